@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import queue
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
@@ -162,16 +163,13 @@ def answer_lines(
 
     requests = (line for line in _read_requests(lines, endpoint, failed) if line.custom_id not in done)
     with contextlib.closing(run_lines(client._runtime, requests, queue.SimpleQueue())) as answers:
-        for answered in answers:
+        for answered in itertools.chain(answers, (None,)):
             while failed:
                 count(ok=False)
                 yield failed.pop(0)
             if answered is not None:
                 count(answered.ok)
                 yield answered.text
-    for text in failed:
-        count(ok=False)
-        yield text
 
 
 def _read_requests(lines: Iterable[str | bytes], endpoint: str | None, failed: list[str]) -> Iterator[Line]:

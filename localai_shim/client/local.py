@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from ..endpoints.prepared import Prepared
     from ..endpoints.responses.background import Background
     from ..state.store import Store
-    from .streams import Followable
 
 
 T = TypeVar("T")
@@ -96,8 +95,7 @@ class _LocalClient:
     def __copy__(self) -> Self:
         """The same attributes, with resources of its own that belong to the copy."""
         made = self.__class__.__new__(self.__class__)
-        fields = [field for cls in type(self).__mro__ for field in vars(cls).items()]
-        resources = {name for name, value in fields if type(value).__name__ == "cached_property"}
+        resources = {name for cls in type(self).__mro__ for name, value in vars(cls).items() if _is_cached(value)}
         made.__dict__.update({key: value for key, value in self.__dict__.items() if key not in resources})
         return made
 
@@ -146,6 +144,10 @@ class _LocalClient:
             return super()._process_response_data(data=data, cast_to=cast_to, response=response)
 
 
+def _is_cached(value: object) -> bool:
+    return type(value).__name__ == "cached_property"
+
+
 @described(ClientArguments)
 class LocalOpenAI(_LocalClient, sdk.OpenAI):
     """An `openai.OpenAI` that runs a local model in this process.
@@ -174,16 +176,13 @@ class LocalOpenAI(_LocalClient, sdk.OpenAI):
 
     @staticmethod
     def _respond(call: Call) -> AnyResponse:
-        def followed(source: Followable, after: int = -1) -> AnyResponse:
-            return call.streamed(follow(source, after, call.timeout, call.fail_amid_stream))
-
         if (imports := call.begin()) is not None:
             wait(imports, call.deadline)
         local = call.local()
         if local is not None:
             answer = local()
             events = call.followed(answer)
-            return call.whole(answer) if events is None else followed(*events)
+            return call.whole(answer) if events is None else follow(call, *events)
         engine = call.engine()
         if not engine.is_ready:
             wait(engine.ready, call.deadline)
@@ -193,10 +192,10 @@ class LocalOpenAI(_LocalClient, sdk.OpenAI):
             prepared = run(partial(call.prepare, engine), call.deadline)
         prepared = call.staged(engine, prepared)
         if prepared.run is not None:
-            return followed(prepared.run) if prepared.stream else call.whole(prepared.run.queued)
+            return follow(call, prepared.run) if prepared.stream else call.whole(prepared.run.queued)
         generation, assembler = SyncGeneration(engine, prepared.works, SyncSink()), prepared.assembler
         if prepared.stream:
-            return call.streamed(SyncEvents(generation, assembler, call.timeout, call.fail_amid_stream, call.ended))
+            return call.streamed(SyncEvents(generation, assembler, call, call.ended))
         while not assembler.finished:
             assembler.collect(*generation.next(call.deadline.left()))
         assembler.save()
@@ -249,16 +248,13 @@ class AsyncLocalOpenAI(_LocalClient, sdk.AsyncOpenAI):
 
     @staticmethod
     async def _respond(call: Call) -> AnyResponse:
-        def followed(source: Followable, after: int = -1) -> AnyResponse:
-            return call.streamed(follow_async(source, after, call.timeout, call.fail_amid_stream, make_async_sink()))
-
         if (imports := call.begin()) is not None:
             await wait_async(imports, call.deadline)
         local = call.local()
         if local is not None:
             answer = await anyio.to_thread.run_sync(local, abandon_on_cancel=True)
             events = call.followed(answer)
-            return call.whole(answer) if events is None else followed(*events)
+            return call.whole(answer) if events is None else follow_async(call, *events)
         engine = call.engine()
         if not engine.is_ready:
             await wait_async(engine.ready, call.deadline)
@@ -280,11 +276,11 @@ class AsyncLocalOpenAI(_LocalClient, sdk.AsyncOpenAI):
         else:
             prepared, generation = await _prepared(call, lambda: start(call.read(engine)))
         if prepared.run is not None:
-            return followed(prepared.run) if prepared.stream else call.whole(prepared.run.queued)
+            return follow_async(call, prepared.run) if prepared.stream else call.whole(prepared.run.queued)
         assert generation is not None
         assembler = prepared.assembler
         if prepared.stream:
-            return call.streamed(AsyncEvents(generation, assembler, call.timeout, call.fail_amid_stream, call.ended))
+            return call.streamed(AsyncEvents(generation, assembler, call, call.ended))
         while not assembler.finished:
             assembler.collect(*await generation.next(call.deadline.left()))
         await save(assembler)

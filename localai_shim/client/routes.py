@@ -33,13 +33,8 @@ class Generation(NamedTuple):
     """The field that has the text, and those that lead to more of it: all others are read once, see `FieldCache`."""
 
 
-class Route(NamedTuple):
-    """One row of the table."""
-
-    method: str
-    path: str
-    """A pattern; its groups are ids."""
-    endpoint: Generation | Answer
+Route = tuple[str, str, Generation | Answer]
+"""One row of the table: a method, a pattern of paths whose groups are ids, and what serves them."""
 
 
 def load() -> None:
@@ -54,10 +49,10 @@ def are_loaded() -> bool:
 
 def find(method: str, path: str) -> tuple[Generation | Answer, list[str]] | None:
     """The endpoint that serves a request, and the ids in its path; None if there is no such endpoint."""
-    for route in _routes():
-        match = re.fullmatch(route.path, path) if route.method == method else None
+    for served, pattern, endpoint in _routes():
+        match = re.fullmatch(pattern, path) if served == method else None
         if match is not None:
-            return route.endpoint, [unquote(id) for id in match.groups()]
+            return endpoint, [unquote(id) for id in match.groups()]
     return None
 
 
@@ -81,41 +76,41 @@ def _routes() -> list[Route]:
         f"/{kind}/([^/]+)" for kind in ("chat/completions", "responses", "conversations")
     )
     return [
-        Route("post", "/chat/completions", Generation(chat.prepare, differ=chat.DIFFER)),
-        Route("post", "/completions", Generation(completions.prepare, differ=asked.DIFFER)),
-        Route("post", "/embeddings", Generation(embeddings.prepare, task="embed")),
-        Route("post", "/rerank", Generation(rerank.prepare, task="rerank")),
-        Route("post", "/responses", Generation(responses.prepare, differ=responses.DIFFER)),
-        Route("post", "/responses/input_tokens", Generation(counts.prepare_count)),
-        Route("post", "/responses/compact", Generation(counts.prepare_compaction)),
-        Route("get", "/models", _answer(models.list_models, Runtime.names)),
-        Route("get", "/models/(.+)", _answer(models.retrieve, Runtime.names, attrgetter("only"))),
-        Route("get", "/chat/completions", _stored(stored_chat.list_completions)),
-        Route("get", completion, _stored(stored_chat.retrieve)),
-        Route("post", completion, _stored(stored_chat.update)),
-        Route("delete", completion, _stored(stored_chat.delete)),
-        Route("get", f"{completion}/messages", _stored(stored_chat.list_messages)),
-        Route("get", response, _stored(stored_responses.retrieve, Runtime.background)),
-        Route("delete", response, _stored(stored_responses.delete, Runtime.background)),
-        Route("post", f"{response}/cancel", _stored(stored_responses.cancel, Runtime.background)),
-        Route("get", f"{response}/input_items", _stored(stored_responses.input_items, Runtime.background)),
-        Route("post", "/conversations", _stored(conversations.create)),
-        Route("get", conversation, _stored(conversations.retrieve)),
-        Route("post", conversation, _stored(conversations.update)),
-        Route("delete", conversation, _stored(conversations.delete)),
-        Route("post", f"{conversation}/items", _stored(conversations.create_items)),
-        Route("get", f"{conversation}/items", _stored(conversations.list_items)),
-        Route("get", f"{conversation}/items/([^/]+)", _stored(conversations.retrieve_item)),
-        Route("delete", f"{conversation}/items/([^/]+)", _stored(conversations.delete_item)),
-        Route("post", "/files", _stored(files.create)),
-        Route("get", "/files", _stored(files.list_files)),
-        Route("get", "/files/([^/]+)", _stored(files.retrieve)),
-        Route("delete", "/files/([^/]+)", _stored(files.delete)),
-        Route("get", "/files/([^/]+)/content", _stored(files.content)),
-        Route("post", "/batches", _stored(batches.create, Runtime.batches)),
-        Route("get", "/batches", _stored(batches.list_batches, Runtime.batches)),
-        Route("get", "/batches/([^/]+)", _stored(batches.retrieve, Runtime.batches)),
-        Route("post", "/batches/([^/]+)/cancel", _stored(batches.cancel, Runtime.batches)),
+        ("post", "/chat/completions", Generation(chat.prepare, differ=chat.DIFFER)),
+        ("post", "/completions", Generation(completions.prepare, differ=asked.DIFFER)),
+        ("post", "/embeddings", Generation(embeddings.prepare, task="embed")),
+        ("post", "/rerank", Generation(rerank.prepare, task="rerank")),
+        ("post", "/responses", Generation(responses.prepare, differ=responses.DIFFER)),
+        ("post", "/responses/input_tokens", Generation(counts.prepare_count)),
+        ("post", "/responses/compact", Generation(counts.prepare_compaction)),
+        ("get", "/models", _answer(models.list_models, Runtime.names)),
+        ("get", "/models/(.+)", _answer(models.retrieve, Runtime.names, attrgetter("only"))),
+        ("get", "/chat/completions", _stored(stored_chat.list_completions)),
+        ("get", completion, _stored(stored_chat.retrieve)),
+        ("post", completion, _stored(stored_chat.update)),
+        ("delete", completion, _stored(stored_chat.delete)),
+        ("get", f"{completion}/messages", _stored(stored_chat.list_messages)),
+        ("get", response, _stored(stored_responses.retrieve, Runtime.background)),
+        ("delete", response, _stored(stored_responses.delete, Runtime.background)),
+        ("post", f"{response}/cancel", _stored(stored_responses.cancel, Runtime.background)),
+        ("get", f"{response}/input_items", _stored(stored_responses.input_items, Runtime.background)),
+        ("post", "/conversations", _stored(conversations.create)),
+        ("get", conversation, _stored(conversations.retrieve)),
+        ("post", conversation, _stored(conversations.update)),
+        ("delete", conversation, _stored(conversations.delete)),
+        ("post", f"{conversation}/items", _stored(conversations.create_items)),
+        ("get", f"{conversation}/items", _stored(conversations.list_items)),
+        ("get", f"{conversation}/items/([^/]+)", _stored(conversations.retrieve_item)),
+        ("delete", f"{conversation}/items/([^/]+)", _stored(conversations.delete_item)),
+        ("post", "/files", _stored(files.create)),
+        ("get", "/files", _stored(files.list_files)),
+        ("get", "/files/([^/]+)", _stored(files.retrieve)),
+        ("delete", "/files/([^/]+)", _stored(files.delete)),
+        ("get", "/files/([^/]+)/content", _stored(files.content)),
+        ("post", "/batches", _stored(batches.create, Runtime.batches)),
+        ("get", "/batches", _stored(batches.list_batches, Runtime.batches)),
+        ("get", "/batches/([^/]+)", _stored(batches.retrieve, Runtime.batches)),
+        ("post", "/batches/([^/]+)/cancel", _stored(batches.cancel, Runtime.batches)),
     ]
 
 

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -18,9 +18,11 @@ from openai import BaseModel
 
 from ..endpoints.assembler import Assembler
 from ..endpoints.prepared import AnyAssembler
-from ..engine.sinks import AsyncSink, SyncSink
+from ..engine.sinks import AsyncSink, SyncSink, make_async_sink
 from ..errors import RequestError
+from ..sdk.event_stream import AnyResponse
 from ..types import EngineClosedError, EngineLike, Event, Failure, Sink, Ticket, Token, Work
+from .call import Call
 
 if TYPE_CHECKING:
     from ..endpoints.prepared import BackgroundRun
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
 
     Followable = BackgroundRun | StoredEvents
 
-Fail = Callable[[BaseException], NoReturn]
-"""Raises the SDK's exception for what went wrong."""
 Ended = Callable[[BaseException | None], None]
 """Takes what went wrong, if something did."""
 SinkT = TypeVar("SinkT", SyncSink, AsyncSink)
@@ -141,15 +141,13 @@ GenerationT = TypeVar("GenerationT", SyncGeneration, AsyncGeneration)
 
 
 class _Events(Generic[GenerationT]):
-    """Chunks of a streamed answer; `fail` raises the SDK's exception for what goes wrong, and `ended` is told when the
+    """Chunks of a streamed answer; `ended` is told when the
     answer is complete, has failed, or its reader has left."""
 
-    def __init__(
-        self, generation: GenerationT, assembler: AnyAssembler, timeout: float | None, fail: Fail, ended: Ended
-    ) -> None:
+    def __init__(self, generation: GenerationT, assembler: AnyAssembler, call: Call, ended: Ended) -> None:
         self._generation: GenerationT = generation
-        self._ended = ended
-        self._assembler, self._timeout, self._fail = assembler, timeout, fail
+        self._ended, self._fail = ended, call.fail_amid_stream
+        self._assembler, self._timeout = assembler, call.timeout
         self._ready: deque[BaseModel] = deque(assembler.begin())
         self._closed = False
         self._turn = threading.Lock()
@@ -294,13 +292,13 @@ def _unheard(error: BaseException | None) -> None:
     """Tell nobody that a reader has left: the response goes on."""
 
 
-def follow(source: Followable, after: int, timeout: float | None, fail: Fail) -> SyncEvents:
+def follow(call: Call, source: Followable, after: int = -1) -> AnyResponse:
     """The events of a response in the background that come behind one, for threads."""
-    return SyncEvents(
-        SyncGeneration(_Followed(source, after), _FOLLOWING, SyncSink()), _Passed(), timeout, fail, _unheard
-    )
+    generation = SyncGeneration(_Followed(source, after), _FOLLOWING, SyncSink())
+    return call.streamed(SyncEvents(generation, _Passed(), call, _unheard))
 
 
-def follow_async(source: Followable, after: int, timeout: float | None, fail: Fail, sink: AsyncSink) -> AsyncEvents:
-    """Async form of `follow`, for the task that made the sink."""
-    return AsyncEvents(AsyncGeneration(_Followed(source, after), _FOLLOWING, sink), _Passed(), timeout, fail, _unheard)
+def follow_async(call: Call, source: Followable, after: int = -1) -> AnyResponse:
+    """Async form of `follow`."""
+    generation = AsyncGeneration(_Followed(source, after), _FOLLOWING, make_async_sink())
+    return call.streamed(AsyncEvents(generation, _Passed(), call, _unheard))

@@ -181,21 +181,14 @@ def as_array(
 def _in_range(name: str, value: float, low: float, high: float, kind: str) -> float:
     if isinstance(value, float) and math.isnan(value):
         raise BadRequest.wrong_type(name, "a decimal", math.nan)
-    if value < low:
-        raise BadRequest(
-            f"Invalid '{name}': {kind} below minimum value. Expected a value >= {_plain(low)}, but got "
-            f"{_plain(value)} instead.",
-            param=name,
-            code=f"{kind}_below_min_value",
-        )
-    if value > high:
-        raise BadRequest(
-            f"Invalid '{name}': {kind} above maximum value. Expected a value <= {_plain(high)}, but got "
-            f"{_plain(value)} instead.",
-            param=name,
-            code=f"{kind}_above_max_value",
-        )
-    return value
+    if low <= value <= high:
+        return value
+    side, end, bound = ("below", "min", f">= {_plain(low)}") if value < low else ("above", "max", f"<= {_plain(high)}")
+    raise BadRequest(
+        f"Invalid '{name}': {kind} {side} {end}imum value. Expected a value {bound}, but got {_plain(value)} instead.",
+        param=name,
+        code=f"{kind}_{side}_{end}_value",
+    )
 
 
 def _plain(value: float) -> str:

@@ -29,11 +29,9 @@ _ANY_BYTES = "surrogateescape"  # the error handler that lets text stand for byt
 def create(store: Store, fields: Fields, query: Mapping[str, object]) -> Json:
     """POST /files: the content comes as `file`, as the SDK's multipart bodies have it."""
     check_query(query)
-    purpose, expires_at = fields.string("purpose"), read_expiry(fields, "expires_after")
+    purpose, expires_at = fields.text("purpose"), read_expiry(fields, "expires_after")
     name, content = _read_upload(fields.require("file"))
     fields.finish()
-    if purpose is None:
-        raise BadRequest.missing("purpose")
     if purpose != "batch":
         raise BadRequest.invalid(
             "purpose",

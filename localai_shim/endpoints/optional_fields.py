@@ -72,8 +72,3 @@ def prompt_logprobs(prompt: Prompt, tokenizer: ChatTokenizer, top: int) -> list[
             }
         )
     return found
-
-
-def scored(*wanted: int | None) -> int | None:
-    """`Prompt.top_logprobs` for several uses of the prompt's logprobs; None: there is no such use."""
-    return max((top for top in wanted if top is not None), default=None)

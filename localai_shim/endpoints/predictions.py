@@ -20,10 +20,9 @@ def _read_text(fields: Fields) -> str:
     prediction = fields.inner("prediction")
     if not fields.has("prediction"):
         return ""
-    kind, content = prediction.require("type"), prediction.require("content")
+    prediction.option("type", ("content",))
+    content = prediction.require("content")
     prediction.finish()
-    if kind != "content":
-        raise BadRequest.unknown_value("prediction.type", kind, ("content",))
     if isinstance(content, str):
         return encodable(content, "prediction.content")
     parts = as_array("prediction.content", content, "a string or an array of text parts")
@@ -34,12 +33,9 @@ def _read_part(part: object, path: str) -> str:
     if not isinstance(part, dict):
         raise BadRequest.wrong_type(path, "a text part", part)
     fields = Fields(part, path)
-    kind, text = fields.require("type"), fields.string("text")
+    fields.option("type", ("text",))
+    text = fields.text("text")
     fields.finish()
-    if kind != "text":
-        raise BadRequest.unknown_value(f"{path}.type", kind, ("text",))
-    if text is None:
-        raise BadRequest.missing(f"{path}.text")
     return text
 
 

@@ -305,18 +305,14 @@ def retry_delay(client: Client, options: RequestOptions, taken: int, response: h
 
 def as_retry(options: RequestOptions, taken: int) -> RequestOptions:
     """A request's options with the header by which the SDK counts its retries."""
-    made = options.model_copy()
-    made.headers = {**(options.headers or {}), RETRIES: str(taken)}
-    return made
+    return options.model_copy(update={"headers": {**(options.headers or {}), RETRIES: str(taken)}})
 
 
 def with_body_field(options: RequestOptions, name: str, value: object) -> RequestOptions:
     """A request's options with one more field in the body, unless it has one or is not an object."""
     if options.method.lower() != "post" or not isinstance(options.json_data, dict) or name in options.json_data:
         return options
-    made = options.model_copy()
-    made.extra_json = {name: value, **(options.extra_json or {})}
-    return made
+    return options.model_copy(update={"extra_json": {name: value, **(options.extra_json or {})}})
 
 
 def retries_taken(options: RequestOptions) -> int:

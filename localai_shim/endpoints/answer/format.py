@@ -103,9 +103,9 @@ def _structured_outputs(fields: Fields) -> dict[str, tuple[str, object]]:
 
 
 def _format(fields: Fields, *, flat: bool) -> AnswerFormat | None:
-    path, kind = fields.at("type"), fields.require("type")
+    kind = fields.require("type")
     if kind not in _FORMATS:
-        raise BadRequest.unknown_value(path, kind, _FORMATS)
+        raise BadRequest.unknown_value(fields.at("type"), kind, _FORMATS)
     if kind == "json_schema":
         return _json_schema(fields, flat=flat)
     fields.finish()

@@ -217,11 +217,9 @@ def _parameters(fields: Fields, name: str) -> Mapping[str, object] | None:
 
 
 def _custom_format(fields: Fields, form: Form) -> CustomFormat:
-    path = fields.at("format")
-    value = fields.get("format")
-    if value is None:
+    if not fields.has("format"):
         return CustomFormat()
-    format = Fields(value, path)
+    format = fields.inner("format")
     if format.option("type", ("text", "grammar")) == "text":
         format.finish()
         return CustomFormat()

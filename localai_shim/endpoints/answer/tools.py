@@ -98,7 +98,13 @@ def _plan(
         return replace(plan, forbidden=True)
     # A weak model that has to call and may go on calling does not stop: several forced calls only where asked for.
     single = legacy or parallel is False or (choice.mode == "required" and parallel is None)
-    making = _Making(_format(model, field), model, field, parallel=not single)
+    if model.markup.tools is None:
+        raise BadRequest.unsupported_value(
+            field,
+            f"'{field}' does not work with this model: it has no chat template, or was loaded with tool_format='none'. "
+            "Name the format in which it writes calls.",
+        )
+    making = _Making(model.markup.tools, model, field, parallel=not single)
     tools, strict = _decided(tools, choice, making)
     allowed = choice.among(tools)
     return replace(
@@ -112,16 +118,6 @@ def _plan(
         grammar=functools.cache(functools.partial(making.grammar, allowed)),
         strict=strict,
     )
-
-
-def _format(model: ServedModel, field: str) -> CallFormat:
-    if model.markup.tools is None:
-        raise BadRequest.unsupported_value(
-            field,
-            f"'{field}' does not work with this model: it has no chat template, or was loaded with tool_format='none'. "
-            "Name the format in which it writes calls.",
-        )
-    return model.markup.tools
 
 
 def _decided(tools: Sequence[Tool], choice: ToolChoice, making: _Making) -> tuple[Sequence[Tool], bool]:

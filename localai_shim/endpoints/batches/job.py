@@ -72,7 +72,8 @@ class Job:
 
     def fail(self, errors: list[Json]) -> None:
         """End the batch without any answers."""
-        self._end(lambda body: _failed(body, errors))
+        failed = {"status": "failed", "failed_at": now(), "errors": {"object": "list", "data": errors}}
+        self._end(lambda body: {**body, **failed})
 
     # -----------------------------------------------------------------------------------------------------------
 
@@ -195,10 +196,6 @@ class Job:
     def _end(self, change: Callable[[Json], Json]) -> None:
         """Store the batch as it is in the end, and let go of what it was made of."""
         self._store.update(KIND, self._id, change, drop=(INPUT, "output", "error"), release=True)
-
-
-def _failed(body: Json, errors: list[Json]) -> Json:
-    return {**body, "status": "failed", "failed_at": now(), "errors": {"object": "list", "data": errors}}
 
 
 def _added(usage: Json, more: Json) -> Json:

@@ -17,7 +17,7 @@ from ...prompt.template import ChatTokenizer
 from ...types import Json, Prompt, Token
 from ..assembler import Assembler
 from ..fields import Fields, as_array
-from ..optional_fields import NO_PROMPT, Extras, scored
+from ..optional_fields import NO_PROMPT, Extras
 from ..predictions import PredictionCounts, counted
 from ..prepared import Prepared
 from ..request_fields import Generation, new_id, now
@@ -40,7 +40,8 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     asked = model.field_cache.get(body, DIFFER, partial(read_asked, model=model))
     given = _read_prompts(Fields(body).require("prompt"), model.tokenizer, asked.infilling)
     generation, extras, max_tokens = asked.generation, asked.extras, asked.max_tokens
-    top = scored(extras.prompt_logprobs, asked.logprobs if asked.echo else None)
+    wanted = extras.prompt_logprobs, asked.logprobs if asked.echo else None
+    top = max((each for each in wanted if each is not None), default=None)
     cut = [truncated(tokens, asked.truncation, model.context_length, max_tokens) for tokens, _ in given]
     prompts = [Prompt(tokens, salt=generation.salt, top_logprobs=top) for tokens in cut]
     requests = [one for prompt in prompts for one in asked.continuation.requests(prompt, asked.best_of, generation)]

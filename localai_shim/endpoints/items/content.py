@@ -58,17 +58,13 @@ def input_text(text: str) -> dict[str, object]:
 def _part(part: object, path: str, kinds: Sequence[str]) -> dict[str, object]:
     fields = Fields(part, path)
     kind = fields.option("type", kinds)
-    out = {"type": kind, **_READERS[kind](fields)}
+    out = {"type": kind, **_READERS[kind](fields), **(_breakpoint(fields) if kind in INPUT else {})}
     fields.finish()
     return out
 
 
 def _text(fields: Fields) -> dict[str, object]:
     return {"text": fields.text("text")}
-
-
-def _input_text(fields: Fields) -> dict[str, object]:
-    return {"text": fields.text("text"), **_breakpoint(fields)}
 
 
 def _refusal(fields: Fields) -> dict[str, object]:
@@ -97,7 +93,7 @@ def _input_image(fields: Fields) -> dict[str, object]:
             f"Invalid '{fields.at('image_url')}'. Expected a valid URL, but got a value with an invalid format.",
         )
     detail = fields.choice("detail", _DETAILS) or "auto"
-    return {"detail": detail, **given(image_url=url, file_id=file_id), **_breakpoint(fields)}
+    return {"detail": detail, **given(image_url=url, file_id=file_id)}
 
 
 def _source(fields: Fields, name: str) -> object:
@@ -112,7 +108,7 @@ def _input_audio(fields: Fields) -> dict[str, object]:
     inner.require("data")
     out = {"data": _source(inner, "data"), **given(format=inner.string("format"))}
     inner.finish()
-    return {"input_audio": out, **_breakpoint(fields)}
+    return {"input_audio": out}
 
 
 def _input_video(fields: Fields) -> dict[str, object]:
@@ -122,7 +118,7 @@ def _input_video(fields: Fields) -> dict[str, object]:
         value = fields.text("video_url")
     fps = fields.number("fps", 0, 1000)
     detail = fields.choice("detail", _DETAILS)
-    return {"video_url": value, **given(fps=fps, detail=detail), **_breakpoint(fields)}
+    return {"video_url": value, **given(fps=fps, detail=detail)}
 
 
 def _input_file(fields: Fields) -> dict[str, object]:
@@ -133,7 +129,7 @@ def _input_file(fields: Fields) -> dict[str, object]:
     if len(found) > 1:
         raise _mutually_exclusive(fields, list(found))
     rest = {"filename": fields.string("filename"), "detail": fields.choice("detail", _DETAILS[:3])}
-    return {**found, **given(**rest), **_breakpoint(fields)}
+    return {**found, **given(**rest)}
 
 
 def _mutually_exclusive(fields: Fields, names: Sequence[str]) -> BadRequest:
@@ -193,7 +189,7 @@ def _integer(fields: Fields, name: str) -> int:
 
 
 _READERS: dict[str, Callable[[Fields], dict[str, object]]] = {
-    "input_text": _input_text,
+    "input_text": _text,
     "input_image": _input_image,
     "input_file": _input_file,
     "input_audio": _input_audio,

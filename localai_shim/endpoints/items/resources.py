@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable
+from functools import partial
 
 from ...errors import BadRequest, NotFound
 from ...prompt.items import Item
@@ -181,10 +182,6 @@ def _function_call(fields: Fields) -> dict[str, object]:
     return _call(fields, "arguments")
 
 
-def _custom_tool_call(fields: Fields) -> dict[str, object]:
-    return _call(fields, "input")
-
-
 def _function_call_output(fields: Fields) -> dict[str, object]:
     return {**_custom_tool_call_output(fields), **given(name=fields.string("name"))}
 
@@ -249,7 +246,7 @@ _READERS: dict[str, Callable[[Fields], dict[str, object]]] = {
     "message": _message,
     "function_call": _function_call,
     "function_call_output": _function_call_output,
-    "custom_tool_call": _custom_tool_call,
+    "custom_tool_call": partial(_call, argument="input"),
     "custom_tool_call_output": _custom_tool_call_output,
     "reasoning": _reasoning,
     "compaction": _compaction,

@@ -15,6 +15,7 @@ from ...prompt.items import Item, item_messages
 from ...prompt.parts import ReadPart
 from ...prompt.template import Conversation
 from ...types import Prompt
+from .. import request_fields
 from ..answer.format import AnswerFormat, read_answer_format
 from ..answer.plan import AnswerPlan
 from ..answer.thinking import EFFORTS, ThinkingPlan, read_thinking
@@ -23,17 +24,6 @@ from ..fields import Fields
 from ..items.includes import ENCRYPTED, LOGPROBS, read_include
 from ..items.reasoning import unseal
 from ..prepared import Prepared
-from ..request_fields import (
-    SERVICE_TIERS,
-    VERBOSITIES,
-    Generation,
-    read_allow_special_tokens,
-    read_generation,
-    read_max_tokens,
-    read_metadata,
-    read_template_variables,
-    stream_options,
-)
 from ..served import ServedModel, make_prompt
 from ..token_fields import without_oldest
 from .assembler import ResponseAssembler
@@ -85,7 +75,7 @@ class _Asked:
     kept: bool
     include: frozenset[str]
     logprobs: bool
-    generation: Generation
+    generation: request_fields.Generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +138,8 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
     include = _read_include(fields)
     top_logprobs = fields.integer("top_logprobs", 0, 20) or 0
     logprobs = LOGPROBS in include or top_logprobs > 0
-    given = read_max_tokens(fields, "max_output_tokens", model)
-    generation = read_generation(
+    given = request_fields.read_max_tokens(fields, "max_output_tokens", model)
+    generation = request_fields.read_generation(
         fields, model, model.max_new_tokens if given is None else given, top_logprobs=top_logprobs if logprobs else None
     )
     plan = read_asked(fields, model)
@@ -178,7 +168,7 @@ def read_asked(fields: Fields, model: ServedModel) -> Asked:
     instructions = fields.string("instructions")
     effort, summary = _read_reasoning(fields)
     format, verbosity, text_echo = _read_text(fields)
-    variables = read_template_variables(fields, model, verbosity)
+    variables = request_fields.read_template_variables(fields, model, verbosity)
     thinking = read_thinking(fields, variables, model, effort)
     tools, tool_echo = _read_tools(fields, model)
     truncation = fields.choice("truncation", ("auto", "disabled")) or "disabled"
@@ -189,7 +179,7 @@ def read_asked(fields: Fields, model: ServedModel) -> Asked:
         "truncation": truncation,
         **tool_echo,
     }
-    special = read_allow_special_tokens(fields)
+    special = request_fields.read_allow_special_tokens(fields)
     return Asked(instructions, thinking, tools, format, truncation == "auto", special, summary, echo)
 
 
@@ -277,7 +267,7 @@ def _read_delivery(fields: Fields) -> tuple[bool, bool, bool]:
             "store", "Invalid value for 'store': a response in the background has to be stored to be found again."
         )
     _read_background_options(fields, waits=background and not stream)
-    stream_options(fields, stream).finish()
+    request_fields.stream_options(fields, stream).finish()
     return stream, background, kept is not False
 
 
@@ -329,12 +319,12 @@ def _read_text(fields: Fields) -> tuple[AnswerFormat | None, str | None, dict[st
     The SDK's `responses.parse` also has `verbosity` as an argument of its own.
     """
     inner = fields.inner("text")
-    given, verbosity = inner.get("format"), inner.choice("verbosity", VERBOSITIES)
+    given, verbosity = inner.get("format"), inner.choice("verbosity", request_fields.VERBOSITIES)
     inner.finish()
     format = read_answer_format(fields, given, "text.format")
     if verbosity is not None and fields.has("verbosity"):
         raise BadRequest("Pass 'text.verbosity' or 'verbosity', not both.", param="text.verbosity")
-    verbosity = verbosity or fields.choice("verbosity", VERBOSITIES)
+    verbosity = verbosity or fields.choice("verbosity", request_fields.VERBOSITIES)
     return format, verbosity, {"format": _echoed_format(given), "verbosity": verbosity or "medium"}
 
 
@@ -342,12 +332,9 @@ def _echoed_format(given: object) -> dict[str, object]:
     """`text.format` that was read, as the response shows it."""
     if not isinstance(given, Mapping):
         return {"type": "text"}
-    schema = given["type"] == "json_schema"
-    return (
-        {**given, "description": given.get("description"), "strict": given.get("strict") or False}
-        if schema
-        else {**given}
-    )
+    if given["type"] != "json_schema":
+        return {**given}
+    return {**given, "description": given.get("description"), "strict": given.get("strict") or False}
 
 
 def _read_tools(fields: Fields, model: ServedModel) -> tuple[ToolPlan, dict[str, object]]:
@@ -384,11 +371,11 @@ def _echoed_tools(tools: object, strict: bool) -> list[dict[str, object]]:
 
 def _read_without_effect(fields: Fields) -> dict[str, object]:
     """Fields that cannot change the answer of a local model, and are echoed."""
-    fields.choice("service_tier", SERVICE_TIERS)
+    fields.choice("service_tier", request_fields.SERVICE_TIERS)
     names = ("user", "safety_identifier", "prompt_cache_key")
     retention = fields.string("prompt_cache_retention")
     return {
-        "metadata": read_metadata(fields) or {},
+        "metadata": request_fields.read_metadata(fields) or {},
         "service_tier": "default",
         "prompt_cache_retention": retention and retention.replace("-", "_"),  # it once was written "in-memory"
         **{name: fields.get(name) for name in names if fields.has(name)},
