@@ -87,7 +87,6 @@ def _describe(model: LoadedModel, options: LoadOptions | None = None) -> ServedM
         context_length=model.context_length,
         eos_token_ids=model.eos_token_ids,
         fingerprint=model.fingerprint,
-        created=model.created,
         markup=markup,
         grammars=GrammarCompiler(vocabulary),
         generation_defaults=model.generation_defaults,
