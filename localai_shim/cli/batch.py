@@ -75,7 +75,7 @@ class _Answers:
     size: int = 0
     """Bytes of the whole lines that it had before."""
     gap: bytes = b""
-    """What is missing at their end."""
+    """Bytes missing at their end."""
     answered: int = 0
     failures: list[str] = field(default_factory=list)
     """The name of each line whose answer is an error, and why."""
@@ -96,7 +96,8 @@ class _Answers:
             if error in self.errors:
                 return False
             self.errors.add(error)
-        self.failures.append(_failure(name, error))
+        reason = one_line(error)[:MAX_REASON_CHARACTERS]
+        self.failures.append(reason if name is None else f"{name}: {reason}")
         return True
 
     def report(self, output: str) -> int:
@@ -158,8 +159,3 @@ def _error(answer: Json) -> str | None:
             return None
         error = response["body"].get("error")
     return str(error["message"]) if isinstance(error, dict) else str(error)
-
-
-def _failure(name: str | None, error: str) -> str:
-    reason = one_line(error)[:MAX_REASON_CHARACTERS]
-    return reason if name is None else f"{name}: {reason}"

@@ -332,13 +332,14 @@ class Runtime:
         from ..models.checkpoint_files import context_length, read_json
         from ..models.loading import only_tasks
 
+        config = Path(source.path) / "config.json"
+        created = int(config.stat().st_mtime) if config.exists() else 0
         shared = self._engines.get(source)
         if shared is not None and shared.engine.is_ready and not shared.engine.is_closed:
             with contextlib.suppress(EngineError):
-                return Listed.of(shared.engine.model, _created(source), source.path)
-        folder = Path(source.path)
-        length = source.options.get("context_length") or context_length(read_json(folder / "config.json"), None)
-        return Listed(_created(source), source.path, length, tasks=only_tasks(folder))
+                return Listed.of(shared.engine.model, created, source.path)
+        length = source.options.get("context_length") or context_length(read_json(config), None)
+        return Listed(created, source.path, length, tasks=only_tasks(config.parent))
 
     def close(self) -> None:
         """Let the engines go; they stay loaded for `keep_alive` seconds."""
@@ -357,8 +358,3 @@ def _release_all(
         state.pop().stop()
     while engines:
         engines.popitem()[1].release(keep_alive, wait)
-
-
-def _created(source: Source) -> int:
-    config = Path(source.path) / "config.json"
-    return int(config.stat().st_mtime) if config.exists() else 0
