@@ -75,7 +75,7 @@ class _Answers:
     size: int = 0
     """Bytes of the whole lines that it had before."""
     gap: bytes = b""
-    """What is missing at their end."""
+    """Bytes missing at their end."""
     answered: int = 0
     failures: list[str] = field(default_factory=list)
     """The name of each line whose answer is an error, and why."""
