@@ -6,7 +6,7 @@ import pytest
 
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.models.loading import load_model
-from localai_shim.models.text import TextModel
+from localai_shim.models.text import LoadOptions, TextModel
 from tests.engine.harness import Running, engine_for, request
 from tests.engine.oracle import alone
 from tests.samples import only
@@ -82,7 +82,7 @@ def test_rows_whose_caches_cannot_be_merged_run_one_after_another() -> None:
     from mlx_lm.models.cache import ConcatenateKVCache
 
     def load() -> TextModel:
-        model = load_model(str(tiny("qwen3")))
+        model = load_model(str(tiny("qwen3")), LoadOptions())
         layers = len(model.new_cache())
         model.new_cache = lambda: [ConcatenateKVCache() for _ in range(layers)]  # type: ignore[method-assign]
         return model
