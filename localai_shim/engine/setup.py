@@ -86,7 +86,8 @@ def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
     if "generate" not in model.tasks:
         return Setup(Workspace(model.weight_bytes, options.get("memory_limit")))
     found = agreement(model)
-    if can_batch(model.new_cache()) and not found.together:
+    batches = can_batch(model.new_cache())
+    if batches and not found.together:
         log.warning("this model's code gives wrong results for several rows at once: it runs one row at a time")
     if not found.in_pieces:
         log.warning("this model's code gives other results when a prompt is run in pieces: no prompt is reused")
@@ -105,7 +106,7 @@ def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
     costs = CostModel()
     speculation = speculation_for(model, draft, options, max_stall(options), costs)
     built = runs_built(model)
-    return Setup(memory, found.together, built, ends_prompts(model), prefixes, features, speculation, costs)
+    return Setup(memory, batches and found.together, built, ends_prompts(model), prefixes, features, speculation, costs)
 
 
 def _plan_memory(model: Model, draft: Model | None, options: EngineOptions) -> Memory:
