@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ..errors import BadRequest, listed
+from ..errors import BadRequest
 from ..prompt.messages import encodable
 
 _MISSING = object()
@@ -128,12 +128,7 @@ class Fields:
         for name in self._body:
             if name not in self._read:
                 known = [self.at(each) for each in sorted(self._read)]
-                knows = f"knows: {listed(known)}" if known else "takes no body"
-                raise BadRequest(
-                    f"Unknown parameter: '{self.at(name)}'. This endpoint {knows}.",
-                    param=self.at(name),
-                    code="unknown_parameter",
-                )
+                raise BadRequest.unknown_parameter(self.at(name), known, "takes no body")
 
 
 def given(**values: object) -> dict[str, object]:
@@ -184,11 +179,8 @@ def _in_range(name: str, value: float, low: float, high: float, kind: str) -> fl
     if low <= value <= high:
         return value
     side, end, bound = ("below", "min", f">= {_plain(low)}") if value < low else ("above", "max", f"<= {_plain(high)}")
-    raise BadRequest(
-        f"Invalid '{name}': {kind} {side} {end}imum value. Expected a value {bound}, but got {_plain(value)} instead.",
-        param=name,
-        code=f"{kind}_{side}_{end}_value",
-    )
+    why = f"{kind} {side} {end}imum value. Expected a value {bound}, but got {_plain(value)} instead"
+    raise BadRequest.refused(name, why, f"{kind}_{side}_{end}_value")
 
 
 def _plain(value: float) -> str:

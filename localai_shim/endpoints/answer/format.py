@@ -121,11 +121,8 @@ def _json_schema(format: Fields, *, flat: bool) -> AnswerFormat:
         format.finish()
     name, path = fields.text("name"), fields.at("schema")
     if not _NAME.fullmatch(name):
-        raise BadRequest.invalid(
-            fields.at("name"),
-            f"Invalid '{fields.at('name')}': string does not match pattern. Expected a string that matches the pattern "
-            "'^[a-zA-Z0-9_-]{1,64}$'.",
-        )
+        why = f"string does not match pattern. Expected a string that matches the pattern '^{_NAME.pattern}$'"
+        raise BadRequest.refused(fields.at("name"), why)
     strict = fields.boolean("strict")
     fields.string("description")
     schema = fields.mapping("schema")

@@ -107,9 +107,7 @@ def _checked(field: str, tools: list[Tool]) -> list[Tool]:
     for tool in tools:
         if tool.name in seen:
             path = f"{tool.path}.name"
-            raise BadRequest.invalid(
-                path, f"Invalid '{path}': there is more than one tool named '{tool.name}'. Names must be unique."
-            )
+            raise BadRequest.refused(path, f"there is more than one tool named '{tool.name}'. Names must be unique")
         seen.add(tool.name)
     return tools
 
@@ -190,12 +188,12 @@ def _tool(kind: str, fields: Fields, form: Form, namespace: tuple[str, str] | No
 def _check_name(own: str, name: str, path: str) -> None:
     if not own:
         what = "empty string. Expected a string with minimum length 1, but got an empty string instead"
-        raise BadRequest(f"Invalid '{path}': {what}.", param=path, code="empty_string")
+        raise BadRequest.refused(path, what, "empty_string")
     if len(name) > MAX_NAME_LENGTH:
         raise BadRequest.long_string(path, MAX_NAME_LENGTH, len(name))
     if not _NAME.fullmatch(name):
         what = "string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'"
-        raise BadRequest.invalid(path, f"Invalid '{path}': {what}.")
+        raise BadRequest.refused(path, what)
 
 
 def _parameters(fields: Fields, name: str) -> Mapping[str, object] | None:

@@ -106,19 +106,13 @@ def _check_file(store: Store, id: str) -> None:
     except NotFound:
         raise _no_file(id) from None
     if file["purpose"] != "batch":
-        raise BadRequest.invalid(
-            "input_file_id",
-            f"Invalid 'input_file_id': the file '{id}' has the purpose '{file['purpose']}'. Upload one with "
-            "purpose='batch'.",
-        )
+        why = f"the file '{id}' has the purpose '{file['purpose']}'. Upload one with purpose='batch'"
+        raise BadRequest.refused("input_file_id", why)
 
 
 def _no_file(id: str) -> BadRequest:
-    return BadRequest(
-        f"Invalid 'input_file_id': there is no file '{id}'. Upload one with client.files.create(purpose='batch').",
-        param="input_file_id",
-        code="file_not_found",
-    )
+    why = f"there is no file '{id}'. Upload one with client.files.create(purpose='batch')"
+    return BadRequest.refused("input_file_id", why, "file_not_found")
 
 
 def _unknown(id: str) -> NotFound:

@@ -98,11 +98,8 @@ def _read_prompt(prompt: object, path: str, tokenizer: ChatTokenizer) -> tuple[l
     if isinstance(prompt, str):
         ids = tokenizer.encode(encodable(prompt, path))
         if not ids:
-            raise BadRequest.invalid(
-                path,
-                f"Invalid '{path}': this model's tokenizer makes no token of {prompt!r}, and something has to be there "
-                "to continue.",
-            )
+            why = f"this model's tokenizer makes no token of {prompt!r}, and something has to be there to continue"
+            raise BadRequest.refused(path, why)
         return ids, prompt
     if not isinstance(prompt, list | tuple) or not prompt:
         raise BadRequest.wrong_type(path, "a string or a non-empty array of integers", prompt)

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from ...errors import BadRequest, NotFound
-from ...prompt.items import Item
+from ...prompt.items import Item, duplicate_item
 from ...prompt.objects import with_data_urls
 from ...state.store import DuplicateError, MissingError, Page, Store
-from ..fields import Fields
+from ..fields import Fields, as_array
 from ..paging import check_query, finish, found, list_object, read_paging, stored_page
 from ..request_fields import now, read_metadata
 from .includes import read_include, shown
-from .resources import duplicate_item, item_resources
+from .resources import item_resources
 
 _KIND: Final = "conversation"
 MAX_NEW_ITEMS = 20
@@ -138,9 +138,7 @@ def _begin(fields: Fields, query: Mapping[str, object], conversation_id: str, *k
 
 
 def _read_items(store: Store, fields: Fields) -> list[Item]:
-    given = fields.require("items")
-    if isinstance(given, list | tuple) and len(given) > MAX_NEW_ITEMS:
-        raise BadRequest.long_array("items", MAX_NEW_ITEMS, len(given))
+    given = as_array("items", fields.require("items"), most=MAX_NEW_ITEMS)
     return [with_data_urls(item, "items") for item in item_resources(given, "items", store.find_item)]
 
 
