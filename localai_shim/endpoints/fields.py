@@ -173,6 +173,18 @@ def as_array(
     return value
 
 
+def as_strings(
+    name: str, value: object, expected: str = "an array of strings", *, empty: bool = True, most: int | None = None
+) -> list[str]:
+    """An array of strings that are Unicode text; see `as_array`."""
+    strings = as_array(name, value, expected, empty=empty, most=most)
+    for i, string in enumerate(strings):
+        if not isinstance(string, str):
+            raise BadRequest.wrong_type(f"{name}[{i}]", "a string", string)
+        encodable(string, f"{name}[{i}]")
+    return list(strings)
+
+
 def _in_range(name: str, value: float, low: float, high: float, kind: str) -> float:
     if isinstance(value, float) and math.isnan(value):
         raise BadRequest.wrong_type(name, "a decimal", math.nan)

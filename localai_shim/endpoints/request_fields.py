@@ -16,7 +16,7 @@ from ..output.row_text import RowText
 from ..output.stop import StopStrings, TokenRules
 from ..prompt.messages import check_texts, encodable
 from ..types import GenerationRequest, GrammarConstraint, Prompt, SamplingParams
-from .fields import Fields, as_array, as_number
+from .fields import Fields, as_number, as_strings
 from .predictions import read_prediction
 from .served import ServedModel
 from .token_fields import read_bad_words, read_token_ids
@@ -134,14 +134,10 @@ def read_stop(fields: Fields) -> list[str]:
     if value is None:
         return []
     given = [value] if isinstance(value, str) else value
-    strings = as_array("stop", given, "one of a string or array of strings", most=4)
-    for i, string in enumerate(strings):
-        if not isinstance(string, str):
-            raise BadRequest.wrong_type(f"stop[{i}]", "a string", string)
-        if not string:
-            raise BadRequest.empty_string(f"stop[{i}]")
-        encodable(string, f"stop[{i}]")
-    return list(strings)
+    strings = as_strings("stop", given, "one of a string or array of strings", most=4)
+    if "" in strings:
+        raise BadRequest.empty_string(f"stop[{strings.index('')}]")
+    return strings
 
 
 def stream_options(fields: Fields, stream: bool) -> Fields:

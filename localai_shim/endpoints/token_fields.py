@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ..errors import BadRequest
-from ..prompt.messages import encodable
 from ..prompt.template import ChatTokenizer
-from .fields import Fields, as_array
+from .fields import Fields, as_array, as_strings
 
 T = TypeVar("T")
 _MAX_BAD_WORDS = 4096  # token sequences
@@ -50,11 +49,8 @@ def read_bad_words(fields: Fields, tokenizer: ChatTokenizer) -> tuple[tuple[int,
     vLLM leaves the second form out where it has another number of tokens; here the word is banned then, too.
     """
     found: dict[tuple[int, ...], None] = {}
-    for i, word in enumerate(as_array("bad_words", fields.get("bad_words", []), "an array of strings")):
-        path = f"bad_words[{i}]"
-        if not isinstance(word, str):
-            raise BadRequest.wrong_type(path, "a string", word)
-        text = encodable(word, path).lstrip()
+    for i, word in enumerate(as_strings("bad_words", fields.get("bad_words", []))):
+        path, text = f"bad_words[{i}]", word.lstrip()
         forms = [tuple(tokenizer.encode_marker(form)) for form in (text, f" {text}")] if text else []
         if not forms or not forms[0]:
             raise BadRequest.refused(path, f"{word!r}. Expected a string that is more than white space")

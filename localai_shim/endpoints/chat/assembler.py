@@ -44,7 +44,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
         legacy: answer with a `function_call` instead of `tool_calls`.
         keep: see `Assembler`.
         extras: what the answer has beyond OpenAI's fields.
-        predicted: counts the tokens of a prediction; None: there is none.
+        predicted: counts the tokens of a prediction.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
         legacy: bool,
         keep: Callable[[ChatCompletion], None] | None,
         extras: Extras,
-        predicted: PredictionCounts | None = None,
+        predicted: PredictionCounts,
     ) -> None:
         super().__init__(keep)
         self._predicted = predicted
@@ -68,7 +68,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
         self._legacy, self._extras = legacy, extras
         self._only_text = not (extras.token_ids or extras.continuous_usage)
         """A chunk has what one token added, and nothing that is counted."""
-        self._text_alone = self._only_text and keep is None and predicted is None
+        self._text_alone = self._only_text and keep is None and not predicted.counts_any
         """Nobody else looks at tokens."""
         self._began = False
         self._choices = [_ChoiceState() for _ in parsers]
@@ -91,8 +91,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
         if self._text_alone and choice.started and (text := parser.text(token)) is not None:
             return [self._text_chunk(choice, index, text)] if text else []  # what nearly every token makes
         delta = parser.feed(token)
-        if self._predicted is not None:
-            self._predicted.feed(index, token)
+        self._predicted.feed(index, token)
         if self._extras.token_ids:
             choice.token_ids.append(token.id)
         if self._keep is not None:
@@ -116,8 +115,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
     def collect(self, index: int, token: Token) -> None:
         """Take a choice's next token, when the answer is wanted whole."""
         delta = self._parsers[index].feed(token)
-        if self._predicted is not None:
-            self._predicted.feed(index, token)
+        self._predicted.feed(index, token)
         self._choices[index].take(delta)
         if self._extras.token_ids:
             self._choices[index].token_ids.append(token.id)
@@ -283,8 +281,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
         parsers = self._parsers if choice is None else [self._parsers[choice]]
         generated = sum(parser.generated for parser in parsers)
         reasoning = sum(parser.reasoning_tokens for parser in parsers)
-        predicted = (0, 0) if self._predicted is None else self._predicted.counts(choice)
-        return usage_fields([self._prompt], generated, reasoning, predicted)
+        return usage_fields([self._prompt], generated, reasoning, self._predicted.counts(choice))
 
 
 @dataclass(slots=True)

@@ -290,8 +290,7 @@ def _begun(body: Json) -> Json:
 def _finish(run: Run, runs: dict[str, Run], store: Store, last: Sequence[ResponseStreamEvent]) -> None:
     """Store a response that has ended, and publish its last events. Called with the lock held."""
     try:
-        gone = store.get("response", run.id) is None  # another process has deleted it
-        if not gone:
+        if store.get("response", run.id) is not None:  # else another process has deleted it
             save_response(store, run.context, run.response(), events=[*run.events, *last])
     except Exception as error:
         log.exception("a response in the background could not be stored")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from html import escape
 
 from ...output.formats.description import CallFormat, Parameters
@@ -107,15 +108,17 @@ class _Tags:
 
     def all_of(self, schema: Schema) -> str:
         """An expression of the properties of an object in order, then of any others."""
-        parts = []
-        members, required = self.values.properties(schema), array_at(schema, "required")
-        for name, member in members:
-            one = self._one(name, member)
-            parts.append(one if name in required else f"({one})?")
+        parts = self._members(schema, self._one)
         others = schema.get("additionalProperties", True)
         if others is not False and "KEY" not in self._behind:  # no grammar says that two names are the same
-            parts.append(f"({self._other([name for name, _ in members], others)})*")
+            parts.append(f"({self._other([name for name, _ in self.values.properties(schema)], others)})*")
         return self._rules.rule(" ".join(parts) or '""')
+
+    def _members(self, schema: Schema, write: Callable[[str, object], str]) -> list[str]:
+        """Expressions of the properties of an object, in order."""
+        written = ((name, write(name, member)) for name, member in self.values.properties(schema))
+        required = array_at(schema, "required")
+        return [one if name in required else f"({one})?" for name, one in written]
 
     def any_of(self, call: Call) -> str:
         """Any parameters that the function has, in any order, of any value."""
@@ -208,12 +211,7 @@ class _Tags:
             low, high = item_counts(schema)
             one = self._element("item", schema["items"], mark)
             return rules.rule('""' if high == 0 else f"({one}){times(low, high)}")
-        required = array_at(schema, "required")
-        parts = []
-        for name, member in self.values.properties(schema):
-            one = self._element(name, member, mark)
-            parts.append(one if name in required else f"({one})?")
-        return rules.rule(" ".join(parts) or '""')
+        return rules.rule(" ".join(self._members(schema, partial(self._element, mark=mark))) or '""')
 
     def _element(self, name: str, schema: object, mark: str) -> str:
         if not re.fullmatch(r"\w[\w.-]*", name):

@@ -12,9 +12,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...output.formats.reading.tagged import dumps
 from ...output.formats.references import resolve
-from ...output.formats.writing import json_type
+from ...output.formats.writing import dumps, json_type
 from .. import GrammarError, TooComplexError
 from ..compile import check, json_expression, json_schema, lark
 from ..lark_rules import LarkRules, other_than, times

@@ -10,6 +10,7 @@ from html import unescape
 from ..description import Parameters
 from ..layout import Layout, Match, Partial, around, layout
 from ..values import json_or_text, properties_of, schema_at, takes_all_text, takes_text, typed_value
+from ..writing import dumps
 from .json_values import json_value
 from .source import Event, Reading, Source, UnreadableError
 
@@ -297,13 +298,3 @@ def pairs(source: Source, end: str, pair: Callable[[], Reading[tuple[str, object
 def inside(text: str) -> str:
     """The inside of a JSON string; lone surrogates, which no encoding has, are escaped."""
     return dumps(text)[1:-1]
-
-
-def dumps(value: object) -> str:
-    """JSON, with characters as they are but for lone surrogates."""
-    text = json.dumps(value, ensure_ascii=False)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(value)
-    return text
