@@ -332,9 +332,9 @@ def _check_context(length: int, max_tokens: int | None, model: ServedModel, para
         )
 
 
-def new_id(prefix: str) -> str:
-    """A unique id such as `chatcmpl-...`."""
-    return f"{prefix}-{secrets.token_hex(16)}"
+def new_id(prefix: str, size: int = 16) -> str:
+    """A unique id of so many random bytes, such as `chatcmpl-...`."""
+    return prefix + secrets.token_hex(size)
 
 
 def now() -> int:

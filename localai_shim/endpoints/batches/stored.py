@@ -38,7 +38,7 @@ def create(store: Store, batches: Batches, fields: Fields, query: Mapping[str, o
     _check_file(store, file_id)
     created = now()
     body: Json = {
-        "id": new_id("batch").replace("-", "_"),  # as OpenAI's begin
+        "id": new_id("batch_"),
         "object": "batch",
         "endpoint": endpoint,
         "model": None,
@@ -57,7 +57,7 @@ def create(store: Store, batches: Batches, fields: Fields, query: Mapping[str, o
     }
     # The files that may come of it have their ids from the start: finalizing may be interrupted.
     seconds = None if expires_at is None else expires_at - created
-    body[LOCAL] = {"expires_after": seconds, "output": new_id("file"), "error": new_id("file")}
+    body[LOCAL] = {"expires_after": seconds, "output": new_id("file-"), "error": new_id("file-")}
     try:
         batches.start(body, file_id, files.CONTENT, progress=progress)
     except MissingError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -62,7 +61,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
     ) -> None:
         super().__init__(keep)
         self._predicted = predicted
-        self.id, self._created = new_id("chatcmpl"), now()
+        self.id, self._created = new_id("chatcmpl-"), now()
         self._model, self._parsers, self._prompt = model, parsers, prompt
         self._logprobs, self._metadata = logprobs, metadata
         self._legacy, self._extras = legacy, extras
@@ -338,7 +337,7 @@ _NO_REASONING: Json = {"reasoning_content": None, "reasoning": None}  # DeepSeek
 
 def new_call_id() -> str:
     """A unique id such as OpenAI's: `call_` and 24 letters and digits."""
-    return f"call_{secrets.token_hex(12)}"
+    return new_id("call_", 12)
 
 
 def _call_delta(call: CallDelta) -> dict[str, object]:

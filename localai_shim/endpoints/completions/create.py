@@ -140,7 +140,7 @@ class CompletionAssembler(Assembler[Completion]):
     ) -> None:
         super().__init__()
         self._predicted = predicted
-        self.id = new_id("cmpl")
+        self.id = new_id("cmpl-")
         self._created = now()
         self._model, self._parsers, self._prompts = model, parsers, prompts
         self._n, self._best_of, self._logprobs = n, best_of, logprobs

@@ -174,7 +174,7 @@ class RerankAssembler(Assembler[RerankResponse]):
     ) -> None:
         super().__init__()
         self._model, self._request, self._top_n, self._documents = model, request, top_n, documents
-        self._id = new_id("rerank")
+        self._id = new_id("rerank-")
         self._scores: list[float] | None = None
 
     def collect(self, index: int, token: Token) -> None:

@@ -6,7 +6,6 @@ Every handler takes the store, the request's body and the url's parameters, and 
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from typing import Final
 
@@ -16,7 +15,7 @@ from ...prompt.objects import with_data_urls
 from ...state.store import DuplicateError, MissingError, Page, Store
 from ..fields import Fields, as_array
 from ..paging import check_query, finish, found, list_object, read_paging, stored_page
-from ..request_fields import now, read_metadata
+from ..request_fields import new_id, now, read_metadata
 from .includes import read_include, shown
 from .resources import item_resources
 
@@ -30,7 +29,7 @@ def create(store: Store, fields: Fields, query: Mapping[str, object]) -> dict[st
     metadata = read_metadata(fields) or {}
     items = _read_items(store, fields) if fields.has("items") else []
     fields.finish()
-    conversation_id = f"conv_{secrets.token_hex(24)}"
+    conversation_id = new_id("conv_", 24)
     body = {"id": conversation_id, "object": _KIND, "created_at": now(), "metadata": metadata}
     store.save(_KIND, conversation_id, body, parts={"items": items})
     return body

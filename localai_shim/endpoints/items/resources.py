@@ -6,13 +6,13 @@ Shapes follow the SDK's `ResponseInputItemParam` (what comes in), `ConversationI
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Callable
 from functools import partial
 
 from ...errors import BadRequest, NotFound
 from ...prompt.items import Item, duplicate_item
 from ..fields import Fields, as_array, given
+from ..request_fields import new_id
 from . import content as content_parts
 
 PREFIXES = {
@@ -47,7 +47,7 @@ _LOCAL = "this client is local and never uses the network."
 
 def new_item_id(kind: str) -> str:
     """An id for an item of this type, such as `msg_...`."""
-    return f"{PREFIXES[kind]}_{secrets.token_hex(24)}"
+    return new_id(f"{PREFIXES[kind]}_", 24)
 
 
 def user_item(text: str) -> Item:

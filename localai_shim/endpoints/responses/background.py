@@ -7,7 +7,6 @@ to whoever follows.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import queue
 import secrets
@@ -17,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...types import EngineClosedError, EngineLike, Event, Ticket, Token, Work
+from ...types import EngineClosedError, EngineLike, Event, Ticket, Token, Work, log
 from ..prepared import BackgroundRun, Follower
 from .context import Context, save_response
 
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
     from ...state.store import Json, Store
     from .assembler import ResponseAssembler
-
-log = logging.getLogger("localai_shim")
 
 _owners: set[str] = set()  # in this process
 _POLL_SECONDS = 0.5  # after which a cancellation by another process is noticed at the latest

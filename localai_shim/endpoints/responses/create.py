@@ -218,7 +218,8 @@ def render(plan: Plan, model: ServedModel, reserve: int) -> tuple[list[int], Con
     made = _rendered(plan, model, items, len(plan.context.stored))
     if not plan.asked.truncates or limit is None or len(made[0]) + reserve <= limit:
         return made
-    starts = [i for i in range(1, len(items)) if _begins_turn(items[i])] or list(range(1, len(items)))
+    later = range(1, len(items))
+    starts = [i for i in later if items[i]["type"] == "message" and items[i]["role"] == "user"] or list(later)
     shorter = without_oldest(
         starts,
         lambda start: _rendered(plan, model, _without_oldest(items, start)),
@@ -241,10 +242,6 @@ def _rendered(plan: Plan, model: ServedModel, items: Sequence[Item], stored: int
         if error.param != "messages":
             raise
         raise BadRequest(error.message, param="input", code=error.code) from error.__cause__
-
-
-def _begins_turn(item: Item) -> bool:
-    return bool(item["type"] == "message" and item["role"] == "user")
 
 
 def _without_oldest(items: Sequence[Item], start: int) -> list[Item]:

@@ -14,6 +14,7 @@ from html import escape
 
 from ...output.formats.description import CallFormat, Parameters
 from ...output.formats.layout import around, layout
+from ...output.formats.reading.tagged import CDATA
 from ...output.formats.values import typed_value
 from ...output.formats.writing import json_type
 from .. import GrammarError
@@ -24,7 +25,6 @@ from ..tool import Call
 from ..vocabulary import expression, literal
 from .values import Branch, JsonStyle, ValueGrammar, cannot_write, item_counts
 
-_CDATA = ("<![CDATA[", "]]>")
 _KEY = r'[^\s<>"|=]+'
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 # Strings that readers would take for a value of another type that the parameter may have.
@@ -62,7 +62,7 @@ def _markers(format: CallFormat, kind: Parameters) -> list[str]:
     behind = around(kind.layout, "VALUE")[1].strip()
     own = kind.element or behind
     tail = around(format.call, "ARGUMENTS")[1].strip()
-    more = _CDATA[1:] if kind.cdata else ()
+    more = CDATA[1:] if kind.cdata else ()
     return list(dict.fromkeys(marker for marker in (own, tail, format.end, *more) if marker))
 
 
@@ -169,7 +169,7 @@ class _Tags:
         value = self.values.value(branch.schema)
         yield branch.type, f"{value} {self._rules.marker(end)}"
         if self._kind.cdata:
-            yield branch.type, f"{literal(_CDATA[0])} {value} {self._rules.marker(_CDATA[1] + end)}"
+            yield branch.type, f"{literal(CDATA[0])} {value} {self._rules.marker(CDATA[1] + end)}"
 
     def _texts(self, schema: Schema, excluded: Sequence[str], end: str) -> Iterator[tuple[str, str]]:
         rules, lenient = self._rules, self.values.lenient
@@ -177,12 +177,12 @@ class _Tags:
             yield "string", rules.until(text(schema, [self._barred, *excluded], lenient=lenient), end)
             return
         plain = text(schema, [containing("<", "&"), *excluded], lenient=lenient)
-        marked = text(schema, [containing(_CDATA[1]), *excluded], lenient=lenient)
+        marked = text(schema, [containing(CDATA[1]), *excluded], lenient=lenient)
         yield "string", rules.until(plain, end)
         # llguidance panics where a lexeme with a complement, which nothing can make longer, is before a special token.
         yield (
             "string",
-            f"{literal(_CDATA[0])} {rules.until(marked, _CDATA[1][:-1])} {rules.marker(_CDATA[1][-1] + end)}",
+            f"{literal(CDATA[0])} {rules.until(marked, CDATA[1][:-1])} {rules.marker(CDATA[1][-1] + end)}",
         )
 
     def _constants(self, branch: Branch, schema: object, name: str, end: str) -> Iterator[tuple[str, str]]:
@@ -200,7 +200,7 @@ class _Tags:
             if not (self._kind.cdata and re.search("[<&]", spelt)):
                 yield json_type(value), self._rules.until(literal(spelt), end)
             if self._kind.cdata:
-                yield json_type(value), self._rules.until(literal(_CDATA[0] + spelt), _CDATA[1] + end)
+                yield json_type(value), self._rules.until(literal(CDATA[0] + spelt), CDATA[1] + end)
 
     # -- Elements -----------------------------------------------------------------------------------------------------
 

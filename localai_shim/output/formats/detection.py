@@ -247,8 +247,8 @@ def detect(evidence: Evidence, tool_format: str | None = None, reasoning_format:
 
 
 def _tools(evidence: Evidence) -> tuple[CallFormat | None, str]:
-    for name, where in (("template", "chat template"), ("prompt", "prompt with a tool")):
-        if (sign := _sign_in(getattr(evidence, name))) is not None:
+    for field, where in (("template", "chat template"), ("prompt", "prompt with a tool")):
+        if (sign := _sign_in(getattr(evidence, field))) is not None:
             return FORMATS[sign.name], f"its {where} has {' and '.join(sign.all)}"
     name = UPSTREAM.get(evidence.parser or "", evidence.parser)
     if name in FORMATS:

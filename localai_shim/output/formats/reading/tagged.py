@@ -15,7 +15,8 @@ from .json_values import json_value
 from .source import Event, Reading, Source, UnreadableError
 
 _WRAPPERS = ("arguments", "input")  # of which models make one parameter that holds all
-_CDATA = ("<![CDATA[", "]]>")
+CDATA = ("<![CDATA[", "]]>")
+"""Around a value that holds marks."""
 
 
 def parameters(
@@ -139,7 +140,7 @@ class _Value:
         source = self._source
         if quoted:
             yield Event("arguments", '"')
-        cdata = self._kind.cdata and (yield from source.literal(_CDATA[:1])) is not None
+        cdata = self._kind.cdata and (yield from source.literal(CDATA[:1])) is not None
         if starts_line and not cdata:
             while source.at == len(source.text) and not source.ended:
                 yield None
@@ -154,7 +155,7 @@ class _Value:
             yield from source.more()
         text = source.take(end)
         if cdata:
-            yield from source.literal(_CDATA[1:])
+            yield from source.literal(CDATA[1:])
         elif self._line:
             text = text.removesuffix("\n")
         yield Event("arguments", inside(text) + '"' if quoted else text)
@@ -163,7 +164,7 @@ class _Value:
     def _certain(self, cdata: bool) -> int:
         """The place up to which the text is the value's, whatever follows."""
         source = self._source
-        candidates = _CDATA[1:] if cdata else self._candidates
+        candidates = CDATA[1:] if cdata else self._candidates
         end = source.held(candidates)
         for text in candidates:
             found = source.text.find(text, max(source.at, self._past), end)
@@ -176,7 +177,7 @@ class _Value:
         """The place of the value's end; None where it is not there yet."""
         source = self._source
         if cdata:
-            found = source.text.find(_CDATA[1], source.at)
+            found = source.text.find(CDATA[1], source.at)
             return None if found < 0 else found
         self._past = max(self._past, source.at)
         while (candidate := self._pattern.search(source.text, self._past)) is not None:
