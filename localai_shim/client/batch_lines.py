@@ -85,13 +85,9 @@ def _wait(running: set[_Request], inbox: Inbox) -> Answered | None:
 
 def make_batches(reference: weakref.ref[Runtime], store: Store, background: Background) -> Batches:
     """Make the runner of a client's batches."""
-
-    def answer(lines: Iterable[Line], inbox: Inbox) -> Generator[Answered | None]:
-        return run_lines(_alive(reference), lines, inbox)
-
     return Batches(
         store,
-        answer,
+        lambda lines, inbox: run_lines(_alive(reference), lines, inbox),
         served=sorted(f"{name}={found.root}" for name, found in _alive(reference).names().items()),
         owner=background.owner,
         is_alive=background.is_alive,

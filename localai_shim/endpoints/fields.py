@@ -64,17 +64,19 @@ class Fields:
 
     def boolean(self, name: str) -> bool | None:
         """True or false."""
-        value = self.get(name)
-        if value is not None and not isinstance(value, bool):
-            raise BadRequest.wrong_type(self.at(name), "a boolean", value)
+        value: bool | None = self._typed(name, bool, "a boolean")
         return value
 
     def string(self, name: str) -> str | None:
         """A string that is Unicode text."""
-        value = self.get(name)
-        if value is not None and not isinstance(value, str):
-            raise BadRequest.wrong_type(self.at(name), "a string", value)
+        value: str | None = self._typed(name, str, "a string")
         return None if value is None else encodable(value, self.at(name))
+
+    def _typed(self, name: str, kind: type, expected: str) -> Any:
+        value = self.get(name)
+        if value is not None and not isinstance(value, kind):
+            raise BadRequest.wrong_type(self.at(name), expected, value)
+        return value
 
     def text(self, name: str) -> str:
         """A required string."""
@@ -108,9 +110,7 @@ class Fields:
 
     def mapping(self, name: str) -> dict[str, object] | None:
         """A copy of an object."""
-        value = self.get(name)
-        if value is not None and not isinstance(value, Mapping):
-            raise BadRequest.wrong_type(self.at(name), "an object", value)
+        value: Mapping[str, object] | None = self._typed(name, Mapping, "an object")
         return None if value is None else dict(value)
 
     def inner(self, name: str) -> Fields:

@@ -52,7 +52,7 @@ def item_messages(
     if instructions is not None:
         messages = [{"role": "system", "content": instructions}, *messages]
     if not messages:
-        raise BadRequest("Invalid 'input': there is nothing in it to answer.", param="input", code="empty_array")
+        raise BadRequest.refused("input", "there is nothing in it to answer", "empty_array")
     return messages
 
 

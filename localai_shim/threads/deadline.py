@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from ..types import log
-
 T = TypeVar("T")
+log = logging.getLogger("localai_shim")
 TRIAL_SECONDS = 2.0  # ten times what large templates take
 
 

@@ -211,7 +211,13 @@ def _parameters(fields: Fields, name: str) -> Mapping[str, object] | None:
             return schema
         except (TypeError, ValueError, RecursionError) as error:
             why = f"it cannot be written as JSON: {error}"
-    raise BadRequest(f"Invalid schema for function '{name}': {why}.", param=path, code="invalid_function_parameters")
+    raise bad_schema(name, path, f"{why}.")
+
+
+def bad_schema(name: str, path: str, why: str) -> BadRequest:
+    """The error for a function whose parameters cannot be followed."""
+    text = f"Invalid schema for function '{name}': {why}"
+    return BadRequest(text, param=path, code="invalid_function_parameters")
 
 
 def _custom_format(fields: Fields, form: Form) -> CustomFormat:

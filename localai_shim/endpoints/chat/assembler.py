@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionTokenLogprob
-from openai.types.chat.chat_completion import ChoiceLogprobs
 from openai.types.chat.chat_completion_token_logprob import TopLogprob
 
 from ...output.answer import AnswerParser
@@ -195,14 +194,11 @@ class ChatAssembler(Assembler[ChatCompletion]):
         tokens: Sequence[tuple[Token, int]] = (),
         finish_reason: FinishReason | None = None,
     ) -> ChatCompletionChunk:
-        logprobs = None
-        if tokens:
-            logprobs = {"content": token_logprobs(tokens, self._model.tokenizer), "refusal": None}
         choice: Json = {
             "index": index,
             "delta": {**_NO_REASONING, **delta},  # clients read it of every chunk
             "finish_reason": finish_reason,
-            "logprobs": logprobs,
+            "logprobs": self._scored(tokens) if tokens else None,
             "token_ids": None,
         }
         if finish_reason is not None:
@@ -239,18 +235,18 @@ class ChatAssembler(Assembler[ChatCompletion]):
         return choice.finish_reason
 
     def _choice(self, index: int, choice: _ChoiceState) -> dict[str, object]:
-        fields: dict[str, object] = {
+        return {
             "index": index,
             "finish_reason": choice.finish_reason,
-            "logprobs": None,
+            "logprobs": self._scored(choice.tokens) if self._logprobs else None,
             "message": self._message(choice),
             "stop_reason": self._parsers[index].stop_reason,
             "token_ids": choice.token_ids if self._extras.token_ids else None,
         }
-        if self._logprobs:
-            content = token_logprobs(choice.tokens, self._model.tokenizer)
-            fields["logprobs"] = ChoiceLogprobs(content=content, refusal=None)
-        return fields
+
+    def _scored(self, tokens: Sequence[tuple[Token, int]]) -> Json:
+        """The logprobs of content."""
+        return {"content": token_logprobs(tokens, self._model.tokenizer), "refusal": None}
 
     def _message(self, choice: _ChoiceState) -> dict[str, object]:
         text, reasoning = "".join(choice.text), None

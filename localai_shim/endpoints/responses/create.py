@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import BadRequest
 from ...prompt.items import Item, item_messages
 from ...prompt.parts import ReadPart
 from ...prompt.template import Conversation
-from ...types import Prompt
+from ...types import Prompt, map_texts
 from .. import request_fields
 from ..answer.format import AnswerFormat, read_answer_format
 from ..answer.plan import AnswerPlan
@@ -108,7 +108,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         parser=answer.parser(generation.limits, with_tokens=asked.logprobs),
         prompt=prompt,
         fields={
-            **_copied(asked.echo),  # which the caller of a response may change
+            **map_texts(asked.echo, str),  # which the caller of a response may change
             "previous_response_id": context.previous,
             "conversation": {"id": context.conversation} if context.conversation else None,
         },
@@ -121,13 +121,6 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     )
     requests = answer.requests(prompt, 1, generation, param="input")
     return Prepared(assembler, requests, asked.stream, Run(assembler, context) if background else None)
-
-
-def _copied(value: Any) -> Any:
-    """A JSON value, with lists and objects of its own."""
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
