@@ -1,0 +1,292 @@
+"""Replicas of one model: which there are, which of them take requests, and which one gets the next."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from ..options import LocalOptions, ModelPath
+from ..stats import EngineStats
+from . import cluster
+from .pool_stats import PoolStats, ReplicaStats, State, summed
+from .replica import CONTROL, MAX_REQUESTS, Replica
+from .routing import Router, Wish
+
+Actor = Any  # a handle of a Replica; Ray has no type for its methods
+CHECK_SECONDS = 30.0
+"""Seconds in which a client's constructor hears that its options are right; later, requests say what is wrong."""
+RETRY_SECONDS = 0.2  # between two looks at a replica that has died
+STATS_SECONDS = 5.0  # after which a replica counts as one that does not answer
+
+
+class ClosedError(Exception):
+    """The pool was closed."""
+
+
+@dataclass
+class _Member:
+    actor: Actor
+    state: State
+
+    def control(self, method: str) -> Callable[..., Any]:
+        """A method of the replica that does not wait behind requests."""
+        return getattr(self.actor, method).options(concurrency_group=CONTROL).remote  # type: ignore[no-any-return]
+
+
+class Pool:
+    """Replicas by name. What a handle in another process has is a pool as well, which neither starts nor ends any.
+
+    Args:
+        actors: replicas that take requests.
+        start: makes one more; None in handles.
+        shared_store: they keep responses, files and batches in one file.
+    """
+
+    def __init__(
+        self, actors: Mapping[str, Actor], start: Callable[[], Actor] | None = None, *, shared_store: bool = False
+    ) -> None:
+        self._members = {name: _Member(actor, "ready") for name, actor in actors.items()}
+        self._start = start
+        self._shared_store = shared_store
+        self._router = Router(actors, shared_store=shared_store)
+        self._lock = threading.RLock()  # a stream that the garbage collector finds ends while it is held
+        self._changed: Future[None] = Future()
+        self._made = 0
+        self._is_closed = False
+
+    @classmethod
+    def start(
+        cls, model: ModelPath | None, options: LocalOptions, replicas: int, ray_options: Mapping[str, object]
+    ) -> Pool:
+        """Start replicas, and wait until one of them says that the options are right.
+
+        Raises:
+            FileNotFoundError, TypeError, ValueError: they are not.
+        """
+        _check_replicas(replicas)
+        cluster.join()
+        kind = ray.remote(
+            max_restarts=-1, max_concurrency=MAX_REQUESTS, concurrency_groups={CONTROL: 8}, **ray_options
+        )(Replica)
+        pool = cls({}, partial(kind.remote, model, **options), shared_store=options.get("store") is not None)
+        try:
+            pool.scale(replicas)
+            checks = [member.actor.check.remote() for member in pool._members.values()]
+            for done in ray.wait(checks, timeout=CHECK_SECONDS)[0]:
+                with contextlib.suppress(ray.exceptions.RayActorError):
+                    ray.get(done)
+        except BaseException as error:
+            pool.close()
+            if isinstance(error, RayTaskError):
+                raise error.cause from None
+            raise
+        return pool
+
+    def __reduce__(self) -> tuple[Callable[..., Pool], tuple[object, ...]]:
+        with self._lock:
+            actors = {name: member.actor for name, member in self._members.items() if member.state != "leaving"}
+        return partial(Pool, shared_store=self._shared_store), (actors,)
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def begin(self, wish: Wish) -> tuple[str, Actor] | Future[None]:
+        """The name and the actor of the replica that gets a request; a future that is done when there may be one.
+
+        Raises:
+            ClosedError: there will be none.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise ClosedError("this client was closed")
+            if not self._members:
+                raise ClosedError("all replicas have ended")
+            ready = {name for name, member in self._members.items() if member.state == "ready"}
+            name = self._router.choose(wish, ready)
+            if name is None:
+                return self._changed
+            self._router.begin(name, wish)
+            return name, self._members[name].actor
+
+    def end(self, name: str) -> None:
+        """Count a request down."""
+        with self._lock:
+            self._router.end(name)
+
+    def keep(self, name: str, ids: Iterable[str]) -> None:
+        """Note what a replica keeps."""
+        with self._lock:
+            self._router.keep(name, ids)
+
+    @property
+    def is_starting(self) -> bool:
+        """True while some replica has its model still to load for the first time."""
+        with self._lock:
+            return any(member.state == "starting" for member in self._members.values())
+
+    def describe(self) -> str:
+        """The replicas in words, for an error's message."""
+        with self._lock:
+            return ", ".join(f"{name} {member.state}" for name, member in self._members.items())
+
+    # -- replicas ----------------------------------------------------------------------------------------------------
+
+    def scale(self, replicas: int) -> None:
+        """Have so many replicas; those that go end when their last request has."""
+        _check_replicas(replicas)
+        with self._lock:
+            if self._start is None:
+                raise RuntimeError("only the client that started the replicas can change how many there are")
+            staying = [name for name, member in self._members.items() if member.state != "leaving"]
+            for _ in range(replicas - len(staying)):
+                self._made += 1
+                name = f"replica-{self._made}"
+                self._members[name] = _Member(self._start(), "starting")
+                self._router.add(name)
+                self._watch(name)
+            for name in staying[replicas:]:
+                self._dismiss(name)
+
+    def _dismiss(self, name: str) -> None:
+        member = self._members[name]
+        self._router.remove(name)
+        if member.state != "ready":
+            ray.kill(member.actor)
+            del self._members[name]
+            return
+        member.state = "leaving"
+        _call_back(member.control("leave")(), weakref.ref(self), name, Pool._gone)
+
+    def _gone(self, name: str, error: BaseException | None) -> None:
+        with self._lock:
+            self._members.pop(name, None)
+            self._router.remove(name)
+            self._notify()
+
+    def lost(self, name: str) -> None:
+        """Take note that a replica has died; it takes requests again when Ray has started it anew."""
+        with self._lock:
+            member = self._members.get(name)
+            if member is None or member.state != "ready" or self._is_closed:
+                return
+            member.state = "lost"
+            self._router.forget(name)
+            self._watch(name)
+
+    def _watch(self, name: str) -> None:
+        with self._lock:
+            member = self._members.get(name)
+            if member is not None and member.state in ("starting", "lost") and not self._is_closed:
+                _call_back(member.control("load")(), weakref.ref(self), name, Pool._loaded)
+
+    def _loaded(self, name: str, error: BaseException | None) -> None:
+        if isinstance(error, RayError) and not isinstance(error, RayTaskError):
+            _later(RETRY_SECONDS, weakref.ref(self), name)
+            return
+        with self._lock:
+            if name in self._members:
+                self._members[name].state = "ready"
+                self._notify()
+
+    def leaves(self, name: str) -> None:
+        """Take note that a replica takes no more requests, as whoever has started it says."""
+        with self._lock:
+            if name in self._members:
+                self._members[name].state = "leaving"
+                self._router.remove(name)
+                if self._start is None:
+                    del self._members[name]
+
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, Future()
+        changed.set_result(None)
+
+    # -- figures, and the end ----------------------------------------------------------------------------------------
+
+    def ask(self, model: str) -> dict[str, Future[EngineStats]]:
+        """Ask all replicas for their figures."""
+        with self._lock:
+            return {name: member.control("stats")(model).future() for name, member in self._members.items()}
+
+    def stats(self, asked: Mapping[str, Future[EngineStats]]) -> PoolStats:
+        """The figures that have come.
+
+        Raises:
+            ValueError: there is no such model.
+        """
+        with self._lock:
+            replicas = tuple(
+                ReplicaStats(
+                    name,
+                    member.state,
+                    0 if member.state == "leaving" else self._router.running(name),
+                    _figures(asked.get(name)),
+                )
+                for name, member in self._members.items()
+            )
+        return PoolStats(summed([each.engine for each in replicas if each.engine is not None]), replicas)
+
+    def close(self) -> None:
+        """End the replicas that this client has started, and Ray, if a client has started it and none is left."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._notify()
+            if self._start is None:
+                return
+            for member in self._members.values():
+                with contextlib.suppress(RayError):
+                    ray.kill(member.actor)
+        cluster.leave()
+
+
+def _check_replicas(replicas: int) -> None:
+    if not isinstance(replicas, int) or replicas < 1:
+        raise ValueError(f"`replicas` must be an integer of 1 or more, not {replicas!r}")
+
+
+def _figures(asked: Future[EngineStats] | None) -> EngineStats | None:
+    if asked is None or not asked.done():
+        return None
+    try:
+        return asked.result()
+    except RayTaskError as error:
+        raise error.cause from None
+    except RayError:
+        return None
+
+
+Reference = weakref.ref[Pool]
+
+
+def _call_back(
+    ref: Any, reference: Reference, name: str, method: Callable[[Pool, str, BaseException | None], None]
+) -> None:
+    """Call a pool's method when a call to a replica has ended, as long as there is the pool."""
+
+    def call(future: Future[object]) -> None:
+        pool = reference()
+        if pool is not None:
+            method(pool, name, future.exception())
+
+    ref.future().add_done_callback(call)
+
+
+def _later(seconds: float, reference: Reference, name: str) -> None:
+    def watch() -> None:
+        pool = reference()
+        if pool is not None:
+            pool._watch(name)
+
+    timer = threading.Timer(seconds, watch)
+    timer.daemon = True
+    timer.start()
