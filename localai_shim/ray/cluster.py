@@ -9,7 +9,6 @@ import threading
 import ray
 
 OBJECT_STORE_BYTES = 200 << 20  # answers are small, and come in pieces
-LOOPBACK = "127.0.0.1"
 
 _lock = threading.Lock()
 _holders = 0
@@ -33,7 +32,6 @@ def join() -> None:
                 include_dashboard=False,
                 object_store_memory=OBJECT_STORE_BYTES,
                 logging_level=logging.WARNING,
-                _node_ip_address=LOOPBACK,
             )
             _is_ours = True
         except BaseException:

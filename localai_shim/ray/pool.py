@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import ActorDiedError, RayActorError, RayError, RayTaskError
 
 from ..options import LocalOptions, ModelPath
 from ..stats import EngineStats
@@ -25,6 +25,7 @@ Actor = Any  # a handle of a Replica; Ray has no type for its methods
 CHECK_SECONDS = 30.0
 """Seconds in which a client's constructor hears that its options are right; later, requests say what is wrong."""
 RETRY_SECONDS = 0.2  # between two looks at a replica that has died
+MAX_ENDS = 2
 STATS_SECONDS = 5.0  # after which a replica counts as one that does not answer
 
 
@@ -36,6 +37,8 @@ class ClosedError(Exception):
 class _Member:
     actor: Actor
     state: State
+    ends: int = 0
+    """Times in a row that Ray has said that the replica is dead, and not that it is being started anew."""
 
     def control(self, method: str) -> Callable[..., Any]:
         """A method of the replica that does not wait behind requests."""
@@ -82,7 +85,7 @@ class Pool:
             pool.scale(replicas)
             checks = [member.actor.check.remote() for member in pool._members.values()]
             for done in ray.wait(checks, timeout=CHECK_SECONDS)[0]:
-                with contextlib.suppress(ray.exceptions.RayActorError):
+                with contextlib.suppress(RayActorError):
                     ray.get(done)
         except BaseException as error:
             pool.close()
@@ -188,13 +191,19 @@ class Pool:
                 _call_back(member.control("load")(), weakref.ref(self), name, Pool._loaded)
 
     def _loaded(self, name: str, error: BaseException | None) -> None:
-        if isinstance(error, RayError) and not isinstance(error, RayTaskError):
-            _later(RETRY_SECONDS, weakref.ref(self), name)
-            return
         with self._lock:
-            if name in self._members:
-                self._members[name].state = "ready"
+            member = self._members.get(name)
+            if member is None:
+                return
+            if error is None or isinstance(error, RayTaskError):  # which requests are told
+                member.state, member.ends = "ready", 0
                 self._notify()
+                return
+            member.ends = member.ends + 1 if isinstance(error, ActorDiedError) else 0
+            if member.ends < MAX_ENDS:
+                _later(RETRY_SECONDS, weakref.ref(self), name)
+            else:
+                self._gone(name, error)
 
     def leaves(self, name: str) -> None:
         """Take note that a replica takes no more requests, as whoever has started it says."""

@@ -29,7 +29,7 @@ class PoolStats:
     """A snapshot of all replicas."""
 
     total: EngineStats
-    """Sums; of percentiles the largest. Replicas that do not answer are left out."""
+    """Sums; the largest of percentiles and of bytes per token. Replicas that do not answer are left out."""
     replicas: tuple[ReplicaStats, ...]
 
 
@@ -37,18 +37,22 @@ def summed(stats: Sequence[EngineStats]) -> EngineStats:
     """The sum of several engines' figures."""
     made = EngineStats(running=0, waiting=0, steps=0)
     for each in stats:
-        sums: dict[str, Any] = {f.name: _plus(getattr(made, f.name), getattr(each, f.name)) for f in fields(made)}
+        sums: dict[str, Any] = {
+            f.name: _plus(f.name, getattr(made, f.name), getattr(each, f.name)) for f in fields(made)
+        }
         made = EngineStats(**sums)
     return made
 
 
-def _plus(one: Any, other: Any) -> object:
+def _plus(name: str, one: Any, other: Any) -> object:
+    if "per_token" in name:
+        return max(one, other)
     if isinstance(one, Percentiles):
         return Percentiles(*map(max, one, other))
     if isinstance(one, dict):
         return {name: one.get(name, DraftCounts()).plus(*other.get(name, (0, 0))) for name in {**one, **other}}
     if isinstance(one, tuple):
-        return tuple(dict.fromkeys((*one, *other)))
+        return tuple(dict.fromkeys((*one, *other)))  # plans are never asked for
     if isinstance(one, str):
-        return ", ".join(dict.fromkeys(filter(None, (*one.split(", "), other))))
+        return "; ".join(dict.fromkeys(filter(None, (*one.split("; "), other))))
     return other if one is None else one if other is None else one + other

@@ -281,6 +281,10 @@ class RayHttpClient(httpx.Client):
         super().__init__(transport=RayTransport(pool), timeout=timeout)
         self.pool = pool
 
+    def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
+        _check_open(self, request)
+        return super().send(request, **options)
+
     def close(self) -> None:
         self.pool.close()
         super().close()
@@ -293,6 +297,16 @@ class AsyncRayHttpClient(httpx.AsyncClient):
         super().__init__(transport=AsyncRayTransport(pool), timeout=timeout)
         self.pool = pool
 
+    async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
+        _check_open(self, request)
+        return await super().send(request, **options)
+
     async def aclose(self) -> None:
         self.pool.close()
         await super().aclose()
+
+
+def _check_open(client: httpx.Client | httpx.AsyncClient, request: httpx.Request) -> None:
+    """Raise what the SDK makes an exception of its own of; httpx would raise a RuntimeError."""
+    if client.is_closed:
+        raise httpx.ConnectError("this client was closed", request=request)
