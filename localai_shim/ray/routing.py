@@ -168,8 +168,9 @@ class Router:
             first = next(iter(self._replicas), None)
             return first if first in ready else None
         for id in wish.kept:
-            if self._kept.get(id) in ready:
-                return self._kept[id]
+            keeper = self._kept.get(id)
+            if keeper is not None and keeper in ready:
+                return keeper
         found = {name: replica for name, replica in self._replicas.items() if name in ready}
         if not found:
             return None
