@@ -94,6 +94,22 @@ class Pool:
             raise
         return pool
 
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def wait(self) -> None:
+        """Wait until some replica has its model.
+
+        Raises:
+            ModelLoadError: it could not be loaded.
+        """
+        with self._lock:
+            loads = [member.control("load")() for member in self._members.values()]
+        try:
+            ray.get(ray.wait(loads)[0])
+        except RayTaskError as error:
+            raise error.cause from None
+
     def __reduce__(self) -> tuple[Callable[..., Pool], tuple[object, ...]]:
         with self._lock:
             actors = {name: member.actor for name, member in self._members.items() if member.state != "leaving"}

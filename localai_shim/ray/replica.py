@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, Unpack
@@ -12,9 +11,10 @@ import ray.actor
 
 from ..client.local import async_http_client
 from ..options import LocalOptions, ModelPath
+from ..runtime.offload import wait_async
 from ..sdk import private as sdk
 from ..stats import EngineStats
-from ..types import EngineError
+from ..threads.deadline import Deadline
 
 MAX_REQUESTS = 1000
 """Requests that run at once in one replica; more wait before it."""
@@ -70,12 +70,12 @@ class Replica:
         self.open()
 
     async def load(self) -> int:
-        """Wait until the model is loaded, or cannot be, which each request is told; returns the process's id."""
+        """Wait until the model is loaded, or raise why it cannot be; returns the process's id."""
         runtime = self.open().runtime
         if not runtime.only:
             engine = runtime.engine_of("")
-            with contextlib.suppress(EngineError):
-                await asyncio.wrap_future(engine.ready)
+            await wait_async(engine.ready, Deadline())
+            _ = engine.model
         return os.getpid()
 
     async def request(

@@ -13,6 +13,9 @@ import openai
 import ray
 from pydantic import BaseModel
 
+from localai_shim.ray import AsyncRayOpenAI, RayOpenAI
+from localai_shim.ray.transport import AsyncRayHttpClient
+
 PATIENCE = 60.0  # seconds
 
 
@@ -45,6 +48,11 @@ def wait_for_end(process: int) -> None:
         return
     assert select.select([handle], [], [], PATIENCE)[0], f"process {process} lives on"
     os.close(handle)
+
+
+def asynchronous(client: RayOpenAI, **options: Any) -> AsyncRayOpenAI:
+    """An async client of the same replicas."""
+    return AsyncRayOpenAI(http_client=AsyncRayHttpClient(client._pool, 60), **options)
 
 
 def message(text: str) -> list[Any]:

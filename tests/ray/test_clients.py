@@ -17,16 +17,10 @@ import pytest
 import ray
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.ray import AsyncRayOpenAI, RayOpenAI, http_client
-from localai_shim.ray.transport import AsyncRayHttpClient
-from tests.ray.kit import KINDS, busy, long_stream, message, until
+from localai_shim.ray import RayOpenAI, http_client
+from tests.ray.kit import KINDS, asynchronous, busy, long_stream, message, until
 
 STREAMS = 64
-
-
-def asynchronous(client: RayOpenAI, **options: Any) -> AsyncRayOpenAI:
-    """An async client of the same replicas."""
-    return AsyncRayOpenAI(http_client=AsyncRayHttpClient(client._pool, 60), **options)
 
 
 def test_64_mixed_requests_at_once_are_answered_as_by_one_process(replicas: RayOpenAI) -> None:
