@@ -61,7 +61,10 @@ class Pool:
         self._start = start
         self._shared_store = shared_store
         self._router = Router(actors, shared_store=shared_store)
-        self._lock = threading.RLock()  # a stream that the garbage collector finds ends while it is held
+        # A stream that the garbage collector finds may end while it is held, on any thread: reentrant, and nothing of
+        # Ray's is called meanwhile.
+        self._lock = threading.RLock()
+        self._scaling = threading.Lock()
         self._changed: Future[None] = Future()
         self._made = 0
         self._is_closed = False
@@ -103,10 +106,8 @@ class Pool:
         Raises:
             ModelLoadError: it could not be loaded.
         """
-        with self._lock:
-            loads = [member.control("load")() for member in self._members.values()]
         try:
-            ray.get(ray.wait(loads)[0])
+            ray.get(ray.wait([member.control("load")() for _, member in self._listed()])[0])
         except RayTaskError as error:
             raise error.cause from None
 
@@ -128,7 +129,8 @@ class Pool:
                 raise ClosedError("this client was closed")
             if not self._members:
                 raise ClosedError("all replicas have ended")
-            ready = {name for name, member in self._members.items() if member.state == "ready"}
+            failed = all(member.state == "failed" for member in self._members.values())  # each request says why
+            ready = {name for name, member in self._members.items() if failed or member.state == "ready"}
             name = self._router.choose(wish, ready)
             if name is None:
                 return self._changed
@@ -161,30 +163,32 @@ class Pool:
     def scale(self, replicas: int) -> None:
         """Have so many replicas; those that go end when their last request has."""
         _check_replicas(replicas)
-        with self._lock:
-            if self._start is None:
-                raise RuntimeError("only the client that started the replicas can change how many there are")
-            staying = [name for name, member in self._members.items() if member.state != "leaving"]
+        if self._start is None:
+            raise RuntimeError("only the client that started the replicas can change how many there are")
+        with self._scaling:
+            staying = [name for name, member in self._listed() if member.state != "leaving"]
             for _ in range(replicas - len(staying)):
                 self._made += 1
-                name = f"replica-{self._made}"
-                self._members[name] = _Member(self._start(), "starting")
-                self._router.add(name)
+                name, member = f"replica-{self._made}", _Member(self._start(), "starting")
+                with self._lock:
+                    self._members[name] = member
+                    self._router.add(name)
                 self._watch(name)
             for name in staying[replicas:]:
                 self._dismiss(name)
 
     def _dismiss(self, name: str) -> None:
-        member = self._members[name]
-        self._router.remove(name)
-        if member.state != "ready":
+        with self._lock:
+            self._router.remove(name)
+            member = self._members[name]
+            was_ready, member.state = member.state == "ready", "leaving"
+        if was_ready:
+            _call_back(member.control("leave")(), weakref.ref(self), name, Pool._gone)
+        else:
             ray.kill(member.actor)
-            del self._members[name]
-            return
-        member.state = "leaving"
-        _call_back(member.control("leave")(), weakref.ref(self), name, Pool._gone)
+            self._gone(name)
 
-    def _gone(self, name: str, error: BaseException | None) -> None:
+    def _gone(self, name: str, error: BaseException | None = None) -> None:
         with self._lock:
             self._members.pop(name, None)
             self._router.remove(name)
@@ -194,32 +198,32 @@ class Pool:
         """Take note that a replica has died; it takes requests again when Ray has started it anew."""
         with self._lock:
             member = self._members.get(name)
-            if member is None or member.state != "ready" or self._is_closed:
+            if member is None or member.state not in ("ready", "failed"):
                 return
             member.state = "lost"
             self._router.forget(name)
-            self._watch(name)
+        self._watch(name)
 
     def _watch(self, name: str) -> None:
         with self._lock:
             member = self._members.get(name)
-            if member is not None and member.state in ("starting", "lost") and not self._is_closed:
-                _call_back(member.control("load")(), weakref.ref(self), name, Pool._loaded)
+        if member is not None and member.state in ("starting", "lost") and not self._is_closed:
+            _call_back(member.control("load")(), weakref.ref(self), name, Pool._loaded)
 
     def _loaded(self, name: str, error: BaseException | None) -> None:
         with self._lock:
             member = self._members.get(name)
-            if member is None:
+            if member is None or member.state == "leaving":
                 return
-            if error is None or isinstance(error, RayTaskError):  # which requests are told
-                member.state, member.ends = "ready", 0
+            if error is None or isinstance(error, RayTaskError):
+                member.state, member.ends = "ready" if error is None else "failed", 0
                 self._notify()
                 return
             member.ends = member.ends + 1 if isinstance(error, ActorDiedError) else 0
-            if member.ends < MAX_ENDS:
-                _later(RETRY_SECONDS, weakref.ref(self), name)
-            else:
-                self._gone(name, error)
+            if member.ends == MAX_ENDS:
+                self._gone(name)
+                return
+        _later(RETRY_SECONDS, weakref.ref(self), partial(Pool._watch, name=name))
 
     def leaves(self, name: str) -> None:
         """Take note that a replica takes no more requests, as whoever has started it says."""
@@ -238,8 +242,11 @@ class Pool:
 
     def ask(self, model: str) -> dict[str, Future[EngineStats]]:
         """Ask all replicas for their figures."""
+        return {name: member.control("stats")(model).future() for name, member in self._listed()}
+
+    def _listed(self) -> list[tuple[str, _Member]]:
         with self._lock:
-            return {name: member.control("stats")(model).future() for name, member in self._members.items()}
+            return list(self._members.items())
 
     def stats(self, asked: Mapping[str, Future[EngineStats]]) -> PoolStats:
         """The figures that have come.
@@ -266,11 +273,11 @@ class Pool:
                 return
             self._is_closed = True
             self._notify()
-            if self._start is None:
-                return
-            for member in self._members.values():
-                with contextlib.suppress(RayError):
-                    ray.kill(member.actor)
+        if self._start is None:
+            return
+        for _, member in self._listed():
+            with contextlib.suppress(RayError):
+                ray.kill(member.actor)
         cluster.leave()
 
 
@@ -282,12 +289,10 @@ def _check_replicas(replicas: int) -> None:
 def _figures(asked: Future[EngineStats] | None) -> EngineStats | None:
     if asked is None or not asked.done():
         return None
-    try:
-        return asked.result()
-    except RayTaskError as error:
-        raise error.cause from None
-    except RayError:
-        return None
+    error = asked.exception()
+    if isinstance(error, RayTaskError) and isinstance(error.cause, ValueError):
+        raise error.cause
+    return asked.result() if error is None else None
 
 
 Reference = weakref.ref[Pool]
@@ -298,20 +303,20 @@ def _call_back(
 ) -> None:
     """Call a pool's method when a call to a replica has ended, as long as there is the pool."""
 
-    def call(future: Future[object]) -> None:
-        pool = reference()
-        if pool is not None:
-            method(pool, name, future.exception())
+    def call(future: Future[object]) -> None:  # on a thread that Ray's calls wait for
+        _later(0.0, reference, lambda pool: method(pool, name, future.exception()))
 
     ref.future().add_done_callback(call)
 
 
-def _later(seconds: float, reference: Reference, name: str) -> None:
-    def watch() -> None:
+def _later(seconds: float, reference: Reference, method: Callable[[Pool], None]) -> None:
+    """Call a pool's method on another thread, as long as there is the pool."""
+
+    def call() -> None:
         pool = reference()
         if pool is not None:
-            pool._watch(name)
+            method(pool)
 
-    timer = threading.Timer(seconds, watch)
+    timer = threading.Timer(seconds, call)
     timer.daemon = True
     timer.start()

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ..stats import DraftCounts, EngineStats, Percentiles
 
-State = Literal["starting", "ready", "lost", "leaving"]
+State = Literal["starting", "ready", "lost", "failed", "leaving"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,8 @@ class ReplicaStats:
 
     name: str
     state: State
-    """It loads its model; takes requests; has died, and Ray starts it again; ends when its last request has."""
+    """It loads its model; takes requests; has died, and Ray starts it again; could not load its model, and
+    takes requests only where all others have failed, too; ends when its last request has."""
     in_flight: int
     """Requests that this client has there."""
     engine: EngineStats | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
@@ -47,7 +48,7 @@ class Exchange:
         self._name: str | None = None
         self._deaths = 0
         self.items: Any = None
-        """What comes from the replica, as Ray has it."""
+        """Items of the answer, as Ray has them."""
         self.head: Head | None = None
 
     def send(self) -> Future[None] | None:
@@ -71,10 +72,6 @@ class Exchange:
         """Time by which there has to be a replica: models take longer to be loaded than servers to be connected to."""
         return self._start if self._pool.is_starting else self._connect
 
-    def late(self) -> httpx.ConnectError:
-        """The error where there is no replica in time."""
-        return httpx.ConnectError(f"no replica takes requests: {self._pool.describe()}", request=self._request)
-
     def receive(self, item: Item | None) -> None:
         """Take the beginning of the answer; without one the request is to be sent again."""
         assert self._name is not None
@@ -84,58 +81,74 @@ class Exchange:
         elif isinstance(item, Head):
             self.head = item
             if item.body is not None:
-                self._keep(item.body)
+                self.piece(item.body)
                 self.items = None
                 self.end()
         else:
-            raise self.broken(item)
-
-    def died(self, error: RayError) -> None:
-        """Have another replica get the request, unless two have died of it.
-
-        Raises:
-            httpx.ConnectError: they have.
-        """
-        assert self._name is not None
-        self._pool.lost(self._name)
-        self.end()
-        self._deaths += 1
-        if self._deaths == MAX_DEATHS:
-            raise httpx.ConnectError(f"{self._deaths} replicas have died: {error}", request=self._request) from error
+            raise self._broken(item)
 
     def piece(self, item: Item) -> bytes:
         """A piece of the answer.
 
         Raises:
-            httpx.TransportError: it breaks off.
+            httpx.ReadError: it breaks off.
         """
         if not isinstance(item, bytes):
-            raise self.broken(item)
-        self._keep(item)
+            raise self._broken(item)
+        if self._wish.keeps and self._name is not None:
+            self._pool.keep(self._name, kept_ids(item))
+            self._wish = self._wish._replace(keeps=False)
         return item
 
-    def _keep(self, head: bytes) -> None:
-        if self._wish.keeps and self._name is not None:
-            self._pool.keep(self._name, kept_ids(head))
-            self._wish = self._wish._replace(keeps=False)
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Raise httpx's errors while there is no replica."""
+        try:
+            yield
+        except TimeoutError:
+            message = f"no replica takes requests: {self._pool.describe()}"
+            raise httpx.ConnectError(message, request=self._request) from None
 
-    def broken(self, reason: object) -> httpx.TransportError:
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[None]:
+        """Have another replica get the request where the one that has it dies, unless two have died of it."""
+        try:
+            yield
+        except TimeoutError as error:
+            raise self._broken(error) from None
+        except RayError as error:
+            assert self._name is not None
+            self._pool.lost(self._name)
+            self.end()
+            self._deaths += 1
+            if self._deaths == MAX_DEATHS:
+                message = f"{self._deaths} replicas have died: {error}"
+                raise httpx.ConnectError(message, request=self._request) from error
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Raise errors that the SDK makes its own of, amid a stream: its 2.x line lets those of httpx through."""
+        try:
+            yield
+            self.items = None
+        except (RayError, TimeoutError, httpx.ReadError) as error:
+            broken = self._broken(error)
+            if sdk.SERIES < 3 and isinstance(broken, httpx.ReadError):
+                raise openai.APIConnectionError(message=f"Connection error: {broken}", request=self._request) from error
+            raise broken from error
+        finally:
+            self.end()
+
+    def _broken(self, reason: object) -> httpx.TransportError:
         """The error where an answer breaks off."""
         if isinstance(reason, TimeoutError):
             return httpx.ReadTimeout("The model took longer than the request's timeout", request=self._request)
+        if isinstance(reason, httpx.ReadError):
+            return reason
         if isinstance(reason, RayError) and self._name is not None:
             self._pool.lost(self._name)
         message = reason.message if isinstance(reason, Broken) else f"the replica's answer breaks off: {reason}"
         return httpx.ReadError(message, request=self._request)
-
-    def amid_stream(self, reason: object) -> Exception:
-        """The error that a reader of a stream gets: the SDK's 2.x line lets those of httpx through."""
-        broken = self.broken(reason)
-        if sdk.SERIES >= 3 or isinstance(broken, httpx.TimeoutException):
-            return broken
-        error = openai.APIConnectionError(message=f"Connection error: {broken}", request=self._request)
-        error.__cause__ = broken
-        return error
 
     def end(self) -> None:
         """Count the request down, and stop what still runs for it."""
@@ -149,6 +162,60 @@ class Exchange:
     def __del__(self) -> None:
         self.end()
 
+    def response(self) -> httpx.Response:
+        """The response whose answer has begun."""
+        assert self.head is not None
+        return httpx.Response(self.head.status, headers=self.head.headers, stream=_Body(self), request=self._request)
+
+
+class _Body(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """The body of an answer, for whichever client reads it."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._whole = exchange.head and exchange.head.body
+
+    def __iter__(self) -> Iterator[bytes]:
+        with self._exchange.reading():
+            if self._whole is not None:
+                yield self._whole
+            while (item := _next(self._exchange)) is not None:
+                yield self._exchange.piece(item)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        with self._exchange.reading():
+            if self._whole is not None:
+                yield self._whole
+            while (item := await _anext(self._exchange)) is not None:
+                yield self._exchange.piece(item)
+
+    def close(self) -> None:
+        self._exchange.end()
+
+    async def aclose(self) -> None:
+        self._exchange.end()
+
+
+def _next(exchange: Exchange) -> Item | None:
+    """The next item of an answer; None behind the end."""
+    items = exchange.items
+    if items is None:
+        return None
+    if not ray.wait([items], timeout=exchange.seconds, fetch_local=False)[0]:
+        raise TimeoutError
+    reference = next(items, None)
+    return None if reference is None else ray.get(reference)
+
+
+async def _anext(exchange: Exchange) -> Item | None:
+    """Async form of `_next`."""
+    items = exchange.items
+    if items is None:
+        return None
+    async with asyncio.timeout(exchange.seconds):
+        reference = await anext(items, None)
+        return None if reference is None else await reference
+
 
 class RayTransport(httpx.BaseTransport):
     """Answers the requests of an `httpx.Client`."""
@@ -158,57 +225,18 @@ class RayTransport(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         request.read()
-        exchange = Exchange(self._pool, request)
-        try:
+        with contextlib.ExitStack() as leaving:
+            exchange = Exchange(self._pool, request)
+            leaving.callback(exchange.end)
             while exchange.head is None:
-                if (waiting := exchange.send()) is not None:
-                    try:
-                        wait(waiting, exchange.deadline())
-                    except TimeoutError:
-                        raise exchange.late() from None
+                if (free := exchange.send()) is not None:
+                    with exchange.waiting():
+                        wait(free, exchange.deadline())
                     continue
-                try:
+                with exchange.asking():
                     exchange.receive(_next(exchange))
-                except RayError as error:
-                    exchange.died(error)
-                except TimeoutError as error:
-                    raise exchange.broken(error) from None
-        except BaseException:
-            exchange.end()
-            raise
-        head = exchange.head
-        return httpx.Response(head.status, headers=head.headers, stream=_Body(exchange), request=request)
-
-
-def _next(exchange: Exchange) -> Item | None:
-    """What comes next from the replica; None behind the end."""
-    items = exchange.items
-    if not ray.wait([items], timeout=exchange.seconds, fetch_local=False)[0]:
-        raise TimeoutError
-    reference = next(items, None)
-    return None if reference is None else ray.get(reference)
-
-
-class _Body(httpx.SyncByteStream):
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
-
-    def __iter__(self) -> Iterator[bytes]:
-        exchange = self._exchange
-        if exchange.head is not None and exchange.head.body is not None:
-            yield exchange.head.body
-            return
-        try:
-            while exchange.items is not None and (item := _next(exchange)) is not None:
-                yield exchange.piece(item)
-            exchange.items = None
-        except (RayError, TimeoutError) as error:
-            raise exchange.amid_stream(error) from error
-        finally:
-            exchange.end()
-
-    def close(self) -> None:
-        self._exchange.end()
+            leaving.pop_all()
+        return exchange.response()
 
 
 class AsyncRayTransport(httpx.AsyncBaseTransport):
@@ -219,54 +247,18 @@ class AsyncRayTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         await request.aread()
-        exchange = Exchange(self._pool, request)
-        try:
+        with contextlib.ExitStack() as leaving:
+            exchange = Exchange(self._pool, request)
+            leaving.callback(exchange.end)
             while exchange.head is None:
-                if (waiting := exchange.send()) is not None:
-                    try:
-                        await wait_async(waiting, exchange.deadline())
-                    except TimeoutError:
-                        raise exchange.late() from None
+                if (free := exchange.send()) is not None:
+                    with exchange.waiting():
+                        await wait_async(free, exchange.deadline())
                     continue
-                try:
+                with exchange.asking():
                     exchange.receive(await _anext(exchange))
-                except RayError as error:
-                    exchange.died(error)
-                except TimeoutError as error:
-                    raise exchange.broken(error) from None
-        except BaseException:
-            exchange.end()
-            raise
-        head = exchange.head
-        return httpx.Response(head.status, headers=head.headers, stream=_AsyncBody(exchange), request=request)
-
-
-async def _anext(exchange: Exchange) -> Item | None:
-    async with asyncio.timeout(exchange.seconds):
-        reference = await anext(exchange.items, None)
-        return None if reference is None else await reference
-
-
-class _AsyncBody(httpx.AsyncByteStream):
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        exchange = self._exchange
-        if exchange.head is not None and exchange.head.body is not None:
-            yield exchange.head.body
-            return
-        try:
-            while exchange.items is not None and (item := await _anext(exchange)) is not None:
-                yield exchange.piece(item)
-            exchange.items = None
-        except (RayError, TimeoutError) as error:
-            raise exchange.amid_stream(error) from error
-        finally:
-            exchange.end()
-
-    async def aclose(self) -> None:
-        self._exchange.end()
+            leaving.pop_all()
+        return exchange.response()
 
 
 class RayHttpClient(httpx.Client):

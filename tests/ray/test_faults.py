@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 import ray
 
+from localai_shim.builtin import CHECKPOINT
 from localai_shim.ray import RayOpenAI
 from tests.ray.kit import asynchronous, busy, kill, long_stream, message, process_ids, until, wait_for_end
 
@@ -132,6 +135,26 @@ def test_a_replica_that_hangs_is_a_timeout(lone: RayOpenAI) -> None:
     finally:
         os.kill(process, signal.SIGCONT)
     assert whole(lone, 0).choices[0].finish_reason == "length"
+
+
+def test_a_replica_that_cannot_load_the_model_gets_no_requests_while_others_can(cluster: None, tmp_path: Path) -> None:
+    """As on a machine of a cluster that lacks the files."""
+    folder = tmp_path / "model"
+    shutil.copytree(CHECKPOINT, folder)
+    with RayOpenAI(folder, replicas=1, max_retries=0) as client:
+        until(lambda: is_ready(client, 1))
+        process = process_ids(client)["replica-1"]
+        shutil.rmtree(folder)
+        client.scale(2)
+        until(lambda: client.stats().replicas[1].state == "failed")
+        assert {whole(client, number).choices[0].finish_reason for number in range(4)} == {"length"}
+        kill(process)
+        with pytest.raises(openai.APIConnectionError):
+            whole(client.with_options(timeout=openai.Timeout(60, connect=0.1)), 0)  # by which it is found out
+        until(lambda: client.stats().replicas[0].state == "failed")
+        with pytest.raises(openai.APIConnectionError) as failed:
+            whole(client, 0)
+        assert "model" in str(failed.value.__cause__)
 
 
 # -- replicas that come and go ---------------------------------------------------------------------------------------
