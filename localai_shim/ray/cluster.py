@@ -12,12 +12,21 @@ OBJECT_STORE_BYTES = 200 << 20  # answers are small, and come in pieces
 
 _lock = threading.Lock()
 _holders = 0
-_is_ours = False
+_own: str | None = None
+"""Connection of this process to the Ray that a client has started."""
+
+
+def connection() -> str | None:
+    """Id of this process's connection to Ray, which another one does not have; None: it has none.
+
+    What was made under one connection ends the process where it is used under another.
+    """
+    return ray.get_runtime_context().get_worker_id() if ray.is_initialized() else None
 
 
 def join() -> None:
     """Connect this process to Ray: as it is connected, to the cluster of `RAY_ADDRESS`, or to one that is started."""
-    global _holders, _is_ours
+    global _holders, _own
     with _lock:
         _holders += 1
         if ray.is_initialized():
@@ -33,7 +42,7 @@ def join() -> None:
                 object_store_memory=OBJECT_STORE_BYTES,
                 logging_level=logging.WARNING,
             )
-            _is_ours = True
+            _own = connection()
         except BaseException:
             _holders -= 1
             raise
@@ -41,9 +50,10 @@ def join() -> None:
 
 def leave() -> None:
     """End Ray with the last client, if a client has started it."""
-    global _holders, _is_ours
+    global _holders, _own
     with _lock:
         _holders -= 1
-        if _is_ours and not _holders:
-            _is_ours = False
-            ray.shutdown()
+        if not _holders:
+            own, _own = _own, None
+            if own is not None and own == connection():
+                ray.shutdown()

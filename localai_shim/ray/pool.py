@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +29,7 @@ MAX_ENDS = 2
 STATS_SECONDS = 5.0  # after which a replica counts as one that does not answer
 
 
-class ClosedError(Exception):
+class ClosedError(RuntimeError):
     """The pool was closed."""
 
 
@@ -68,6 +68,10 @@ class Pool:
         self._changed: Future[None] = Future()
         self._made = 0
         self._is_closed = False
+        self._connection = cluster.connection()
+        self._calls = 0
+        self._idle: Future[None] = Future()
+        """Done when the pool is closed and nobody waits for Ray."""
 
     @classmethod
     def start(
@@ -91,6 +95,7 @@ class Pool:
                 with contextlib.suppress(RayActorError):
                     ray.get(done)
         except BaseException as error:
+            pool.begin_to_close()
             pool.close()
             if isinstance(error, RayTaskError):
                 raise error.cause from None
@@ -124,9 +129,8 @@ class Pool:
         Raises:
             ClosedError: there will be none.
         """
+        self._check_open()
         with self._lock:
-            if self._is_closed:
-                raise ClosedError("this client was closed")
             if not self._members:
                 raise ClosedError("all replicas have ended")
             failed = all(member.state == "failed" for member in self._members.values())  # each request says why
@@ -136,6 +140,36 @@ class Pool:
                 return self._changed
             self._router.begin(name, wish)
             return name, self._members[name].actor
+
+    @property
+    def is_connected(self) -> bool:
+        """True while calls of Ray may be made for this pool: neither it nor Ray was closed."""
+        return not self._is_closed and cluster.connection() == self._connection
+
+    def _check_open(self) -> None:
+        if not self.is_connected:
+            raise ClosedError("this client was closed" if self._is_closed else "Ray was shut down")
+
+    @contextlib.contextmanager
+    def calling(self) -> Iterator[None]:
+        """Have `close` wait for a call of Ray, which fails then, before it ends Ray.
+
+        Raises:
+            ClosedError: it was called before.
+        """
+        with self._lock:
+            self._check_open()
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls -= 1
+                self._note_idle()
+
+    def _note_idle(self) -> None:
+        if self._is_closed and not self._calls and not self._idle.done():
+            self._idle.set_result(None)
 
     def end(self, name: str) -> None:
         """Count a request down."""
@@ -163,6 +197,7 @@ class Pool:
     def scale(self, replicas: int) -> None:
         """Have so many replicas; those that go end when their last request has."""
         _check_replicas(replicas)
+        self._check_open()
         if self._start is None:
             raise RuntimeError("only the client that started the replicas can change how many there are")
         with self._scaling:
@@ -207,7 +242,7 @@ class Pool:
     def _watch(self, name: str) -> None:
         with self._lock:
             member = self._members.get(name)
-        if member is not None and member.state in ("starting", "lost") and not self._is_closed:
+        if member is not None and member.state in ("starting", "lost") and self.is_connected:
             _call_back(member.control("load")(), weakref.ref(self), name, Pool._loaded)
 
     def _loaded(self, name: str, error: BaseException | None) -> None:
@@ -242,6 +277,8 @@ class Pool:
 
     def ask(self, model: str) -> dict[str, Future[EngineStats]]:
         """Ask all replicas for their figures."""
+        if not self.is_connected:
+            return {}
         return {name: member.control("stats")(model).future() for name, member in self._listed()}
 
     def _listed(self) -> list[tuple[str, _Member]]:
@@ -266,19 +303,27 @@ class Pool:
             )
         return PoolStats(summed([each.engine for each in replicas if each.engine is not None]), replicas)
 
-    def close(self) -> None:
-        """End the replicas that this client has started, and Ray, if a client has started it and none is left."""
+    def begin_to_close(self) -> Future[None] | None:
+        """End the replicas that this client has started; returns what is to be waited for before `close` is called."""
+        connected = self.is_connected
         with self._lock:
             if self._is_closed:
-                return
+                return None
             self._is_closed = True
             self._notify()
-        if self._start is None:
-            return
-        for _, member in self._listed():
-            with contextlib.suppress(RayError):
-                ray.kill(member.actor)
-        cluster.leave()
+        if connected and self._start is not None:
+            for _, member in self._listed():
+                with contextlib.suppress(RayError):
+                    ray.kill(member.actor)
+        with self._lock:
+            self._note_idle()
+        return None if self._start is None else self._idle
+
+    def close(self) -> None:
+        """End Ray, if a client has started it and none is left."""
+        if self._start is not None:
+            self._start = None
+            cluster.leave()
 
 
 def _check_replicas(replicas: int) -> None:

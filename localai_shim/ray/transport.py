@@ -26,6 +26,7 @@ else:
     httpx = sdk.httpx
 
 CONNECT_SECONDS = 60.0  # in which there has to be a replica, where the request has no limit of its own
+CLOSE_SECONDS = 5.0  # that answers have to break off when a client is closed
 MAX_DEATHS = 2
 """Replicas that may die of one request before it fails: it may be what they die of."""
 
@@ -39,7 +40,7 @@ class Exchange:
     """
 
     def __init__(self, pool: Pool, request: httpx.Request) -> None:
-        self._pool, self._request = pool, request
+        self.pool, self._request = pool, request
         self._wish = read_wish(request.method, request.url.path, request.content)
         limits = request.extensions.get("timeout", {})
         self.seconds: float | None = limits.get("read")
@@ -58,7 +59,7 @@ class Exchange:
             httpx.ConnectError: there will be none.
         """
         try:
-            found = self._pool.begin(self._wish)
+            found = self.pool.begin(self._wish)
             if isinstance(found, Future):
                 return found
             self._name, actor = found
@@ -70,13 +71,13 @@ class Exchange:
 
     def deadline(self) -> Deadline:
         """Time by which there has to be a replica: models take longer to be loaded than servers to be connected to."""
-        return self._start if self._pool.is_starting else self._connect
+        return self._start if self.pool.is_starting else self._connect
 
     def receive(self, item: Item | None) -> None:
         """Take the beginning of the answer; without one the request is to be sent again."""
         assert self._name is not None
         if isinstance(item, Leaving):
-            self._pool.leaves(self._name)
+            self.pool.leaves(self._name)
             self.end()
         elif isinstance(item, Head):
             self.head = item
@@ -96,7 +97,7 @@ class Exchange:
         if not isinstance(item, bytes):
             raise self._broken(item)
         if self._wish.keeps and self._name is not None:
-            self._pool.keep(self._name, kept_ids(item))
+            self.pool.keep(self._name, kept_ids(item))
             self._wish = self._wish._replace(keeps=False)
         return item
 
@@ -106,7 +107,7 @@ class Exchange:
         try:
             yield
         except TimeoutError:
-            message = f"no replica takes requests: {self._pool.describe()}"
+            message = f"no replica takes requests: {self.pool.describe()}"
             raise httpx.ConnectError(message, request=self._request) from None
 
     @contextlib.contextmanager
@@ -116,9 +117,11 @@ class Exchange:
             yield
         except TimeoutError as error:
             raise self._broken(error) from None
+        except ClosedError as error:
+            raise httpx.ConnectError(str(error), request=self._request) from error
         except RayError as error:
             assert self._name is not None
-            self._pool.lost(self._name)
+            self.pool.lost(self._name)
             self.end()
             self._deaths += 1
             if self._deaths == MAX_DEATHS:
@@ -131,7 +134,7 @@ class Exchange:
         try:
             yield
             self.items = None
-        except (RayError, TimeoutError, httpx.ReadError) as error:
+        except (ClosedError, RayError, TimeoutError, httpx.ReadError) as error:
             broken = self._broken(error)
             if sdk.SERIES < 3 and isinstance(broken, httpx.ReadError):
                 raise openai.APIConnectionError(message=f"Connection error: {broken}", request=self._request) from error
@@ -146,7 +149,7 @@ class Exchange:
         if isinstance(reason, httpx.ReadError):
             return reason
         if isinstance(reason, RayError) and self._name is not None:
-            self._pool.lost(self._name)
+            self.pool.lost(self._name)
         message = reason.message if isinstance(reason, Broken) else f"the replica's answer breaks off: {reason}"
         return httpx.ReadError(message, request=self._request)
 
@@ -154,10 +157,10 @@ class Exchange:
         """Count the request down, and stop what still runs for it."""
         name, self._name = self._name, None
         items, self.items = self.items, None
-        if items is not None and not sys.is_finalizing() and ray.is_initialized():
+        if items is not None and not sys.is_finalizing() and self.pool.is_connected:
             ray.cancel(items)
         if name is not None:
-            self._pool.end(name)
+            self.pool.end(name)
 
     def __del__(self) -> None:
         self.end()
@@ -201,10 +204,11 @@ def _next(exchange: Exchange) -> Item | None:
     items = exchange.items
     if items is None:
         return None
-    if not ray.wait([items], timeout=exchange.seconds, fetch_local=False)[0]:
-        raise TimeoutError
-    reference = next(items, None)
-    return None if reference is None else ray.get(reference)
+    with exchange.pool.calling():
+        if not ray.wait([items], timeout=exchange.seconds, fetch_local=False)[0]:
+            raise TimeoutError
+        reference = next(items, None)
+        return None if reference is None else ray.get(reference)
 
 
 async def _anext(exchange: Exchange) -> Item | None:
@@ -212,9 +216,10 @@ async def _anext(exchange: Exchange) -> Item | None:
     items = exchange.items
     if items is None:
         return None
-    async with asyncio.timeout(exchange.seconds):
-        reference = await anext(items, None)
-        return None if reference is None else await reference
+    with exchange.pool.calling():
+        async with asyncio.timeout(exchange.seconds):
+            reference = await anext(items, None)
+            return None if reference is None else await reference
 
 
 class RayTransport(httpx.BaseTransport):
@@ -278,7 +283,10 @@ class RayHttpClient(httpx.Client):
         return super().send(request, **options)
 
     def close(self) -> None:
-        self.pool.close()
+        if (idle := self.pool.begin_to_close()) is not None:
+            with contextlib.suppress(TimeoutError):
+                wait(idle, Deadline(CLOSE_SECONDS))
+            self.pool.close()
         super().close()
 
 
@@ -294,7 +302,10 @@ class AsyncRayHttpClient(httpx.AsyncClient):
         return await super().send(request, **options)
 
     async def aclose(self) -> None:
-        self.pool.close()
+        if (idle := self.pool.begin_to_close()) is not None:
+            with contextlib.suppress(TimeoutError):
+                await wait_async(idle, Deadline(CLOSE_SECONDS))
+            self.pool.close()
         await super().aclose()
 
 

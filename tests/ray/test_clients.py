@@ -9,6 +9,7 @@ import io
 import json
 import subprocess
 import sys
+import threading
 from collections import Counter
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 import ray
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.ray import RayOpenAI, http_client
+from localai_shim.ray import AsyncRayOpenAI, RayOpenAI, http_client
 from tests.ray.kit import KINDS, asynchronous, busy, long_stream, message, until
 
 STREAMS = 64
@@ -227,6 +228,36 @@ def test_a_closed_client_says_so_and_leaves_a_ray_that_it_has_not_started(cluste
     assert client.is_closed() and ray.is_initialized()
     with pytest.raises(openai.APIConnectionError):
         client.responses.create(model="any", input="Hi")
+
+
+def test_closing_a_client_breaks_its_streams_wherever_they_are_read(cluster: None) -> None:
+    client, outcome = RayOpenAI(replicas=1, max_retries=0), []
+    stream = long_stream(client)
+    next(stream)
+
+    def read() -> None:
+        try:
+            outcome.append(list(stream))
+        except openai.APIConnectionError as error:
+            outcome.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    client.close()
+    reader.join()
+    assert [type(each) for each in outcome] == [openai.APIConnectionError]
+
+    async def run() -> None:
+        asynchronous = AsyncRayOpenAI(replicas=1, max_retries=0)
+        stream = await long_stream(asynchronous)
+        await anext(stream)
+        reading = asyncio.create_task(_drain(stream))
+        await asyncio.sleep(0)
+        await asynchronous.close()
+        with pytest.raises(openai.APIConnectionError):
+            await reading
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize(

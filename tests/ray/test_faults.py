@@ -190,16 +190,26 @@ def test_replicas_come_and_go_amid_streams(cluster: None) -> None:
 # -- drivers ---------------------------------------------------------------------------------------------------------
 
 DRIVER = """if True:
-    import sys, ray
+    import sys, openai, ray
     from localai_shim.ray import RayOpenAI
     client, other = RayOpenAI(replicas=1), RayOpenAI(replicas=1)
     other.close()
     print(">", client.responses.create(model="any", input="What is 2 + 3?", temperature=0).output_text)
     [member] = client._pool._members.values()
     print(">", ray.get(member.actor.load.remote()), flush=True)
+    stream = client.completions.create(model="any", prompt="A", stream=True, max_tokens=2000)
+    next(stream)
     sys.stdin.readline()
     client.close()
     print(">", ray.is_initialized(), flush=True)
+    try:
+        next(stream)
+    except openai.APIConnectionError as error:
+        print(">", error, flush=True)
+    client = RayOpenAI(replicas=1)  # as many programs do: nothing closes it
+    client.models.list()
+    stream = None
+    print("> end", flush=True)
     """
 
 
@@ -226,8 +236,10 @@ def test_a_client_ends_the_ray_that_it_has_started_with_the_last_of_its_kind() -
         replica = int(said(program))
         print(file=program.stdin, flush=True)
         assert said(program) == "False"
-        wait_for_end(replica)
+        assert said(program) == "Connection error."
+        assert said(program) == "end"
         assert program.wait() == 0
+        wait_for_end(replica)
 
 
 @pytest.mark.parametrize("joins", [False, True], ids=["its own Ray", "a cluster"])
