@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent import futures
 from typing import Any
@@ -17,6 +19,7 @@ from .client import RayOpenAI
 
 LINES_PER_REPLICA = 96
 """Lines that a replica has at once: as many as decode together by default, and half as many that wait."""
+AHEAD = 4  # times as many are read before a slow line's answer is waited for
 MAX_RETRIES = 5
 """Times that a line is sent again where replicas die: none starts as soon as another has died."""
 
@@ -31,7 +34,7 @@ def answer_lines(
     """Answer lines as `localai_shim.client.batch_lines.answer_lines` does, with the same arguments.
 
     Yields:
-        The lines of the output file, in whatever order they end.
+        The lines of the output file, in the order of the requests.
     """
     failed: list[str] = []  # what could not be read, until it is yielded
     counts = [0, 0]
@@ -47,17 +50,21 @@ def _answers(client: RayOpenAI, requests: Iterable[Line], failed: list[str]) -> 
     """The line of each answer, and whether it is one."""
     width = LINES_PER_REPLICA * len(client._pool)
     threads = futures.ThreadPoolExecutor(width, "localai_shim-lines")
-    running: set[futures.Future[tuple[str, bool]]] = set()
+    running: deque[futures.Future[tuple[str, bool]]] = deque()
     try:
-        for line in requests:
-            running.add(threads.submit(_answer, client, line))
-            if len(running) == width:
-                ended, running = futures.wait(running, return_when=futures.FIRST_COMPLETED)
-                yield from (each.result() for each in ended)
-        yield from (each.result() for each in futures.as_completed(running))
-        yield from ((text, False) for text in failed)
+        for line in itertools.chain(requests, (None,)):
+            while failed:
+                running.append(threads.submit(_refused, failed.pop(0)))
+            if line is not None:
+                running.append(threads.submit(_answer, client, line))
+            while running and (line is None or len(running) >= AHEAD * width or running[0].done()):
+                yield running.popleft().result()
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _refused(text: str) -> tuple[str, bool]:
+    return text, False
 
 
 def _answer(client: RayOpenAI, line: Line) -> tuple[str, bool]:

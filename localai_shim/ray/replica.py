@@ -118,7 +118,7 @@ class Replica:
 
     def _is_busy(self) -> bool:
         """True while something runs that nobody waits for, such as a response in the background."""
-        if self._http is None or self._http.runtime.only:
+        if self._http is None:
             return False
-        stats = self._http.runtime.engine_of("").stats()
-        return bool(stats.running or stats.waiting)
+        stats = [engine.stats() for engine in self._http.runtime.started()]
+        return any(each.running or each.waiting for each in stats)

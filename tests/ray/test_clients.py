@@ -19,7 +19,9 @@ import ray
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.ray import AsyncRayOpenAI, RayOpenAI, http_client
+from tests.endpoints.pictures import BLUE, RED, data_url, input_image, user_item
 from tests.ray.kit import KINDS, asynchronous, busy, long_stream, message, until
+from tests.vision import tiny_vision
 
 STREAMS = 64
 
@@ -49,6 +51,32 @@ def test_threads_have_their_streams_side_by_side(replicas: RayOpenAI, builtin: L
     for number, stream in enumerate(streams):
         text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
         assert text == f"{number} + 3 = {number + 3}."
+
+
+def test_pictures_are_seen_as_by_one_process(cluster: None) -> None:
+    def answers(client: openai.OpenAI) -> list[str]:
+        return [
+            client.responses.create(
+                model="any",
+                input=[user_item("Here", input_image(data_url(colour)))],
+                temperature=0,
+                max_output_tokens=6,
+            ).output_text
+            for colour in (RED, BLUE)
+        ]
+
+    folder = tiny_vision("smolvlm")
+    with LocalOpenAI(folder, keep_alive=0) as local, RayOpenAI(folder, replicas=1) as client:
+        assert answers(client) == answers(local)
+
+
+def test_raw_responses_are_read_piece_by_piece(replicas: RayOpenAI) -> None:
+    with replicas.responses.with_streaming_response.create(
+        model="any", input="What is 2 + 3?", temperature=0, stream=True
+    ) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        assert [line for line in response.iter_lines() if line.startswith("event:")][-1] == "event: response.completed"
+    assert not busy(replicas)
 
 
 def test_clients_are_the_sdk_s_own_and_copies_share_the_replicas(replicas: RayOpenAI) -> None:

@@ -23,6 +23,7 @@ from localai_shim.ray import RayOpenAI
 from tests.ray.kit import asynchronous, busy, kill, long_stream, message, process_ids, until, wait_for_end
 
 TOKENS = 200
+ON = {"ignore_eos": True}
 
 
 def whole(client: Any, number: int) -> Any:
@@ -75,6 +76,7 @@ def test_a_replica_killed_amid_streams_breaks_its_own_and_no_others(replicas: Ra
     found = asyncio.run(run(processes["replica-1"]))
     broken = [each for each in found if isinstance(each, BaseException)]
     assert len(broken) == 4 and {type(each) for each in broken} == {openai.APIConnectionError}
+    assert not busy(replicas)
     assert [each for each in found if isinstance(each, str)] == [
         text for text, each in zip(expected, found, strict=True) if isinstance(each, str)
     ]
@@ -103,6 +105,18 @@ def test_a_request_whose_replica_dies_before_the_first_byte_is_answered_by_anoth
     for thread in threads:
         thread.join()
     assert answers == expected
+
+
+def test_with_one_store_conversations_outlive_their_replica(cluster: None, tmp_path: Path) -> None:
+    with RayOpenAI(replicas=2, store=tmp_path / "kept.sqlite") as client:
+        until(lambda: is_ready(client, 2))
+        processes = process_ids(client)
+        first = client.responses.create(model="any", input="What is 2 + 3?", max_output_tokens=8)
+        kill(processes[client._pool._router._kept[first.id]])
+        second = client.responses.create(
+            model="any", input="And then?", previous_response_id=first.id, max_output_tokens=8
+        )
+        assert client.responses.retrieve(second.id).previous_response_id == first.id
 
 
 @pytest.fixture
@@ -185,6 +199,24 @@ def test_replicas_come_and_go_amid_streams(cluster: None) -> None:
         processes = process_ids(client)
     for process in processes.values():
         wait_for_end(process)
+
+
+def test_a_replica_that_goes_ends_the_work_that_nobody_waits_for(cluster: None, tmp_path: Path) -> None:
+    """Of each of its models. The store, which both replicas reach, has what became of it."""
+    models: Any = {"one": CHECKPOINT, "two": CHECKPOINT}
+    with RayOpenAI(models=models, replicas=2, store=tmp_path / "kept.sqlite", max_retries=0) as client:
+        until(lambda: is_ready(client, 2))
+        made = [
+            client.responses.create(model="two", input="Hi", background=True, max_output_tokens=400, extra_body=ON)
+            for _ in range(2)
+        ]
+        assert {client._pool._router._kept[each.id] for each in made} == {"replica-1", "replica-2"}
+        process = process_ids(client)["replica-2"]
+        client.scale(1)
+        wait_for_end(process)
+        until(lambda: all(client.responses.retrieve(each.id).status == "incomplete" for each in made))
+        with pytest.raises(ValueError, match="three"):
+            client.stats("three")
 
 
 # -- drivers ---------------------------------------------------------------------------------------------------------
