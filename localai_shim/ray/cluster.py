@@ -36,6 +36,7 @@ def join() -> None:
                 ray.init(logging_level=logging.WARNING)
                 return
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+            os.environ.setdefault("RAY_worker_niceness", "0")  # replicas are what the program waits for; Ray has 15
             ray.init(
                 "local",
                 include_dashboard=False,
