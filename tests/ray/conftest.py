@@ -6,7 +6,7 @@ import os
 
 os.environ["RAY_AUTH_MODE"] = "disabled"  # Ray would write a token into the home folder
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-os.environ["RAY_worker_niceness"] = "0"
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # its spelling
 
 from collections.abc import Iterator
 
