@@ -84,6 +84,13 @@ def guided(bench: Bench) -> Section:
     return Section(figures, {name: asdict(cost) for name, cost in costs.items()})
 
 
+def replicated(bench: Bench) -> Section:
+    """What replicas on Ray cost and bring."""
+    from . import replicas  # which needs the extra
+
+    return replicas.measure(bench)
+
+
 PARTS: dict[str, Part] = {
     "overhead": requests,
     "chunks": chunks,
@@ -103,6 +110,7 @@ PARTS: dict[str, Part] = {
     "vision": vision.measure,
     "testing": scripted.measure,
     "peers": peers.measure,
+    "ray": replicated,
 }
-ON_REQUEST = ("peers",)
-"""Run only where they are named: they start servers."""
+ON_REQUEST = ("peers", "ray")
+"""Run only where they are named: they start servers, or other processes."""

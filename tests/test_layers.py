@@ -28,7 +28,8 @@ MAY = {
     "localai_shim": "backends client endpoints.embeddings types",
     # -- on top of the clients
     "__main__": "cli",
-    "cli": "backends client engine models options prompt prompt.fit runtime sdk stats threads types",
+    "cli": "backends client engine models options prompt prompt.fit ray runtime sdk stats threads types",
+    "ray": "client endpoints.batches errors options runtime sdk stats threads",
     "testing": (
         "client endpoints endpoints.responses errors output.formats runtime sdk testing.cassettes testing.model "
         "threads types"
@@ -140,6 +141,7 @@ PACKAGES = {
     "models.vision": "PIL mlx mlx_lm mlx_vlm numpy transformers",
     "prompt": "PIL jinja2",
     "prompt.media": "PIL certifi cv2 httpx httpx2 miniaudio numpy",
+    "ray": "httpx2 openai ray",
     "runtime": "anyio",
     "sdk": "httpx2 openai",
     "telemetry": "opentelemetry",

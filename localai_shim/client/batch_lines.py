@@ -157,7 +157,7 @@ def answer_lines(
         if on_progress is not None:
             on_progress(*counts)
 
-    requests = (line for line in _read_requests(lines, endpoint, failed) if line.custom_id not in done)
+    requests = (line for line in read_requests(lines, endpoint, failed) if line.custom_id not in done)
     with contextlib.closing(run_lines(client._runtime, requests, queue.SimpleQueue())) as answers:
         for answered in itertools.chain(answers, (None,)):
             while failed:
@@ -168,7 +168,7 @@ def answer_lines(
                 yield answered.text
 
 
-def _read_requests(lines: Iterable[str | bytes], endpoint: str | None, failed: list[str]) -> Iterator[Line]:
+def read_requests(lines: Iterable[str | bytes], endpoint: str | None, failed: list[str]) -> Iterator[Line]:
     """The requests among the lines; what is answered to others goes to `failed`."""
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
     for each in read_lines(numbered, endpoint):

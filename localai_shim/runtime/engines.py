@@ -266,6 +266,11 @@ class Runtime:
             raise ValueError(f"there is no model '{name}', only {', '.join(self.names())}")
         return engine
 
+    def started(self) -> list[EngineLike]:
+        """The engines of its own that this client has asked for."""
+        with self._lock:
+            return [shared.engine for shared in self._engines.values()]
+
     def served(self, engine: EngineLike, contents: Contents | None = None) -> ServedModel:
         """Description of an engine's model for the endpoints; waits until it is loaded.
 
