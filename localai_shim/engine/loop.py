@@ -18,6 +18,7 @@ from ..media import modalities
 from ..options import EngineOptions
 from ..stats import EngineStats
 from ..types import EngineClosedError, Event, Failure, ModelLoadError, Ticket, deliver_events
+from . import mirror
 from .costs.meter import Meter
 from .inbox import Cancel, Inbox, Submit, put_last
 from .ports import Encoder, Model, host
@@ -205,6 +206,8 @@ class Loop(Generic[ModelT]):
         if clear:
             self._cleared = self._steps
         memory = None if self._setup is None else self._setup.memory
+        if (journal := mirror.journal()) is not None:
+            journal.rest()
         host().memory.rest(self, free=None if memory is None else memory.free, clear=clear)
 
     def _wait_for_message(self) -> Submit | Cancel | None:
@@ -304,6 +307,7 @@ class Loop(Generic[ModelT]):
         if self._setup is not None:
             self._setup.close()
         self._setup = self._parts = None
+        mirror.end()
         model = None if self.model is None else weakref.ref(self.model)
         self.model = None
         if model is not None and model() is not None:  # a reference cycle, or the caller, holds it
@@ -320,5 +324,6 @@ def _logged(what: str) -> Iterator[None]:
 
 
 def _may_pass(error: BaseException) -> bool:
-    """True for a lack of memory, which may be there later."""
-    return host().machine.is_out_of_memory(error)
+    """True for a lack of memory, which may be there later, and for a group of processes that was lost."""
+    journal = mirror.journal()
+    return (journal is not None and journal.lost(error) is not None) or host().machine.is_out_of_memory(error)

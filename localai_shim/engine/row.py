@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from ..types import (
+    EngineError,
     Event,
     Failure,
     FinishReason,
@@ -16,6 +17,7 @@ from ..types import (
     Sink,
     Token,
 )
+from . import mirror
 from .ports import Model
 from .uniform import stream_key
 
@@ -160,9 +162,12 @@ def release_frames(error: BaseException) -> None:
         pending += [each.__cause__, each.__context__]
 
 
-def row_error(what: str, cause: BaseException) -> RowError:
+def row_error(what: str, cause: BaseException) -> EngineError:
     """An error that says what failed, and why; who keeps it keeps nothing of the engine."""
     release_frames(cause)
+    journal = mirror.journal()
+    if journal is not None and (lost := journal.lost(cause)) is not None:
+        return lost
     error = RowError(f"{what}: {cause!r}")
     error.__cause__ = cause
     return error

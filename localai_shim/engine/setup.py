@@ -10,6 +10,7 @@ from typing import Any
 
 from ..options import EngineOptions
 from ..types import Event, Task
+from . import mirror
 from .costs.cost_model import CostModel
 from .costs.meter import Meter
 from .decode.batch import Batch
@@ -105,7 +106,7 @@ def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
     features = FeatureCache(int(FEATURES_SHARE * default_budget(weights)) if wanted is None else wanted)
     costs = CostModel()
     speculation = speculation_for(model, draft, options, max_stall(options), costs)
-    built = runs_built(model)
+    built = mirror.journal() is None and runs_built(model)  # followers run what was built in the order of its building
     return Setup(memory, found.together, built, ends_prompts(model), prefixes, features, speculation, costs)
 
 

@@ -186,11 +186,21 @@ def _start(source: Source) -> Engine[Servable]:
     draft = path and partial(load_draft_model, os.fspath(path), source.options, progress=source.progress)
 
     def start() -> Servable:
+        if source.options.get("tensor_parallel", 1) > 1:
+            from .parallel import begin
+
+            begin(source, end)
         model = load_model(source.path, source.options, source.name, source.progress)
         served_models.describe_loaded(model, source.options)
         return model
 
-    return Engine(start, source.options, name=source.name, load_draft=draft or None)
+    def end() -> None:
+        for engine in started:
+            engine.close(wait=False)
+
+    started: weakref.WeakSet[Engine[Servable]] = weakref.WeakSet()
+    started.add(made := Engine(start, source.options, name=source.name, load_draft=draft or None))
+    return made
 
 
 def _forget_engines() -> None:

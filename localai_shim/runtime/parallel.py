@@ -1,0 +1,34 @@
+"""Has the engine's thread of a model that is spread over several processes begin: with followers, and a journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..engine import mirror
+from ..models.checkpoint_files import read_json
+from ..models.hub import fetch
+from ..models.sharded import check_shards
+from ..parallel import group
+from ..types import EngineClosedError, ModelLoadError
+from .host import connect
+from .sources import Source
+
+
+def begin(source: Source, on_lost: Callable[[], None]) -> None:
+    """Check that a model can be spread, start the other processes, and journal what this thread does.
+
+    Args:
+        source: the model.
+        on_lost: see `Leader`.
+
+    Raises:
+        ModelLoadError: it cannot, or a process could not be started.
+    """
+    size = source.options.get("tensor_parallel", 1)
+    config = read_json(fetch(source.path, source.progress) / "config.json")
+    check_shards(config, source.name, size, text_only=source.options.get("text_only", False))
+    try:
+        mirror.begin(group.start(size, on_lost))
+        connect()
+    except EngineClosedError as error:
+        raise ModelLoadError(f"tensor_parallel={size}: {error}", transient=True) from error
