@@ -262,6 +262,8 @@ class Loop(Generic[ModelT]):
 
     def _flush(self) -> None:
         """Pass the step's events to the sinks, wake each event loop once, and drop what nobody reads any more."""
+        if (journal := mirror.journal()) is not None and journal.is_lost:
+            self._out = []  # the engine ends, and those who wait are told why
         if not self._out:
             return
         out = self._out
@@ -282,7 +284,7 @@ class Loop(Generic[ModelT]):
     def _end(self) -> None:
         """Fail what is in flight and release the model."""
         self.closing = True
-        error = self.load_error or EngineClosedError("the engine was closed")
+        error = self.load_error or mirror.lost() or EngineClosedError("the engine was closed")
         with self.lock:
             self.ended = True
             while not self._inbox.empty():
@@ -325,5 +327,4 @@ def _logged(what: str) -> Iterator[None]:
 
 def _may_pass(error: BaseException) -> bool:
     """True for a lack of memory, which may be there later, and for a group of processes that was lost."""
-    journal = mirror.journal()
-    return (journal is not None and journal.lost(error) is not None) or host().machine.is_out_of_memory(error)
+    return mirror.lost(error) is not None or host().machine.is_out_of_memory(error)

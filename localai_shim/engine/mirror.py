@@ -44,11 +44,16 @@ class Journal(Protocol):
         """
         ...
 
+    @property
+    def is_lost(self) -> bool:
+        """The followers are lost: what passes have given since then is worth nothing."""
+        ...
+
     def rest(self) -> None:
         """Nothing is in flight: have what was built and not launched run, which followers wait in."""
         ...
 
-    def lost(self, cause: BaseException) -> EngineClosedError | None:
+    def lost(self, cause: BaseException | None = None) -> EngineClosedError | None:
         """The error of the requests of a group that is lost, of which this may be a consequence; None: it is whole."""
         ...
 
@@ -72,6 +77,12 @@ def journal() -> Journal | None:
 def begin(journal: Journal) -> None:
     """Have a journal for what this thread does, until `end`."""
     _thread.journal = journal
+
+
+def lost(cause: BaseException | None = None) -> EngineClosedError | None:
+    """See `Journal.lost`."""
+    journal = _thread.journal
+    return None if journal is None else journal.lost(cause)
 
 
 def end() -> None:

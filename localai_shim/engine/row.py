@@ -165,8 +165,7 @@ def release_frames(error: BaseException) -> None:
 def row_error(what: str, cause: BaseException) -> EngineError:
     """An error that says what failed, and why; who keeps it keeps nothing of the engine."""
     release_frames(cause)
-    journal = mirror.journal()
-    if journal is not None and (lost := journal.lost(cause)) is not None:
+    if (lost := mirror.lost(cause)) is not None:
         return lost
     error = RowError(f"{what}: {cause!r}")
     error.__cause__ = cause

@@ -8,9 +8,11 @@ import queue
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from typing import NoReturn
 
 from .channel import Channel
+from .stand_in import hand_over
 
 log = logging.getLogger("localai_shim")
 
@@ -62,11 +64,12 @@ class _Control:
             self.fail(error)
 
 
-def follow(channel: Channel, backend: str | None) -> NoReturn:
+def follow(channel: Channel, backend: str | None, hand: Callable[[], None] = lambda: None) -> NoReturn:
     """Repeat a leader's calls until it ends.
 
     Args:
         channel: to it.
+        hand: called once the group has been joined.
         backend: of MLX's group, which is joined when the leader says so; None: it has been joined.
     """
     control = _Control(channel)
@@ -83,6 +86,7 @@ def follow(channel: Channel, backend: str | None) -> NoReturn:
         if backend is not None:
             control.joining.wait()
             mx.distributed.init(strict=True, backend=backend)
+            hand()
         _repeat(control, Read())
     except BaseException as error:
         log.exception("a process of a model's group failed")
@@ -116,9 +120,14 @@ def _repeat(control: _Control, read: object) -> NoReturn:
 
 
 def main() -> NoReturn:
-    """Follow the leader at the other end of an inherited socket: `follower.py FILENO BACKEND`."""
-    number, backend = sys.argv[1:]
-    follow(Channel(socket.socket(fileno=int(number))), backend)
+    """Follow the leader at the other end of inherited sockets: `follower.py FILENO FILENO BACKEND`."""
+    number, spare, backend = sys.argv[1:]
+
+    def hand() -> None:
+        with socket.socket(fileno=int(spare)) as to:
+            hand_over(to)
+
+    follow(Channel(socket.socket(fileno=int(number))), backend, hand)
 
 
 if __name__ == "__main__":

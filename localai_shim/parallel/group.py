@@ -48,7 +48,7 @@ def start(size: int, on_lost: Callable[[], None]) -> Leader:
                 followers.append(_spawn(rank, name, settings))
         except BaseException:
             for follower in followers:
-                follower.kill()
+                follower.end_now()
             raise
         leader = Leader(followers, on_lost)
         try:
@@ -57,6 +57,7 @@ def start(size: int, on_lost: Callable[[], None]) -> Leader:
             _forget_groups()
             with _environment({**settings, "MLX_RANK": "0"}):
                 mx.distributed.init(strict=True, backend=name)
+            leader.take_over()
         except RuntimeError as error:
             leader.close()
             raise leader.lost(error) or EngineClosedError(f"the group of processes could not be joined: {error}") from error
@@ -80,18 +81,18 @@ def _settings(name: str, size: int, folder: Path) -> Mapping[str, str]:
 
 def _spawn(rank: int, name: str, settings: Mapping[str, str]) -> Follower:
     """Start a follower. It is in a session of its own: Ctrl-C is the leader's to answer."""
-    mine, its = socket.socketpair()
+    (mine, its), (spare, hand) = socket.socketpair(), socket.socketpair()
     path = os.pathsep.join(filter(None, (str(_PACKAGE.parent), os.environ.get("PYTHONPATH"))))
-    with its:
+    with its, hand:
         process = subprocess.Popen(
-            [sys.executable, "-m", f"{__package__}.follower", str(its.fileno()), name],
+            [sys.executable, "-m", f"{__package__}.follower", str(its.fileno()), str(hand.fileno()), name],
             env={**os.environ, **settings, "MLX_RANK": str(rank), "PYTHONPATH": path},
-            pass_fds=[its.fileno()],
+            pass_fds=[its.fileno(), hand.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
-    return Follower(rank, Channel(mine), process)
+    return Follower(rank, Channel(mine), process, spare)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ import mlx.core as mx
 from ..types import EngineClosedError
 from .channel import Channel
 from .records import Written, arrays_in, checksum
+from .stand_in import shut_down, stand_in, take_over
 
 log = logging.getLogger("localai_shim")
 
@@ -34,19 +36,29 @@ class Follower:
         rank: its place in the group, from 1.
         channel: to it.
         process: of this machine, which ends with the group; None: somebody else has started it.
+        spare: gives the other ends of MLX's connections, once the group has been joined.
     """
 
-    def __init__(self, rank: int, channel: Channel, process: subprocess.Popen[bytes] | None = None) -> None:
-        self.rank, self.channel, self.process = rank, channel, process
+    def __init__(
+        self,
+        rank: int,
+        channel: Channel,
+        process: subprocess.Popen[bytes] | None = None,
+        spare: socket.socket | None = None,
+    ) -> None:
+        self.rank, self.channel, self.process, self.spare = rank, channel, process, spare
         self.ready = threading.Event()
         self.done = 0
         """Number of the last call that it has made."""
         self.answered = 0
         """Pings, and more."""
 
-    def kill(self) -> None:
+    def end_now(self) -> None:
+        """End it, whatever it is in: SIGTERM is not seen inside a collective operation."""
         if self.process is not None:
             self.process.kill()
+        else:  # it ends by itself once the leader is gone
+            self.channel.close()
 
 
 class Leader:
@@ -65,6 +77,7 @@ class Leader:
         self._number = self._checksum = 0
         self._inside = False
         self._built: list[mx.array] = []
+        self._ends: list[socket.socket] = []
         self._reason: str | None = None
         self._lost, self._closed, self._busy = threading.Event(), threading.Event(), threading.Event()
         self._lock = threading.Lock()
@@ -97,15 +110,17 @@ class Leader:
         if self._reason is None:
             built, self._built = self._built, []
             mx.eval(built)
+            mx.synchronize()
         self._busy.clear()
 
-    def lost(self, cause: BaseException) -> EngineClosedError | None:
+    def lost(self, cause: BaseException | None = None) -> EngineClosedError | None:
         if isinstance(cause, RuntimeError):  # as MLX raises where a peer is gone
             self._lost.wait(NOTICE_SECONDS)
         return None if self._reason is None else EngineClosedError(self._reason)
 
     def end(self) -> None:
-        self._built = []
+        with contextlib.suppress(RuntimeError):  # a follower that is lost now is not missed any more
+            self.rest()
         self.close()
 
     # -- the group -----------------------------------------------------------------------------------------------
@@ -127,6 +142,18 @@ class Leader:
         for follower in self._followers:
             follower.channel.send(b"j")
 
+    def take_over(self) -> None:
+        """Hold MLX's connections, as the followers do: see `stand_in`."""
+        for follower in self._followers:
+            if follower.spare is not None:
+                follower.spare.settimeout(START_SECONDS)
+                with follower.spare:
+                    self._ends += take_over(follower.spare)
+
+    @property
+    def is_lost(self) -> bool:
+        return self._lost.is_set()
+
     def close(self) -> None:
         """End the followers, and wait for those of this machine."""
         with self._lock:
@@ -145,6 +172,7 @@ class Leader:
                     follower.process.kill()
                     follower.process.wait()
             follower.channel.close()
+        shut_down(self._ends)
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -214,7 +242,8 @@ class Leader:
             self._lost.set()
         log.error("%s: its requests fail, and the next one starts the group anew", self._reason)
         for each in self._followers:
-            each.kill()
+            each.end_now()
+        stand_in(self._ends)
         self._busy.set()
         self._on_lost()
 
