@@ -251,6 +251,11 @@ def model_options(given: LocalOptions) -> ModelOptions:
     return cast(ModelOptions, made)
 
 
+def processes(options: LoadOptions) -> int:
+    """Number of processes that a model is spread over."""
+    return options.get("tensor_parallel") or 1
+
+
 def set_switch_interval(given: LocalOptions) -> None:
     """Have Python's threads take turns as the client wants, if it says so.
 

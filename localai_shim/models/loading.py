@@ -8,7 +8,7 @@ from typing import cast
 
 from ..backends.machine import is_out_of_memory
 from ..engine.mirror import journal, mirrored
-from ..options import LoadOptions, ModelOptions, check_names
+from ..options import LoadOptions, ModelOptions, check_names, processes
 from ..types import Json, ModelLoadError, Task
 from .checkpoint_files import Checkpoint, read_json
 from .encoders.classifier import ClassifierModel, is_classifier
@@ -49,7 +49,7 @@ def load_model(
     from ..backends.prepare import prepare
     from .progress import announce, read_weights
 
-    part = options.get("tensor_parallel", 1) > 1
+    part = processes(options) > 1
     if part and journal() is None:  # the process with the engine shows how far it is
         progress = False
     announce(name or Path(path_or_id).name, path_or_id, progress)

@@ -79,31 +79,30 @@ def follow(channel: Channel, backend: str | None, hand: Callable[[], None] = lam
         require_backend()
         import mlx.core as mx
 
-        from ..models import sharded  # noqa: F401  # before a leader waits for it
-        from .records import Read
+        from ..models import loading  # noqa: F401  # before a leader waits for it
 
         control.start()
         if backend is not None:
             control.joining.wait()
             mx.distributed.init(strict=True, backend=backend)
             hand()
-        _repeat(control, Read())
+        _repeat(control)
     except BaseException as error:
         log.exception("a process of a model's group failed")
         control.fail(error)
 
 
-def _repeat(control: _Control, read: object) -> NoReturn:
+def _repeat(control: _Control) -> NoReturn:
     import mlx.core as mx
 
     from .records import Read, arrays_in, checksum
 
-    assert isinstance(read, Read)
-    last = 0
+    read, last = Read(), 0
+    launch: Callable[..., None] = mx.async_eval
     while True:
         number, expected, gone, call, args, kwargs = read.read(control.records.get())
         if (number, expected) != (control.done + 1, last):
-            raise ValueError(f"call {control.done} of the leader had another outcome: widths, lengths or capacity differ")
+            raise ValueError(f"call {control.done} had another outcome here: widths, lengths or capacity differ")
         read.drop(gone)
         try:
             result = call(*args, **kwargs)
@@ -112,7 +111,7 @@ def _repeat(control: _Control, read: object) -> NoReturn:
             last = checksum(type(error).__name__, *args)
         else:
             read.returned(result)
-            mx.async_eval(arrays_in(result))
+            launch(arrays_in(result))
             last = checksum(result, *args)
             del result
         del args, kwargs

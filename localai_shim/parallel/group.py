@@ -60,7 +60,9 @@ def start(size: int, on_lost: Callable[[], None]) -> Leader:
             leader.take_over()
         except RuntimeError as error:
             leader.close()
-            raise leader.lost(error) or EngineClosedError(f"the group of processes could not be joined: {error}") from error
+            raise leader.lost(error) or EngineClosedError(
+                f"the group of processes could not be joined: {error}"
+            ) from error
         except BaseException:
             leader.close()
             raise

@@ -246,4 +246,3 @@ class Leader:
         stand_in(self._ends)
         self._busy.set()
         self._on_lost()
-

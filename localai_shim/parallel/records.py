@@ -6,7 +6,6 @@ array in a record is its shape; what is in it comes by a collective operation of
 
 from __future__ import annotations
 
-import functools
 import io
 import pickle
 import zlib
@@ -23,10 +22,16 @@ from ..engine.mirror import Mirrored
 ObjectT = TypeVar("ObjectT")
 
 
-@functools.cache
+_shared: dict[type, bool] = {}
+
+
 def is_shared(kind: type) -> bool:
     """True for objects of which all processes have their own: `Mirrored` ones, and layers of caches."""
-    return issubclass(kind, Mirrored) or any(base.__module__ in UPSTREAMS for base in kind.__mro__)
+    found = _shared.get(kind)
+    if found is None:
+        found = issubclass(kind, Mirrored) or any(base.__module__ in UPSTREAMS for base in kind.__mro__)
+        _shared[kind] = found
+    return found
 
 
 def found_in(value: object) -> Iterator[object]:

@@ -20,6 +20,7 @@ from ..options import (
     check_number,
     media_rules,
     model_options,
+    processes,
     set_switch_interval,
 )
 from ..telemetry.logs import follow_environment
@@ -186,7 +187,7 @@ def _start(source: Source) -> Engine[Servable]:
     draft = path and partial(load_draft_model, os.fspath(path), source.options, progress=source.progress)
 
     def start() -> Servable:
-        if source.options.get("tensor_parallel", 1) > 1:
+        if processes(source.options) > 1:
             from .parallel import begin
 
             begin(source, end)

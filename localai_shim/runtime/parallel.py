@@ -8,6 +8,7 @@ from ..engine import mirror
 from ..models.checkpoint_files import read_json
 from ..models.hub import fetch
 from ..models.sharded import check_shards
+from ..options import processes
 from ..parallel import group
 from ..types import EngineClosedError, ModelLoadError
 from .host import connect
@@ -24,7 +25,7 @@ def begin(source: Source, on_lost: Callable[[], None]) -> None:
     Raises:
         ModelLoadError: it cannot, or a process could not be started.
     """
-    size = source.options.get("tensor_parallel", 1)
+    size = processes(source.options)
     config = read_json(fetch(source.path, source.progress) / "config.json")
     check_shards(config, source.name, size, text_only=source.options.get("text_only", False))
     try:

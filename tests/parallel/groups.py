@@ -52,7 +52,10 @@ def running(folder: Path, processes: int = 1, **options: Any) -> Iterator[Engine
 def followers(parent: int) -> list[int]:
     """Numbers of the processes that follow this one."""
     listed = subprocess.run(
-        ["pgrep", "-P", str(parent), "-f", "localai_shim.parallel.follower"], capture_output=True, text=True, check=False
+        ["pgrep", "-P", str(parent), "-f", "localai_shim.parallel.follower"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return [int(line) for line in listed.stdout.split()]
 

@@ -15,7 +15,7 @@ import pytest
 from localai_shim import LocalOpenAI
 from localai_shim.parallel import leader
 from tests.engine.harness import eventually
-from tests.parallel.groups import followers, folder_of
+from tests.parallel.groups import folder_of, followers
 
 QUESTION: Any = {"model": "any", "messages": [{"role": "user", "content": "Count."}], "temperature": 0}
 MANY: Any = {**QUESTION, "max_tokens": 900, "extra_body": {"ignore_eos": True}}
