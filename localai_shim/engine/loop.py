@@ -18,9 +18,9 @@ from ..media import modalities
 from ..options import EngineOptions
 from ..stats import EngineStats
 from ..types import EngineClosedError, Event, Failure, ModelLoadError, Ticket, deliver_events
-from . import mirror
 from .costs.meter import Meter
 from .inbox import Cancel, Inbox, Submit, put_last
+from .mirror import journal as mirror
 from .ports import Encoder, Model, host
 from .row import release_frames, row_error
 from .setup import MAX_ROWS, Parts, Setup, max_rows, set_up

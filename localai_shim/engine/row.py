@@ -17,7 +17,7 @@ from ..types import (
     Sink,
     Token,
 )
-from . import mirror
+from .mirror import journal as mirror
 from .ports import Model
 from .uniform import stream_key
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from ..options import EngineOptions
 from ..types import Event, Task
-from . import mirror
 from .costs.cost_model import CostModel
 from .costs.meter import Meter
 from .decode.batch import Batch
@@ -18,6 +17,7 @@ from .drafts.controller import Speculation
 from .drafts.draft_model import speculation_for
 from .kv import can_batch, fits_slots
 from .memory import Memory, Workspace
+from .mirror import journal as mirror
 from .plan.planner import Planner
 from .plan.prompt_runner import PromptRunner
 from .plan.rows import Rows

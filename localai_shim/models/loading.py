@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import cast
 
 from ..backends.machine import is_out_of_memory
-from ..engine.mirror import journal, mirrored
+from ..engine.mirror.journal import journal, mirrored
 from ..options import LoadOptions, ModelOptions, check_names, processes
 from ..types import Json, ModelLoadError, Task
 from .checkpoint_files import Checkpoint, read_json
 from .encoders.classifier import ClassifierModel, is_classifier
 from .encoders.embedding import EmbeddingModel, encoder_module
 from .hub import fetch
-from .sharded import ShardedModel
+from .sharded import ShardedModel, evaluate_each
 from .text import TextModel
 from .upstream_imports import LOADING, keeping_file_limits, without_advice
 
@@ -59,7 +59,8 @@ def load_model(
     kind = ShardedModel if part else _kind(path, options)
     try:
         model, tokenizer, config = kind.read(path, options)
-        read_weights(name or path.name, [array for _, array in tree_flatten(model.parameters())], mx.eval, progress)
+        weights = [array for _, array in tree_flatten(model.parameters())]
+        read_weights(name or path.name, weights, evaluate_each if part else mx.eval, progress)
     except Exception as error:
         raise ModelLoadError(
             f"The model '{path_or_id}' could not be loaded: {type(error).__name__}: {error}",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..engine.mirror import Mirrored, mirrored
+from ..engine.mirror.journal import Mirrored, mirrored
 from ..engine.ports import StepInput
 from ..options import LoadOptions
 from ..types import Json, ModelLoadError
@@ -61,6 +62,14 @@ class ShardedModel(TextModel, Mirrored):
         if self._before is not None:  # collective operations are in the same order everywhere
             tokens = mx.depends([tokens], [self._before])[0]
         return super()._run(step, mx.distributed.all_sum(tokens, group=self._group))
+
+
+def evaluate_each(arrays: Sequence[mx.array]) -> None:
+    """Evaluate arrays one after another: of what a part is cut from, no more than one is there at a time."""
+    import mlx.core as mx
+
+    for array in arrays:
+        mx.eval(array)
 
 
 def check_shards(config: Json, name: str, size: int, *, text_only: bool = False) -> None:

@@ -17,7 +17,7 @@ from weakref import ref
 import mlx.core as mx
 
 from ..engine.cache_contents import UPSTREAMS
-from ..engine.mirror import Mirrored
+from ..engine.mirror.journal import Mirrored
 
 ObjectT = TypeVar("ObjectT")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..backends import machine, memory
 from ..engine import ports
-from ..engine.mirror import mirrored
+from ..engine.mirror.journal import mirrored
 from ..models import caches
 
 

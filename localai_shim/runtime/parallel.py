@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..engine import mirror
+from ..engine.mirror import journal as mirror
 from ..models.checkpoint_files import read_json
 from ..models.hub import fetch
 from ..models.sharded import check_shards

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from ..cache_contents import RowCache
-from ..mirror import mirrored
+from ..mirror.journal import mirrored
 from .merged import MergedCache
 from .row import OneRow, can_batch, fits_slots, is_packed
 from .slots import SlotCache

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from ..cache_contents import Contents, KeyValues, RowCache
-from ..mirror import Mirrored, mirrored
+from ..mirror.journal import Mirrored, mirrored
 from ..ports import host
 from .batch_cache import BatchCache, for_several, join
 from .row import leaves

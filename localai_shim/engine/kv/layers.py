@@ -13,7 +13,7 @@ from typing import Any
 import mlx.core as mx
 
 from ..cache_contents import Contents, KeyValues, States
-from ..mirror import Mirrored
+from ..mirror.journal import Mirrored
 from ..ports import host
 from .row import copy_of
 from .step import Step

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..cache_contents import Contents, RowCache
-from ..mirror import Mirrored, mirrored
+from ..mirror.journal import Mirrored, mirrored
 from .row import copied
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 import mlx.core as mx
 
 from ..cache_contents import Contents, KeyValues, Parts, RowCache, States, is_trimmable
-from ..mirror import Mirrored, mirrored
+from ..mirror.journal import Mirrored, mirrored
 from ..ports import host
 
 

@@ -13,7 +13,7 @@ from functools import partial
 import mlx.core as mx
 
 from ..cache_contents import Contents, KeyValues, RowCache, States, is_trimmable
-from ..mirror import mirrored
+from ..mirror.journal import mirrored
 from .row import fits_slots, leaves, mapped, read_row, write_row
 
 Segment = list[mx.array]

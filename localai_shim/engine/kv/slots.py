@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 
 from ..cache_contents import Contents, KeyValues, Parts, RowCache, States
-from ..mirror import Mirrored, mirrored
+from ..mirror.journal import Mirrored, mirrored
 from ..ports import host
 from .layers import Current, KeyValueSlots, LayerSlots, QuantisedSlots, abreast
 from .row import leaves, mapped, read_row

@@ -17,7 +17,7 @@ from ..costs.cost_model import Stopwatch
 from ..kv import RowCache, read_row
 from ..kv.row import copy_of
 from ..kv.segments import build_row, nbytes, take_segment, take_snapshot
-from ..mirror import Mirrored, journal, mirrored
+from ..mirror.journal import Mirrored, journal, mirrored
 from ..ports import host
 from .store import PrefixStore, Stored
 from .tree import Match, PrefixTree

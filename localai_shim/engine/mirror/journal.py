@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from ..types import EngineClosedError
+from ...types import EngineClosedError
 
 P = ParamSpec("P")
 R = TypeVar("R")
