@@ -57,11 +57,14 @@ class _Control:
                 elif kind == b"j":
                     self.joining.set()
                 elif kind == b"c":
-                    os._exit(0)
+                    break
         except (OSError, EOFError):  # the leader is gone
-            os._exit(0)
+            pass
         except BaseException as error:
             self.fail(error)
+        for stream in (sys.stdout, sys.stderr):  # a program of mlx.launch may have written something
+            stream.flush()
+        os._exit(0)
 
 
 def follow(channel: Channel, backend: str | None, hand: Callable[[], None] = lambda: None) -> NoReturn:

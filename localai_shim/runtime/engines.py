@@ -73,6 +73,10 @@ def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
     if models is not None and not models:
         raise ValueError("`models` is empty: pass at least one name and path")
     importing(require_backend)
+    if processes(options) > 1:
+        from .parallel import join_if_launched
+
+        join_if_launched(options)
     try:
         sources = make_sources(models or {"": model}, options, progress)
     except ModelLoadError as error:

@@ -8,8 +8,8 @@ from ..engine.mirror import journal as mirror
 from ..models.checkpoint_files import read_json
 from ..models.hub import fetch
 from ..models.sharded import check_shards
-from ..options import processes
-from ..parallel import group
+from ..options import ModelOptions, processes
+from ..parallel import group, launched
 from ..types import EngineClosedError, ModelLoadError
 from .host import connect
 from .sources import Source
@@ -29,7 +29,18 @@ def begin(source: Source, on_lost: Callable[[], None]) -> None:
     config = read_json(fetch(source.path, source.progress) / "config.json")
     check_shards(config, source.name, size, text_only=source.options.get("text_only", False))
     try:
-        mirror.begin(group.start(size, on_lost))
+        lead = group.start if launched.rank() is None else launched.lead
+        mirror.begin(lead(size, on_lost))
         connect()
     except EngineClosedError as error:
         raise ModelLoadError(f"tensor_parallel={size}: {error}", transient=True) from error
+
+
+def join_if_launched(options: ModelOptions) -> None:
+    """Join the group that mlx.launch has started, if it has; all but one of its processes do not come back from here.
+
+    Raises:
+        EngineClosedError: the processes are not as many as `tensor_parallel`.
+    """
+    if processes(options) > 1 and launched.rank() is not None:
+        launched.join(processes(options))
