@@ -17,7 +17,7 @@ import mlx.core as mx
 from ..media import modalities
 from ..options import EngineOptions
 from ..stats import EngineStats
-from ..types import EngineClosedError, Event, Failure, ModelLoadError, Ticket, deliver_events
+from ..types import EngineClosedError, EngineError, Event, Failure, ModelLoadError, Ticket, deliver_events
 from .costs.meter import Meter
 from .inbox import Cancel, Inbox, Submit, put_last
 from .mirror import journal as mirror
@@ -127,6 +127,18 @@ class Loop(Generic[ModelT]):
             modalities=() if model is None else modalities(model.text.media_kinds),
             plans=tuple(plan.to_dict() for plan in parts.planner.plans.copy()) if plans and parts is not None else (),
         )
+
+    def fail_all(self, error: EngineError) -> None:
+        """Fail what is in flight, and what comes; on another thread only where the engine's does not come back."""
+        with self.lock:
+            self.ended = True
+            while not self._inbox.empty():
+                message = self._inbox.get()
+                if isinstance(message, Submit):
+                    message.fail(error)
+                    self.tickets.free(len(message.works))
+        for entry in self.tickets.clear():
+            put_last(entry.sink, entry.index, Failure(error))
 
     # -----------------------------------------------------------------------------------------------------------
 
@@ -284,21 +296,14 @@ class Loop(Generic[ModelT]):
     def _end(self) -> None:
         """Fail what is in flight and release the model."""
         self.closing = True
-        error = self.load_error or mirror.lost() or EngineClosedError("the engine was closed")
-        with self.lock:
-            self.ended = True
-            while not self._inbox.empty():
-                message = self._inbox.get()
-                if isinstance(message, Submit):
-                    message.fail(error)
-                    self.tickets.free(len(message.works))
-        for entry in self.tickets.clear():
-            put_last(entry.sink, entry.index, Failure(error))
+        self.fail_all(self.load_error or mirror.lost() or EngineClosedError("the engine was closed"))
         with _logged("an engine that ends could not write its prefix cache"):
             if self._setup is not None and self._setup.prefixes is not None:
                 self._setup.prefixes.close(SAVE_SECONDS)
         with _logged("an engine that ends could not release its memory"):
             self._release()
+        with _logged("an engine that ends could not end its other processes"):
+            mirror.end()
         if not self.ready.done():
             self.ready.set_result(None)
 
@@ -309,7 +314,6 @@ class Loop(Generic[ModelT]):
         if self._setup is not None:
             self._setup.close()
         self._setup = self._parts = None
-        mirror.end()
         model = None if self.model is None else weakref.ref(self.model)
         self.model = None
         if model is not None and model() is not None:  # a reference cycle, or the caller, holds it

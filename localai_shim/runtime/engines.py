@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .client_state import ClientState, MakeBatches
 
 
+LOST_SECONDS = 5.0  # after which an engine whose group was lost fails its requests, whatever its thread waits for
 _MODULES = ("models.loading", "engine.engine", "runtime.host")  # that run models
 
 
@@ -201,7 +202,7 @@ def _start(source: Source) -> Engine[Servable]:
 
     def end() -> None:
         for engine in started:
-            engine.close(wait=False)
+            engine.give_up(LOST_SECONDS)
 
     started: weakref.WeakSet[Engine[Servable]] = weakref.WeakSet()
     started.add(made := Engine(start, source.options, name=source.name, load_draft=draft or None))
