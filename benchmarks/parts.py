@@ -13,6 +13,7 @@ from . import (
     mixed,
     overhead,
     packed,
+    parallel,
     peers,
     prefill,
     report,
@@ -102,7 +103,8 @@ PARTS: dict[str, Part] = {
     "speculation": speculation.measure,
     "vision": vision.measure,
     "testing": scripted.measure,
+    "parallel": parallel.measure,
     "peers": peers.measure,
 }
-ON_REQUEST = ("peers",)
-"""Run only where they are named: they start servers."""
+ON_REQUEST = ("parallel", "peers")
+"""Run only where they are named: they start other processes."""

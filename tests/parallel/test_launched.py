@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from localai_shim import LocalOpenAI
-from tests.parallel.groups import folder_of
+from tests.parallel.groups import folder_of, running
 
 PROGRAM = """
 import sys
@@ -37,6 +37,8 @@ def launched(folder: Path, program: Path, processes: int, size: int) -> str:
 
 def test_one_process_goes_on_and_answers_like_one_that_is_alone(tmp_path: Path) -> None:
     folder = folder_of("qwen3")
+    with running(folder):  # imports what models need, while nobody else imports
+        pass
     with LocalOpenAI(model=folder, keep_alive=0) as client:
         alone = client.chat.completions.create(
             model="any", messages=[{"role": "user", "content": "Count."}], max_tokens=8, temperature=0
