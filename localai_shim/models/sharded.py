@@ -41,7 +41,11 @@ class ShardedModel(TextModel, Mirrored):
 
         model, tokenizer, config = TextModel.read(path, options)
         group = mx.distributed.init(strict=True)
-        model.shard(group)
+        try:
+            model.shard(group)
+        except ValueError as error:
+            what = f"its layers cannot be cut into {group.size()} equal parts (tensor_parallel): {error}"
+            raise ValueError(what) from error
         return model, tokenizer, config
 
     @mirrored
