@@ -67,6 +67,7 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
+_begun = 0  # journals of this process so far: without one, a mirrored call looks no further
 
 
 def journal() -> Journal | None:
@@ -76,7 +77,9 @@ def journal() -> Journal | None:
 
 def begin(journal: Journal) -> None:
     """Have a journal for what this thread does, until `end`."""
+    global _begun
     _thread.journal = journal
+    _begun += 1
 
 
 def lost(cause: BaseException | None = None) -> EngineClosedError | None:
@@ -99,8 +102,7 @@ def mirrored(call: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(call)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        journal = _thread.journal
-        if journal is None:
+        if not _begun or (journal := _thread.journal) is None:
             return call(*args, **kwargs)
         return journal.run(run, call, args, kwargs)
 
