@@ -218,9 +218,10 @@ class Loop(Generic[ModelT]):
         if clear:
             self._cleared = self._steps
         memory = None if self._setup is None else self._setup.memory
+        free = None if memory is None else memory.free
         if (journal := mirror.journal()) is not None:
-            journal.rest()
-        host().memory.rest(self, free=None if memory is None else memory.free, clear=clear)
+            journal.rest(free, clear=clear)
+        host().memory.rest(self, free=free, clear=clear)
 
     def _wait_for_message(self) -> Submit | Cancel | None:
         """The next message. While none comes, the prefix cache is written to disk."""

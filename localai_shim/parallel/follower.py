@@ -17,6 +17,16 @@ from .stand_in import hand_over
 log = logging.getLogger("localai_shim")
 
 
+_NAME = "follower"
+
+
+def rest(free: int | None, *, clear: bool) -> None:
+    """Nothing is in flight: see `Journal.rest`."""
+    from ..backends import memory
+
+    memory.process.rest(_NAME, free=free, clear=clear)
+
+
 class _Control:
     """Reads what the leader sends, on a thread of its own: a follower that waits in MLX ends and answers all the same.
 
@@ -82,8 +92,10 @@ def follow(channel: Channel, backend: str | None, hand: Callable[[], None] = lam
         require_backend()
         import mlx.core as mx
 
+        from ..backends import memory
         from ..models import loading  # noqa: F401  # before a leader waits for it
 
+        memory.process.enter(_NAME)
         control.start()
         if backend is not None:
             control.joining.wait()

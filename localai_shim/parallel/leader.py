@@ -14,6 +14,7 @@ import mlx.core as mx
 
 from ..types import EngineClosedError
 from .channel import Channel
+from .follower import rest
 from .records import Written, arrays_in, checksum
 from .stand_in import shut_down, stand_in, take_over
 
@@ -90,9 +91,7 @@ class Leader:
     def run(self, name: Callable[..., Any], call: Callable[..., R], args: Any, kwargs: Mapping[str, Any]) -> R:
         if self._inside:
             return call(*args, **kwargs)
-        self._number += 1
-        record = (self._number, self._checksum, self._written.take_gone(), name, args, dict(kwargs))
-        self._send(self._written.write(record))
+        self._send(name, args, kwargs)
         self._inside = True
         try:
             result = call(*args, **kwargs)
@@ -106,11 +105,13 @@ class Leader:
         self._built = arrays_in(result) or self._built
         return result
 
-    def rest(self) -> None:
+    def rest(self, free: int | None = None, *, clear: bool = False) -> None:
         if self._reason is None:
             built, self._built = self._built, []
             mx.eval(built)
             mx.synchronize()
+            self._send(rest, (), {"free": free, "clear": clear})
+            self._checksum = checksum(None)
         self._busy.clear()
 
     def lost(self, cause: BaseException | None = None) -> EngineClosedError | None:
@@ -119,7 +120,7 @@ class Leader:
         return None if self._reason is None else EngineClosedError(self._reason)
 
     def end(self) -> None:
-        with contextlib.suppress(RuntimeError):  # a follower that is lost now is not missed any more
+        with contextlib.suppress(RuntimeError, EngineClosedError):  # a follower that is lost now is not missed any more
             self.rest()
         self.close()
 
@@ -182,8 +183,12 @@ class Leader:
         if self._closed.is_set():
             raise EngineClosedError("the followers of this model have ended")
 
-    def _send(self, record: bytes) -> None:
+    def _send(self, name: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> None:
+        """Write a call to all followers."""
         self._check()
+        self._number += 1
+        gone = self._written.take_gone()
+        record = self._written.write((self._number, self._checksum, gone, name, args, dict(kwargs)))
         self._busy.set()
         for follower in self._followers:
             try:

@@ -9,7 +9,7 @@ from localai_shim.models.sharded import shardable
 from localai_shim.options import ALONE
 from tests.parallel.groups import folder_of
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tensor-parallel.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/tensor-parallel.md").read_text(encoding="utf-8")
 
 
 def test_the_code_of_the_page_runs() -> None:

@@ -49,8 +49,13 @@ class Journal(Protocol):
         """The followers are lost: what passes have given since then is worth nothing."""
         ...
 
-    def rest(self) -> None:
-        """Nothing is in flight: have what was built and not launched run, which followers wait in."""
+    def rest(self, free: int | None = None, *, clear: bool = False) -> None:
+        """Nothing is in flight: have what was built and not launched run, which followers wait in.
+
+        Args:
+            free: bytes of free buffers that MLX may hold in each process; None: no limit is known.
+            clear: return free buffers to the system.
+        """
         ...
 
     def lost(self, cause: BaseException | None = None) -> EngineClosedError | None:
