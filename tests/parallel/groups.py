@@ -64,7 +64,7 @@ def asked() -> list[GenerationRequest]:
     """Requests whose prompts share a beginning: greedy, sampled and penalised ones, long and short answers."""
     ways = (GREEDY, SamplingParams(seed=5), SamplingParams(seed=6, presence_penalty=0.7))
     lengths = (0, 70, 40, 70, 0, 70)
-    most = (16, 5, 24, 9, 20, 12)
+    most = (10, 4, 14, 6, 9, 8)
     return [
         request([*BEGINNING[: lengths[i]], *range(100 + 9 * i, 104 + 12 * i)], ways[i % 3], most[i]) for i in range(6)
     ]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import mlx_lm
 import openai
 import pytest
 from mlx.utils import tree_flatten
@@ -50,6 +51,17 @@ def test_drafts_that_are_right_and_wrong_change_no_token(kind: str, monkeypatch:
         assert mixed(engine) == alone
         counts = engine.stats().drafts["oracle"]
         assert 0 < counts.accepted < counts.drafted
+
+
+def test_packed_weights_are_cut_as_they_are(tmp_path: Path) -> None:
+    folder = tmp_path / "packed"
+    whole = folder_of("qwen3", hidden_size=128, intermediate_size=256, head_dim=32)
+    mlx_lm.convert(str(whole), str(folder), quantize=True, q_group_size=32, q_bits=4)
+    with running(folder) as engine:
+        alone, unpacked = one_by_one(engine, asked()), engine.model.weight_bytes
+    with running(folder, 2) as engine:
+        assert mixed(engine) == alone
+        assert engine.model.weight_bytes < unpacked / 2, "not unpacked for the CPU"
 
 
 def test_no_process_holds_all_weights() -> None:
