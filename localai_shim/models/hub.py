@@ -17,7 +17,6 @@ class LocalModel:
     """A checkpoint that is on this machine, as far as its files say."""
 
     name: str
-    path: Path
     kind: str
     """The config's `model_type`, and what it reads beside text."""
     bytes: int
@@ -65,7 +64,7 @@ def describe(name: str, folder: str) -> LocalModel:
     found = read_formats(path)
     calls = "" if found is None or found.tools is None else found.tools.name
     reasoning = "" if found is None else found.reasoning
-    return LocalModel(name, path, kind, sum(file.stat().st_size for file in weights), calls, reasoning, problem)
+    return LocalModel(name, kind, sum(file.stat().st_size for file in weights), calls, reasoning, problem)
 
 
 def fetch(path_or_id: str, progress: bool | None) -> Path:

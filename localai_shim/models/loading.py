@@ -72,8 +72,9 @@ def load_model(
     name = name or (path.name if Path(path_or_id).exists() else path_or_id)
     loaded = kind(Checkpoint(name, model, tokenizer, config, path, options))
     loaded.applied = applied
-    loaded.check()
-    loaded.warm_up()
+    if isinstance(loaded, TextModel):
+        loaded.check()
+        loaded.warm_up()
     return loaded
 
 

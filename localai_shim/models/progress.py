@@ -21,7 +21,7 @@ PIECE_BYTES = 256 * 2**20  # of weights, read between two updates of the bar
 
 
 class Bar(hub_bar):
-    """The hub's bar, for bytes; it disappears when it is full, and starts no thread.
+    """The hub's bar; it disappears when it is full, and starts no thread.
 
     `snapshot_download` makes three of its class: one counts files, one what came over the network, and one what is on
     disk, which is shown.
@@ -32,7 +32,7 @@ class Bar(hub_bar):
     """None: on a terminal."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        if options.get("unit") != "B" or str(options.get("name")).endswith(".transfer"):
+        if "unit" not in options or str(options.get("name")).endswith(".transfer"):
             options["disable"] = True
         elif self.shown is not None:
             options["disable"] = not self.shown
@@ -97,23 +97,15 @@ def read_weights(
                 piece, size = [], 0
 
 
-class _LineBar(hub_bar):
-    """The hub's bar, for the lines of a batch; it starts no thread."""
-
-    monitor_interval = 0
-
-
 def make_bar(name: str) -> Callable[[int, int], None]:
     """Make a bar of how many of a batch's lines are done, of how many, on a terminal; elsewhere nothing."""
-    bar: _LineBar | None = None
+    bar: Bar | None = None
 
     def show(done: int, total: int) -> None:
         nonlocal bar
         if bar is None:
-            if not shows_bars():
-                return
-            options = {"desc": name, "total": total, "initial": done, "unit": " lines"}
-            bar = _LineBar(**options)  # type: ignore[no-untyped-call]
+            how = {"unit": " lines", "delay": 0, "leave": True, "disable": not shows_bars()}
+            bar = Bar(desc=name, total=total, initial=done, **how)
         bar.update(done - bar.n)
         if done >= total:
             bar.close()

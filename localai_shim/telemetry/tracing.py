@@ -241,12 +241,23 @@ def _description(error: BaseException) -> str:
 # -- metrics --------------------------------------------------------------------------------------------------------
 
 
+_HISTOGRAMS = {
+    "seconds": ("gen_ai.server.request.duration", "s", "From the call to the end of the answer", REQUEST_BUCKETS),
+    "first_token_seconds": (
+        "gen_ai.server.time_to_first_token",
+        "s",
+        "From the call to the first token",
+        FIRST_TOKEN_BUCKETS,
+    ),
+    "seconds_per_token": ("gen_ai.server.time_per_output_token", "s", "Between two tokens of a row", PER_TOKEN_BUCKETS),
+    "queue_seconds": (f"{NAME}.queue.duration", "s", "Waiting for a request's turn", FIRST_TOKEN_BUCKETS),
+    "batch_rows": (f"{NAME}.batch.rows", "{row}", "Rows that decoded together, the mean of a request", ROWS_BUCKETS),
+}
+"""By what they show of `RequestTimings`."""
+
+
 class _Instruments(NamedTuple):
-    duration: metrics.Histogram
-    first_token: metrics.Histogram
-    per_token: metrics.Histogram
-    queue: metrics.Histogram
-    batch_rows: metrics.Histogram
+    histograms: dict[str, metrics.Histogram]
     tokens: metrics.Counter
 
     def record(self, served: Served, here: context.Context) -> None:
@@ -259,15 +270,9 @@ class _Instruments(NamedTuple):
         if served.model is not None:
             labels["gen_ai.response.model"] = served.model
         failed = {} if served.error is None else {"error.type": error_type(served.error)}
-        self.duration.record(timings.seconds, labels | failed, here)
-        for histogram, value in (
-            (self.first_token, timings.first_token_seconds),
-            (self.per_token, timings.seconds_per_token),
-            (self.queue, timings.queue_seconds),
-            (self.batch_rows, timings.batch_rows),
-        ):
-            if value is not None:
-                histogram.record(value, labels, here)
+        for name, histogram in self.histograms.items():
+            if (value := getattr(timings, name)) is not None:
+                histogram.record(value, labels | failed if name == "seconds" else labels, here)
         for kind, count in _tokens(timings).items():
             if count:
                 self.tokens.add(count, labels | {f"{NAME}.token.type": kind}, here)
@@ -280,17 +285,12 @@ def _instruments(provider: metrics.MeterProvider) -> _Instruments:
     meter.create_observable_gauge(f"{NAME}.rows", [_rows], "{row}", "Rows that decode, and rows that wait")
     meter.create_observable_gauge(f"{NAME}.memory", [_memory], "By", "What engines hold beside their models' weights")
 
-    def histogram(name: str, unit: str, description: str, buckets: list[float]) -> metrics.Histogram:
-        return meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=buckets)
-
-    return _Instruments(
-        histogram("gen_ai.server.request.duration", "s", "From the call to the end of the answer", REQUEST_BUCKETS),
-        histogram("gen_ai.server.time_to_first_token", "s", "From the call to the first token", FIRST_TOKEN_BUCKETS),
-        histogram("gen_ai.server.time_per_output_token", "s", "Between two tokens of a row", PER_TOKEN_BUCKETS),
-        histogram(f"{NAME}.queue.duration", "s", "Waiting for a request's turn", FIRST_TOKEN_BUCKETS),
-        histogram(f"{NAME}.batch.rows", "{row}", "Rows that decoded together, the mean of a request", ROWS_BUCKETS),
-        meter.create_counter(f"{NAME}.tokens", "{token}", "Tokens of requests that have ended, by what they were"),
-    )
+    histograms = {
+        name: meter.create_histogram(*how, explicit_bucket_boundaries_advisory=buckets)
+        for name, (*how, buckets) in _HISTOGRAMS.items()
+    }
+    tokens = meter.create_counter(f"{NAME}.tokens", "{token}", "Tokens of requests that have ended, by what they were")
+    return _Instruments(histograms, tokens)
 
 
 # -- of engines -----------------------------------------------------------------------------------------------------

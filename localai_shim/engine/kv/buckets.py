@@ -111,12 +111,11 @@ class Buckets(Mirrored):
     @mirrored
     def advance(self, places: Sequence[Place]) -> list[BucketStep]:
         """Begin a step with one token for each of the rows at these places: all rows, in the order of the batch."""
-        slots: dict[int, list[int]] = {}
-        for name, slot in places:
-            slots.setdefault(name, []).append(slot)
-        return [
-            BucketStep(self._buckets[name].advance(), self._buckets[name].width, its) for name, its in slots.items()
-        ]
+        steps = []
+        for name, its in _by_bucket(dict.fromkeys(places, 1)).items():
+            bucket = self._buckets[name]
+            steps.append(BucketStep(bucket.advance(), bucket.width, list(its)))
+        return steps
 
     @mirrored
     def advance_several(self, counts: Mapping[Place, int]) -> list[BucketStep]:
@@ -179,7 +178,7 @@ class Buckets(Mirrored):
 
     @mirrored
     def rollback(self, tokens: Mapping[Place, int]) -> None:
-        """Remove the last tokens of rows, by place so many. Raises ValueError where the model's caches cannot."""
+        """Remove the last tokens of rows, by place so many: see `SlotCache.rollback`."""
         for (name, slot), count in tokens.items():
             self._buckets[name].rollback(slot, count)
 

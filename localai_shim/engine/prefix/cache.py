@@ -125,10 +125,10 @@ class PrefixCache(Mirrored):
         """Number of tokens with these keys, from the first on, with which a row could start, as far as they are in
         memory.
         """
-        found: Match | None = None
         with self._reporting():  # followers are not asked, so that it may not change what is dropped first
-            found = self._tree.match_prefix(salt, keys, touch=journal() is None)
-        return found.length if found is not None else 0
+            if (found := self._tree.match_prefix(salt, keys, touch=journal() is None)) is not None:
+                return found.length
+        return 0
 
     @mirrored
     def limit(self, budget: int) -> None:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...backends.machine import on_cuda
 from ...options import LoadOptions
 from ...types import Json, ModelLoadError, Task
 from ...vectors import Reranking
-from ..checkpoint_files import Checkpoint, read_json
+from ..checkpoint_files import Checkpoint, context_length, read_json
 from ..heads.generative_reranker import PairTokenizer
 from ..heads.pooling import pad
 from ..heads.sentence_files import SentenceFiles
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 _KINDS = ("bert", "modernbert", "xlm_roberta")
 """mlx-vlm's modules that have such a head."""
-_UNLIMITED = 10**6  # transformers' stand-in for "not said" is far above this
 
 
 def is_classifier(config: Json) -> bool:
@@ -42,9 +40,7 @@ class ClassifierModel(EncoderModel):
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         tokenizer = checkpoint.tokenizer._tokenizer
-        longest = getattr(tokenizer, "model_max_length", _UNLIMITED)
-        super().__init__(checkpoint, SentenceFiles(("cls",), max_tokens=longest if longest < _UNLIMITED else None))
-        self._fills = on_cuda()
+        super().__init__(checkpoint, SentenceFiles(("cls",), max_tokens=context_length({}, tokenizer)))
         pairs, self._separator = _pair_tokenizer(tokenizer.backend_tokenizer)
         self.reranking = Reranking(pairs)
 
@@ -86,7 +82,7 @@ class ClassifierModel(EncoderModel):
         """The relevance of each document to its query; see `Encoder`."""
         import mlx.core as mx
 
-        tokens, mask = pad(pairs, self._padding, fills=self._fills)
+        tokens, mask = pad(pairs, self._padding)
         given = {"attention_mask": mx.array(mask)}
         if self._separator is not None:  # what stands behind the first one is of the second kind
             ends = tokens == self._separator

@@ -21,7 +21,7 @@ from ..text import Restore, TextTokenizer, Tools
 from .locked_tokenizer import OneAtATime
 from .media_tokens import least_tokens
 from .numpy_processor import without_mlx
-from .pixels import SEEN, Levels
+from .pixels import Levels
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -37,7 +37,6 @@ _KINDS: tuple[MediaKind, ...] = ("image", "video", "audio")
 # item until the caller's text is whole again. Random, so that no caller can write it; see `CallerText`.
 _GUARD = "7" + "".join(secrets.choice("012345689") for _ in range(20))
 _PLACE = re.compile(rf"{_GUARD}(\d{{7}})")
-_SMALL_BYTES = 1 << 16
 _NARROW = "it is too narrow for its length; cut it, or put something beside it"
 _PLAINLY = {"Exceed pos emb": _NARROW, "height and width must be > 0": _NARROW}
 """Errors of processors, with what they mean."""
@@ -86,7 +85,6 @@ class MediaProcessor:
         place = self.placeholders[media.kind]
         try:
             made = self._run(media, place.text)
-            seen = made.pop(SEEN, None)
             inputs = {name: array for name, value in made.items() if (array := _numbers(name, value)) is not None}
         except Exception as error:  # processors raise what they like
             why = _PLAINLY.get(str(error), error)
@@ -102,8 +100,7 @@ class MediaProcessor:
             _set_deepseek(inputs, tokens, place)
         for array in inputs.values():
             array.flags.writeable = False
-        digest = _digest(media, inputs, tokens, seen)
-        return ProcessedMedia(media.kind, digest, inputs, expansion, tokens)
+        return ProcessedMedia(media.kind, _digest(media, inputs, tokens), inputs, expansion, tokens)
 
     def unread(self, size: MediaSize) -> ProcessedMedia | None:
         """An item of this size without its data, with the tokens that it takes at least; None: that is not known."""
@@ -404,24 +401,10 @@ def _set_deepseek(inputs: dict[str, npt.NDArray[Any]], tokens: Sequence[int], pl
     inputs["images_spatial_crop"] = np.pad(sizes, ((0, 0), (0, tiles - sizes.shape[1]), (0, 0)))
 
 
-def _digest(
-    media: Media, inputs: Mapping[str, npt.NDArray[Any]], tokens: Sequence[int], seen: object | None = None
-) -> int:
-    """Equal for equal arrays and tokens; above 0 and of 63 bits.
-
-    Args:
-        seen: a digest of what large arrays were made of. Without it that is the item itself, where it is smaller.
-    """
-    data = media.data
-    if seen is None and media.detail != "low" and data.nbytes < sum(array.nbytes for array in inputs.values()):
-        rate = f"{media.rate}{data.shape}{data.dtype}"
-        seen = hashlib.sha256(rate.encode() + hashlib.sha256(np.ascontiguousarray(data).data).digest()).digest()
-    digest = hashlib.sha256(media.kind.encode())  # processors have instructions for it: half of the time of blake2b
-    for name in sorted(inputs):
-        array = np.ascontiguousarray(inputs[name])
-        digest.update(f"{name}{array.dtype}{array.shape}".encode())
-        if seen is None or array.nbytes <= _SMALL_BYTES:
-            digest.update(array.data)
-    digest.update(seen if isinstance(seen, bytes) else b"")
-    digest.update(np.asarray(tokens, np.int64).data)
+def _digest(media: Media, inputs: Mapping[str, npt.NDArray[Any]], tokens: Sequence[int]) -> int:
+    """Equal for equal items of which the processor has made equally many numbers and tokens; above 0 and of 63 bits."""
+    data, shapes = media.data, sorted((name, array.shape) for name, array in inputs.items())
+    made = (media.kind, media.rate, media.detail == "low", data.shape, data.dtype, shapes, list(tokens))
+    digest = hashlib.sha256(repr(made).encode())  # processors have instructions for it: half of the time of blake2b
+    digest.update(np.ascontiguousarray(data).data)
     return int.from_bytes(digest.digest()[:8], "big") % (2**63 - 1) + 1

@@ -12,9 +12,8 @@ import queue
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any
 
 from ...media import modalities
 from ...stats import EngineStats
@@ -28,7 +27,6 @@ from ...types import (
     RowError,
     SamplingParams,
     Sink,
-    Task,
     Ticket,
     Work,
     deliver_events,
@@ -151,9 +149,7 @@ class ScriptedEngine:
         """
         self._check_open()
         ticket = Ticket()
-        play: Mapping[Task, Callable[[Any, Place], PlayedRow]]
-        play = {"generate": self._row, "embed": self._vectors, "rerank": self._vectors}
-        self._play([play[work.task](work, (sink, index, ticket)) for index, work in enumerate(works)])
+        self._play([self._row(work, (sink, index, ticket)) for index, work in enumerate(works)])
         return ticket
 
     def cancel(self, ticket: Ticket) -> None:
@@ -189,18 +185,27 @@ class ScriptedEngine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _row(self, request: GenerationRequest, place: Place) -> PlayedRow:
-        return PlayedRow(request, place, self._next_script(request), self._model, self._obey_constraints)
+    def _row(self, work: Work, place: Place) -> PlayedRow:
+        """Begin to play what was chosen for a piece of work, or else what comes next."""
+        if callable(work.reply):
+            row: PlayedRow = work.reply(work, place)
+            return row
+        if isinstance(work, GenerationRequest):
+            return PlayedRow(work, place, self._next_script(work), self._model, self._obey_constraints)
+        assert isinstance(work, EmbeddingRequest)
+        return self._vectors(work, place)
 
-    def _vectors(self, work: EmbeddingRequest, place: Place) -> PlayedRow:
-        """Give a request its vectors; returns what ends it."""
-        self._give_vectors(work)
-        return self._end(place)
-
-    def _give_vectors(
-        self, work: EmbeddingRequest, rows: Sequence[Sequence[float]] | None = None, dimensions: int | None = None
-    ) -> None:
-        """Give a request the vectors that are there for it, or made-up ones of so many dimensions."""
+    def _vectors(
+        self,
+        work: EmbeddingRequest,
+        place: Place,
+        rows: Sequence[Sequence[float]] | None = None,
+        dimensions: int | None = None,
+        reply: Reply = NO_TOKENS,
+        clock: Clock = REAL,
+        patience: Patience | None = None,
+    ) -> PlayedRow:
+        """Give a request the vectors that are there for it, or made-up ones of so many dimensions; `reply` ends it."""
         import numpy as np
 
         if rows is not None:
@@ -211,10 +216,6 @@ class ScriptedEngine:
             texts = [self.tokenizer.decode(tokens) for tokens in work.texts]
             work.vectors = make_up_vectors(texts, dimensions or self._model.embedding.dimensions)
         self.embedded.append(work)
-
-    def _end(
-        self, place: Place, reply: Reply = NO_TOKENS, clock: Clock = REAL, patience: Patience | None = None
-    ) -> PlayedRow:
         once, script = GenerationRequest(Prompt([]), SamplingParams(), 1), Script(reply, self.tokenizer)
         return PlayedRow(once, place, script, self._model, False, clock, patience)
 
