@@ -135,9 +135,11 @@ def release_frames(error: BaseException) -> None:
 
 def row_error(what: str, cause: BaseException) -> EngineError:
     """An error that says what failed, and why; who keeps it keeps nothing of the engine."""
+    return mirror.lost(cause) or _failure(what, cause)
+
+
+def _failure(what: str, cause: BaseException) -> RowError:
     release_frames(cause)
-    if (lost := mirror.lost(cause)) is not None:
-        return lost
     error = RowError(f"{what}: {cause!r}")
     error.__cause__ = cause
     return error
@@ -145,7 +147,7 @@ def row_error(what: str, cause: BaseException) -> EngineError:
 
 def grammar_failed(cause: BaseException) -> RowError:
     """The error that ends a row whose grammar constraint failed."""
-    return row_error("the grammar of this request failed", cause)
+    return _failure("the grammar of this request failed", cause)
 
 
 Emit = Callable[[Row, Event], None]
