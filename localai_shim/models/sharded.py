@@ -43,7 +43,7 @@ class ShardedModel(TextModel, Mirrored):
         group = mx.distributed.init(strict=True)
         try:
             model.shard(group)
-        except ValueError as error:
+        except (ValueError, AssertionError) as error:
             what = f"its layers cannot be cut into {group.size()} equal parts (tensor_parallel): {error}"
             raise ValueError(what) from error
         return model, tokenizer, config

@@ -51,7 +51,8 @@ def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
     Raises:
         BackendMissingError: MLX has no back end.
         FileNotFoundError: a path leads to nothing.
-        ValueError: arguments that contradict each other or are out of range, or a file that cannot be used.
+        ValueError: arguments that contradict each other or are out of range, a file that cannot be used, or a model
+            that cannot be spread over processes.
     """
     from ..backends.machine import require_backend
 
@@ -74,14 +75,15 @@ def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
     if models is not None and not models:
         raise ValueError("`models` is empty: pass at least one name and path")
     importing(require_backend)
-    if processes(options) > 1:
-        from .parallel import join_if_launched
-
-        join_if_launched(options)
     try:
         sources = make_sources(models or {"": model}, options, progress)
     except ModelLoadError as error:
         raise FileNotFoundError(str(error)) from None
+    if processes(options) > 1:
+        from .parallel import check, join_if_launched
+
+        check(sources.values())
+        join_if_launched(options)
     runtime = _with_store(
         Runtime(sources, only=models is not None, keep_alive=keep_alive, store_path=store_path, rules=rules)
     )

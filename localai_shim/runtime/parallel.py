@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ..engine.mirror import journal as mirror
 from ..models.checkpoint_files import read_json
-from ..models.hub import fetch
+from ..models.hub import config_here, fetch
 from ..models.sharded import check_shards
 from ..options import ModelOptions, processes
 from ..parallel import group, launched
-from ..types import EngineClosedError, ModelLoadError
+from ..types import EngineClosedError, Json, ModelLoadError
 from .host import connect
 from .sources import Source
+
+
+def check(sources: Iterable[Source]) -> None:
+    """Refuse models that cannot be spread, as far as their files are on this machine.
+
+    Raises:
+        ValueError: says which can.
+    """
+    for source in sources:
+        try:
+            if config := config_here(source.path):
+                _check(source, config)
+        except ModelLoadError as error:
+            raise ValueError(str(error)) from None
+
+
+def _check(source: Source, config: Json) -> None:
+    text_only = source.options.get("text_only", False)
+    check_shards(config, source.name, processes(source.options), text_only=text_only)
 
 
 def begin(source: Source, on_lost: Callable[[], None]) -> None:
@@ -26,8 +45,7 @@ def begin(source: Source, on_lost: Callable[[], None]) -> None:
         ModelLoadError: it cannot, or a process could not be started.
     """
     size = processes(source.options)
-    config = read_json(fetch(source.path, source.progress) / "config.json")
-    check_shards(config, source.name, size, text_only=source.options.get("text_only", False))
+    _check(source, read_json(fetch(source.path, source.progress) / "config.json"))
     try:
         lead = group.start if launched.rank() is None else launched.lead
         mirror.begin(lead(size, on_lost))
@@ -42,5 +60,5 @@ def join_if_launched(options: ModelOptions) -> None:
     Raises:
         EngineClosedError: the processes are not as many as `tensor_parallel`.
     """
-    if processes(options) > 1 and launched.rank() is not None:
+    if launched.rank() is not None:
         launched.join(processes(options))
