@@ -99,9 +99,14 @@ def _processes() -> Iterator[Finding]:
     """Back ends by which a model can be spread over processes."""
     import mlx.core as mx
 
-    known = {"ring": "TCP", "nccl": "NVIDIA GPUs", "jaccl": "RDMA over Thunderbolt; MLX never notices a lost peer"}
+    known = {
+        "ring": "TCP; who waits keeps a core busy",
+        "nccl": "NVIDIA GPUs; not tried",
+        "jaccl": "RDMA over Thunderbolt; not tried, and MLX never notices a lost peer",
+    }
     found = [f"{name} ({what})" for name, what in known.items() if mx.distributed.is_available(name)]
-    yield Finding("processes", "ok", f"tensor_parallel= over {', '.join(found) or 'nothing: MLX has no back end'}")
+    text = f"tensor_parallel= over {', '.join(found) or 'nothing: MLX has no back end'}"
+    yield Finding("processes", "ok", f"{text}. How fast: python -m benchmarks --only parallel, in the repository")
 
 
 def _extra(name: str) -> str:
