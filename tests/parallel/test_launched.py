@@ -51,5 +51,6 @@ def test_one_process_goes_on_and_answers_like_one_that_is_alone(tmp_path: Path) 
 
 
 def test_a_group_of_another_size_is_refused(tmp_path: Path) -> None:
-    written = launched(folder_of("qwen3"), tmp_path / "program.py", processes=2, size=3)
+    folder = folder_of("qwen3", num_attention_heads=6, num_key_value_heads=3)
+    written = launched(folder, tmp_path / "program.py", processes=2, size=3)
     assert "mlx.launch has started 2 processes, and tensor_parallel is 3" in written
