@@ -17,10 +17,10 @@ TIMED := $(shell grep -rl --include='test_*.py' --exclude-dir=real 'mark\.timed'
 ALONE := -m pytest -m 'timed and not exhaustive' $(TIMED)
 SWEEPS := -m pytest -n $(WORKERS) --dist worksteal -m 'exhaustive and not timed'
 SWEEPS_ALONE := -m pytest -m 'exhaustive and timed' $(TIMED)
-test test-exhaustive test-openai2 test-templates: export OPENBLAS_NUM_THREADS = 1
-test test-exhaustive test-openai2 test-templates: export MKL_NUM_THREADS = 1
+test test-exhaustive test-parallel test-openai2 test-templates: export OPENBLAS_NUM_THREADS = 1
+test test-exhaustive test-parallel test-openai2 test-templates: export MKL_NUM_THREADS = 1
 # Tests start many processes, each of which would compile every module again where writing bytecode is turned off.
-test test-exhaustive test-openai2 test-templates: export PYTHONDONTWRITEBYTECODE =
+test test-exhaustive test-parallel test-openai2 test-templates: export PYTHONDONTWRITEBYTECODE =
 
 # What others publish of the models that people run: chat templates and vocabularies.
 LLAMA_CPP := $(abspath $(VENV))/llama-cpp
@@ -28,7 +28,7 @@ VLLM := $(abspath $(VENV))/vllm
 
 SUITE := $(abspath $(VENV))/json-schema-suite
 
-.PHONY: demo test test-exhaustive test-all test-openai2 test-frameworks test-frameworks-all test-ray test-templates lint bench figures docs clean
+.PHONY: demo test test-exhaustive test-all test-parallel test-openai2 test-frameworks test-frameworks-all test-ray test-templates lint bench figures docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -46,6 +46,10 @@ test-exhaustive: $(VENV)/.dev $(SUITE)
 	$(BIN)/python $(SWEEPS_ALONE)
 
 test-all: test test-exhaustive
+
+# One model over several processes, which want the cores for themselves: one test after another.
+test-parallel: $(VENV)/.dev
+	$(BIN)/python -m pytest tests/parallel
 
 # Real chat templates and vocabularies, which are fetched once; all tests of one run one after another.
 test-templates: $(VENV)/.dev $(LLAMA_CPP) $(VLLM)

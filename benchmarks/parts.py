@@ -13,6 +13,7 @@ from . import (
     mixed,
     overhead,
     packed,
+    parallel,
     peers,
     prefill,
     report,
@@ -109,8 +110,9 @@ PARTS: dict[str, Part] = {
     "speculation": speculation.measure,
     "vision": vision.measure,
     "testing": scripted.measure,
+    "parallel": parallel.measure,
     "peers": peers.measure,
     "ray": replicated,
 }
-ON_REQUEST = ("peers", "ray")
+ON_REQUEST = ("parallel", "peers", "ray")
 """Run only where they are named: they start servers, or other processes."""
