@@ -27,12 +27,16 @@ class Dialogue:
     """One prompt and the answers that count as right.
 
     ``messages`` end with a user or tool turn. ``raw`` is a prompt outside the chat format, used instead of messages.
+    ``thought`` stands between the think tags instead of the kind's. Where ``taught`` is true, the model learns the
+    earlier turns of the assistant too.
     """
 
     messages: tuple[dict[str, str], ...]
     answers: tuple[str, ...]
     tools: tuple[dict[str, Any], ...] = ()
     raw: str | None = None
+    thought: str | None = None
+    taught: bool = False
 
 
 Generator = Callable[[Random, Split], Dialogue]
@@ -45,7 +49,7 @@ class Kind:
     ``content`` says what the held-out evaluation varies: "open" content never seen in training; "wording", a fact
     seen in training asked in a sentence never seen; "closed", canned prompts that training saw too. ``thought`` is
     what the model writes between the think tags when thinking is on. A ``standalone`` kind gets no other system
-    prompt, tools or earlier turns.
+    prompt, tools or earlier turns. ``thinks`` is the share of its training dialogues with thinking on.
     """
 
     name: str
@@ -54,6 +58,7 @@ class Kind:
     thought: str
     weight: float = 1.0
     standalone: bool = False
+    thinks: float = 0.12
 
 
 @dataclass
@@ -63,12 +68,19 @@ class Registry:
     kinds: dict[str, Kind] = field(default_factory=dict[str, Kind])
 
     def add(
-        self, content: Content, thought: str, *, weight: float = 1.0, standalone: bool = False, name: str | None = None
+        self,
+        content: Content,
+        thought: str,
+        *,
+        weight: float = 1.0,
+        standalone: bool = False,
+        name: str | None = None,
+        thinks: float = 0.12,
     ) -> Callable[[Generator], Generator]:
         """A decorator that registers a generator under ``name``, or under its function's name."""
 
         def register(generate: Generator) -> Generator:
-            kind = Kind(name or generate.__name__, generate, content, thought, weight, standalone)
+            kind = Kind(name or generate.__name__, generate, content, thought, weight, standalone, thinks)
             self.kinds[kind.name] = kind
             return generate
 

@@ -1,0 +1,80 @@
+"""The checkpoint in Hugging Face form: weights by their names there, and the configuration files."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+
+from training.chat import END_OF_TEXT, IM_END
+from training.network import Network, Shape
+
+NAMES: Final = {
+    "query": "self_attn.q_proj", "key": "self_attn.k_proj", "value": "self_attn.v_proj", "output": "self_attn.o_proj",
+    "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj",
+}  # fmt: skip
+
+
+def model_config(shape: Shape, end_of_text: int, im_end: int, context: int) -> dict[str, Any]:
+    """`config.json`."""
+    return {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "vocab_size": shape.vocabulary,
+        "hidden_size": shape.width,
+        "num_hidden_layers": shape.layers,
+        "intermediate_size": shape.inner,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head,
+        "max_position_embeddings": context,
+        "rms_norm_eps": shape.epsilon,
+        "rope_theta": shape.theta,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "tie_word_embeddings": True,
+        "use_cache": True,
+        "torch_dtype": "float16",
+        "bos_token_id": None,
+        "eos_token_id": im_end,
+        "pad_token_id": end_of_text,
+    }
+
+
+def generation_config(end_of_text: int, im_end: int) -> dict[str, Any]:
+    """`generation_config.json`: sampling mild enough to keep the answers right."""
+    return {
+        "do_sample": True,
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "top_k": 20,
+        "eos_token_id": [im_end, end_of_text],
+        "pad_token_id": end_of_text,
+    }
+
+
+def named_weights(network: Network) -> dict[str, torch.Tensor]:
+    """The weights in float16 by the names that transformers and mlx-lm read."""
+    made = {"model.embed_tokens.weight": network.embedding, "model.norm.weight": network.last_norm}
+    for layer in range(network.shape.layers):
+        start = f"model.layers.{layer}."
+        for ours, theirs in NAMES.items():
+            made[f"{start}{theirs}.weight"] = getattr(network, ours)[layer]
+        made[f"{start}input_layernorm.weight"] = network.norms[layer][0]
+        made[f"{start}post_attention_layernorm.weight"] = network.norms[layer][1]
+        made[f"{start}self_attn.q_norm.weight"] = network.head_norms[layer][0]
+        made[f"{start}self_attn.k_norm.weight"] = network.head_norms[layer][1]
+    return {name: weight.detach().to("cpu", torch.float16).contiguous() for name, weight in made.items()}
+
+
+def write_checkpoint(network: Network, tokenizer: Tokenizer, folder: Path, context: int) -> None:
+    """Write `model.safetensors`, `config.json` and `generation_config.json`."""
+    end_of_text, im_end = tokenizer.token_to_id(END_OF_TEXT), tokenizer.token_to_id(IM_END)
+    config = model_config(network.shape, end_of_text, im_end, context)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    sampling = generation_config(end_of_text, im_end)
+    (folder / "generation_config.json").write_text(json.dumps(sampling, indent=2) + "\n")
+    save_file(named_weights(network), str(folder / "model.safetensors"), metadata={"format": "pt"})
