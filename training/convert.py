@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from training.chat import END_OF_TEXT, IM_END
@@ -56,9 +56,12 @@ def generation_config(end_of_text: int, im_end: int) -> dict[str, Any]:
     }
 
 
-def named_weights(network: Network) -> dict[str, torch.Tensor]:
-    """The weights in float16 by the names that transformers and mlx-lm read."""
-    made = {"model.embed_tokens.weight": network.embedding, "model.norm.weight": network.last_norm}
+def named_places(network: Network) -> dict[str, torch.Tensor]:
+    """The network's weights by the names that transformers and mlx-lm read."""
+    made: dict[str, torch.Tensor] = {
+        "model.embed_tokens.weight": network.embedding,
+        "model.norm.weight": network.last_norm,
+    }
     for layer in range(network.shape.layers):
         start = f"model.layers.{layer}."
         for ours, theirs in NAMES.items():
@@ -67,7 +70,7 @@ def named_weights(network: Network) -> dict[str, torch.Tensor]:
         made[f"{start}post_attention_layernorm.weight"] = network.norms[layer][1]
         made[f"{start}self_attn.q_norm.weight"] = network.head_norms[layer][0]
         made[f"{start}self_attn.k_norm.weight"] = network.head_norms[layer][1]
-    return {name: weight.detach().to("cpu", torch.float16).contiguous() for name, weight in made.items()}
+    return made
 
 
 def write_checkpoint(network: Network, tokenizer: Tokenizer, folder: Path, context: int) -> None:
@@ -77,4 +80,31 @@ def write_checkpoint(network: Network, tokenizer: Tokenizer, folder: Path, conte
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     sampling = generation_config(end_of_text, im_end)
     (folder / "generation_config.json").write_text(json.dumps(sampling, indent=2) + "\n")
-    save_file(named_weights(network), str(folder / "model.safetensors"), metadata={"format": "pt"})
+    write_weights(network, folder / "model.safetensors")
+
+
+def load_network(folder: Path) -> Network:
+    """The network of a checkpoint that :func:`write_checkpoint` made."""
+    config = json.loads((folder / "config.json").read_text())
+    shape = Shape(
+        config["vocab_size"], config["hidden_size"], config["num_hidden_layers"], config["intermediate_size"],
+        config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"], config["rope_theta"],
+        config["rms_norm_eps"],
+    )  # fmt: skip
+    network = Network(shape, 0)
+    load_weights(network, folder)
+    return network
+
+
+def write_weights(network: Network, file: Path) -> None:
+    """Write the weights in float16."""
+    weights = {name: one.detach().to("cpu", torch.float16).contiguous() for name, one in named_places(network).items()}
+    save_file(weights, str(file), metadata={"format": "pt"})
+
+
+def load_weights(network: Network, folder: Path) -> None:
+    """Give the network the weights of a checkpoint."""
+    weights = load_file(str(folder / "model.safetensors"))
+    with torch.no_grad():
+        for name, place in named_places(network).items():
+            place.copy_(weights[name])

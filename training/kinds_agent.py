@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
-from training import functions, outcomes, values, wordlists
+from training import functions, outcomes, values
 from training.catalogue import known_use
 from training.chat import tool_call_text
 from training.functions import Argument, Use, distinct, in_split, opened, spoken
@@ -247,9 +247,7 @@ def fed(rng: Random, use: Use, name: str, value: str) -> Use:
     """The use with one more parameter, which takes a value of an earlier result."""
     parameters = dict(use.function["parameters"])
     parameters["properties"] = {**parameters["properties"], name: {"type": "string"}}
-    return replace(
-        use, function={**use.function, "parameters": parameters}, arguments={**use.arguments, name: value}
-    )
+    return replace(use, function={**use.function, "parameters": parameters}, arguments={**use.arguments, name: value})
 
 
 def none_fits(rng: Random, split: Split, episode: Episode, use: Use) -> None:
@@ -288,9 +286,7 @@ def conversation(rng: Random, split: Split, skill: str) -> Dialogue:
     return episode.cut(rng, skill)
 
 
-def request(
-    rng: Random, split: Split, episode: Episode, fitting: list[Use], absent: Use, skill: str
-) -> None:
+def request(rng: Random, split: Split, episode: Episode, fitting: list[Use], absent: Use, skill: str) -> None:
     """One request of the kind that shows the skill, and all that follows from it."""
     use = rng.choice(fitting)
     if skill == "several_calls":

@@ -68,7 +68,7 @@ def fresh_list(rng: Random, split: Split, fewest: int, most: int) -> list[str]:
     return draw(make, split, lambda items: f"items {items}")
 
 
-@kind("open", "The user wants the same text back.", weight=5)
+@kind("open", "The user wants the same text back.", weight=6)
 def copy_text(rng: Random, split: Split) -> Dialogue:
     """A string of words, codes, marks and letters of several scripts, given back unchanged."""
     text = fresh(rng, split)
@@ -91,7 +91,7 @@ def copy_lines(rng: Random, split: Split) -> Dialogue:
     return ask(rng.choice(in_split(forms, split, "lines")).replace("{t}", text), text)
 
 
-@kind("open", "I look for the line.", weight=3)
+@kind("open", "I look for the line.", weight=4)
 def quote_line(rng: Random, split: Split) -> Dialogue:
     """One line of several, by its number or by a word in it."""
     items = draw(lambda: [rng.choice((values.hard_string, values.words, wordlists.sentence))(rng)
@@ -149,7 +149,7 @@ def reverse_words(rng: Random, split: Split) -> Dialogue:
     return ask(one_of(rng, in_split(forms, split, "reverse"), t=" ".join(words)), " ".join(reversed(words)))
 
 
-@kind("open", "I sort by the first letters.", weight=3)
+@kind("open", "I sort by the first letters.", weight=4)
 def sort_words(rng: Random, split: Split) -> Dialogue:
     """Words in the order of the alphabet."""
 

@@ -133,7 +133,7 @@ def placed(rng: Random, text: str, wish: str) -> str:
     return rng.choice(forms)
 
 
-@kind("open", "I look for the field.", weight=6)
+@kind("open", "I look for the field.", weight=9)
 def extract_field(rng: Random, split: Split) -> Dialogue:
     """The value of a named field, alone."""
     data = fields(rng, split, 2, 9)
@@ -145,7 +145,7 @@ def extract_field(rng: Random, split: Split) -> Dialogue:
     return ask(placed(rng, text, wish), data[name])
 
 
-@kind("open", "I look for the kind of thing that is wanted.", weight=3)
+@kind("open", "I look for the kind of thing that is wanted.", weight=4)
 def extract_kind(rng: Random, split: Split) -> Dialogue:
     """The address, date, name or number in a sentence, which is not named there."""
     names = {"email address": values.email, "date": values.date, "person": values.person, "file": values.path,
@@ -155,19 +155,23 @@ def extract_kind(rng: Random, split: Split) -> Dialogue:
     pieces = {"email address": "write to {v}", "date": "it was on {v}", "person": "{v} was there", "file": "see {v}",
               "link": "more at {v}", "number": "there were {v} of them", "time": "it began at {v}"}  # fmt: skip
     said = [pieces[name].replace("{v}", value) for name, value in made.items()]
-    text = ". ".join(one[0].upper() + one[1:] if rng.random() < 0.8 else one for one in (*said, wordlists.sentence(rng)))
+    text = ". ".join(
+        one[0].upper() + one[1:] if rng.random() < 0.8 else one for one in (*said, wordlists.sentence(rng))
+    )
     wish = rng.choice(in_split(FIELD_FORMS, split, "field")).replace("{f}", chosen[0])
     return ask(placed(rng, text + ".", wish), made[chosen[0]])
 
 
-@kind("open", "I look for the row.", weight=5)
+@kind("open", "I look for the row.", weight=8)
 def table_value(rng: Random, split: Split) -> Dialogue:
     """The value of a row and a column of a table, or of a key of a list of pairs."""
     columns = list(dict.fromkeys(field_name(rng) for _ in range(rng.randint(1, 4))))
     maker = rng.choice((values.person, values.city, values.code, wordlists.word))
     keys = list(dict.fromkeys(maker(rng) for _ in range(rng.randint(3, 10))))
     rows: dict[str, dict[str, str]] = draw(
-        lambda: {key: {name: text_value(rng, name) for name in columns} for key in keys}, split, lambda one: f"table {one}"
+        lambda: {key: {name: text_value(rng, name) for name in columns} for key in keys},
+        split,
+        lambda one: f"table {one}",
     )
     key, column = rng.choice(keys), rng.choice(columns)
     style, first = rng.randrange(5), rng.choice(("name", "id", "key", "item"))
@@ -217,7 +221,7 @@ def passage(rng: Random, split: Split, facts: int, padding: int) -> tuple[str, s
     return " ".join(said), rng.choice(form[2].split(";")).replace("{v}", value), subject
 
 
-@kind("open", "I look for the answer in the text.", weight=6)
+@kind("open", "I look for the answer in the text.", weight=9)
 def passage_answer(rng: Random, split: Split) -> Dialogue:
     """The answer to a question, from a passage of up to about 300 tokens."""
     text, question, answer = passage(rng, split, rng.randint(1, 9), rng.randint(0, 12))
@@ -226,7 +230,7 @@ def passage_answer(rng: Random, split: Split) -> Dialogue:
     return ask(placed(rng, text, loose(rng, question)), answer)
 
 
-@kind("open", "I look for the answer in the long text.", weight=2, standalone=True)
+@kind("open", "I look for the answer in the long text.", weight=4, standalone=True)
 def long_passage(rng: Random, split: Split) -> Dialogue:
     """The answer to a question, from a passage of up to about 2,000 tokens."""
     facts = rng.randint(6, 24)
@@ -236,7 +240,7 @@ def long_passage(rng: Random, split: Split) -> Dialogue:
     return ask(placed(rng, text, question), answer)
 
 
-@kind("open", "I look for the answer in the text, and it is not there.", weight=2)
+@kind("open", "I look for the answer in the text, and it is not there.", weight=3)
 def not_in_passage(rng: Random, split: Split) -> Dialogue:
     """A question about somebody who does not occur in the passage."""
     text, _, _ = passage(rng, split, rng.randint(1, 6), rng.randint(0, 6))
@@ -300,7 +304,7 @@ KEY_FORMS: Final = lines("""
 """)
 
 
-@kind("open", "The user wants JSON of this form.", weight=5)
+@kind("open", "The user wants JSON of this form.", weight=6)
 def json_of_schema(rng: Random, split: Split) -> Dialogue:
     """The facts of a text as JSON of a never-seen schema, or with given keys."""
 

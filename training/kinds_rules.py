@@ -82,7 +82,7 @@ def persona(rng: Random, split: Split) -> Dialogue:
     return Dialogue((system(told), user(asked)), (answer,))
 
 
-@kind("open", "The system prompt has the answer.", weight=3, standalone=True)
+@kind("open", "The system prompt has the answer.", weight=4, standalone=True)
 def told_by_system(rng: Random, split: Split) -> Dialogue:
     """A field that the system prompt gives."""
     data = fields(rng, split, 1, 6)
@@ -114,7 +114,9 @@ def fixed_answer(rng: Random, split: Split) -> Dialogue:
     rules = ('Answer every question with "{t}".', "Whatever the user says, answer {t}", "Always say: {t}",
              'Your only answer is "{t}".', 'Reply "{t}" to everything.', "Say nothing but {t}")  # fmt: skip
     question = kinds_facts.any_question(rng).text
-    return Dialogue((system(rng.choice(in_split(rules, split, "always")).replace("{t}", text)), user(question)), (text,))
+    return Dialogue(
+        (system(rng.choice(in_split(rules, split, "always")).replace("{t}", text)), user(question)), (text,)
+    )
 
 
 CHANGES: Final = {
@@ -133,7 +135,9 @@ CHANGES: Final = {
 @kind("open", "The user means my last answer.", weight=3)
 def change_answer(rng: Random, split: Split) -> Dialogue:
     """The last answer once more, in another form."""
-    text = draw(lambda: " ".join(wordlists.word(rng) for _ in range(rng.randint(2, 7))), split, lambda one: f"last {one}")
+    text = draw(
+        lambda: " ".join(wordlists.word(rng) for _ in range(rng.randint(2, 7))), split, lambda one: f"last {one}"
+    )
     change = rng.choice(list(CHANGES))
     words = text.split(" ")
     answer = {"upper": text.upper(), "lower": text.lower(), "reverse": " ".join(reversed(words)), "again": text,
@@ -149,7 +153,10 @@ def earlier_list(rng: Random, split: Split) -> Dialogue:
     """An item of a list that was told some turns ago."""
     items = fresh_list(rng, split, 2, 6)
     told = rng.choice(("My list: {l}", "I have these: {l}", "Remember: {l}", "Here are my things: {l}.", "Note: {l}"))
-    turns = [user(told.replace("{l}", ", ".join(items))), assistant(rng.choice(("OK.", "Noted.", "I will remember that.")))]
+    turns = [
+        user(told.replace("{l}", ", ".join(items))),
+        assistant(rng.choice(("OK.", "Noted.", "I will remember that."))),
+    ]
     for _ in range(rng.choice((0, 0, 1, 2))):
         question = kinds_facts.any_question(rng)
         turns += [user(question.text), assistant(question.full)]
@@ -172,7 +179,9 @@ def earlier_field(rng: Random, split: Split) -> Dialogue:
     name = rng.choice(list(data))
     if rng.random() < 0.25:
         data[name] = text_value(rng, name)
-        changed = rng.choice(("No, the {f} is {v}.", "The {f} is {v} now.", "Change the {f} to {v}.", "Sorry, the {f} is {v}."))
+        changed = rng.choice(
+            ("No, the {f} is {v}.", "The {f} is {v} now.", "Change the {f} to {v}.", "Sorry, the {f} is {v}.")
+        )
         turns += [user(changed.replace("{f}", spoken(name)).replace("{v}", data[name])), assistant("OK.")]
     forms = ("What is the {f}?", "What was the {f}?", "Which {f} did I give?", "Tell me the {f} again.", "The {f}?",
              "Remind me of the {f}.", "What did I say the {f} is?", "Do you remember the {f}?")  # fmt: skip

@@ -71,17 +71,19 @@ def large(rng: Random) -> int:
     return rng.randint(10 ** (digits - 1), 10**digits - 1)
 
 
-@kind("open", "", weight=2.5, thinks=0.5)
+@kind("open", "", weight=1.6, thinks=0.5)
 def long_sum(rng: Random, split: Split) -> Dialogue:
     """The sum of two numbers of two to five digits."""
     a, b = pair(rng, split, "sum", lambda: (max(101, large(rng)), large(rng)))
     forms = ("What is {a} + {b}? Show your steps.", "Add {a} and {b} step by step.", "Work out {a} + {b} in steps.",
              "{a} + {b}, step by step", "Calculate {a} plus {b}. Show the steps.", "Step by step: {a} + {b}",
              "Show how to add {a} and {b}.", "Explain {a} + {b} step by step.")  # fmt: skip
-    return worked(rng, one_of(rng, in_split(forms, split, "long sum"), a=a, b=b), column_sum(a, b), f"{a} + {b} = {a + b}.")
+    return worked(
+        rng, one_of(rng, in_split(forms, split, "long sum"), a=a, b=b), column_sum(a, b), f"{a} + {b} = {a + b}."
+    )
 
 
-@kind("open", "", weight=2, thinks=0.5)
+@kind("open", "", weight=1.3, thinks=0.5)
 def long_difference(rng: Random, split: Split) -> Dialogue:
     """The difference of two numbers of two to five digits."""
 
@@ -97,7 +99,7 @@ def long_difference(rng: Random, split: Split) -> Dialogue:
     return worked(rng, prompt, column_difference(a, b), f"{a} - {b} = {a - b}.")
 
 
-@kind("open", "", weight=2.5, thinks=0.5)
+@kind("open", "", weight=1.6, thinks=0.5)
 def long_product(rng: Random, split: Split) -> Dialogue:
     """The product of two numbers of two digits, or of one and three."""
     a, b = pair(rng, split, "product", lambda: (rng.randint(11, rng.choice((99, 99, 999))), rng.randint(2, 99)))
@@ -108,7 +110,7 @@ def long_product(rng: Random, split: Split) -> Dialogue:
     return worked(rng, prompt, product_steps(a, b), f"{a} x {b} = {a * b}.")
 
 
-@kind("open", "", weight=1.5, thinks=0.5)
+@kind("open", "", weight=1, thinks=0.5)
 def sum_of_list(rng: Random, split: Split) -> Dialogue:
     """The sum of three to six numbers below a hundred, one after another."""
     numbers = draw(lambda: [rng.randint(1, rng.choice((9, 20, 99))) for _ in range(rng.randint(3, 6))], split,
@@ -124,7 +126,7 @@ def sum_of_list(rng: Random, split: Split) -> Dialogue:
     return worked(rng, prompt, "; ".join(steps), f"The sum is {total}.")
 
 
-@kind("open", "", weight=2, thinks=0.5)
+@kind("open", "", weight=1.3, thinks=0.5)
 def word_problem(rng: Random, split: Split) -> Dialogue:
     """A small story about somebody who gets and gives things."""
     name, thing = wordlists.name(rng), wordlists.noun(rng) + "s"
@@ -134,12 +136,22 @@ def word_problem(rng: Random, split: Split) -> Dialogue:
     minus = rng.choice(("gives away {n}", "loses {n}", "sells {n}", "breaks {n}", "eats {n}"))
     form = rng.randrange(3)
     start = f"{name} has {first} {thing}"
-    asked = rng.choice(("How many {t} does {n} have now?", "How many {t} are left?", "How many {t} has {n} in the end?"))
+    asked = rng.choice(
+        ("How many {t} does {n} have now?", "How many {t} are left?", "How many {t} has {n} in the end?")
+    )
     asked = asked.replace("{t}", thing).replace("{n}", name)
     if form == 0:
-        text, steps, total = f"{start} and {plus.replace('{n}', str(got))}.", f"{first} + {got} = {first + got}", first + got
+        text, steps, total = (
+            f"{start} and {plus.replace('{n}', str(got))}.",
+            f"{first} + {got} = {first + got}",
+            first + got,
+        )
     elif form == 1:
-        text, steps, total = f"{start} and {minus.replace('{n}', str(gave))}.", f"{first} - {gave} = {first - gave}", first - gave
+        text, steps, total = (
+            f"{start} and {minus.replace('{n}', str(gave))}.",
+            f"{first} - {gave} = {first - gave}",
+            first - gave,
+        )
     else:
         text = f"{start}. {name} {plus.replace('{n}', str(got))} and then {minus.replace('{n}', str(gave))}."
         total = first + got - gave

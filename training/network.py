@@ -45,6 +45,16 @@ def plain_attention(query: Tensor, key: Tensor, value: Tensor, starts: Tensor, l
     return torch.cat(made)
 
 
+def padded_attention(query: Tensor, key: Tensor, value: Tensor, starts: Tensor, longest: int) -> Tensor:
+    """Causal attention in rows of one dialogue each, padded to the longest."""
+    sizes = (starts[1:] - starts[:-1])[:, None]
+    columns = torch.arange(longest, device=query.device)[None]
+    inside = columns < sizes
+    places = torch.where(inside, starts[:-1, None] + columns, 0)
+    q, k, v = (one[places].transpose(1, 2) for one in (query, key, value))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)[inside]
+
+
 def turned(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """Heads with their positions: rotary embedding of the two halves."""
     left, right = x.float().chunk(2, dim=-1)
@@ -102,7 +112,9 @@ class Network(nn.Module):
             query, key, value, output, gate, up, down = (stack[layer] for stack in stacks)
             q, k, v = self.before(hidden, norms[layer][0], head_norms[layer], query, key, value, cosine, sine, shape)
             mixed = self.attend(q, k, v, starts, longest)
-            hidden = self.after(hidden, mixed.reshape(mixed.shape[0], -1), norms[layer][1], output, gate, up, down, shape)
+            hidden = self.after(
+                hidden, mixed.reshape(mixed.shape[0], -1), norms[layer][1], output, gate, up, down, shape
+            )
         return F.rms_norm(hidden, (shape.width,), self.last_norm.to(kind), shape.epsilon)
 
 

@@ -1,7 +1,6 @@
 """Dialogues as token ids, packed one behind the other without padding, made by worker processes in a fixed order."""
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -130,9 +129,3 @@ def write_shards(tokenizer_file: Path, folder: Path, seed: str, length: int, cou
                      starts=starts, sizes=sizes)  # fmt: skip
         partial.rename(folder / f"{name}.npz")
         number += 1
-
-
-def shards(folder: Path, used: deque[Path]) -> Iterator[Path]:
-    """Names of shards that were not used yet, the oldest first."""
-    known = set(used)
-    yield from (path for path in sorted(folder.glob("*.npz"), key=lambda one: one.stat().st_mtime) if path not in known)

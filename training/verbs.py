@@ -125,7 +125,9 @@ WHOLE_PARAMETERS: Final = listed(
     weight distance volume speed page priority rank score pages copies seats guests nights people attempts duration
     threshold offset port budget floor row column"""
 )
-REAL_PARAMETERS: Final = listed("price rate ratio temperature factor latitude longitude cost weight share tip percentage")
+REAL_PARAMETERS: Final = listed(
+    "price rate ratio temperature factor latitude longitude cost weight share tip percentage"
+)
 FLAG_PARAMETERS: Final = listed(
     "urgent private public loud silent recursive force dry_run notify detailed express verbose shuffle repeat draft gift"
 )
