@@ -128,4 +128,5 @@ def known_use(rng: Random, split: Split) -> Use:
     function = function_object(rng, rng.choice(names), rng.choice(descriptions), given)
     texts = [one for one in given if isinstance(one.value, str) and "enum" not in one.schema]
     arguments: dict[str, Value] = {one.name: one.value for one in given}
-    return Use(function, request, arguments, True, texts[-1] if len(texts) == 1 else None)
+    family = frozenset(word for one in names for word in one.split("_")) - {"get"}
+    return Use(function, request, arguments, True, texts[-1] if len(texts) == 1 else None, family=family)

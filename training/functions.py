@@ -32,6 +32,7 @@ class Use:
     asks: bool
     varying: Argument | None = None
     thing: str = ""
+    family: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -319,8 +320,9 @@ def request_of(rng: Random, what: Intent, told: Sequence[Argument]) -> str:
 
 
 def distinct(uses: Sequence[Use]) -> bool:
-    """Tell if all functions have names of their own."""
-    return len({use.name.lower() for use in uses}) == len(uses)
+    """Tell if all functions have names of their own, and no two well-known ones may answer the same request."""
+    families = [word for use in uses for word in use.family]
+    return len({use.name.lower() for use in uses}) == len(uses) and len(set(families)) == len(families)
 
 
 def opened(rng: Random, split: Split, request: str) -> str:

@@ -358,15 +358,15 @@ for one, (why, share) in SKILLS.items():
 def known_function(rng: Random, split: Split) -> Dialogue:
     """A call of a well-known function, asked for in words of its own."""
     use = known_use(rng, split)
-    others = [known_use(rng, split) if rng.random() < 0.6 else functions.use_of(rng, split, functions.intent(rng, split))
-              for _ in range(4)]  # fmt: skip
-    clear = [other for other in others if other.name.lower() != use.name.lower() and not alike(other, use)]
+    others = [use]
+    while len(others) < MOST_TOOLS:
+        invented = rng.random() < 0.4
+        other = functions.use_of(rng, split, functions.intent(rng, split)) if invented else known_use(rng, split)
+        if distinct([*others, other]):
+            others.append(other)
+    clear = others[1:]
     episode = offered(rng, [use], clear)
     episode.turns.append(user(asked(rng, split, use)))
     episode.says("known_function", call_text(use))
     return episode.cut(rng, "known_function")
 
-
-def alike(first: Use, second: Use) -> bool:
-    """Tell if two functions of the catalogue may answer the same request."""
-    return bool(set(first.name.lower().split("_")) & set(second.name.lower().split("_")))

@@ -18,7 +18,7 @@ from training.packing import Encoder, answer_of
 from training.registry import REGISTRY, Dialogue, Kind, Split
 
 BATCH: Final = 512
-LONGEST: Final = 384
+LONGEST: Final = 320
 
 
 def some(work: tuple[str, int]) -> list[Dialogue]:
