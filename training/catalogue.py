@@ -5,8 +5,8 @@ from random import Random
 from typing import Any, Final
 
 from training import values, wordlists
-from training.functions import Argument, Use, Value, described, function_object, in_split
-from training.registry import Split, lines
+from training.functions import Argument, Use, Value, described, function_object
+from training.registry import Split, in_split, lines
 
 TEXT: Final = {"type": "string"}
 WHOLE: Final = {"type": "integer"}

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any, Final
 
 from training import values, verbs, wordlists
-from training.registry import Split, draw, one_of, split_of
+from training.registry import Split, draw, in_split, one_of, wordings
 
 Value = str | int | float | bool | list[str]
 
@@ -72,21 +72,32 @@ SHORT_FORMS: Final = {
     "budget": ("with a budget of {v}",), "price": ("for {v}", "at a price of {v}"), "limit": ("at most {v}",),
     "distance": ("within {v} km",), "attempts": ("with {v} attempts",),
 }  # fmt: skip
-LONG_FORMS: Final = (
-    "with {p} {v}", "with the {p} {v}", "with {p} {v}", "with {v} as the {p}", "with {v} as {p}", "using {p} {v}",
-    "using {v} as the {p}", "({p}: {v})", "({p} {v})", "with {p}: {v}", "{p} {v}", "where the {p} is {v}",
-    'with the {p} "{v}"', "with a {p} of {v}", "whose {p} is {v}", "and set the {p} to {v}", "with {p} = {v}",
-    "that has the {p} {v}", "having {p} {v}", "{p} being {v}", "taking {v} for the {p}", "and use {v} as the {p}",
-    "for the {p} {v}", "with {p} set to {v}", "- {p}: {v}",
-)  # fmt: skip
+LONG_FORMS: Final = wordings("""
+    with {p} {v}
+    with the {p} {v}
+    with [a |the |]{p} [of|set to|being|equal to] {v}
+    [with|using|taking] {v} [as|for] the {p}
+    using [the |]{p} {v}
+    ({p}: {v})
+    ({p} {v})
+    ({p} = {v})
+    with {p}[:| =] {v}
+    {p} {v}
+    {p}[ being| is| set to| as] {v}
+    [where|so that|and] the {p} is {v}
+    whose {p} is {v}
+    that has [the |a |]{p} {v}
+    having [the |]{p} {v}
+    and set [the |its |]{p} to {v}
+    and use {v} [as|for] the {p}
+    for the {p} {v}
+    by the {p} {v}
+    - {p}: {v}
+    the {p} [is|should be|must be|has to be] {v}
+""")  # fmt: skip
 QUOTED: Final = ("message", "text", "body", "content", "comment", "note", "description", "title", "query", "phrase")
 ON: Final = ("with {p} on", "with {p} set to true", "({p}: yes)", "{p}: true", "and make it {p}", "with {p} enabled")
 OFF: Final = ("with {p} off", "with {p} set to false", "({p}: no)", "{p}: false", "but not {p}", "with {p} disabled")
-
-
-def in_split(options: Sequence[str], split: Split, salt: str) -> Sequence[str]:
-    """The wordings of the split; all of them where it has none."""
-    return [option for option in options if split_of(f"{salt} {option}") is split] or options
 
 
 def spoken(name: str) -> str:

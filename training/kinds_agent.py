@@ -10,73 +10,59 @@ from typing import Any, Final
 from training import functions, outcomes, values
 from training.catalogue import known_use
 from training.chat import tool_call_text
-from training.functions import Argument, Use, distinct, in_split, opened, spoken
+from training.functions import Argument, Use, distinct, opened, spoken
 from training.outcomes import Outcome
-from training.registry import Dialogue, Split, assistant, kind, lines, loose, user
+from training.registry import Dialogue, Split, assistant, in_split, kind, loose, user, wordings
 
 MOST_TOOLS: Final = 6
 NONE_FITS: Final = "None of my tools can do that."
-THEN: Final = lines("""
+THEN: Final = wordings("""
     {a}, then {b}
     {a} and then {b}
-    First {a}, then {b}
-    First {a}, and after that {b}
-    {a}. Then {b}
-    {a}. After that, {b}
-    {a}, and when that is done, {b}
-    Start with this: {a}. Then {b}
-    {a}; afterwards {b}
-    {a}. Once you have that, {b}
-    Step one: {a}. Step two: {b}
+    [First|To begin with,|First of all,|To start,] {a}[, then|. Then|, and then|, after that|. After that,|, and after that| and afterwards] {b}
+    {a}. [Then|After that,|Next,|Afterwards,|When that is done,|Once you have that,|And then] {b}
+    {a}[; afterwards|; then|, next|, and when that is done,|, afterwards|, and once that is done,] {b}
+    Start with this: {a}. [Then|After that,|Next,] {b}
+    [Step one|Step 1|1]: {a}. [Step two|Step 2|2]: {b}
     1. {a}\\n2. {b}
-    {a}, next {b}
-    To begin with, {a}. Following that, {b}
 """)
-BOTH: Final = lines("""
+BOTH: Final = wordings("""
     {a} and {b}
-    {a} and also {b}
+    {a} and [also|please] {b}
     {a}, and {b}
-    {a}. Also {b}
-    {a}. And {b}
-    {a} as well as {b}
-    Both {a} and {b}
-    {a}, and at the same time {b}
-    {a}; also {b}
-    {a}. In addition, {b}
-    {a} plus {b}
-    Two things: {a}, and {b}
-    {a}. At once, {b}
+    {a}, and [also|at the same time] {b}
+    {a}. [Also|And|In addition,|And also|Besides,|At once,|Moreover,] {b}
+    {a}[; also|; and|; besides,| as well as| plus] {b}
+    [Both|Two things:|Do both:|At once:] {a}[ and|, and] {b}
     - {a}\\n- {b}
-    {a}; {b} too
+    {a}\\n{b}
+    {a}. {b}
 """)
-AGAIN: Final = lines("""
+AGAIN: Final = wordings("""
     And for {v}?
     And {v}?
-    Now for {v}.
-    The same for {v}, please.
-    Do the same with {v}.
-    What about {v}?
-    How about {v}?
-    Again, but with {v}.
-    Now with {v}
-    Repeat that for {v}.
-    Also for {v}
-    Now {v}
-    Same thing with {v}
-    Try {v} instead
-    Make that {v}.
-    No, I meant {v}.
-    Sorry, I meant {v}
-    Once more with {v}
-    {v} too, please
-    And then {v}
+    [Now|And now|Also|Then|Next] for {v}[.|, please.|]
+    [The same|Same thing|Do the same|Repeat that|That again|Again] [for|with] {v}[.|, please.|]
+    [What|How] about {v}?
+    [Again|Once more|Now|Another time][, but|,|] with {v}[.|]
+    [Now|Then|Next,|And then] {v}[.|]
+    [Try|Take|Use] {v}[ instead| now| next][.|]
+    [No, I meant|Sorry, I meant|Actually|I meant|Make that|Oh, I mean] {v}[.|]
+    {v}[ too| as well|][, please|].
+    [Do|Run] it [again |]for {v}[.|]
 """)
-USING: Final = ("using that {f}", "with that {f}", "with the {f} from before", "with the {f} you get", "with its {f}",
-                "using the {f} from the result", "with this {f}", "for that {f}", "and use that {f}")  # fmt: skip
-WANTED: Final = ("What is the {f} of the {t}", "Tell me the {f} of the {t}", "I need the {f} of the {t}",
-                 "Which {f} does the {t} have", "Give me the {f} of the {t}", "Find out the {f} of the {t}",
-                 "I want to know the {f} of the {t}", "Do you know the {f} of the {t}", "Look up the {f} of the {t}",
-                 "Say which {f} the {t} has")  # fmt: skip
+USING: Final = wordings("""
+    [using|with|for|and use] that {f}
+    with the {f} [from before|you get|from the result|that you got|you found]
+    using the {f} [from the result|from before|that comes back|it returns]
+    [with|using|for] [its|this|the resulting] {f}
+""")
+WANTED: Final = wordings("""
+    What is the {f} of the {t}
+    [Which|What] {f} does the {t} have
+    [Tell me|Give me|I need|Find out|Look up|Get me|I want|Show me|Say] the {f} of the {t}
+    [I want to know|Do you know|Can you tell me|Could you find out|I wonder about] the {f} of the {t}
+""")
 
 
 def call_text(*uses: Use) -> str:
@@ -206,10 +192,24 @@ def several_at_once(rng: Random, split: Split, episode: Episode, uses: Sequence[
     """Requests in one turn that need calls at once."""
     requests = [use.request for use in uses]
     episode.turns.append(user(joined(rng, split, BOTH, "both", requests)))
+    answered_at_once(rng, episode, uses)
+
+
+def answered_at_once(rng: Random, episode: Episode, uses: Sequence[Use]) -> None:
+    """Calls at once, their results and the answer."""
     episode.says("several_calls", call_text(*uses))
     results = [outcome(rng, use) for use in uses]
     episode.turns += [returned(result.result) for result in results]
     episode.says("answer_from_result", " ".join(result.answer for result in results))
+
+
+def for_each(rng: Random, split: Split, episode: Episode, use: Use, uses: Sequence[Use]) -> None:
+    """One request that names several values, each of which needs a call."""
+    assert use.varying is not None
+    shown = [str(one.arguments[use.varying.name]) for one in uses]
+    request = use.request.replace(shown[0], values.enumerated(shown))
+    episode.turns.append(user(asked(rng, split, replace(use, request=request))))
+    answered_at_once(rng, episode, uses)
 
 
 def one_after_another(rng: Random, split: Split, episode: Episode, uses: Sequence[Use]) -> None:
@@ -227,7 +227,7 @@ def one_after_another(rng: Random, split: Split, episode: Episode, uses: Sequenc
         earlier = needed[place - 1][1].field
         if earlier is not None and rng.random() < 0.7:
             use = fed(rng, needed[place][0], *earlier)
-            requests[place] += " " + rng.choice(USING).replace("{f}", spoken(earlier[0]))
+            requests[place] += " " + rng.choice(in_split(USING, split, "using")).replace("{f}", spoken(earlier[0]))
             for index, tool in enumerate(episode.tools):
                 if tool["name"] == use.name:
                     episode.tools[index] = use.function
@@ -290,9 +290,11 @@ def request(rng: Random, split: Split, episode: Episode, fitting: list[Use], abs
     """One request of the kind that shows the skill, and all that follows from it."""
     use = rng.choice(fitting)
     if skill == "several_calls":
-        uses = fitting if len(fitting) > 1 else twice(rng, use)
-        if len(uses) > 1:
-            several_at_once(rng, split, episode, uses)
+        alike = twice(rng, use)
+        if len(alike) > 1 and rng.random() < 0.4:
+            for_each(rng, split, episode, use, alike)
+        elif len(fitting) > 1 or len(alike) > 1:
+            several_at_once(rng, split, episode, fitting if len(fitting) > 1 else alike)
     elif skill in ("loop", "answer_after_loop"):
         if len(fitting) > 1:
             one_after_another(rng, split, episode, rng.sample(fitting, len(fitting)))
@@ -314,30 +316,30 @@ def alone(episode: Episode, use: Use) -> bool:
 
 
 def twice(rng: Random, use: Use) -> list[Use]:
-    """The use and the same with another value, or the use alone where none may vary."""
+    """The use and the same with one or two other values, or the use alone where none may vary."""
     if use.varying is None:
         return [use]
-    value = values.span(rng)
     old = str(use.varying.value)
     if old not in use.request:
         return [use]
-    other = replace(
-        use,
-        request=use.request.replace(old, value),
-        arguments={**use.arguments, use.varying.name: value},
-    )
-    return [use, other]
+    maker = functions.TEXT_MAKERS.get(use.varying.name, values.span)
+    made = [use]
+    for _ in range(rng.choice((1, 1, 1, 2))):
+        value = maker(rng) if rng.random() < 0.7 else values.span(rng)
+        arguments = {**use.arguments, use.varying.name: value}
+        made.append(replace(use, request=use.request.replace(old, value), arguments=arguments))
+    return made
 
 
 SKILLS: Final = {
-    "choose_function": ("I choose the function that fits.", 8.0),
-    "several_calls": ("The user wants several things at once.", 4.0),
-    "answer_from_result": ("The tool has answered.", 6.0),
+    "choose_function": ("I choose the function that fits.", 10.0),
+    "several_calls": ("The user wants several things at once.", 7.0),
+    "answer_from_result": ("The tool has answered.", 4.0),
     "try_again": ("The call failed and may be mended.", 4.0),
     "no_tool_fits": ("I look for a function that fits.", 3.0),
     "loop": ("I go on with the next call.", 6.0),
     "answer_after_loop": ("All calls are done.", 2.0),
-    "follow_up": ("The user wants the same with another value.", 4.0),
+    "follow_up": ("The user wants the same with another value.", 5.0),
 }
 
 
@@ -369,4 +371,3 @@ def known_function(rng: Random, split: Split) -> Dialogue:
     episode.turns.append(user(asked(rng, split, use)))
     episode.says("known_function", call_text(use))
     return episode.cut(rng, "known_function")
-

@@ -4,11 +4,10 @@ from random import Random
 from typing import Final
 
 from training import values, wordlists
-from training.functions import in_split
-from training.registry import Dialogue, Split, ask, draw, kind, lines, loose, one_of
+from training.registry import Dialogue, Split, ask, draw, in_split, kind, loose, one_of, wordings
 
 PLACES: Final = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
-COPY_FORMS: Final = lines("""
+COPY_FORMS: Final = wordings("""
     Repeat exactly: {t}
     Repeat this exactly: {t}
     Copy this: {t}
@@ -49,6 +48,84 @@ COPY_FORMS: Final = lines("""
     Send back: {t}
     Transcribe: {t}
     Parrot this: {t}
+    [Please |Can you |Could you |Now |][repeat|copy|echo|say|print|return|reproduce|type][ this| exactly| exactly this| the following| this text| this for me|][:|:|?] {t}
+""")
+LINES_FORMS: Final = wordings("""
+    [Repeat|Copy|Echo|Return|Write out] these lines[ exactly|]:\n{t}
+    [Copy|Repeat|Reproduce|Return] [this|the following] text[ exactly| unchanged| word for word|][:|.]\n\n{t}
+    [Write|Say|Print|Type] this again:\n{t}
+    {t}\n\n[Repeat|Copy|Echo] [this|that|the text above|everything above][.|]
+    [Copy|Repeat|Echo|Again|Text]:\n{t}
+""")
+LINE_WITH_FORMS: Final = wordings("""
+    [Quote|Copy|Give me|Find|Show|Return] the line [with|that has|containing|that contains|that mentions] ["{w}"|{w}|the word {w}][.|]
+    [Which|What] line [contains|mentions|has] ["{w}"|{w}|the word {w}][ in it|]?
+    [In|On] which line is [the word |]{w}?
+""")
+LINE_AT_FORMS: Final = wordings("""
+    [Quote|Copy|Give me|Repeat|Show|Return|Say] the {p} line[.| only.| of the text.|, please.]
+    [What|Which] is the {p} line[?| of the text?| here?]
+    Which line is {p}?
+    What does the {p} line say?
+""")
+ITEM_FORMS: Final = wordings("""
+    [What|Which] is the {p} [item|one|entry|element] [of|in] {l}?
+    [What|Which] is the {p} [item|one|entry]: {l}[?|]
+    [Give me|Take|Tell me|Name|Pick|Return] the {p} [item|one|entry|of these|of this list]: {l}
+    [From|Of|In] the list {l}, [take|give me|name|say] the {p}[ one|].
+    {l}. [What|Which] is the {p}[ one| item|]?
+    [Here is a list|List|My list|Items]: {l}. [What|Which] is [the |]{p}?
+""")
+AFTER_FORMS: Final = wordings("""
+    [What|Which item|Which one] [comes|is|stands|goes] [right |directly |]after {x} in {l}?
+    [What|Which item|Which one] follows {x}[ in this list|]? {l}
+    In [the list |]{l}, [what|which one] [comes|is|stands] [right |]after {x}?
+    {l}: [which one|what] [is|comes] right after {x}?
+    [After|Behind] {x} comes what? {l}
+    [List|Items|Here]: {l}. What [comes|is] [next |]after {x}?
+""")
+BEFORE_FORMS: Final = wordings("""
+    [What|Which item|Which one] [comes|is|stands|goes] [right |directly |just |]before {x} in {l}?
+    [What|Which item|Which one] [precedes|is before] {x}[ in this list|]? {l}
+    In [the list |]{l}, [what|which one] [comes|is|stands] [right |]before {x}?
+    {l}: [which one|what] [is|comes] right before {x}?
+    [List|Items|Here]: {l}. What [comes|is] before {x}?
+""")
+REVERSE_FORMS: Final = wordings("""
+    [Reverse|Turn around|Invert|Flip] the [words|order of the words][ of this| in this| here|]: {t}
+    [Write|Say|Put|Give me|Print] [the|these] words [in reverse order|in the opposite order|backwards|the other way round|from last to first]: {t}
+    [Reverse|Flip] the [words|word order] [of|in] "{t}"[.|]
+    "{t}" - [reverse the words|the words backwards, please|words in reverse order]
+    [Last word first|Words backwards|Reverse word order|Reversed]: {t}
+""")
+SORT_FORMS: Final = wordings("""
+    [Sort|Order|Arrange] these words[ alphabetically| by the alphabet| from A to Z| in alphabetical order|]: {l}
+    [Sort|Order|Arrange|Put] [this list|these names|these items|the following] [alphabetically|by the alphabet|in alphabetical order|from A to Z]: {l}
+    [Sort|Order|Arrange|Alphabetise] {l} [alphabetically|by the alphabet|from A to Z|in alphabetical order]
+    [Alphabetical order|A to Z|Sort alphabetically|In alphabetical order], please: {l}
+    [Sort|Sorted|Alphabetise]: {l}
+""")
+COUNT_FORMS: Final = wordings("""
+    How many [items|things|words|entries|names] are [in this list|in the list|listed here|there|these][:|?] {l}
+    [Count|Number] the [items|things|entries|elements][ in this list| of the list|]: {l}
+    [Count|How many]: {l}
+    [What is the number|Tell me the number|Give me the number] of items [in|of] {l}[?|]
+    How many [items|things] do [I|we] [name|list|have] here? {l}
+    How [long|big] is this list: {l}?
+    {l} - how many are [these|that|there]?
+""")
+REPLACE_FORMS: Final = wordings("""
+    [Replace|Substitute|Exchange] {o} [with|by|for] {n}[ in|:| in this text:| here:] {t}
+    [Write|Put|Use|Say] {n} instead of {o}[:| in| here:| in this text:] {t}
+    [In|Take] "{t}"[, change|, turn|: change|and change] {o} [to|into] {n}[.|]
+    [Change|Turn|Swap|Switch] {o} [to|for|into] {n}[:| in| in this text:| here:] {t}
+    {o} [becomes|should be|has to be|must be] {n}: {t}
+""")
+CONTAINS_FORMS: Final = wordings("""
+    Is {x} [in|on|part of|among] [this list|the list|these]: {l}?
+    Does [the list|this list|this] {l} [contain|include|have|hold] {x}?
+    [Is|Do you see|Can you find] {x} [among|in] {l}?
+    {l}. [Is|Do you see] {x} [one of them|among them|in there|in it]?
 """)
 
 
@@ -86,9 +163,7 @@ def copy_lines(rng: Random, split: Split) -> Dialogue:
         return " ".join(wordlists.sentence(rng) + "." for _ in range(rng.randint(2, 14)))
 
     text = draw(make, split, lambda one: f"lines {one}")
-    forms = ("Repeat these lines:\n{t}", "Copy this text:\n\n{t}", "Repeat the following text exactly.\n\n{t}",
-             "Write this again:\n{t}", "{t}\n\nRepeat this.", "Copy:\n{t}", "Return this text unchanged:\n{t}")  # fmt: skip
-    return ask(rng.choice(in_split(forms, split, "lines")).replace("{t}", text), text)
+    return ask(rng.choice(in_split(LINES_FORMS, split, "lines")).replace("\\n", "\n").replace("{t}", text), text)
 
 
 @kind("open", "I look for the line.", weight=4)
@@ -100,14 +175,10 @@ def quote_line(rng: Random, split: Split) -> Dialogue:
     words = [word for word in items[place].split() if sum(word in line for line in items) == 1 and word.isalnum()]
     text = "\n".join(items)
     if words and rng.random() < 0.6:
-        forms = ('Quote the line with "{w}".', "Which line contains {w}?", "Quote the line that mentions {w}.",
-                 "Give me the line that has {w} in it.", "Copy the line with the word {w}.", "Find the line with {w}.")  # fmt: skip
-        wish = one_of(rng, in_split(forms, split, "line with"), w=rng.choice(words))
+        wish = one_of(rng, in_split(LINE_WITH_FORMS, split, "line with"), w=rng.choice(words))
     else:
         name = "last" if place + 1 == len(items) and rng.random() < 0.6 else PLACES[place]
-        forms = ("Quote the {p} line.", "What is the {p} line?", "Give me the {p} line.", "Copy the {p} line only.",
-                 "Repeat the {p} line.", "Which line is {p}?")  # fmt: skip
-        wish = one_of(rng, in_split(forms, split, "line at"), p=name)
+        wish = one_of(rng, in_split(LINE_AT_FORMS, split, "line at"), p=name)
     prompt = f"{text}\n\n{wish}" if rng.random() < 0.5 else f"{wish}\n\n{text}"
     return ask(prompt, items[place])
 
@@ -118,38 +189,28 @@ def item_of_list(rng: Random, split: Split) -> Dialogue:
     items = fresh_list(rng, split, 2, 8)
     place = rng.randrange(len(items))
     name = "last" if place + 1 == len(items) and rng.random() < 0.5 else PLACES[place]
-    forms = ("What is the {p} item of {l}?", "Which is the {p} one: {l}?", "Give me the {p} of these: {l}",
-             "{l}. What is the {p} one?", "From the list {l}, take the {p}.", "Name the {p} item: {l}",
-             "Pick the {p} one of {l}", "Tell me the {p} entry of this list: {l}", "Here is a list: {l}. What is {p}?")  # fmt: skip
-    return ask(one_of(rng, in_split(forms, split, "item"), p=name, l=", ".join(items)), items[place])
+    return ask(one_of(rng, in_split(ITEM_FORMS, split, "item"), p=name, l=", ".join(items)), items[place])
 
 
-@kind("open", "I look for the next one.", weight=1.5)
+@kind("open", "I look for the next one.", weight=3)
 def neighbour_item(rng: Random, split: Split) -> Dialogue:
     """The item after or before a given one."""
     items = fresh_list(rng, split, 3, 8)
     place = rng.randrange(len(items) - 1)
     shown = ", ".join(items)
     if rng.random() < 0.6:
-        forms = ("What comes after {x} in {l}?", "Which item follows {x}? {l}", "In the list {l}, what stands after {x}?",
-                 "{l}: which one is right after {x}?", "After {x} comes what? {l}")  # fmt: skip
-        return ask(one_of(rng, in_split(forms, split, "after"), x=items[place], l=shown), items[place + 1])
-    forms = ("What comes before {x} in {l}?", "Which item is just before {x}? {l}", "In {l}, what stands before {x}?",
-             "{l}: which one is right before {x}?")  # fmt: skip
-    return ask(one_of(rng, in_split(forms, split, "before"), x=items[place + 1], l=shown), items[place])
+        return ask(one_of(rng, in_split(AFTER_FORMS, split, "after"), x=items[place], l=shown), items[place + 1])
+    return ask(one_of(rng, in_split(BEFORE_FORMS, split, "before"), x=items[place + 1], l=shown), items[place])
 
 
-@kind("open", "The user wants the words the other way round.", weight=2)
+@kind("open", "The user wants the words the other way round.", weight=3)
 def reverse_words(rng: Random, split: Split) -> Dialogue:
     """The words of a sentence in reverse order."""
     words = draw(lambda: [wordlists.word(rng) for _ in range(rng.randint(2, 8))], split, lambda one: f"reverse {one}")
-    forms = ("Reverse the words: {t}", "Write the words in reverse order: {t}", 'Reverse the words of "{t}"',
-             "Put these words in the opposite order: {t}", "Say the words backwards: {t}",
-             "Turn the order of the words around: {t}", "Last word first: {t}")  # fmt: skip
-    return ask(one_of(rng, in_split(forms, split, "reverse"), t=" ".join(words)), " ".join(reversed(words)))
+    return ask(one_of(rng, in_split(REVERSE_FORMS, split, "reverse"), t=" ".join(words)), " ".join(reversed(words)))
 
 
-@kind("open", "I sort by the first letters.", weight=4)
+@kind("open", "I sort by the first letters.", weight=6)
 def sort_words(rng: Random, split: Split) -> Dialogue:
     """Words in the order of the alphabet."""
 
@@ -158,31 +219,24 @@ def sort_words(rng: Random, split: Split) -> Dialogue:
         return list(dict.fromkeys(maker(rng) for _ in range(rng.randint(2, 7))))
 
     items = draw(make, split, lambda one: f"sort {one}")
-    forms = ("Sort these words: {l}", "Sort alphabetically: {l}", "Put these in alphabetical order: {l}",
-             "Sort {l} by the alphabet", "Order these words alphabetically: {l}", "Alphabetical order, please: {l}",
-             "Arrange {l} alphabetically")  # fmt: skip
-    return ask(one_of(rng, in_split(forms, split, "sort"), l=", ".join(items)), ", ".join(sorted(items)))
+    return ask(one_of(rng, in_split(SORT_FORMS, split, "sort"), l=", ".join(items)), ", ".join(sorted(items)))
 
 
-@kind("open", "I number the items.", weight=2)
+@kind("open", "I number the items.", weight=3)
 def item_count(rng: Random, split: Split) -> Dialogue:
     """How many items a list has, by way of numbering them."""
     items = fresh_list(rng, split, 1, 10)
-    forms = ("How many items are in this list: {l}", "Count the items: {l}", "How many are these? {l}",
-             "How many things do I name? {l}", "Number of items in {l}?", "Count: {l}")  # fmt: skip
     numbered = ", ".join(f"{number} {item}" for number, item in enumerate(items, 1))
-    prompt = one_of(rng, in_split(forms, split, "count"), l=", ".join(items))
+    prompt = one_of(rng, in_split(COUNT_FORMS, split, "count"), l=", ".join(items))
     return ask(prompt, f"{numbered}: {len(items)} item{'s' * (len(items) != 1)}.")
 
 
-@kind("open", "The user wants one text in place of another.", weight=2)
+@kind("open", "The user wants one text in place of another.", weight=3)
 def replace_word(rng: Random, split: Split) -> Dialogue:
     """A text with one word replaced by another."""
     words = draw(lambda: [wordlists.word(rng) for _ in range(rng.randint(3, 9))], split, lambda one: f"swap {one}")
     old, new = rng.choice(words), wordlists.word(rng)
-    forms = ("Replace {o} with {n}: {t}", "Replace {o} by {n} in: {t}", "Write {n} instead of {o}: {t}",
-             'In "{t}", change {o} to {n}.', "Swap {o} for {n} in this text: {t}", "Substitute {n} for {o}: {t}")  # fmt: skip
-    prompt = one_of(rng, in_split(forms, split, "replace"), o=old, n=new, t=" ".join(words))
+    prompt = one_of(rng, in_split(REPLACE_FORMS, split, "replace"), o=old, n=new, t=" ".join(words))
     return ask(prompt, " ".join(new if word == old else word for word in words))
 
 
@@ -193,7 +247,5 @@ def contains(rng: Random, split: Split) -> Dialogue:
     inside = rng.random() < 0.5
     asked = rng.choice(items) if inside else rng.choice((values.span, wordlists.word))(rng).replace(",", "")
     inside = asked in items
-    forms = ("Is {x} in this list: {l}?", "Does the list {l} contain {x}?", "Is {x} among {l}?",
-             "{l}. Is {x} one of them?", "Do you see {x} in {l}?")  # fmt: skip
-    prompt = one_of(rng, in_split(forms, split, "contains"), x=asked, l=", ".join(items))
+    prompt = one_of(rng, in_split(CONTAINS_FORMS, split, "contains"), x=asked, l=", ".join(items))
     return ask(loose(rng, prompt), f"Yes, {asked} is in the list." if inside else f"No, {asked} is not in the list.")

@@ -5,8 +5,8 @@ from random import Random
 from typing import Any, Final
 
 from training import values, verbs, wordlists
-from training.functions import in_split, spoken, text_value
-from training.registry import Dialogue, Split, ask, draw, kind, lines, loose, system, user
+from training.functions import spoken, text_value
+from training.registry import Dialogue, Split, ask, draw, in_split, kind, lines, loose, system, user, wordings
 
 FIELD_FORMS: Final = lines("""
     What is the {f}?
@@ -82,6 +82,17 @@ SUBJECT_VALUES: Final = {
     "date": values.date, "time": values.clock, "person": values.person, "word": wordlists.word,
     "words": lambda rng: values.words(rng, 2, 4),
 }  # fmt: skip
+CELL_FORMS: Final = wordings("""
+    What is the {c} of {k}?
+    [What|Which] {c} does {k} have?
+    [Give me|Tell me|Look up|Find|Read out|Say|Show|Return|I need] the {c} [of|for] {k}[.|]
+    {c} of {k}?
+    [Find|Look up|Look for|Take] {k}: [what is|tell me|give me] [its|the] {c}[?|]
+    [What does the table say|What is given|What is written] for {k}, {c}?
+    For {k}, [what is|give me|tell me] the {c}?
+    [Tell me|Give me|What is] {k}'s {c}[?|]
+    [In the row of|In the entry of|Under] {k}, what is the {c}?
+""")
 
 
 def field_name(rng: Random) -> str:
@@ -162,7 +173,7 @@ def extract_kind(rng: Random, split: Split) -> Dialogue:
     return ask(placed(rng, text + ".", wish), made[chosen[0]])
 
 
-@kind("open", "I look for the row.", weight=8)
+@kind("open", "I look for the row.", weight=12)
 def table_value(rng: Random, split: Split) -> Dialogue:
     """The value of a row and a column of a table, or of a key of a list of pairs."""
     columns = list(dict.fromkeys(field_name(rng) for _ in range(rng.randint(1, 4))))
@@ -186,10 +197,7 @@ def table_value(rng: Random, split: Split) -> Dialogue:
     else:
         head = [f"| {' | '.join((first, *columns))} |", f"|{' --- |' * (len(columns) + 1)}"]
         text = "\n".join([*head, *(f"| {' | '.join((one, *rows[one].values()))} |" for one in keys)])
-    forms = ("What is the {c} of {k}?", "Give me the {c} of {k}.", "Which {c} does {k} have?", "{c} of {k}?",
-             "Look up the {c} of {k}.", "Find {k}: what is its {c}?", "What does the table say for {k}, {c}?",
-             "For {k}, what is the {c}?", "Tell me {k}'s {c}.", "I need the {c} for {k}.")  # fmt: skip
-    wish = rng.choice(in_split(forms, split, "cell")).replace("{c}", spoken(column)).replace("{k}", key)
+    wish = rng.choice(in_split(CELL_FORMS, split, "cell")).replace("{c}", spoken(column)).replace("{k}", key)
     return ask(placed(rng, text, wish), rows[key][column])
 
 

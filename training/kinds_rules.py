@@ -4,11 +4,25 @@ from random import Random
 from typing import Final
 
 from training import canned, kinds_facts, values, wordlists
-from training.functions import in_split, spoken, text_value
+from training.functions import spoken, text_value
 from training.kinds_chat import varied
 from training.kinds_copy import PLACES, fresh_list
 from training.kinds_lookup import FIELD_FORMS, fields, laid_out
-from training.registry import Dialogue, Split, ask, assistant, draw, kind, lines, loose, one_of, system, user
+from training.registry import (
+    Dialogue,
+    Split,
+    ask,
+    assistant,
+    draw,
+    in_split,
+    kind,
+    lines,
+    loose,
+    one_of,
+    system,
+    user,
+    wordings,
+)
 
 GREETINGS: Final = {
     "French": "Bonjour ! Comment puis-je vous aider ?", "German": "Hallo! Wie kann ich Ihnen helfen?",
@@ -44,6 +58,36 @@ PERSONAS: Final = lines("""
     Play {n}, the {r} of {p}.
     You are the {r} {n}. You work at {p}.
     Name: {n}. Job: {r}. Employer: {p}.
+""")
+EARLIER_FORMS: Final = wordings("""
+    [What|Which] was the {p} [one|item|thing|entry]?
+    [Tell me|Say|Repeat|Give me] the {p} [one|item|of them|of my list][ again|, please|][.|]
+    [And the|What about the|The] {p}[ one| item|]?
+    [What|Which one] did I [name|say|list|mention] {p}?
+    [Which|What] [came|was|is] {p} [in my list|in the list|on my list]?
+""")
+TOLD_FORMS: Final = wordings("""
+    [What|Which] [is|was] the {f}[?| again?]
+    Which {f} did I [give|tell|name|mention][ you|]?
+    [Tell me|Say|Repeat|Remind me of|Give me] the {f}[ again|, please|][.|]
+    The {f}?
+    What did I say [the {f} is|about the {f}]?
+    Do you [remember|know|have|still know] the {f}?
+""")
+ALWAYS_FORMS: Final = wordings("""
+    [Answer|Reply to|Respond to] [every question|everything|every message|all questions] with ["{t}"|{t}][.|]
+    Whatever the user [says|asks|wants|writes], [answer|say|reply|respond] ["{t}"|{t}][.|]
+    [Always|Only|Just] [say|answer|reply|respond]: {t}
+    Your only [answer|reply|response|words] [is|are] "{t}".
+    Say [nothing but|only|just] {t}
+""")
+LOUD_FORMS: Final = wordings("""
+    [Write|Say|Put|Type] everything in {c} letters[.|]
+    [Always|Only|You must|Please] [answer|reply|respond|write] in {c} letters[.| only.|]
+    [Answer|Reply|Respond] in {c} letters[.| only.| always.]
+    Use [only |]{c} letters[, always|].
+    Your [answers|replies] are in {c} letters.
+    You are a helpful assistant who [writes|answers|replies] in {c} letters.
 """)
 
 
@@ -98,11 +142,8 @@ def loud_copy(rng: Random, split: Split) -> Dialogue:
     """A text in capital or small letters, as the system prompt asks."""
     text = draw(lambda: values.words(rng, 1, 7), split, lambda one: f"loud {one.lower()}")
     upper = rng.random() < 0.75
-    rules = ("Write everything in {c} letters.", "Always answer in {c} letters.", "Answer in {c} letters only.",
-             "Use only {c} letters.", "Your answers are in {c} letters.", "Reply in {c} letters.",
-             "You are a helpful assistant who writes in {c} letters.", "Use {c} letters, always.")  # fmt: skip
     called = rng.choice(("capital", "upper-case", "uppercase")) if upper else rng.choice(("small", "lower-case"))
-    rule = one_of(rng, in_split(rules, split, "loud"), c=called)
+    rule = one_of(rng, in_split(LOUD_FORMS, split, "loud"), c=called)
     asked = rng.choice(("Say: {t}", "Repeat: {t}", "Repeat after me: {t}", "Say {t}", "Echo {t}")).replace("{t}", text)
     return Dialogue((system(rule), user(asked)), (text.upper() if upper else text.lower(),))
 
@@ -111,11 +152,9 @@ def loud_copy(rng: Random, split: Split) -> Dialogue:
 def fixed_answer(rng: Random, split: Split) -> Dialogue:
     """A text that the system prompt orders for every question, or for one."""
     text = draw(lambda: values.words(rng, 1, 5), split, lambda one: f"always {one}")
-    rules = ('Answer every question with "{t}".', "Whatever the user says, answer {t}", "Always say: {t}",
-             'Your only answer is "{t}".', 'Reply "{t}" to everything.', "Say nothing but {t}")  # fmt: skip
     question = kinds_facts.any_question(rng).text
     return Dialogue(
-        (system(rng.choice(in_split(rules, split, "always")).replace("{t}", text)), user(question)), (text,)
+        (system(rng.choice(in_split(ALWAYS_FORMS, split, "always")).replace("{t}", text)), user(question)), (text,)
     )
 
 
@@ -162,9 +201,7 @@ def earlier_list(rng: Random, split: Split) -> Dialogue:
         turns += [user(question.text), assistant(question.full)]
     place = rng.randrange(len(items))
     name = "last" if place + 1 == len(items) and rng.random() < 0.5 else PLACES[place]
-    forms = ("What was the {p} one?", "Which was the {p} in my list?", "Tell me the {p} one.", "And the {p}?",
-             "What did I name {p}?", "The {p} item, please.", "Say the {p} one again.", "Which one came {p}?")  # fmt: skip
-    return Dialogue((*turns, user(one_of(rng, in_split(forms, split, "earlier"), p=name))), (items[place],))
+    return Dialogue((*turns, user(one_of(rng, in_split(EARLIER_FORMS, split, "earlier"), p=name))), (items[place],))
 
 
 @kind("open", "The user told me this before.", weight=2.5)
@@ -183,7 +220,5 @@ def earlier_field(rng: Random, split: Split) -> Dialogue:
             ("No, the {f} is {v}.", "The {f} is {v} now.", "Change the {f} to {v}.", "Sorry, the {f} is {v}.")
         )
         turns += [user(changed.replace("{f}", spoken(name)).replace("{v}", data[name])), assistant("OK.")]
-    forms = ("What is the {f}?", "What was the {f}?", "Which {f} did I give?", "Tell me the {f} again.", "The {f}?",
-             "Remind me of the {f}.", "What did I say the {f} is?", "Do you remember the {f}?")  # fmt: skip
-    asked = rng.choice(in_split(forms, split, "told")).replace("{f}", spoken(name))
+    asked = rng.choice(in_split(TOLD_FORMS, split, "told")).replace("{f}", spoken(name))
     return Dialogue((*turns, user(loose(rng, asked))), (data[name],))

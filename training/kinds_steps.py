@@ -4,8 +4,7 @@ from collections.abc import Callable
 from random import Random
 
 from training import wordlists
-from training.functions import in_split
-from training.registry import Dialogue, Split, draw, kind, loose, one_of, user
+from training.registry import Dialogue, Split, draw, in_split, kind, loose, one_of, user
 
 
 def worked(rng: Random, prompt: str, steps: str, result: str) -> Dialogue:

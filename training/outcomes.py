@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from training import values, verbs, wordlists
 from training.functions import spoken
-from training.registry import lines
+from training.registry import lines, wordings
 
 
 @dataclass(frozen=True)
@@ -38,35 +38,16 @@ DONE: Final = lines("""
     {"error": null}
     {}
 """)
-TRANSIENT: Final = lines("""
-    Error: timeout
-    Error: timed out after 30 s
-    Error: connection reset
-    Error: connection refused, try again
-    Error: the service is busy
-    Error: temporarily unavailable
-    Error: 503 Service Unavailable
-    Error: 502 Bad Gateway
-    Error: 429 Too Many Requests
-    Error: rate limit reached, try again later
-    Error: network unreachable
-    Error: server overloaded
-    TimeoutError: the request took too long
-    ConnectionError: the server did not answer
-    Temporary failure, please try again.
-    The service did not answer in time. Please try again.
-    Something went wrong. Try again.
-    An error occurred while running the tool. Please try again. Error: timeout
-    An error occurred while running the tool. Please try again. Error: connection lost
-    {"error": "timeout"}
-    {"error": "busy, try again"}
-    {"error": "temporarily unavailable"}
-    {"status": "error", "message": "timeout"}
-    {"status": "error", "message": "please retry"}
-    {"ok": false, "error": "try again"}
-    Failed: the line was busy. Retry.
-    Unavailable at the moment, retry
-    Internal error, please retry the call
+TRANSIENT: Final = wordings("""
+    Error: [timeout|timed out|timed out after 30 s|connection reset|the service is busy|temporarily unavailable|rate limit reached|network unreachable|server overloaded|connection lost|try again|the line was busy][.|, try again|. Please retry.|, try again later|]
+    [TimeoutError|ConnectionError|Error 503|Error 429|HTTP 502|RetryError][: the request took too long|: the server did not answer|: busy|: too many requests|: try again|: please retry]
+    Error: [503 Service Unavailable|502 Bad Gateway|429 Too Many Requests|504 Gateway Timeout]
+    [Temporary failure|Temporary error|Something went wrong|The service did not answer in time|The service is busy|Failed: the line was busy|Internal error][, please try again|. Please try again|, try again|. Try again|. Retry|, retry][.|]
+    An error occurred while running the tool. Please try again. Error: [timeout|connection lost|busy|timed out|no answer|temporarily unavailable]
+    {"error": "[timeout|busy, try again|temporarily unavailable|timed out|try again|connection reset|please retry|rate limited]"}
+    {"status": "error", "message": "[timeout|please retry|busy|try again|temporarily unavailable|connection lost]"}
+    {"ok": false, "error": "[try again|timeout|busy|temporarily unavailable|connection reset|please retry]"}
+    [Unavailable|Not available|Overloaded] at the moment, [retry|try again|please retry]
 """)
 FINAL_ERRORS: Final = lines("""
     not found

@@ -5,8 +5,11 @@ import multiprocessing
 import os
 import time
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
+from queue import Queue
 from random import Random
+from threading import Thread
 from typing import Final
 
 import numpy as np
@@ -32,6 +35,10 @@ from training.tokenizer import save_tokenizer, train_tokenizer
 LENGTH: Final = 65_536
 PACKS_OF_SHARD: Final = 4
 CONTEXT: Final = 4096
+ENOUGH: Final = 64
+
+
+Taken = tuple[Tensor, Tensor, Tensor, Tensor, int]
 
 
 class Feed:
@@ -58,8 +65,10 @@ class Feed:
                 for tokens, wanted, places in zip(data["tokens"], data["wanted"], starts, strict=True):
                     self.fresh.append((torch.from_numpy(tokens), torch.from_numpy(wanted), places))
             path.unlink()
+            if len(self.fresh) >= ENOUGH:
+                break
 
-    def take(self) -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
+    def take(self) -> Taken:
         """Tokens, the wanted next ones, starts of dialogues, positions within them, and the longest's length."""
         if not self.fresh and (not self.pool or time.monotonic() - self.looked > 0.2):
             self.look()
@@ -78,9 +87,25 @@ class Feed:
         tokens, wanted, places = pack
         sizes = np.diff(places)
         positions = torch.from_numpy(np.arange(len(tokens)) - np.repeat(places[:-1], sizes))
-        moved = (one.to(self.device, torch.int64, non_blocking=True) for one in (tokens, wanted, positions))
-        ids, targets, where = moved
-        return ids, targets, torch.from_numpy(places).to(self.device), where, int(sizes.max())
+        ids, targets, where = (self.moved(one.to(torch.int64)) for one in (tokens, wanted, positions))
+        return ids, targets, self.moved(torch.from_numpy(places)), where, int(sizes.max())
+
+    def moved(self, values: Tensor) -> Tensor:
+        """The values on the device, without waiting for them."""
+        pinned = values.pin_memory() if self.device.type == "cuda" else values
+        return pinned.to(self.device, non_blocking=True)
+
+    def ahead(self, count: int) -> Iterator[Taken]:
+        """Packs without end, of which a thread has some ready."""
+        ready: Queue[Taken] = Queue(count)
+
+        def fill() -> None:
+            while True:
+                ready.put(self.take())
+
+        Thread(target=fill, daemon=True).start()
+        while True:
+            yield ready.get()
 
 
 def rate_at(spent: float, warm: float, fall: float) -> float:
@@ -130,6 +155,7 @@ def train(options: argparse.Namespace, feed: Feed, network: Network, device: tor
     )
     muon = Muon(network.matrices(), decay=0.05)
     everything = list(network.parameters())
+    ready = feed.ahead(2 * options.packs)
     average = Average(everything)
     compiled_loss = torch.compile(loss_of, dynamic=False) if device.type == "cuda" else loss_of
     number, losses, began, reported, high = 0, list[Tensor](), 0.0, 0.0, False
@@ -143,7 +169,7 @@ def train(options: argparse.Namespace, feed: Feed, network: Network, device: tor
         if spent >= 1 - options.fall and not high:  # A later run may go on from here.
             high = True
             write_weights(network, options.out / "high.safetensors")
-        packs = [feed.take() for _ in range(options.packs)]
+        packs = list(islice(ready, options.packs))
         total = torch.stack([(wanted >= 0).sum() for _, wanted, *_ in packs]).sum().clamp(min=1)
         step_loss = torch.zeros((), device=device)
         for tokens, wanted, starts, positions, longest in packs:

@@ -1,15 +1,18 @@
 """What a kind of dialogue is, the table of kinds, and the split into training and held-out content."""
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
+from itertools import product
 from random import Random
 from typing import Any, Final, Literal, TypeVar
 
 HELD_OUT_PERCENT: Final = 8
 MAX_DRAWS: Final = 100_000
+FEWEST_WORDINGS: Final = 12
 
 Content = Literal["open", "wording", "closed"]
 T = TypeVar("T")
@@ -104,6 +107,32 @@ def draw(make: Callable[[], T], split: Split, key: Callable[[T], str] = str) -> 
         if split_of(key(value)) is split:
             return value
     raise RuntimeError(f"no {split.value} content in {MAX_DRAWS} draws")
+
+
+@cache
+def _in_split(options: tuple[str, ...], split: Split, salt: str) -> tuple[str, ...]:
+    """The wordings of the split."""
+    if len(options) < FEWEST_WORDINGS:
+        return options
+    held_out = tuple(one for one in options[1:] if split_of(f"{salt} {one}") is Split.HELD_OUT)
+    if split is Split.HELD_OUT:
+        return held_out or options
+    return tuple(one for one in options if one not in held_out)
+
+
+def in_split(options: Sequence[str], split: Split, salt: str) -> tuple[str, ...]:
+    """The wordings of the split: one in twelve is held out, never the first, and none of few."""
+    return _in_split(tuple(options), split, salt)
+
+
+@cache
+def wordings(text: str) -> tuple[str, ...]:
+    """Every sentence that the patterns, one a line, stand for: `[a|b] c` is `a c` and `b c`."""
+    made: dict[str, None] = {}
+    for line in lines(text):
+        parts = [part.split("|") if place % 2 else [part] for place, part in enumerate(re.split(r"[\[\]]", line))]
+        made.update(dict.fromkeys("".join(chosen) for chosen in product(*parts)))
+    return tuple(made)
 
 
 def user(text: str) -> dict[str, str]:
