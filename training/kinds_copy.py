@@ -51,11 +51,11 @@ COPY_FORMS: Final = wordings("""
     [Please |Can you |Could you |Now |][repeat|copy|echo|say|print|return|reproduce|type][ this| exactly| exactly this| the following| this text| this for me|][:|:|?] {t}
 """)
 LINES_FORMS: Final = wordings("""
-    [Repeat|Copy|Echo|Return|Write out] these lines[ exactly|]:\n{t}
-    [Copy|Repeat|Reproduce|Return] [this|the following] text[ exactly| unchanged| word for word|][:|.]\n\n{t}
-    [Write|Say|Print|Type] this again:\n{t}
-    {t}\n\n[Repeat|Copy|Echo] [this|that|the text above|everything above][.|]
-    [Copy|Repeat|Echo|Again|Text]:\n{t}
+    [Repeat|Copy|Echo|Return|Write out] these lines[ exactly|]:\\n{t}
+    [Copy|Repeat|Reproduce|Return] [this|the following] text[ exactly| unchanged| word for word|][:|.]\\n\\n{t}
+    [Write|Say|Print|Type] this again:\\n{t}
+    {t}\\n\\n[Repeat|Copy|Echo] [this|that|the text above|everything above][.|]
+    [Copy|Repeat|Echo|Again|Text]:\\n{t}
 """)
 LINE_WITH_FORMS: Final = wordings("""
     [Quote|Copy|Give me|Find|Show|Return] the line [with|that has|containing|that contains|that mentions] ["{w}"|{w}|the word {w}][.|]
