@@ -16,10 +16,9 @@ from tokenizers import Tokenizer
 
 from training.chat import END_OF_TEXT, completion_text, prompt_text
 from training.dialogues import sample_any
-from training.registry import Dialogue, Kind, Split
+from training.registry import Dialogue, Kind, Split, answer_of, thought_of
 
-LENGTHS: Final = (48, 64, 80, 96, 128, 160, 192, 256, 320, 448, 640, 1024, 1536, 2048)
-THINKING_SHARE: Final = 0.12
+LENGTHS: Final = (48, 64, 80, 96, 128, 160, 192, 256, 320, 448, 640, 1024, 1536, 2048, 3072, 4096)
 TOKENS_PER_DIALOGUE: Final = 5
 
 
@@ -43,9 +42,10 @@ def texts(rng: Random, kind: Kind, dialogue: Dialogue) -> tuple[str, str]:
     answer = rng.choice(dialogue.answers)
     if dialogue.raw is not None:
         return dialogue.raw, answer + END_OF_TEXT
-    thinking = rng.random() < THINKING_SHARE
+    thinking = rng.random() < kind.thinks
     prompt = prompt_text(dialogue.messages, dialogue.tools, thinking=thinking)
-    return prompt, completion_text(answer, kind.thought, thinking=thinking)
+    written = answer_of(dialogue, answer, thinking=thinking)
+    return prompt, completion_text(written, thought_of(kind, dialogue), thinking=thinking)
 
 
 def rows(tokenizer: Tokenizer, rng: Random, split: Split, dialogues: int) -> list[Row]:

@@ -75,7 +75,8 @@ def named_places(network: Network) -> dict[str, torch.Tensor]:
 
 def write_checkpoint(network: Network, tokenizer: Tokenizer, folder: Path, context: int) -> None:
     """Write `model.safetensors`, `config.json` and `generation_config.json`."""
-    end_of_text, im_end = tokenizer.token_to_id(END_OF_TEXT), tokenizer.token_to_id(IM_END)
+    vocabulary = tokenizer.get_vocab()
+    end_of_text, im_end = vocabulary[END_OF_TEXT], vocabulary[IM_END]
     config = model_config(network.shape, end_of_text, im_end, context)
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     sampling = generation_config(end_of_text, im_end)

@@ -134,7 +134,8 @@ def described(rng: Random, schema: dict[str, Any], name: str, thing: str) -> dic
     if form < 0.45:
         return schema
     about = (f"The {spoken(name)} of the {thing}.", f"The {spoken(name)}.", f"{spoken(name).capitalize()} to use.",
-             f"Which {spoken(name)}.", wordlists.sentence(rng), f"{spoken(name).capitalize()} of the {thing}")  # fmt: skip
+             f"Which {spoken(name)}.", wordlists.sentence(rng),
+             f"{spoken(name).capitalize()} of the {thing}")  # fmt: skip
     text = rng.choice(about)
     return {**schema, "description": text} if rng.random() < 0.6 else {"description": text, **schema}
 

@@ -19,7 +19,8 @@ NONE_FITS: Final = "None of my tools can do that."
 THEN: Final = wordings("""
     {a}, then {b}
     {a} and then {b}
-    [First|To begin with,|First of all,|To start,] {a}[, then|. Then|, and then|, after that|. After that,|, and after that| and afterwards] {b}
+    [First|To begin with,|First of all,|To start,] {a}[, then|. Then|, and then|, after that|. After that,] {b}
+    [First|To begin with,|First of all,|To start,] {a}[, and after that| and afterwards] {b}
     {a}. [Then|After that,|Next,|Afterwards,|When that is done,|Once you have that,|And then] {b}
     {a}[; afterwards|; then|, next|, and when that is done,|, afterwards|, and once that is done,] {b}
     Start with this: {a}. [Then|After that,|Next,] {b}
@@ -356,7 +357,7 @@ for one, (why, share) in SKILLS.items():
     register(one, why, share)
 
 
-@kind("wording", "I choose the function that fits.", weight=4, standalone=True)
+@kind("closed", "I choose the function that fits.", weight=4, standalone=True)
 def known_function(rng: Random, split: Split) -> Dialogue:
     """A call of a well-known function, asked for in words of its own."""
     use = known_use(rng, split)

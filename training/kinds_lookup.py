@@ -1,6 +1,7 @@
 """Kinds that look something up in the prompt: fields, tables and passages."""
 
 import json
+from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
@@ -77,7 +78,7 @@ FACTS: Final = tuple(tuple(part.strip() for part in line.split("|")) for line in
     the address of {s} is {v} | What is the address of {s}? | Whose address is {v}? | words
     {s} wrote a song called {v} | What is the song of {s} called? | Who wrote the song {v}? | words
 """))  # fmt: skip
-SUBJECT_VALUES: Final = {
+SUBJECT_VALUES: Final[dict[str, Callable[[Random], str]]] = {
     "city": values.city, "noun": wordlists.noun, "number": lambda rng: str(rng.randint(2, 9999)), "code": values.code,
     "date": values.date, "time": values.clock, "person": values.person, "word": wordlists.word,
     "words": lambda rng: values.words(rng, 2, 4),

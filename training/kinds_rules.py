@@ -91,12 +91,13 @@ LOUD_FORMS: Final = wordings("""
 """)
 
 
-@kind("open", "The system prompt names the language.", weight=1.5, standalone=True)
+@kind("closed", "The system prompt names the language.", weight=1.5, standalone=True)
 def greeting_language(rng: Random, split: Split) -> Dialogue:
     """A greeting in the language that the system prompt or the user names."""
     language = rng.choice(list(GREETINGS))
     if rng.random() < 0.3:
-        forms = ("Greet me in {l}.", "Say hello in {l}.", "Say hi in {l}", "Hello in {l}, please.", "Greet the user in {l}.",
+        forms = ("Greet me in {l}.", "Say hello in {l}.", "Say hi in {l}", "Hello in {l}, please.",
+                 "Greet the user in {l}.",
                  "How do you say hello in {l}?", "Welcome me in {l}.")  # fmt: skip
         return ask(loose(rng, one_of(rng, in_split(forms, split, "greet"), l=language)), GREETINGS[language])
     rule = one_of(rng, in_split(LANGUAGE_RULES, split, "language"), l=language)

@@ -91,7 +91,8 @@ def long_difference(rng: Random, split: Split) -> Dialogue:
         return b, a
 
     a, b = pair(rng, split, "difference", make)
-    forms = ("What is {a} - {b}? Show your steps.", "Subtract {b} from {a} step by step.", "Work out {a} - {b} in steps.",
+    forms = ("What is {a} - {b}? Show your steps.", "Subtract {b} from {a} step by step.",
+             "Work out {a} - {b} in steps.",
              "{a} - {b}, step by step", "Calculate {a} minus {b}. Show the steps.", "Step by step: {a} - {b}",
              "Show how to take {b} from {a}.")  # fmt: skip
     prompt = one_of(rng, in_split(forms, split, "long difference"), a=a, b=b)

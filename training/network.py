@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -39,7 +40,7 @@ def plain_attention(query: Tensor, key: Tensor, value: Tensor, starts: Tensor, l
     """Causal attention one dialogue after another, for a CPU."""
     made = []
     places = starts.tolist()
-    for start, end in zip(places, places[1:], strict=False):
+    for start, end in pairwise(places):
         q, k, v = (one[start:end].transpose(0, 1).unsqueeze(0) for one in (query, key, value))
         made.append(F.scaled_dot_product_attention(q, k, v, is_causal=True)[0].transpose(0, 1))
     return torch.cat(made)

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from training.chat import END_OF_TEXT, SPECIAL_TOKENS, completion_text, pieces
 from training.dialogues import sample_any
-from training.registry import Dialogue, Kind, Split
+from training.registry import Dialogue, Kind, Split, answer_of, thought_of
 from training.tokenizer import PIECES
 
 LONGEST: Final = 4096
@@ -22,16 +22,6 @@ IGNORED: Final = -100
 
 Ids = list[int]
 Row = tuple[Ids, Ids]
-
-
-def thought_of(kind: Kind, dialogue: Dialogue) -> str:
-    """The text between the think tags."""
-    return kind.thought if dialogue.thought is None else dialogue.thought
-
-
-def answer_of(dialogue: Dialogue, answer: str, *, thinking: bool) -> str:
-    """The answer as it is written: without its steps where they are the thought."""
-    return answer.rpartition("\n")[2] if thinking and dialogue.thought is not None else answer
 
 
 def taught_pieces(rng: Random, kind: Kind, dialogue: Dialogue) -> list[tuple[str, bool]]:
@@ -50,7 +40,8 @@ class Encoder:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self.special = {token: tokenizer.token_to_id(token) for token in SPECIAL_TOKENS}
+        vocabulary = tokenizer.get_vocab()
+        self.special = {token: vocabulary[token] for token in SPECIAL_TOKENS}
         self.split = regex.compile("(" + "|".join(map(regex.escape, SPECIAL_TOKENS)) + ")").split
         self.find = regex.compile(PIECES).findall
         self.known: dict[str, Ids] = {}

@@ -205,13 +205,13 @@ def train(options: argparse.Namespace, feed: Feed, network: Network, device: tor
 def checked_attention(device: torch.device) -> Attention:
     """The kernel for dialogues in one line, once it does what attention one by one does; else padded rows."""
     starts = torch.tensor([0, 30, 41, 100], device=device, dtype=torch.int32)
-    inputs = [torch.randn(100, 8, 32, device=device, dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
-    expected = plain_attention(*inputs, starts, 59)
-    slopes = torch.autograd.grad(expected.float().square().sum(), inputs)
+    q, k, v = (torch.randn(100, 8, 32, device=device, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    expected = plain_attention(q, k, v, starts, 59)
+    slopes = torch.autograd.grad(expected.float().square().sum(), (q, k, v))
     for attend in (flash_attention, padded_attention):
         try:
-            made = attend(*inputs, starts, 59)
-            found = torch.autograd.grad(made.float().square().sum(), inputs)
+            made = attend(q, k, v, starts, 59)
+            found = torch.autograd.grad(made.float().square().sum(), (q, k, v))
         except (RuntimeError, NotImplementedError, TypeError) as error:
             print(f"{attend.__name__}: {error}", flush=True)
             continue

@@ -14,8 +14,8 @@ from training.answers import answers
 from training.chat import END_OF_TEXT, IM_END, prompt_text
 from training.convert import load_network
 from training.dialogues import KINDS, sample
-from training.packing import Encoder, answer_of
-from training.registry import REGISTRY, Dialogue, Kind, Split
+from training.packing import Encoder
+from training.registry import REGISTRY, Dialogue, Kind, Split, answer_of
 
 BATCH: Final = 512
 LONGEST: Final = 320

@@ -50,7 +50,7 @@ class Kind:
     """A kind of dialogue.
 
     ``content`` says what the held-out evaluation varies: "open" content never seen in training; "wording", a fact
-    seen in training asked in a sentence never seen; "closed", canned prompts that training saw too. ``thought`` is
+    seen in training asked in a sentence never seen; "closed", prompts that training may have seen too. ``thought`` is
     what the model writes between the think tags when thinking is on. A ``standalone`` kind gets no other system
     prompt, tools or earlier turns. ``thinks`` is the share of its training dialogues with thinking on.
     """
@@ -62,6 +62,16 @@ class Kind:
     weight: float = 1.0
     standalone: bool = False
     thinks: float = 0.12
+
+
+def thought_of(kind: Kind, dialogue: Dialogue) -> str:
+    """The text between the think tags."""
+    return kind.thought if dialogue.thought is None else dialogue.thought
+
+
+def answer_of(dialogue: Dialogue, answer: str, *, thinking: bool) -> str:
+    """The answer as it is written: without its steps where they are the thought."""
+    return answer.rpartition("\n")[2] if thinking and dialogue.thought is not None else answer
 
 
 @dataclass
