@@ -38,7 +38,7 @@ FLOORS = {
     "tool_call": 0.8,
     "unknown": 0.8,
     "copy_text": 0.8,
-    "copy_lines": 0.5,
+    "copy_lines": 0.8,
     "extract_field": 0.8,
     "table_value": 0.8,
     "passage_answer": 0.8,
