@@ -11,7 +11,7 @@ from typing import Any
 
 import openai
 import ray
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from localai_shim.ray import AsyncRayOpenAI, RayOpenAI
 from localai_shim.ray.transport import AsyncRayHttpClient
@@ -74,7 +74,7 @@ def long_stream(client: Any, tokens: int = 2000) -> Any:
 
 
 class Answer(BaseModel):
-    name: str
+    name: str = Field(max_length=12)
     count: int
 
 
