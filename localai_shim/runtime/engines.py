@@ -170,8 +170,9 @@ def _unload(source: Source, engine: Engine[Servable], wait: bool = True) -> None
 def _files(source: Source) -> list[tuple[str, int, int]]:
     """Names, sizes and times of a model's files: a load that failed is not tried again while they stay as they are."""
     paths = (source.path, source.options.get("adapter_path"), source.options.get("draft_model"))
-    folders = [Path(path) for path in paths if path and os.path.isdir(path)]
-    found = [(file, file.stat()) for folder in folders for file in sorted(folder.iterdir()) if file.is_file()]
+    given = [Path(path) for path in paths if path and os.path.exists(path)]
+    files = [file for path in given for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    found = [(file, file.stat()) for file in files if file.is_file()]
     return [(str(file), status.st_size, status.st_mtime_ns) for file, status in found]
 
 
@@ -370,5 +371,6 @@ def _release_all(
 
 
 def _created(source: Source) -> int:
-    config = Path(source.path) / "config.json"
-    return int(config.stat().st_mtime) if config.exists() else 0
+    path = Path(source.path)
+    made = path if path.is_file() else path / "config.json"
+    return int(made.stat().st_mtime) if made.exists() else 0
