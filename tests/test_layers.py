@@ -93,10 +93,11 @@ MAY = {
     "backends.cuda": "backends engine",
     "backends.x86": "backends",
     "models": (
-        "backends backends.cuda backends.x86 engine media models.encoders models.heads models.vision "
+        "backends backends.cuda backends.x86 engine media models.encoders models.gguf models.heads models.vision "
         "options output output.formats threads types"
     ),
     "models.encoders": "backends backends.x86 models models.heads options types vectors",
+    "models.gguf": "types",
     "models.heads": "backends backends.cuda engine models threads types vectors",
     "models.vision": "backends backends.cuda backends.x86 engine media models models.heads options threads types",
     # -- beneath
@@ -136,6 +137,7 @@ PACKAGES = {
     "media": "numpy",
     "models": "huggingface_hub jinja2 mlx mlx_lm transformers",
     "models.encoders": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
+    "models.gguf": "mlx mlx_lm tokenizers transformers",
     "models.heads": "mlx mlx_lm numpy tokenizers",
     "models.vision": "PIL mlx mlx_lm mlx_vlm numpy transformers",
     "prompt": "PIL jinja2",

@@ -58,6 +58,13 @@ ARCHITECTURES = {
     "qwen3": Architecture("qwen3", {**_LAYER, **_HEAD_NORMS}),
     "qwen3moe": Architecture("qwen3_moe", {**_LAYER, **_HEAD_NORMS, **_EXPERTS}),
 }
+_LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
 _LAYERS_OF_GEMMA_27B = 62  # whose queries are scaled otherwise, which no key says
 _NAME = re.compile(r"(?:blk\.(\d+)\.)?(\w+)\.(\w+)")
 
@@ -156,8 +163,8 @@ def read_config(header: Header) -> Json:
 def _rope_scaling(header: Header, prefix: str) -> Json | None:
     kind = header.get(f"{prefix}.rope.scaling.type", "none")
     factor = header.get(f"{prefix}.rope.scaling.factor", 1.0)
-    if ROPE_FACTORS in header.tensors:  # which replace what follows from these
-        return {"rope_type": "llama3", "factor": 1.0}
+    if ROPE_FACTORS in header.tensors:  # they replace what follows from these
+        return dict(_LLAMA3)
     if kind == "none" or (kind == "linear" and factor == 1):
         return None
     if kind not in ("linear", "yarn"):

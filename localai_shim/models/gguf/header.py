@@ -151,9 +151,9 @@ def _check_tensors(header: Header, start: int) -> None:
         if tensor.kind not in READABLE:
             kind = _NAMES.get(tensor.kind, f"type {tensor.kind}")
             raise ModelLoadError(
-                f"'{header.path}': tensor '{name}' is {kind}, which MLX cannot read. Choose a file of the same model in "
-                "Q8_0, Q4_0, Q4_1, F16, BF16 or F32, make one (`llama-quantize --allow-requantize FILE NEW Q8_0`), or "
-                "take its MLX folder."
+                f"'{header.path}': tensor '{name}' is {kind}, which MLX cannot read. Choose a file of the same model "
+                "in Q8_0, Q4_0, Q4_1, F16, BF16 or F32, make one (`llama-quantize --allow-requantize FILE NEW Q8_0`), "
+                "or take its MLX folder."
             )
         kind, values, block = READABLE[tensor.kind]
         count = math.prod(tensor.shape)

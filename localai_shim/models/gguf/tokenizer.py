@@ -17,7 +17,7 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = 1, 2, 3, 4, 5
 _SPACE = "\u2581"
 _PADDING = re.compile(r"\[PAD\d+\]")  # what fills the vocabulary up to the number of rows of the embedding
 _ENDS = frozenset(
-    "<|eot_id|> <|eom_id|> <|im_end|> <|end|> <|return|> <|call|> <end_of_turn> <|endoftext|> <|end_of_text|>".split()
+    ["<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>"]
 )
 """Control tokens that end an answer, whatever the metadata names."""
 
@@ -147,8 +147,8 @@ def _byte_level(header: Header, texts: list[str]) -> tuple[Tokenizer, bool]:
     pre = header.get("tokenizer.ggml.pre", "qwen2" if header.get("general.architecture", "")[:4] == "qwen" else "")
     if pre not in SPLITS:
         raise ModelLoadError(
-            f"'{header.path}': it is not known how 'tokenizer.ggml.pre' = '{pre}' splits texts, so that prompts would get "
-            f"wrong tokens. Known are {', '.join(SPLITS)}. Take the model's folder (safetensors) instead."
+            f"'{header.path}': it is not known how 'tokenizer.ggml.pre' = '{pre}' splits texts, so that prompts would "
+            f"get wrong tokens. Known are {', '.join(SPLITS)}. Take the model's folder (safetensors) instead."
         )
     splits = SPLITS[pre]
     pairs = []
@@ -196,7 +196,7 @@ def _bpe(make: type[BPE], header: Header, texts: list[str], merges: list[tuple[s
     if len(vocabulary) < len(texts):
         raise ModelLoadError(f"'{header.path}': 'tokenizer.ggml.tokens' has the same token twice.")
     try:
-        return make(vocabulary, merges, **how)  # type: ignore[arg-type]
+        return make(vocabulary, merges, **how)
     except Exception as error:  # the library's own kind
         raise ModelLoadError(f"'{header.path}': the tokenizer in the metadata is damaged: {error}") from error
 

@@ -63,7 +63,7 @@ def _known(architecture: Architecture, name: str) -> str:
 def _heads(name: str, config: Json) -> int:
     """Number of heads whose rows are those of a weight; 0: its rows are not rotated."""
     kinds = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}
-    return config.get(kinds.get(name.rsplit(".", 2)[-2], ""), 0)
+    return int(config.get(kinds.get(name.rsplit(".", 2)[-2], ""), 0))
 
 
 def _unpaired(array: mx.array, heads: int) -> mx.array:
