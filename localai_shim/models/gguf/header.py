@@ -79,12 +79,12 @@ def read_header(path: Path) -> Header:
             raise ModelLoadError(f"'{path}' is no GGUF file: it does not begin with 'GGUF'.")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             reader = _Reader(content)
-            version = int(reader.number("I"))
-            if version not in _VERSIONS:
-                raise ModelLoadError(f"'{path}' is of GGUF version {version}; versions 2 and 3 can be read.")
             try:
+                version = reader.number("I")
+                if version not in _VERSIONS:
+                    raise ModelLoadError(f"'{path}' is of GGUF version {version}; versions 2 and 3 can be read.")
                 header = Header(path, *reader.entries())
-            except (struct.error, UnicodeDecodeError, KeyError, ValueError) as error:
+            except (struct.error, KeyError, ValueError) as error:
                 raise ModelLoadError(f"'{path}' is damaged, or was not downloaded completely: {error}.") from error
             start = reader.position
     _check_tensors(header, start)
