@@ -108,13 +108,12 @@ def test_pieces_are_those_of_sentencepiece(prefix: bool, tmp_path: Path) -> None
 
     header = read_header(file_of(tmp_path / "a.gguf", write))
     found = read_tokenizer(header)
-    texts = [text for text in TEXTS if text and not (prefix and ("<think>" in text or text == " "))]
+    texts = [text for text in TEXTS if not (prefix and "<think>" in text)]  # llama.cpp has a prefix behind it, too
     expected = {text: model.encode(text) for text in texts}
     assert {text: found.encode(text, add_special_tokens=False) for text in texts} == expected
     assert all(found.encode(text) == [model.bos_id(), *ids] for text, ids in expected.items()), "one begins a text"
-    assert {text: found.decode(ids) for text, ids in expected.items() if "\x00" not in text} == {
-        text: model.decode(ids) for text, ids in expected.items() if "\x00" not in text
-    }
+    decoded = {text: found.decode(ids) for text, ids in expected.items()}
+    assert decoded == {text: model.decode(ids) for text, ids in expected.items()}
     assert end_tokens(header) == [model.eos_id(), model.PieceToId("<end_of_turn>")]
 
 
