@@ -96,7 +96,8 @@ class _Answers:
             if error in self.errors:
                 return False
             self.errors.add(error)
-        self.failures.append(_failure(name, error))
+        reason = one_line(error)[:MAX_REASON_CHARACTERS]
+        self.failures.append(reason if name is None else f"{name}: {reason}")
         return True
 
     def report(self, output: str) -> int:
@@ -158,8 +159,3 @@ def _error(answer: Json) -> str | None:
             return None
         error = response["body"].get("error")
     return str(error["message"]) if isinstance(error, dict) else str(error)
-
-
-def _failure(name: str | None, error: str) -> str:
-    reason = one_line(error)[:MAX_REASON_CHARACTERS]
-    return reason if name is None else f"{name}: {reason}"

@@ -58,20 +58,16 @@ def find_formats(
         budget: of a prompt that is rendered for that; None: one of its own.
     """
     parser = (getattr(tokenizer, "init_kwargs", None) or {}).get("tool_parser_type")
+    start, end = (getattr(tokenizer, name, None) for name in ("think_start", "think_end"))
     evidence = Evidence(
         template=_template_text(tokenizer),
         tokens=frozenset(added_tokens(tokenizer).values()),
         parser=parser if isinstance(parser, str) else None,
-        think=_think(tokenizer),
+        think=(start, end) if start and end else None,
         render=partial(_prompt, tokenizer, budget or Budget()),
     )
     tool_format = tool_format or getattr(tokenizer, "tool_format", None)  # a scripted model says it itself
     return detect(evidence, tool_format, reasoning_format)
-
-
-def _think(tokenizer: TokenizerWrapper) -> tuple[str, str] | None:
-    start, end = (getattr(tokenizer, name, None) for name in ("think_start", "think_end"))
-    return (start, end) if start and end else None
 
 
 def _template_text(tokenizer: TokenizerWrapper) -> str:

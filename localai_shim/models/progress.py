@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,35 +66,28 @@ def announce(name: str, path_or_id: str, progress: bool | None = None) -> None:
     log.info("loading '%s': %.1f GB of weights", name, size / 1e9)
 
 
-def read_weights(
-    name: str,
-    arrays: Iterable[mx.array],
-    evaluate: Callable[[list[mx.array]], object],
-    progress: bool | None = None,
-) -> None:
+def read_weights(name: str, arrays: Sequence[mx.array], progress: bool | None = None) -> None:
     """Evaluate a model's lazy weights: at once, or in pieces beside a bar, which take no longer.
 
     Args:
         name: of the model.
         arrays: the weights.
-        evaluate: such as `mx.eval`.
         progress: whether a bar is shown; None: on a terminal.
     """
-    waiting = list(arrays)
+    import mlx.core as mx
+
     if not shows_bars(progress):
-        evaluate(waiting)
+        mx.eval(arrays)
         return
-    total = sum(array.nbytes for array in waiting)
+    total = sum(array.nbytes for array in arrays)
     with bar_class(progress)(desc=f"Loading {name}", total=total, unit="B", unit_scale=True) as bar:
-        piece: list[mx.array] = []
-        size = 0
-        for left, array in zip(range(len(waiting) - 1, -1, -1), waiting, strict=True):
-            piece.append(array)
+        first = size = 0
+        for end, array in enumerate(arrays, 1):
             size += array.nbytes
-            if size >= PIECE_BYTES or not left:
-                evaluate(piece)
+            if size >= PIECE_BYTES or end == len(arrays):
+                mx.eval(arrays[first:end])
                 bar.update(size)
-                piece, size = [], 0
+                first, size = end, 0
 
 
 def make_bar(name: str) -> Callable[[int, int], None]:

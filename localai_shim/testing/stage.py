@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..output.formats.values import json_or_text
 from ..runtime.served_models import serve
-from ..types import EmbeddingRequest, GenerationRequest, Task
+from ..types import EmbeddingRequest, GenerationRequest
 from . import failures, marks
 from .answers import Answer, Mark, Marked, Reasoning, ToolCall, Trouble, part_text
 from .callables import decide
@@ -78,10 +78,10 @@ class Stage(ScriptedEngine):
             UnexpectedRequest: the script has no reply.
             Exception: what a function of the script raised.
         """
-        stage: Mapping[Task, Callable[[Call, Prepared, Sequence[Any]], None]]
-        stage = {"generate": self._stage_rows, "embed": self._stage_vectors, "rerank": self._stage_vectors}
         if prepared.works:
-            stage[prepared.works[0].task](call, prepared, prepared.works)
+            generates = prepared.works[0].task == "generate"
+            stage: Callable[[Call, Prepared, Any], None] = self._stage_rows if generates else self._stage_vectors
+            stage(call, prepared, prepared.works)
         return prepared
 
     def failed_with(self, error: BaseException) -> bool:

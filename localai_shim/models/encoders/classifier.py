@@ -55,7 +55,9 @@ class ClassifierModel(EncoderModel):
         from mlx_vlm.encoder_loader import load_encoder_model
 
         config = read_json(path / "config.json")
-        name, labels = encoder_module(path, config), _labels(config)
+        named = config.get("id2label")
+        labels = config.get("num_labels") or (len(named) if isinstance(named, dict) else 2)  # as transformers has it
+        name = encoder_module(path, config)
         if name not in _KINDS or labels != 1:
             raise ModelLoadError(
                 f"'{path.name}' is a sequence classifier of {config.get('model_type')} with {labels} labels. Those "
@@ -98,9 +100,3 @@ def _pair_tokenizer(backend: Tokenizer) -> tuple[PairTokenizer, int | None]:
     parts = (pair.ids[: query[0]], pair.ids[query[-1] + 1 : document[0]], pair.ids[document[-1] + 1 :])
     separator = pair.ids[pair.type_ids.index(1) - 1] if 1 in pair.type_ids else None
     return PairTokenizer(backend, *parts), separator
-
-
-def _labels(config: Json) -> int:
-    """Labels of a classifier; transformers' default is two."""
-    names = config.get("id2label")
-    return int(config.get("num_labels") or (len(names) if isinstance(names, dict) else 2))

@@ -15,9 +15,19 @@ Value = bool | int | float | str | list["Value"]
 T = TypeVar("T", bool, int, float, str)
 
 _MAGIC, _VERSIONS, _ALIGNMENT = b"GGUF", (2, 3), 32
-_NUMBERS = dict(
-    zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True)
-)  # struct's letter by type of value
+_NUMBERS = {
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "?",
+    10: "Q",
+    11: "q",
+    12: "d",
+}  # as struct has it
 _TEXT, _ARRAY = 8, 9
 READABLE = {
     0: ("F32", 1, 4),

@@ -30,11 +30,7 @@ _AFTER = "<|im_end|>\n<|im_start|>assistant\n"
 
 
 _JUDGES = {
-    "qwen3": (
-        "<Instruct>: {instruction}\n\n<Query>: {query}\n\n<Document>:",
-        " ",
-        f"{_AFTER}<think>\n\n</think>\n\n",
-    ),
+    "qwen3": ("<Instruct>: {instruction}\n\n<Query>: {query}\n\n<Document>:", " ", f"{_AFTER}<think>\n\n</think>\n\n"),
     "qwen3_vl": ("<Instruct>: {instruction}<Query>:{query}\n", "<Document>:", _AFTER),
 }
 """Questions that kinds of models were trained on, as mlx-vlm's server has them: what asks, with places for an

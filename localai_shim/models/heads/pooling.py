@@ -44,13 +44,7 @@ class Encoder:
         begin: begins one more text that is read in pieces; None: the model sees all of a text at once.
     """
 
-    def __init__(
-        self,
-        hidden: Hidden,
-        head: Head,
-        padding: int = 0,
-        begin: Callable[[], Read] | None = None,
-    ) -> None:
+    def __init__(self, hidden: Hidden, head: Head, padding: int = 0, begin: Callable[[], Read] | None = None) -> None:
         self._hidden, self._head, self._padding, self._begin = hidden, head, padding, begin
         self._tried = begin is None
 

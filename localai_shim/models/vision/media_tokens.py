@@ -48,14 +48,18 @@ def _image(processor: Any, height: int, width: int) -> int:
 
 
 def _glm(images: Any, height: int, width: int) -> int:
-    factor, frames = images.patch_size * images.merge_size, images.temporal_patch_size
-    made = _own(images, "smart_resize")(frames, height, width, frames, factor, images.min_pixels, images.max_pixels)
-    return int(made[0] // factor) * int(made[1] // factor)
+    frames = images.temporal_patch_size
+    return _resized(images, "smart_resize", frames, height, width, frames)
 
 
 def _paddle(images: Any, height: int, width: int) -> int:
+    return _resized(images, "smart_resize", height, width)
+
+
+def _resized(images: Any, rule: str, *size: int) -> int:
+    """Tokens of what a processor's rule makes of a size."""
     factor = images.patch_size * images.merge_size
-    made = _own(images, "smart_resize")(height, width, factor, images.min_pixels, images.max_pixels)
+    made = _own(images, rule)(*size, factor, images.min_pixels, images.max_pixels)
     return int(made[0] // factor) * int(made[1] // factor)
 
 
@@ -79,11 +83,9 @@ def _video(processor: Any, size: MediaSize) -> int:
     videos = processor.video_processor
     if hasattr(videos, "num_frames"):  # Gemma's, which takes some of the frames
         return min(size.frames, int(videos.num_frames)) * _gemma4(videos, size.height, size.width)
-    factor, pair = videos.patch_size * videos.merge_size, videos.temporal_patch_size
-    made = _own(videos, "_smart_resize_video")(
-        size.frames, size.height, size.width, pair, factor, videos.min_pixels, videos.max_pixels
-    )
-    return math.ceil(size.frames / int(pair)) * int(made[0] // factor) * int(made[1] // factor)
+    pair = videos.temporal_patch_size
+    each = _resized(videos, "_smart_resize_video", size.frames, size.height, size.width, pair)
+    return math.ceil(size.frames / int(pair)) * each
 
 
 def _sound(processor: Any, seconds: float) -> int:

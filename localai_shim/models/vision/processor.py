@@ -113,8 +113,12 @@ class MediaProcessor:
 
     def _run(self, media: Media, text: str) -> dict[str, object]:
         if media.kind == "image":
+            from .pixel_images import Shown
+
             processor = self._with_limits(media.detail, media.data.shape[0] * media.data.shape[1])
-            picture = _picture(media)
+            picture = Shown(media.data)
+            if media.detail == "low":
+                picture.thumbnail((LOW_DETAIL_PIXELS, LOW_DETAIL_PIXELS))
             _check_sides(picture, getattr(processor, "image_processor", None))
             return dict(processor(images=[picture], text=[text], return_tensors="np"))
         if media.kind == "video":
@@ -171,16 +175,11 @@ class MediaProcessor:
         """Text that is tokenised to these ids: `decode` may put spaces between tokens added to a vocabulary."""
         added = self._tokenizer.added_tokens_decoder
         parts: list[str] = []
-        run: list[int] = []
-        for token_id in [*ids, None]:
-            if token_id is not None and token_id not in added:
-                run.append(token_id)
-                continue
-            if run:
-                parts.append(self._tokenizer.decode(run, clean_up_tokenization_spaces=False))
-                run = []
-            if token_id is not None:
-                parts.append(str(added[token_id]))
+        for is_added, run in itertools.groupby(ids, added.__contains__):
+            if is_added:
+                parts += [str(added[i]) for i in run]
+            else:
+                parts.append(self._tokenizer.decode(list(run), clean_up_tokenization_spaces=False))
         return "".join(parts)
 
     def places(self, media: ProcessedMedia) -> npt.NDArray[np.int64]:
@@ -301,44 +300,23 @@ class VisionTokenizer(TextTokenizer):
 
     def _name(self, kind: MediaKind) -> str | None:
         """The type of such parts in the template: ours, or OpenAI's; None: it knows none."""
-        return next((name for name in (kind, f"{kind}_url") if self._knows(name)), None)
-
-    def _knows(self, kind: str) -> bool:
-        template = getattr(self.tokenizer, "chat_template", None)
-        return re.search(rf"['\"]{kind}\b", template if isinstance(template, str) else str(template)) is not None
+        template = str(getattr(self.tokenizer, "chat_template", None))
+        return next((name for name in (kind, f"{kind}_url") if re.search(rf"['\"]{name}\b", template)), None)
 
     def _as_text(self, part: Json) -> str:
         if part.get("type") not in _KINDS:
             return str(part.get("text", ""))
-        return self._processor.placeholders[part["type"]].text + _after_placeholder(self._model_type)
+        from mlx_vlm.prompt_utils import MODEL_CONFIG, MessageFormat
 
-
-def _after_placeholder(model_type: str) -> str:
-    """Text that mlx-vlm puts behind a placeholder in a message, for models whose template knows text only."""
-    from mlx_vlm.prompt_utils import MODEL_CONFIG, MessageFormat
-
-    return "\n" if MODEL_CONFIG.get(model_type) is MessageFormat.IMAGE_TOKEN_NEWLINE else ""
+        # As mlx-vlm does for models whose template knows text only.
+        after = "\n" if MODEL_CONFIG.get(self._model_type) is MessageFormat.IMAGE_TOKEN_NEWLINE else ""
+        return self._processor.placeholders[part["type"]].text + after
 
 
 def _find(ids: list[int], core: list[int], start: int) -> int | None:
     """Find `core` in ids, at `start` or later."""
-    while True:
-        try:
-            start = ids.index(core[0], start)
-        except ValueError:
-            return None
-        if ids[start : start + len(core)] == core:
-            return start
-        start += 1
-
-
-def _picture(media: Media) -> Image:
-    from .pixel_images import Shown
-
-    picture = Shown(media.data)
-    if media.detail == "low":
-        picture.thumbnail((LOW_DETAIL_PIXELS, LOW_DETAIL_PIXELS))
-    return picture
+    places = (i for i in range(start, len(ids)) if ids[i] == core[0])
+    return next((i for i in places if ids[i : i + len(core)] == core), None)
 
 
 def _check_sides(picture: Image, processor: Any) -> None:

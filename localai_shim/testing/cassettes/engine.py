@@ -142,13 +142,10 @@ def _reply(played: Interaction, choice: int, tokenizer: ScriptedTokenizer) -> Re
     scored = any("tokens" in delta for delta in deltas)
     pieces: list[Piece] = []
     scores: dict[int, Logprob] = {}
-    thinking = False
-    for delta in deltas:
-        if "reasoning" in delta and not thinking:
-            pieces.append(_marker(tokenizer.think_start))
-        if "reasoning" not in delta and thinking:
-            pieces.append(_marker(tokenizer.think_end))
+    for delta, before, after in zip(deltas, [{}, *deltas], [*deltas[1:], {}], strict=False):
         thinking = "reasoning" in delta
+        if thinking and "reasoning" not in before:
+            pieces.append(_marker(tokenizer.think_start))
         text = delta.get("reasoning") or (not scored and (delta.get("content") or delta.get("refusal")))
         if text:
             pieces.append(text.encode())  # bytes are never a marker
@@ -158,8 +155,8 @@ def _reply(played: Interaction, choice: int, tokenizer: ScriptedTokenizer) -> Re
                 piece: token["logprob"]
             }
             pieces.append(piece)
-    if thinking:
-        pieces.append(_marker(tokenizer.think_end))
+        if thinking and "reasoning" not in after:
+            pieces.append(_marker(tokenizer.think_end))
     for index in dict.fromkeys(delta["call"] for delta in deltas if "call" in delta):
         pieces += _call([delta for delta in deltas if delta.get("call") == index], tokenizer)
     is_cut = played.end(choice) in ("length", "content_filter")

@@ -101,7 +101,6 @@ class ScriptedEngine:
             if isinstance(replies, str):
                 raise TypeError("`replies` is a list of replies: pass [text]")
             self.say(*replies)
-        self._pid = os.getpid()
         self._player = Player(name)
         weakref.finalize(self, self._player.tell_to_stop).atexit = False
 
@@ -163,7 +162,7 @@ class ScriptedEngine:
 
     @property
     def is_closed(self) -> bool:
-        return self._player.closing or self._pid != os.getpid()
+        return self._player.closing or self._player.pid != os.getpid()
 
     def close(self) -> None:
         """End the thread; requests in flight fail with `EngineClosedError`."""
@@ -171,7 +170,7 @@ class ScriptedEngine:
 
     def check_process(self) -> None:
         """Raise EngineClosedError in a process that was forked from the engine's."""
-        if self._pid != os.getpid():
+        if self._player.pid != os.getpid():
             raise EngineClosedError("this process was forked from the engine's, whose thread did not come along")
 
     def _check_open(self) -> None:
@@ -259,7 +258,7 @@ class Player:
         self.rows: dict[PlayedRow, None] = {}
         self.steps = 0
         self.thread = threading.Thread(target=self._run, name=f"localai_shim:{name}", daemon=True)
-        self._pid = os.getpid()
+        self.pid = os.getpid()
 
     def play(self, rows: list[PlayedRow]) -> None:
         """Begin to play rows. Raises EngineClosedError when the thread is to end."""
@@ -279,12 +278,12 @@ class Player:
         self.tell_to_stop()
         with self.lock:
             begun = self.thread.ident is not None
-        if begun and self._pid == os.getpid() and self.thread is not threading.current_thread():
+        if begun and self.pid == os.getpid() and self.thread is not threading.current_thread():
             self.thread.join()
 
     def tell_to_stop(self) -> None:
         """Begin to close without waiting or taking a lock."""
-        if os.getpid() == self._pid:
+        if os.getpid() == self.pid:
             self.closing = True
             self.inbox.put(None)
 

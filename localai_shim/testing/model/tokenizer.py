@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import jinja2
@@ -122,7 +123,7 @@ class ScriptedTokenizer:
         self.chat_template = _chatml(think, tools) if chat_template == CHATML else chat_template
         self.has_chat_template = chat_template is not None
         self._compiled = None if self.chat_template is None else _environment().from_string(self.chat_template)
-        self.backend_tokenizer = _Backend()
+        self.backend_tokenizer = SimpleNamespace(decoder="ByteLevel")  # where `TokenBytes` looks how tokens are written
         none: tuple[str | None, str | None] = (None, None)
         self.think_start, self.think_end = think or none
         self.tool_call_start, self.tool_call_end = tools or none
@@ -231,12 +232,6 @@ class ScriptedTokenizer:
 
 
 _CHARS = {byte: char for char, byte in byte_of_char().items()}
-
-
-class _Backend:
-    """Stand-in for the tokenizer's backend, where `TokenBytes` looks for how tokens are written."""
-
-    decoder = "ByteLevel"
 
 
 def _chatml(think: tuple[str, str] | None, tools: tuple[str, str] | None) -> str:
