@@ -34,3 +34,13 @@ def test_texts_become_the_published_tokens(name: str) -> None:
 def test_what_is_not_known_is_refused(name: str) -> None:
     with pytest.raises(ModelLoadError, match=r"splits texts|cannot be read, only gpt2 and llama"):
         read_tokenizer(read_header(file_of(name)))
+
+
+def test_pieces_of_gemma_merge_in_the_order_of_its_vocabulary() -> None:
+    """Files of Gemma 3 have scores that fall from piece to piece where those of Gemma 4 have merges."""
+    header = read_header(file_of("gemma-4"))
+    count = len(header.list_of("tokenizer.ggml.tokens", str))
+    scores = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.scores": [-float(i) for i in range(count)]}
+    tokenizer = read_tokenizer(header._replace(metadata={**header.metadata, **scores}))
+    cases = vocabularies.expected("gemma-4")
+    assert [(text, tokenizer.encode(text, add_special_tokens=False)) for text, _ in cases] == cases
