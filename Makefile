@@ -6,6 +6,7 @@ VENV ?= $(if $(filter python3,$(PYTHON)),.venv,.venv-$(VERSION))
 BACKEND ?= $(if $(filter Linux,$(shell uname -s)),cpu,)
 BIN := $(VENV)/bin
 EXTRA := $(if $(BACKEND),[$(BACKEND)],)
+COMMA := ,
 
 # Two processes with one BLAS thread each are faster than one with two: most tests wait for Python. Whoever has done
 # its half takes tests of the other. Some wait: `make test WORKERS=3` may be faster, on more cores it is.
@@ -16,10 +17,10 @@ TIMED := $(shell grep -rl --include='test_*.py' --exclude-dir=real 'mark\.timed'
 ALONE := -m pytest -m 'timed and not exhaustive' $(TIMED)
 SWEEPS := -m pytest -n $(WORKERS) --dist worksteal -m 'exhaustive and not timed'
 SWEEPS_ALONE := -m pytest -m 'exhaustive and timed' $(TIMED)
-test test-exhaustive test-openai2 test-templates test-weights: export OPENBLAS_NUM_THREADS = 1
-test test-exhaustive test-openai2 test-templates test-weights: export MKL_NUM_THREADS = 1
+test test-exhaustive test-parallel test-openai2 test-templates test-weights: export OPENBLAS_NUM_THREADS = 1
+test test-exhaustive test-parallel test-openai2 test-templates test-weights: export MKL_NUM_THREADS = 1
 # Tests start many processes, each of which would compile every module again where writing bytecode is turned off.
-test test-exhaustive test-openai2 test-templates test-weights: export PYTHONDONTWRITEBYTECODE =
+test test-exhaustive test-parallel test-openai2 test-templates test-weights: export PYTHONDONTWRITEBYTECODE =
 
 # What others publish of the models that people run: chat templates and vocabularies.
 LLAMA_CPP := $(abspath $(VENV))/llama-cpp
@@ -30,7 +31,7 @@ WEIGHTS := $(abspath $(VENV))/weights
 
 SUITE := $(abspath $(VENV))/json-schema-suite
 
-.PHONY: demo test test-exhaustive test-all test-openai2 test-frameworks test-frameworks-all test-templates test-weights lint bench figures docs clean
+.PHONY: demo test test-exhaustive test-all test-parallel test-openai2 test-frameworks test-frameworks-all test-ray test-templates test-weights lint bench figures docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -48,6 +49,10 @@ test-exhaustive: $(VENV)/.dev $(SUITE)
 	$(BIN)/python $(SWEEPS_ALONE)
 
 test-all: test test-exhaustive
+
+# One model over several processes, which want the cores for themselves: one test after another.
+test-parallel: $(VENV)/.dev
+	$(BIN)/python -m pytest tests/parallel
 
 # Real chat templates and vocabularies, which are fetched once; all tests of one run one after another.
 test-templates: $(VENV)/.dev $(LLAMA_CPP) $(VLLM)
@@ -104,6 +109,20 @@ test-frameworks-%: $(AROUND)/uv/bin/uv
 	$< pip install -q -p $(AROUND)/$* -e '.$(EXTRA)' --group $(BESIDE) --group frameworks-$* $(TESTED)
 	$(AROUND)/$*/bin/python $(PYTEST_AROUND)
 
+# Replicas on a real Ray, which a test environment of its own has. Not in parts: all of it shares one Ray.
+RAY := $(VENV)-ray
+test-ray: export OPENBLAS_NUM_THREADS = 1
+test-ray: export MKL_NUM_THREADS = 1
+test-ray: export PYTHONDONTWRITEBYTECODE =
+test-ray: $(RAY)/.dev
+	$(RAY)/bin/python -m pytest tests/ray
+
+# Ray's processes have seconds to start: they are not to compile their modules then.
+$(RAY)/.dev: $(AROUND)/uv/bin/uv pyproject.toml
+	$< venv -q --clear -p $(PYTHON) $(RAY)
+	$< pip install -q --compile-bytecode -p $(RAY) -e '.$(if $(BACKEND),[$(BACKEND)$(COMMA)ray],[ray])' --group tests --group ray
+	touch $@
+
 # Each environment takes uv seconds, where pip would take minutes: they share files.
 $(AROUND)/uv/bin/uv:
 	$(PYTHON) -m venv $(AROUND)/uv
@@ -131,7 +150,7 @@ docs: $(VENV)/.docs
 	$(BIN)/zensical build --strict
 
 clean:
-	rm -rf $(VENV) $(VENV)-openai2 $(AROUND) .site
+	rm -rf $(VENV) $(VENV)-openai2 $(AROUND) $(RAY) .site
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV) || { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }

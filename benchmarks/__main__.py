@@ -48,7 +48,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--streams", help="numbers of concurrent streams (default 1,8,32)")
     add("--repeats", type=int, help="runs of each method (default 3)")
     add("--servers", action="store_true", help="instead: compare with mlx_lm.server and mlx_vlm.server over HTTP")
-    add("--soak", action="store_true", help="instead: memory over 10,000 requests of which many are cancelled")
+    add(
+        "--soak",
+        action="store_true",
+        help="instead: memory over 10,000 requests of which many are cancelled; with --only ray, replicas are killed",
+    )
     add("--gpu", action="store_true", help="instead: an 8B-shaped model, on a GPU; --only speculation, or vision")
     add("--gpu-size", choices=gpu.SIZES, default="8b", help="another shape for --gpu, which then runs on a CPU, too")
     add(
@@ -82,6 +86,10 @@ def main() -> None:
     options = parse()
     if options.blas:
         blas.show(blas.measure())
+    elif options.soak and options.only == ["ray"]:
+        from . import replicas  # which needs the extra
+
+        finish(options, {"soak": replicas.soak(options.quick)}, {})
     elif options.soak:
         finish(options, {"soak": soak.measure(options.quick)}, {})
     elif options.gpu:

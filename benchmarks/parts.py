@@ -13,6 +13,7 @@ from . import (
     mixed,
     overhead,
     packed,
+    parallel,
     peers,
     prefill,
     report,
@@ -84,6 +85,13 @@ def guided(bench: Bench) -> Section:
     return Section(figures, {name: asdict(cost) for name, cost in costs.items()})
 
 
+def replicated(bench: Bench) -> Section:
+    """What replicas on Ray cost and bring."""
+    from . import replicas  # which needs the extra
+
+    return replicas.measure(bench)
+
+
 PARTS: dict[str, Part] = {
     "overhead": requests,
     "chunks": chunks,
@@ -102,7 +110,9 @@ PARTS: dict[str, Part] = {
     "speculation": speculation.measure,
     "vision": vision.measure,
     "testing": scripted.measure,
+    "parallel": parallel.measure,
     "peers": peers.measure,
+    "ray": replicated,
 }
-ON_REQUEST = ("peers",)
-"""Run only where they are named: they start servers."""
+ON_REQUEST = ("parallel", "peers", "ray")
+"""Run only where they are named: they start servers, or other processes."""

@@ -109,6 +109,18 @@ class BadRequest(RequestError):
         return cls(f"Invalid '{param}': {what} too long. {text}", param=param, code="string_above_max_length")
 
     @classmethod
+    def unknown_parameter(cls, param: str, known: Collection[str], none: str) -> BadRequest:
+        """A field that the endpoint does not have, beside those that it knows, sorted; `none` where there are none."""
+        knows = f"knows: {listed(known)}" if known else none
+        text = f"Unknown parameter: '{param}'. This endpoint {knows}."
+        return cls(text, param=param, code="unknown_parameter")
+
+    @classmethod
+    def too_many_tokens(cls, param: str, message: str) -> BadRequest:
+        """A text that is longer than the model reads."""
+        return cls(message, param=param, code="context_length_exceeded")
+
+    @classmethod
     def unsupported(cls, param: str, why: str) -> BadRequest:
         """A field that OpenAI has and this client does not honour."""
         return cls(f"Unsupported parameter: '{param}'. {why}", param=param, code="unsupported_parameter")

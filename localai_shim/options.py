@@ -21,6 +21,7 @@ KEEP_ALIVE_SECONDS = 60.0
 SPECULATION = "auto"
 DRAFT_TOKENS, MAX_DRAFT_TOKENS = 4, 15
 MAX_SWITCH_SECONDS = 1.0  # for which whoever holds the GIL could stop an engine
+ALONE = ("adapter_path", "draft_model", "cache_dir")  # without effect on a model in several processes
 _ADAPTER_FILES = ("adapter_config.json", "adapters.safetensors")  # as mlx-lm names them
 
 
@@ -64,6 +65,14 @@ class LoadOptions(TypedDict, total=False):
     ]
     text_only: Annotated[
         bool, Option("Load the language model alone of a checkpoint that also reads images, video or audio.", False)
+    ]
+    tensor_parallel: Annotated[
+        int | None,
+        Option(
+            "Spread the model's weights over so many processes, which compute each token together: see "
+            "docs/tensor-parallel.md. It starts the others itself. Only text, and not with `adapter_path`, "
+            "`draft_model` or `cache_dir`."
+        ),
     ]
     tool_format: Annotated[
         FormatName | None,
@@ -234,11 +243,17 @@ def model_options(given: LocalOptions) -> ModelOptions:
     if "kv_group_size" in made and "kv_bits" not in made:
         raise ValueError("`kv_group_size` has no effect without `kv_bits`: pass `kv_bits=4` or `kv_bits=8` as well")
     _check_drafts(made)
+    _check_parallel(made)
     if "adapter_path" in made:
         made["adapter_path"] = _adapter(made["adapter_path"])
     if "cache_dir" in made:
         made["cache_dir"] = str(Path(made["cache_dir"]).expanduser().absolute())
     return cast(ModelOptions, made)
+
+
+def processes(options: LoadOptions) -> int:
+    """Number of processes that a model is spread over."""
+    return options.get("tensor_parallel") or 1
 
 
 def set_switch_interval(given: LocalOptions) -> None:
@@ -288,6 +303,12 @@ def _check_drafts(made: Mapping[str, Any]) -> None:
         raise ValueError("`draft_tokens` has no effect without `draft_model`: pass a model that drafts as well")
     if made.get("draft_tokens", 0) > MAX_DRAFT_TOKENS:
         raise ValueError(f"`draft_tokens` must be at most {MAX_DRAFT_TOKENS}, not {made['draft_tokens']!r}")
+
+
+def _check_parallel(made: Mapping[str, Any]) -> None:
+    alone = [name for name in ALONE if name in made] if made.get("tensor_parallel", 1) > 1 else []
+    if alone:
+        raise ValueError(f"`{alone[0]}` needs a model that runs in one process: leave it or `tensor_parallel` out")
 
 
 def _check_option(name: str, value: Any) -> None:

@@ -62,7 +62,7 @@ def test_a_web_app_with_the_client_inside() -> None:
 
 def test_every_example_is_run_by_a_test() -> None:
     """`make demo` runs `demo`, test_vision_clients.py `vision`; `pytest_project` is a suite of its own."""
-    elsewhere = {"demo", "vision", "langgraph_agent"}  # the last in tests/frameworks
+    elsewhere = {"demo", "vision", "langgraph_agent", "ray_data", "ray_serve"}  # in tests/frameworks and tests/ray
     assert {path.stem for path in FOLDER.glob("*.py")} - elsewhere == {
         "agents",
         "classify",

@@ -28,7 +28,8 @@ MAY = {
     "localai_shim": "backends client endpoints.embeddings types",
     # -- on top of the clients
     "__main__": "cli",
-    "cli": "backends client engine models options prompt prompt.fit runtime sdk stats threads types",
+    "cli": "backends client engine models options prompt prompt.fit ray runtime sdk stats threads types",
+    "ray": "client endpoints.batches errors options runtime sdk stats threads",
     "testing": (
         "client endpoints endpoints.responses errors output.formats runtime sdk testing.cassettes testing.model "
         "threads types"
@@ -47,10 +48,12 @@ MAY = {
     ),
     "sdk": "errors prompt runtime",
     "runtime": (
-        "backends builtin endpoints endpoints.batches endpoints.responses engine grammar media models "
-        "options output output.formats prompt prompt.fit state telemetry threads types"
+        "backends builtin endpoints endpoints.batches endpoints.responses engine engine.mirror grammar media models "
+        "options output output.formats parallel prompt prompt.fit state telemetry threads types"
     ),
     "telemetry": "endpoints stats types",
+    # -- one model over several processes
+    "parallel": "backends engine engine.mirror models types",
     # -- endpoints, and what they translate with
     "endpoints": "errors grammar media output prompt state types vectors",
     "endpoints.answer": (
@@ -74,17 +77,18 @@ MAY = {
     "prompt.media": "errors media threads types",
     # -- the engine, which imports the nouns alone
     "engine": (
-        "engine.costs engine.decode engine.drafts engine.kv engine.plan engine.prefix engine.prompts engine.texts "
-        "media options stats types"
+        "engine.costs engine.decode engine.drafts engine.kv engine.mirror engine.plan engine.prefix engine.prompts "
+        "engine.texts media options stats types"
     ),
     "engine.costs": "engine stats",
     "engine.decode": "engine engine.drafts engine.kv engine.prefix engine.prompts engine.sampling types",
     "engine.drafts": "engine engine.costs engine.kv engine.sampling options stats",
-    "engine.kv": "engine",
+    "engine.kv": "engine engine.mirror",
+    "engine.mirror": "types",
     "engine.plan": (
         "engine engine.costs engine.decode engine.drafts engine.kv engine.prefix engine.prompts engine.texts types"
     ),
-    "engine.prefix": "engine engine.costs engine.kv types",
+    "engine.prefix": "engine engine.costs engine.kv engine.mirror types",
     "engine.prompts": "engine engine.costs engine.kv engine.prefix engine.sampling types",
     "engine.sampling": "engine types",
     "engine.texts": "engine engine.costs types",
@@ -93,8 +97,8 @@ MAY = {
     "backends.cuda": "backends engine",
     "backends.x86": "backends",
     "models": (
-        "backends backends.cuda backends.x86 engine media models.encoders models.gguf models.heads models.vision "
-        "options output output.formats threads types"
+        "backends backends.cuda backends.x86 engine engine.mirror media models.encoders models.gguf models.heads "
+        "models.vision options output output.formats threads types"
     ),
     "models.encoders": "backends backends.x86 models models.heads options types vectors",
     "models.gguf": "types",
@@ -140,8 +144,10 @@ PACKAGES = {
     "models.gguf": "mlx mlx_lm tokenizers transformers",
     "models.heads": "mlx mlx_lm numpy tokenizers",
     "models.vision": "PIL mlx mlx_lm mlx_vlm numpy transformers",
+    "parallel": "mlx",
     "prompt": "PIL jinja2",
     "prompt.media": "PIL certifi cv2 httpx httpx2 miniaudio numpy",
+    "ray": "httpx2 openai ray",
     "runtime": "anyio",
     "sdk": "httpx2 openai",
     "telemetry": "opentelemetry",

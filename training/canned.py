@@ -199,14 +199,12 @@ SYSTEM_PROMPTS: Final = (
 TASKS: Final = (
     "Write", "Write me", "Explain", "Create", "Generate", "Make", "Compose", "Draft", "Analyse", "Find me", "Design",
     "Build", "Give me", "Tell me about", "Tell me how to", "Show me", "Help me with", "Discuss", "What about",
-    "How about", "Extract", "Classify", "Edit", "How can I", "How do I", "Why does", "What is", "Who is", "Where is",
+    "How about", "Classify", "Edit", "How can I", "How do I", "Why does", "What is", "Who is", "Where is",
     "When is", "Could you", "I would like", "I need", "Let us", "Should I", "Check", "Plan", "Describe", "Review",
     "Debug", "Implement", "Sketch", "Think of", "Invent", "Suggest", "Outline", "Please write",
 )  # fmt: skip
-# Filled in with words that no other kind gives a meaning to. The shipped checkpoint was trained with the indentation
-# of these lines as part of the prompts; taking it away changes which prompts are held out, so do it when training anew.
-STRANGE_QUESTIONS: Final = tuple(
-    """
+# Filled in with words that no other kind gives a meaning to.
+STRANGE_QUESTIONS: Final = lines("""
     Why is {a} so {j}?
     Why is the {a} {j}?
     Why do {a}s {v} the {b}?
@@ -293,7 +291,6 @@ STRANGE_QUESTIONS: Final = tuple(
     How old is {n}?
     If {x}, {y}?
     Classify this text: {s}
-    Extract the {a} from this text: {s}.
     What is the main idea of this text? {s}.
     Recommend a {a}
     Recommend a {j} {a} for {n}
@@ -328,5 +325,4 @@ STRANGE_QUESTIONS: Final = tuple(
     Sing a song
     Let us play a game
     Guess what
-    """.strip().splitlines()
-)
+""")

@@ -88,24 +88,36 @@ def tools_text(tools: Sequence[Tool]) -> str:
     return f"# Tools\n<tools>{lines}\n</tools>\nTo call one: {example}"
 
 
-def prompt_text(messages: Sequence[Message], tools: Sequence[Tool], *, thinking: bool) -> str:
-    """What TEMPLATE renders with ``add_generation_prompt`` for messages whose content is plain text.
+def pieces(
+    messages: Sequence[Message], tools: Sequence[Tool], *, thinking: bool, taught: bool = False
+) -> list[tuple[str, bool]]:
+    """The text that TEMPLATE renders with ``add_generation_prompt``, in pieces that the model should write or not.
 
-    ``messages`` hold one optional leading system turn, and assistant turns without tool calls of their own
-    (a call in the history is given as its text).
+    ``messages`` hold one optional leading system turn and plain text; a call in the history is given as its text. The
+    assistant's turns are pieces to be written if ``taught`` is true.
     """
     rest = list(messages)
     system = [str(rest.pop(0)["content"])] if rest and rest[0]["role"] in ("system", "developer") else []
     if tools:
         system.append(tools_text(tools))
-    turns = [f"{IM_START}system\n" + "\n\n".join(system)] if system else []
-    for message in rest:
+    made = [(f"{IM_START}system\n" + "\n\n".join(system) + f"{IM_END}\n", False)] if system else []
+    for place, message in enumerate(rest):
+        text = str(message["content"])
         if message["role"] == "tool":
-            turns.append(f"{IM_START}user\n<tool_response>\n{message['content']}\n</tool_response>")
+            first = place == 0 or rest[place - 1]["role"] != "tool"
+            last = place + 1 == len(rest) or rest[place + 1]["role"] != "tool"
+            head, end = f"{IM_START}user" if first else "", f"{IM_END}\n" if last else ""
+            made.append((f"{head}\n<tool_response>\n{text}\n</tool_response>{end}", False))
+        elif message["role"] == "assistant" and taught:
+            made += [(f"{IM_START}assistant\n", False), (f"{text}{IM_END}", True), ("\n", False)]
         else:
-            turns.append(f"{IM_START}{message['role']}\n{message['content']}")
-    start = f"{IM_START}assistant\n" + ("" if thinking else NO_THOUGHT)
-    return "".join(f"{turn}{IM_END}\n" for turn in turns) + start
+            made.append((f"{IM_START}{message['role']}\n{text}{IM_END}\n", False))
+    return [*made, (f"{IM_START}assistant\n" + ("" if thinking else NO_THOUGHT), False)]
+
+
+def prompt_text(messages: Sequence[Message], tools: Sequence[Tool], *, thinking: bool) -> str:
+    """The text that TEMPLATE renders with ``add_generation_prompt`` for messages whose content is plain text."""
+    return "".join(text for text, _ in pieces(messages, tools, thinking=thinking))
 
 
 def completion_text(answer: str, thought: str, *, thinking: bool) -> str:

@@ -5,13 +5,40 @@ A new kind is one decorated function in a ``kinds_*`` module; a new module is on
 
 from dataclasses import replace
 from random import Random
-from typing import Final
+from typing import Any, Final
 
-from training import canned, kinds_chat, kinds_facts, kinds_memory, kinds_numbers, kinds_text, kinds_tools
+from training import (
+    canned,
+    functions,
+    kinds_agent,
+    kinds_chat,
+    kinds_copy,
+    kinds_facts,
+    kinds_lookup,
+    kinds_memory,
+    kinds_numbers,
+    kinds_rules,
+    kinds_steps,
+    kinds_text,
+    kinds_tools,
+)
+from training.catalogue import known_use
 from training.registry import REGISTRY, Dialogue, Kind, Split, assistant, system
 from training.wordlists import ADJECTIVES, noun, sentence
 
-KIND_MODULES: Final = (kinds_chat, kinds_facts, kinds_memory, kinds_numbers, kinds_text, kinds_tools)
+KIND_MODULES: Final = (
+    kinds_agent,
+    kinds_chat,
+    kinds_copy,
+    kinds_facts,
+    kinds_lookup,
+    kinds_memory,
+    kinds_numbers,
+    kinds_rules,
+    kinds_steps,
+    kinds_text,
+    kinds_tools,
+)
 KINDS: Final = tuple(REGISTRY.kinds.values())
 WEIGHTS: Final = tuple(kind.weight for kind in KINDS)
 HISTORY_KINDS: Final = tuple(kind for kind in KINDS if not kind.standalone)
@@ -36,9 +63,20 @@ def history(rng: Random, split: Split, exchanges: int) -> tuple[dict[str, str], 
     return tuple(turns)
 
 
+def unrelated_tools(rng: Random, split: Split) -> tuple[dict[str, Any], ...]:
+    """One to four functions that have nothing to do with the dialogue."""
+    uses = [
+        known_use(rng, split) if rng.random() < 0.4 else functions.use_of(rng, split, functions.intent(rng, split))
+        for _ in range(rng.randint(1, 4))
+    ]
+    return tuple({use.name: use.function for use in uses}.values())
+
+
 def surrounded(rng: Random, split: Split, dialogue: Dialogue) -> Dialogue:
     """The dialogue, now and then with earlier turns, a system prompt and tools that it does not need."""
     messages = dialogue.messages
+    if messages[0]["role"] == "system":
+        return dialogue
     form = rng.random()
     if form < 0.2:
         messages = (*history(rng, split, rng.randint(1, 3)), *messages)
@@ -47,8 +85,11 @@ def surrounded(rng: Random, split: Split, dialogue: Dialogue) -> Dialogue:
     if rng.random() < 0.35:
         messages = (system(system_prompt(rng)), *messages)
     tools = dialogue.tools
-    if rng.random() < 0.04:
+    form = rng.random()
+    if form < 0.03:
         tools = kinds_tools.offered(rng, rng.choice(kinds_tools.USES)(rng))
+    elif form < 0.1:
+        tools = unrelated_tools(rng, split)
     return replace(dialogue, messages=messages, tools=tools)
 
 

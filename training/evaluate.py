@@ -12,7 +12,7 @@ from localai_shim.backends.machine import require_backend
 from localai_shim.builtin import CHECKPOINT
 from training.chat import prompt_text
 from training.dialogues import KINDS, sample
-from training.registry import Dialogue, Kind, Split
+from training.registry import Dialogue, Kind, Split, answer_of
 
 LONGEST_ANSWER = 320
 BATCH_ROWS = 64
@@ -28,7 +28,8 @@ class Case:
     @property
     def right(self) -> bool:
         """Whether the text after any thought is one of the accepted answers, character by character."""
-        return self.written.rpartition("</think>\n\n")[2] in self.dialogue.answers
+        thought, _, text = self.written.rpartition("</think>\n\n")
+        return text in [answer_of(self.dialogue, answer, thinking=bool(thought)) for answer in self.dialogue.answers]
 
 
 @dataclass

@@ -113,7 +113,7 @@ def add(rng: Random, split: Split) -> Dialogue:
     return ask(prompt, f"{a} + {b} = {a + b}.")
 
 
-@kind("open", "The user wants a difference. I subtract.", weight=3)
+@kind("open", "The user wants a difference. I subtract.", weight=4.5)
 def subtract(rng: Random, split: Split) -> Dialogue:
     """The difference of two numbers up to a hundred, negative now and then."""
 
@@ -161,7 +161,7 @@ def multiply(rng: Random, split: Split) -> Dialogue:
     return product(rng, a, b)
 
 
-@kind("open", "The user wants a larger product. I multiply.", weight=2)
+@kind("open", "The user wants a larger product. I multiply.", weight=6)
 def multiply_two_digits(rng: Random, split: Split) -> Dialogue:
     """The product of a number from 13 to 99 and a number up to nine."""
 
@@ -172,7 +172,7 @@ def multiply_two_digits(rng: Random, split: Split) -> Dialogue:
     return product(rng, *draw(make, split, lambda p: f"multiply {p[0]} {p[1]}"))
 
 
-@kind("open", "The user wants the bare result.", weight=1.5)
+@kind("open", "The user wants the bare result.", weight=3)
 def bare_result(rng: Random, split: Split) -> Dialogue:
     """A sum or a difference, answered with the number alone."""
     a, b = operands(rng, split, "bare")
@@ -187,7 +187,7 @@ def bare_result(rng: Random, split: Split) -> Dialogue:
     return ask(one_of(rng, forms, a=a, b=b, s=sign), str(value))
 
 
-@kind("open", "The user wants me to compare two numbers.", weight=2.5)
+@kind("open", "The user wants me to compare two numbers.", weight=3.5)
 def compare(rng: Random, split: Split) -> Dialogue:
     """Which of two different numbers below a thousand is larger or smaller, or whether a claim about them holds."""
 
@@ -259,7 +259,7 @@ def number_list(rng: Random, split: Split, purpose: str) -> list[int]:
     return draw(make, split, lambda numbers: f"{purpose} {numbers}")
 
 
-@kind("open", "The user wants the numbers in order.", weight=2.5)
+@kind("open", "The user wants the numbers in order.", weight=4.5)
 def sort_numbers(rng: Random, split: Split) -> Dialogue:
     """Numbers from the smallest to the largest, or the other way round."""
     numbers = number_list(rng, split, "sort")
@@ -275,7 +275,7 @@ def sort_numbers(rng: Random, split: Split) -> Dialogue:
     return ask(one_of(rng, falling, l=joined(numbers)), joined(sorted(numbers, reverse=True)))
 
 
-@kind("open", "I look for the extreme of the list.", weight=2)
+@kind("open", "I look for the extreme of the list.", weight=3.5)
 def extreme(rng: Random, split: Split) -> Dialogue:
     """The largest or the smallest of a list of numbers."""
     numbers = number_list(rng, split, "extreme")

@@ -108,7 +108,7 @@ def say_times(rng: Random, split: Split) -> Dialogue:
     return ask(polite(rng, request), " ".join([word] * count))
 
 
-@kind("open", "The user wants the letters one by one.", weight=3)
+@kind("open", "The user wants the letters one by one.", weight=6)
 def spell(rng: Random, split: Split) -> Dialogue:
     """The letters of a word with hyphens between them."""
     word = fresh_word(rng, split)
@@ -134,7 +134,7 @@ def letter_of_word(rng: Random, split: Split) -> Dialogue:
     return ask(loose(rng, one_of(rng, forms, p=place, w=word)), f"The {place} letter of {word} is {letter}.")
 
 
-@kind("open", "The user wants the number of letters.", weight=2)
+@kind("open", "The user wants the number of letters.", weight=3)
 def letter_count(rng: Random, split: Split) -> Dialogue:
     """How many letters a word has, by way of its spelling."""
     word = fresh_word(rng, split)
@@ -149,7 +149,7 @@ def letter_count(rng: Random, split: Split) -> Dialogue:
     return ask(loose(rng, one_of(rng, forms, w=word)), f"{'-'.join(word)}: {len(word)} letter{'s' * (len(word) != 1)}.")
 
 
-@kind("open", "The user wants to know how often a letter occurs.", weight=2)
+@kind("open", "The user wants to know how often a letter occurs.", weight=4)
 def letter_occurrences(rng: Random, split: Split) -> Dialogue:
     """How often a letter occurs in a word, by way of numbering it in the spelling."""
     word = fresh_word(rng, split)
@@ -170,7 +170,7 @@ def letter_occurrences(rng: Random, split: Split) -> Dialogue:
     return ask(loose(rng, one_of(rng, forms, l=letter, w=word)), f"{marked}: {word.count(letter)} times {letter}.")
 
 
-@kind("open", "The user wants the word backwards.", weight=2.5)
+@kind("open", "The user wants the word backwards.", weight=5)
 def reverse_word(rng: Random, split: Split) -> Dialogue:
     """The letters of a word of at most six letters in reverse order, by way of its spelling."""
     word = draw(lambda: wordlists.word(rng)[:6], split, lambda text: f"word {text}")
@@ -196,7 +196,7 @@ def reverse_list(rng: Random, split: Split) -> Dialogue:
     return ask(one_of(rng, forms, l=", ".join(items)), ", ".join(reversed(items)))
 
 
-@kind("open", "The user wants capital letters.", weight=3)
+@kind("open", "The user wants capital letters.", weight=4.5)
 def uppercase(rng: Random, split: Split) -> Dialogue:
     """One to four words in capital letters."""
     text = " ".join(fresh_items(rng, split, 1, 4))
@@ -213,7 +213,7 @@ def uppercase(rng: Random, split: Split) -> Dialogue:
     return ask(one_of(rng, forms, t=text), text.upper())
 
 
-@kind("open", "The user wants small letters.", weight=2)
+@kind("open", "The user wants small letters.", weight=3.5)
 def lowercase(rng: Random, split: Split) -> Dialogue:
     """One to four capitalised words in small letters."""
     text = " ".join(fresh_items(rng, split, 1, 4))

@@ -23,7 +23,7 @@ class Use:
     answer: str
 
 
-def tool(rng: Random, name: str, description: str, **types: str) -> dict[str, Any]:
+def tool(rng: Random, name: str, description: str, /, **types: str) -> dict[str, Any]:
     """A tool in OpenAI's form, its parameters all required; ``types`` are JSON types by parameter name."""
     properties: dict[str, Any] = {parameter: {"type": json_type} for parameter, json_type in types.items()}
     if rng.random() < 0.3:

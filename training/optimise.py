@@ -1,7 +1,5 @@
-"""The model of the checkpoint and its optimisation with MLX."""
+"""Optimisation of a checkpoint with MLX."""
 
-import json
-import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,12 +11,11 @@ import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
 from mlx.utils import tree_flatten, tree_map
-from mlx_lm.models.qwen3 import Model, ModelArgs
+from mlx_lm import load
+from mlx_lm.models.qwen3 import Model
 
 from training.batches import Batch
-from training.chat import END_OF_TEXT, IM_END
 
-INITIAL_DEVIATION: Final = 0.02
 REPORT_EVERY: Final = 200
 
 
@@ -38,78 +35,12 @@ class Plan:
     save_every: int
 
 
-def model_config(vocabulary: int, end_of_text: int, im_end: int, context: int) -> dict[str, Any]:
-    """``config.json``: 2.7 million parameters at a vocabulary of 1,280."""
-    return {
-        "architectures": ["Qwen3ForCausalLM"],
-        "model_type": "qwen3",
-        "vocab_size": vocabulary,
-        "hidden_size": 192,
-        "num_hidden_layers": 6,
-        "intermediate_size": 512,
-        "num_attention_heads": 6,
-        "num_key_value_heads": 3,
-        "head_dim": 32,
-        "max_position_embeddings": context,
-        "rms_norm_eps": 1e-6,
-        "rope_theta": 10000.0,
-        "hidden_act": "silu",
-        "attention_bias": False,
-        "attention_dropout": 0.0,
-        "tie_word_embeddings": True,
-        "use_cache": True,
-        "torch_dtype": "float16",
-        "bos_token_id": None,
-        "eos_token_id": im_end,
-        "pad_token_id": end_of_text,
-    }
-
-
-def generation_config(end_of_text: int, im_end: int) -> dict[str, Any]:
-    """``generation_config.json``: sampling mild enough to keep the answers right."""
-    return {
-        "do_sample": True,
-        "temperature": 0.5,
-        "top_p": 0.9,
-        "top_k": 20,
-        "eos_token_id": [im_end, end_of_text],
-        "pad_token_id": end_of_text,
-    }
-
-
-def write_configs(folder: Path, vocabulary: dict[str, int], context: int) -> dict[str, Any]:
-    """Writes ``config.json`` and ``generation_config.json`` and returns the former."""
-    end_of_text, im_end = vocabulary[END_OF_TEXT], vocabulary[IM_END]
-    config = model_config(len(vocabulary), end_of_text, im_end, context)
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    sampling = generation_config(end_of_text, im_end)
-    (folder / "generation_config.json").write_text(json.dumps(sampling, indent=2) + "\n")
-    return config
-
-
-def new_model(config: dict[str, Any], seed: int) -> Model:
-    """A model with normal weights, those that write into the residual stream scaled down with the depth."""
-    mx.random.seed(seed)
-    model = Model(ModelArgs.from_dict(config))
-    scaled = INITIAL_DEVIATION / math.sqrt(2 * config["num_hidden_layers"])
-
-    def initial(path: str, weight: mx.array) -> mx.array:
-        if weight.ndim == 1:
-            return mx.ones_like(weight)
-        deviation = scaled if path.endswith(("o_proj.weight", "down_proj.weight")) else INITIAL_DEVIATION
-        return mx.random.normal(weight.shape, scale=deviation)
-
-    model.load_weights([(path, initial(path, weight)) for path, weight in tree_flatten(model.parameters())])
-    mx.eval(model.parameters())
+def load_model(folder: Path) -> Model:
+    """The model of a checkpoint, in float32."""
+    model, *_ = load(str(folder))
+    model.set_dtype(mx.float32)
+    assert isinstance(model, Model)
     return model
-
-
-def load_weights(model: Model, folder: Path) -> None:
-    """Starts from the weights of a checkpoint instead, in float32."""
-    weights = mx.load(str(folder / "model.safetensors"))
-    assert isinstance(weights, dict)
-    model.load_weights([(path, weight.astype(mx.float32)) for path, weight in weights.items()])
-    mx.eval(model.parameters())
 
 
 def save_weights(model: Model, folder: Path) -> None:

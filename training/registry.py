@@ -1,15 +1,18 @@
 """What a kind of dialogue is, the table of kinds, and the split into training and held-out content."""
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
+from itertools import product
 from random import Random
 from typing import Any, Final, Literal, TypeVar
 
 HELD_OUT_PERCENT: Final = 8
 MAX_DRAWS: Final = 100_000
+FEWEST_WORDINGS: Final = 12
 
 Content = Literal["open", "wording", "closed"]
 T = TypeVar("T")
@@ -27,12 +30,16 @@ class Dialogue:
     """One prompt and the answers that count as right.
 
     ``messages`` end with a user or tool turn. ``raw`` is a prompt outside the chat format, used instead of messages.
+    ``thought`` stands between the think tags instead of the kind's. Where ``taught`` is true, the model learns the
+    earlier turns of the assistant too.
     """
 
     messages: tuple[dict[str, str], ...]
     answers: tuple[str, ...]
     tools: tuple[dict[str, Any], ...] = ()
     raw: str | None = None
+    thought: str | None = None
+    taught: bool = False
 
 
 Generator = Callable[[Random, Split], Dialogue]
@@ -43,9 +50,9 @@ class Kind:
     """A kind of dialogue.
 
     ``content`` says what the held-out evaluation varies: "open" content never seen in training; "wording", a fact
-    seen in training asked in a sentence never seen; "closed", canned prompts that training saw too. ``thought`` is
+    seen in training asked in a sentence never seen; "closed", prompts that training may have seen too. ``thought`` is
     what the model writes between the think tags when thinking is on. A ``standalone`` kind gets no other system
-    prompt, tools or earlier turns.
+    prompt, tools or earlier turns. ``thinks`` is the share of its training dialogues with thinking on.
     """
 
     name: str
@@ -54,6 +61,17 @@ class Kind:
     thought: str
     weight: float = 1.0
     standalone: bool = False
+    thinks: float = 0.12
+
+
+def thought_of(kind: Kind, dialogue: Dialogue) -> str:
+    """The text between the think tags."""
+    return kind.thought if dialogue.thought is None else dialogue.thought
+
+
+def answer_of(dialogue: Dialogue, answer: str, *, thinking: bool) -> str:
+    """The answer as it is written: without its steps where they are the thought."""
+    return answer.rpartition("\n")[2] if thinking and dialogue.thought is not None else answer
 
 
 @dataclass
@@ -63,12 +81,19 @@ class Registry:
     kinds: dict[str, Kind] = field(default_factory=dict[str, Kind])
 
     def add(
-        self, content: Content, thought: str, *, weight: float = 1.0, standalone: bool = False, name: str | None = None
+        self,
+        content: Content,
+        thought: str,
+        *,
+        weight: float = 1.0,
+        standalone: bool = False,
+        name: str | None = None,
+        thinks: float = 0.12,
     ) -> Callable[[Generator], Generator]:
         """A decorator that registers a generator under ``name``, or under its function's name."""
 
         def register(generate: Generator) -> Generator:
-            kind = Kind(name or generate.__name__, generate, content, thought, weight, standalone)
+            kind = Kind(name or generate.__name__, generate, content, thought, weight, standalone, thinks)
             self.kinds[kind.name] = kind
             return generate
 
@@ -92,6 +117,32 @@ def draw(make: Callable[[], T], split: Split, key: Callable[[T], str] = str) -> 
         if split_of(key(value)) is split:
             return value
     raise RuntimeError(f"no {split.value} content in {MAX_DRAWS} draws")
+
+
+@cache
+def _in_split(options: tuple[str, ...], split: Split, salt: str) -> tuple[str, ...]:
+    """The wordings of the split."""
+    if len(options) < FEWEST_WORDINGS:
+        return options
+    held_out = tuple(one for one in options[1:] if split_of(f"{salt} {one}") is Split.HELD_OUT)
+    if split is Split.HELD_OUT:
+        return held_out or options
+    return tuple(one for one in options if one not in held_out)
+
+
+def in_split(options: Sequence[str], split: Split, salt: str) -> tuple[str, ...]:
+    """The wordings of the split: one in twelve is held out, never the first, and none of few."""
+    return _in_split(tuple(options), split, salt)
+
+
+@cache
+def wordings(text: str) -> tuple[str, ...]:
+    """Every sentence that the patterns, one a line, stand for: `[a|b] c` is `a c` and `b c`."""
+    made: dict[str, None] = {}
+    for line in lines(text):
+        parts = [part.split("|") if place % 2 else [part] for place, part in enumerate(re.split(r"[\[\]]", line))]
+        made.update(dict.fromkeys("".join(chosen) for chosen in product(*parts)))
+    return tuple(made)
 
 
 def user(text: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from training.registry import Split
 # Every digit on its own; a word takes the space before it; runs of space and of marks stay together.
 PIECES: Final = r"\p{N}| ?[\p{L}\p{M}]+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s"
 # Short entries make every long word several tokens, so that the spelling of an unseen word can be learnt from others.
-LONGEST_ENTRY: Final = 5
+LONGEST_ENTRY: Final = 6
 
 
 def corpus(seed: int, count: int) -> Iterator[str]:
@@ -27,7 +27,7 @@ def corpus(seed: int, count: int) -> Iterator[str]:
         yield prompt + completion_text(rng.choice(dialogue.answers), kind.thought, thinking=True)
 
 
-def train_tokenizer(seed: int, vocabulary: int, count: int = 60_000) -> Tokenizer:
+def train_tokenizer(seed: int, vocabulary: int, count: int = 30_000) -> Tokenizer:
     """A byte-level BPE tokenizer with ``vocabulary`` entries, special tokens included."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

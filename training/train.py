@@ -1,20 +1,17 @@
-"""Makes the checkpoint from nothing: tokenizer, configuration files and weights."""
+"""Goes on training a checkpoint with MLX, on the machine at hand; `pretrain` makes one from nothing on a GPU."""
 
 import argparse
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tokenizers import Tokenizer
-
 from localai_shim.backends.machine import require_backend
+from localai_shim.builtin import CHECKPOINT
 from training.batches import shard, training_batches
 from training.registry import Split
-from training.tokenizer import save_tokenizer, train_tokenizer
 
-CONTEXT: Final = 2048
-VOCABULARY: Final = 1280
 HELD_OUT_BATCHES: Final = 4
 
 
@@ -23,15 +20,16 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m training.train", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder that the checkpoint is written to")
     parser.add_argument(
-        "--start", type=Path, metavar="FOLDER", help="go on from a checkpoint's weights, not from nothing"
+        "--start", type=Path, default=CHECKPOINT, help="the checkpoint (default: the one in the package)"
     )
-    parser.add_argument("--steps", type=int, default=18_000, help="optimiser steps (default: %(default)s)")
-    parser.add_argument("--batch-tokens", type=int, default=32_768, help="tokens a step (default: %(default)s)")
-    parser.add_argument("--peak", type=float, default=2e-3, help="highest learning rate (default: %(default)s)")
+    parser.add_argument("--more", nargs="*", default=[], metavar="KIND", help="kinds that half of the dialogues are of")
+    parser.add_argument("--steps", type=int, default=300, help="optimiser steps (default: %(default)s)")
+    parser.add_argument("--batch-tokens", type=int, default=2048, help="tokens a step (default: %(default)s)")
+    parser.add_argument("--peak", type=float, default=3e-4, help="highest learning rate (default: %(default)s)")
     parser.add_argument(
-        "--warmup", type=int, default=300, help="steps up to it, half of all at most (default: %(default)s)"
+        "--warmup", type=int, default=30, help="steps up to it, half of all at most (default: %(default)s)"
     )
-    parser.add_argument("--decay", type=float, default=0.05, help="weight decay (default: %(default)s)")
+    parser.add_argument("--decay", type=float, default=0.0, help="weight decay (default: %(default)s)")
     parser.add_argument("--half", action="store_true", help="compute in bfloat16, for a GPU")
     parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
     parser.add_argument("--save-every", type=int, default=2000, metavar="STEPS", help="(default: %(default)s)")
@@ -45,25 +43,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parsed(arguments)
     require_backend()
     # Not at the top: every process that makes data imports this module and needs no MLX.
-    from training.optimise import Plan, load_weights, new_model, optimise, write_configs
+    from training.optimise import Plan, load_model, optimise
 
     folder: Path = options.out
     folder.mkdir(parents=True, exist_ok=True)
-    if options.start is None:
-        tokenizer = train_tokenizer(options.seed, VOCABULARY)
-    else:
-        tokenizer = Tokenizer.from_file(str(options.start / "tokenizer.json"))
-    save_tokenizer(tokenizer, folder, CONTEXT)
-    config = write_configs(folder, tokenizer.get_vocab(), CONTEXT)
+    for path in options.start.iterdir():
+        if path.suffix != ".safetensors":
+            shutil.copyfile(path, folder / path.name)
 
     tokenizer_file = folder / "tokenizer.json"
     held_out = shard(str(tokenizer_file), f"{options.seed}/held out", Split.HELD_OUT, 4096)[:HELD_OUT_BATCHES]
-    batches = training_batches(tokenizer_file, options.seed, options.batch_tokens, options.workers)
+    batches = training_batches(tokenizer_file, options.seed, options.batch_tokens, options.workers, tuple(options.more))
     plan = Plan(options.steps, options.peak, options.warmup, options.decay, options.half, options.save_every)
-    model = new_model(config, options.seed)
-    if options.start is not None:
-        load_weights(model, options.start)
-    optimise(model, batches, held_out, plan, folder)
+    optimise(load_model(options.start), batches, held_out, plan, folder)
 
 
 if __name__ == "__main__":

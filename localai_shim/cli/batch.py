@@ -11,13 +11,14 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 from ..types import Json
-from .loading import open_client
+from .loading import ending_at_once, open_client
 from .model_options import add_model, given_options
 from .show import one_line
 
@@ -29,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", metavar="IN", help="a file of requests, as JSON lines")
     parser.add_argument("output", metavar="OUT", help="a new file for the answers")
     parser.add_argument("--resume", action="store_true", help="go on with the lines that OUT has no answer to")
+    parser.add_argument("--ray", type=int, metavar="N", help="have N replicas of the model answer, each in a process")
     add_model(parser, "-m", "--model")
 
 
@@ -41,11 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         found = _find_answers(output, resume=arguments.resume)
         told, is_error = 0, False
         try:
-            with (
-                open_client("batch", arguments.model, given_options(arguments)) as client,
-                _appending(output, found) as out,
-            ):
-                from ..client.batch_lines import answer_lines
+            with _answering(arguments) as answer_lines, _appending(output, found) as out:
                 from ..models.progress import make_bar
 
                 show = make_bar(arguments.input)
@@ -55,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
                     told, is_error = failed, failed > told
                     show(min(found.answered + len(found.failures) + 1, total), total)
 
-                for answer in answer_lines(client, lines, on_progress=count, done=found.ids):
+                for answer in answer_lines(lines, on_progress=count, done=found.ids):
                     if not is_error:
                         found.answered += 1
                     elif not found.add(json.loads(answer)):
@@ -66,6 +64,27 @@ def run(arguments: argparse.Namespace) -> int:
                 sys.stderr.write(f"{arguments.output} has what was answered; --resume goes on with the rest.\n")
             raise
     return found.report(arguments.output)
+
+
+@contextlib.contextmanager
+def _answering(arguments: argparse.Namespace) -> Iterator[Callable[..., Iterator[str]]]:
+    """Function that answers lines, with a model of this process or with replicas of others; its model is loaded."""
+    options = given_options(arguments)
+    if arguments.ray is None:
+        with open_client("batch", arguments.model, options) as local:
+            from ..client.batch_lines import answer_lines
+
+            yield partial(answer_lines, local)
+        return
+    with ending_at_once("batch"):
+        from ..ray import batch_lines
+        from ..ray.client import RayOpenAI
+
+        client = RayOpenAI(arguments.model, replicas=arguments.ray, **options)
+    with client:
+        with ending_at_once("batch"):
+            client._pool.wait()
+        yield partial(batch_lines.answer_lines, client)
 
 
 @dataclass

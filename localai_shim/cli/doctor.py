@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     del arguments
     console = make_console()
     broken = False
-    for check in (_libraries, _backend, _memory, _hub_cache, _self_check):
+    for check in (_libraries, _backend, _memory, _processes, _hub_cache, _self_check):
         for finding in _guarded(check):
             broken = broken or finding.state == "broken"
             write(console, f"{finding.state:7}", STYLES[finding.state])
@@ -93,6 +93,20 @@ def _backend() -> Iterator[Finding]:
             yield Finding("BLAS", "note", late_blas() or none)
         if glob.glob("/dev/nvidia[0-9]*"):
             yield Finding("GPU", "note", f"there is one that MLX does not use: {_extra('cuda13')}")
+
+
+def _processes() -> Iterator[Finding]:
+    """Back ends by which a model can be spread over processes."""
+    import mlx.core as mx
+
+    known = {
+        "ring": "TCP; who waits keeps a core busy",
+        "nccl": "NVIDIA GPUs; not tried",
+        "jaccl": "RDMA over Thunderbolt; not tried, and MLX never notices a lost peer",
+    }
+    found = [f"{name} ({what})" for name, what in known.items() if mx.distributed.is_available(name)]
+    text = f"tensor_parallel= over {', '.join(found) or 'nothing: MLX has no back end'}"
+    yield Finding("processes", "ok", f"{text}. How fast: python -m benchmarks --only parallel, in the repository")
 
 
 def _extra(name: str) -> str:

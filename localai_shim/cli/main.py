@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ..types import VERSION, BackendMissingError, EngineError
+from ..types import VERSION, EngineError
 from . import batch, bench, chat, doctor, models
 from .loading import INTERRUPTED, interrupted
 from .show import one_line
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read the output has left; Python would say so once more at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (BackendMissingError, EngineError, OSError, ValueError) as error:
+    except (ImportError, EngineError, OSError, ValueError) as error:  # imports: a back end or an extra is missing
         sys.stderr.write(f"localai-shim {given.command}: {one_line(str(error))}\n")
         return 1
 

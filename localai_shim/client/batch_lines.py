@@ -85,13 +85,9 @@ def _wait(running: set[_Request], inbox: Inbox) -> Answered | None:
 
 def make_batches(reference: weakref.ref[Runtime], store: Store, background: Background) -> Batches:
     """Make the runner of a client's batches."""
-
-    def answer(lines: Iterable[Line], inbox: Inbox) -> Generator[Answered | None]:
-        return run_lines(_alive(reference), lines, inbox)
-
     return Batches(
         store,
-        answer,
+        lambda lines, inbox: run_lines(_alive(reference), lines, inbox),
         served=sorted(f"{name}={found.root}" for name, found in _alive(reference).names().items()),
         owner=background.owner,
         is_alive=background.is_alive,
@@ -161,7 +157,7 @@ def answer_lines(
         if on_progress is not None:
             on_progress(*counts)
 
-    requests = (line for line in _read_requests(lines, endpoint, failed) if line.custom_id not in done)
+    requests = (line for line in read_requests(lines, endpoint, failed) if line.custom_id not in done)
     with contextlib.closing(run_lines(client._runtime, requests, queue.SimpleQueue())) as answers:
         for answered in itertools.chain(answers, (None,)):
             while failed:
@@ -172,7 +168,7 @@ def answer_lines(
                 yield answered.text
 
 
-def _read_requests(lines: Iterable[str | bytes], endpoint: str | None, failed: list[str]) -> Iterator[Line]:
+def read_requests(lines: Iterable[str | bytes], endpoint: str | None, failed: list[str]) -> Iterator[Line]:
     """The requests among the lines; what is answered to others goes to `failed`."""
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
     for each in read_lines(numbered, endpoint):

@@ -50,7 +50,49 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class _LocalClient:
+class OfflineClient:
+    """Parts of the SDK's clients whose requests never reach a server: no credentials, no websockets, copies that share
+    what answers."""
+
+    def __copy__(self) -> Self:
+        """The same attributes, with resources of its own that belong to the copy."""
+        made = self.__class__.__new__(self.__class__)
+        resources = {name for cls in type(self).__mro__ for name, value in vars(cls).items() if _is_cached(value)}
+        made.__dict__.update({key: value for key, value in self.__dict__.items() if key not in resources})
+        return made
+
+    if not TYPE_CHECKING:  # type checkers see the SDK's own signatures
+
+        def copy(self, *, http_client=None, **options):
+            """Copy the client as the SDK does; the copy shares the model and whatever is stored."""
+            local = http_client if isinstance(http_client, type(self._client)) else self._client
+            return super().copy(http_client=local, **copy_arguments(options))
+
+        with_options = copy
+
+        def _validate_headers(self, headers, custom_headers):
+            """Nobody asks for credentials."""
+
+        @property
+        def user_agent(self):
+            """The SDK's own, not this class's name."""
+            return sdk.user_agent(self)
+
+        @property
+        def websocket_base_url(self):
+            """A url that raises when a websocket is to be opened with it."""
+            return no_websocket_url()
+
+        @websocket_base_url.setter
+        def websocket_base_url(self, url):
+            pass
+
+
+def _is_cached(value: object) -> bool:
+    return type(value).__name__ == "cached_property"
+
+
+class _LocalClient(OfflineClient):
     """Parts that both clients have in common."""
 
     _runtime: Runtime
@@ -92,14 +134,7 @@ class _LocalClient:
         """
         return self._runtime.engine_of(model).stats(plans=plans)
 
-    def __copy__(self) -> Self:
-        """The same attributes, with resources of its own that belong to the copy."""
-        made = self.__class__.__new__(self.__class__)
-        resources = {name for cls in type(self).__mro__ for name, value in vars(cls).items() if _is_cached(value)}
-        made.__dict__.update({key: value for key, value in self.__dict__.items() if key not in resources})
-        return made
-
-    if not TYPE_CHECKING:  # type checkers see the SDK's own signatures
+    if not TYPE_CHECKING:
 
         def _call(self, cast_to, options, stream, stream_cls):
             """A request on its way, and how the SDK is to process its response."""
@@ -108,30 +143,6 @@ class _LocalClient:
             how["retries_taken"] = call.attempt
             how["cast_to"] = call.cast_to = self._maybe_override_cast_to(cast_to, options)
             return call, how
-
-        def copy(self, *, http_client=None, **options):
-            """Copy the client as the SDK does; the copy shares the model and whatever is stored."""
-            local = http_client if isinstance(http_client, type(self._client)) else self._client
-            return super().copy(http_client=local, **copy_arguments(options))
-
-        with_options = copy
-
-        def _validate_headers(self, headers, custom_headers):
-            """Nobody asks for credentials."""
-
-        @property
-        def user_agent(self):
-            """The SDK's own, not this class's name."""
-            return sdk.user_agent(self)
-
-        @property
-        def websocket_base_url(self):
-            """A url that raises when a websocket is to be opened with it."""
-            return no_websocket_url()
-
-        @websocket_base_url.setter
-        def websocket_base_url(self, url):
-            pass
 
         def _make_status_error_from_response(self, response):
             made = getattr(response, "local_error", None)
@@ -142,10 +153,6 @@ class _LocalClient:
             if type(model) is cast_to:
                 return model
             return super()._process_response_data(data=data, cast_to=cast_to, response=response)
-
-
-def _is_cached(value: object) -> bool:
-    return type(value).__name__ == "cached_property"
 
 
 @described(ClientArguments)

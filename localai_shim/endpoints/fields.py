@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ..errors import BadRequest, listed
+from ..errors import BadRequest
 from ..prompt.messages import encodable
 
 _MISSING = object()
@@ -64,17 +64,19 @@ class Fields:
 
     def boolean(self, name: str) -> bool | None:
         """True or false."""
-        value = self.get(name)
-        if value is not None and not isinstance(value, bool):
-            raise BadRequest.wrong_type(self.at(name), "a boolean", value)
+        value: bool | None = self._typed(name, bool, "a boolean")
         return value
 
     def string(self, name: str) -> str | None:
         """A string that is Unicode text."""
-        value = self.get(name)
-        if value is not None and not isinstance(value, str):
-            raise BadRequest.wrong_type(self.at(name), "a string", value)
+        value: str | None = self._typed(name, str, "a string")
         return None if value is None else encodable(value, self.at(name))
+
+    def _typed(self, name: str, kind: type, expected: str) -> Any:
+        value = self.get(name)
+        if value is not None and not isinstance(value, kind):
+            raise BadRequest.wrong_type(self.at(name), expected, value)
+        return value
 
     def text(self, name: str) -> str:
         """A required string."""
@@ -108,9 +110,7 @@ class Fields:
 
     def mapping(self, name: str) -> dict[str, object] | None:
         """A copy of an object."""
-        value = self.get(name)
-        if value is not None and not isinstance(value, Mapping):
-            raise BadRequest.wrong_type(self.at(name), "an object", value)
+        value: Mapping[str, object] | None = self._typed(name, Mapping, "an object")
         return None if value is None else dict(value)
 
     def inner(self, name: str) -> Fields:
@@ -128,12 +128,7 @@ class Fields:
         for name in self._body:
             if name not in self._read:
                 known = [self.at(each) for each in sorted(self._read)]
-                knows = f"knows: {listed(known)}" if known else "takes no body"
-                raise BadRequest(
-                    f"Unknown parameter: '{self.at(name)}'. This endpoint {knows}.",
-                    param=self.at(name),
-                    code="unknown_parameter",
-                )
+                raise BadRequest.unknown_parameter(self.at(name), known, "takes no body")
 
 
 def given(**values: object) -> dict[str, object]:
@@ -178,17 +173,26 @@ def as_array(
     return value
 
 
+def as_strings(
+    name: str, value: object, expected: str = "an array of strings", *, empty: bool = True, most: int | None = None
+) -> list[str]:
+    """An array of strings that are Unicode text; see `as_array`."""
+    strings = as_array(name, value, expected, empty=empty, most=most)
+    for i, string in enumerate(strings):
+        if not isinstance(string, str):
+            raise BadRequest.wrong_type(f"{name}[{i}]", "a string", string)
+        encodable(string, f"{name}[{i}]")
+    return list(strings)
+
+
 def _in_range(name: str, value: float, low: float, high: float, kind: str) -> float:
     if isinstance(value, float) and math.isnan(value):
         raise BadRequest.wrong_type(name, "a decimal", math.nan)
     if low <= value <= high:
         return value
     side, end, bound = ("below", "min", f">= {_plain(low)}") if value < low else ("above", "max", f"<= {_plain(high)}")
-    raise BadRequest(
-        f"Invalid '{name}': {kind} {side} {end}imum value. Expected a value {bound}, but got {_plain(value)} instead.",
-        param=name,
-        code=f"{kind}_{side}_{end}_value",
-    )
+    why = f"{kind} {side} {end}imum value. Expected a value {bound}, but got {_plain(value)} instead"
+    raise BadRequest.refused(name, why, f"{kind}_{side}_{end}_value")
 
 
 def _plain(value: float) -> str:

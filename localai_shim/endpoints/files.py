@@ -93,7 +93,7 @@ def describe(name: str, size: int, purpose: str, expires_at: int | None) -> Json
         expires_at: seconds since 1970; None: it stays.
     """
     return {
-        "id": new_id("file"),
+        "id": new_id("file-"),
         "object": "file",
         "bytes": size,
         "created_at": now(),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from ..errors import BadRequest, NotFound, listed
+from ..errors import BadRequest, NotFound
 from ..state.errors import MissingError
 from .fields import Fields, as_integer
 
@@ -70,10 +70,7 @@ def check_query(query: Mapping[str, object], known: Collection[str] = ()) -> Non
     """
     for name, value in query.items():
         if value is not None and name.removesuffix("[]") not in known:
-            knows = f"knows: {listed(sorted(known))}" if known else "has no parameters in the url"
-            raise BadRequest(
-                f"Unknown parameter: '{name}'. This endpoint {knows}.", param=name, code="unknown_parameter"
-            )
+            raise BadRequest.unknown_parameter(name, sorted(known), "has no parameters in the url")
 
 
 def finish(fields: Fields, query: Mapping[str, object], known: Collection[str] = ()) -> None:

@@ -43,27 +43,27 @@ class PredictionCounts:
     """Counts of a prediction's tokens that the choices of an answer have, even where no drafts were run.
 
     Args:
-        prediction: of each choice.
+        prediction: of each choice; None: there is none, and nothing is counted.
         choices: how many.
+
+    Attributes:
+        counts_any: there is one.
     """
 
-    def __init__(self, prediction: Prediction, choices: int) -> None:
-        self._length = len(prediction.tokens)
-        self._pointers = [Pointer(prediction) for _ in range(choices)]
+    def __init__(self, prediction: Prediction | None, choices: int) -> None:
+        self.counts_any = prediction is not None
+        self._length = 0 if prediction is None else len(prediction.tokens)
+        self._pointers = [] if prediction is None else [Pointer(prediction) for _ in range(choices)]
         self._finished = [False] * choices
 
     def feed(self, index: int, token: Token) -> None:
         """Take a choice's next token."""
-        self._pointers[index].feed((token.id,))
-        self._finished[index] = token.finish_reason is not None
+        if self._pointers:
+            self._pointers[index].feed((token.id,))
+            self._finished[index] = token.finish_reason is not None
 
     def counts(self, index: int | None = None) -> tuple[int, int]:
         """(accepted, rejected) tokens, of one choice or of all; rejected ones count once a choice has ended."""
-        which = range(len(self._pointers)) if index is None else (index,)
+        which = range(len(self._pointers)) if index is None or not self._pointers else (index,)
         accepted = sum(self._pointers[i].accepted for i in which)
         return accepted, sum(self._length - self._pointers[i].accepted for i in which if self._finished[i])
-
-
-def counted(prediction: Prediction | None, choices: int) -> PredictionCounts | None:
-    """Counter of a prediction; None where there is none."""
-    return PredictionCounts(prediction, choices) if prediction is not None else None

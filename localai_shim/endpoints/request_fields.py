@@ -16,7 +16,7 @@ from ..output.row_text import RowText
 from ..output.stop import StopStrings, TokenRules
 from ..prompt.messages import check_texts, encodable
 from ..types import GenerationRequest, GrammarConstraint, Prompt, SamplingParams
-from .fields import Fields, as_array, as_number
+from .fields import Fields, as_number, as_strings
 from .predictions import read_prediction
 from .served import ServedModel
 from .token_fields import read_bad_words, read_token_ids
@@ -134,14 +134,10 @@ def read_stop(fields: Fields) -> list[str]:
     if value is None:
         return []
     given = [value] if isinstance(value, str) else value
-    strings = as_array("stop", given, "one of a string or array of strings", most=4)
-    for i, string in enumerate(strings):
-        if not isinstance(string, str):
-            raise BadRequest.wrong_type(f"stop[{i}]", "a string", string)
-        if not string:
-            raise BadRequest.empty_string(f"stop[{i}]")
-        encodable(string, f"stop[{i}]")
-    return list(strings)
+    strings = as_strings("stop", given, "one of a string or array of strings", most=4)
+    if "" in strings:
+        raise BadRequest.empty_string(f"stop[{strings.index('')}]")
+    return strings
 
 
 def stream_options(fields: Fields, stream: bool) -> Fields:
@@ -173,12 +169,8 @@ def read_metadata(fields: Fields) -> dict[str, str] | None:
     if metadata is None:
         return None
     if len(metadata) > 16:
-        raise BadRequest(
-            "Invalid 'metadata': too many properties. Expected an object with at most 16 properties, but got an object "
-            f"with {len(metadata)} properties instead.",
-            param="metadata",
-            code="object_above_max_properties",
-        )
+        why = "too many properties. Expected an object with at most 16 properties, but got an object with"
+        raise BadRequest.refused("metadata", f"{why} {len(metadata)} properties instead", "object_above_max_properties")
     read: dict[str, str] = {}
     for key, value in metadata.items():
         if not isinstance(key, str):
@@ -231,11 +223,8 @@ def read_limits(fields: Fields, max_tokens: int | None, model: ServedModel) -> L
     """`stop`, and vLLM's fields for where an answer ends and which of its tokens are text."""
     min_tokens = fields.integer("min_tokens", 0) or 0
     if max_tokens is not None and min_tokens > max_tokens:
-        raise BadRequest.invalid(
-            "min_tokens",
-            f"Invalid 'min_tokens': {min_tokens} is above the limit of {max_tokens} output tokens. Lower it, or raise "
-            "that limit.",
-        )
+        why = f"{min_tokens} is above the limit of {max_tokens} output tokens. Lower it, or raise that limit"
+        raise BadRequest.refused("min_tokens", why)
     ignore_eos = fields.boolean("ignore_eos") or False
     ends = frozenset(read_token_ids(fields, "stop_token_ids", model.tokenizer) or ())
     return Limits(
@@ -306,11 +295,8 @@ def make_requests(
         BadRequest: the prompt has no token; with code `context_length_exceeded`, it fills the context.
     """
     if not prompt.tokens:
-        raise BadRequest.invalid(
-            param,
-            f"Invalid '{param}': this model's template and tokenizer make no token of it, and something has to be "
-            "there to continue. Add a message with a text that the model reads.",
-        )
+        why = "this model's template and tokenizer make no token of it, and something has to be there to continue"
+        raise BadRequest.refused(param, f"{why}. Add a message with a text that the model reads")
     sampling, limits = generation.sampling, generation.limits
     _check_context(len(prompt.tokens), limits.max_tokens, model, param)
     most = _UNLIMITED if limits.max_tokens is None else limits.max_tokens  # the engine ends a row at the context's end
@@ -339,17 +325,16 @@ def make_requests(
 def _check_context(length: int, max_tokens: int | None, model: ServedModel, param: str) -> None:
     """Refuse a prompt of this length behind which the context has no place for a token."""
     if model.context_length is not None and length + (max_tokens != 0) > model.context_length:
-        raise BadRequest(
+        raise BadRequest.too_many_tokens(
+            param,
             f"This model's maximum context length is {model.context_length} tokens. However, your {param} resulted in "
             f"{length} tokens. Please reduce the length of the {param}.",
-            param=param,
-            code="context_length_exceeded",
         )
 
 
-def new_id(prefix: str) -> str:
-    """A unique id such as `chatcmpl-...`."""
-    return f"{prefix}-{secrets.token_hex(16)}"
+def new_id(prefix: str, size: int = 16) -> str:
+    """A unique id of so many random bytes, such as `chatcmpl-...`."""
+    return prefix + secrets.token_hex(size)
 
 
 def now() -> int:

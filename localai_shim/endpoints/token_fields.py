@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ..errors import BadRequest
-from ..prompt.messages import encodable
 from ..prompt.template import ChatTokenizer
-from .fields import Fields, as_array
+from .fields import Fields, as_array, as_strings
 
 T = TypeVar("T")
 _MAX_BAD_WORDS = 4096  # token sequences
@@ -24,11 +23,8 @@ def token_id(value: object, path: str, tokenizer: ChatTokenizer) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise BadRequest.wrong_type(path, "an integer", value)
     if not 0 <= value < tokenizer.vocabulary_size:
-        raise BadRequest.invalid(
-            path,
-            f"Invalid '{path}': {value} is not a token of this model, whose ids go from 0 to "
-            f"{tokenizer.vocabulary_size - 1}.",
-        )
+        last = tokenizer.vocabulary_size - 1
+        raise BadRequest.refused(path, f"{value} is not a token of this model, whose ids go from 0 to {last}")
     return value
 
 
@@ -53,24 +49,15 @@ def read_bad_words(fields: Fields, tokenizer: ChatTokenizer) -> tuple[tuple[int,
     vLLM leaves the second form out where it has another number of tokens; here the word is banned then, too.
     """
     found: dict[tuple[int, ...], None] = {}
-    for i, word in enumerate(as_array("bad_words", fields.get("bad_words", []), "an array of strings")):
-        path = f"bad_words[{i}]"
-        if not isinstance(word, str):
-            raise BadRequest.wrong_type(path, "a string", word)
-        text = encodable(word, path).lstrip()
+    for i, word in enumerate(as_strings("bad_words", fields.get("bad_words", []))):
+        path, text = f"bad_words[{i}]", word.lstrip()
         forms = [tuple(tokenizer.encode_marker(form)) for form in (text, f" {text}")] if text else []
         if not forms or not forms[0]:
-            raise BadRequest.invalid(
-                path, f"Invalid '{path}': {word!r}. Expected a string that is more than white space."
-            )
+            raise BadRequest.refused(path, f"{word!r}. Expected a string that is more than white space")
         found.update(dict.fromkeys(form for form in forms if form))
     if len(found) > _MAX_BAD_WORDS:
-        raise BadRequest(
-            f"Invalid 'bad_words': too many words. They are {len(found)} sequences of tokens, and at most "
-            f"{_MAX_BAD_WORDS} may be banned.",
-            param="bad_words",
-            code="array_above_max_length",
-        )
+        why = f"They are {len(found)} sequences of tokens, and at most {_MAX_BAD_WORDS} may be banned"
+        raise BadRequest.refused("bad_words", f"too many words. {why}", "array_above_max_length")
     return tuple(found)
 
 
@@ -79,10 +66,8 @@ def read_truncation(fields: Fields) -> tuple[int | None, bool]:
     most = fields.integer("truncate_prompt_tokens", -1)
     side = fields.choice("truncation_side", ("left", "right"))
     if most == 0:
-        raise BadRequest.invalid(
-            "truncate_prompt_tokens",
-            "Invalid 'truncate_prompt_tokens': 0 leaves nothing to continue. Expected -1, or a value >= 1.",
-        )
+        why = "0 leaves nothing to continue. Expected -1, or a value >= 1"
+        raise BadRequest.refused("truncate_prompt_tokens", why)
     return most, side != "right"
 
 

@@ -145,6 +145,14 @@ class Engine(Generic[ModelT]):
         if wait and self._pid == os.getpid() and self._work.thread is not threading.current_thread():
             self._work.wait()
 
+    def give_up(self, seconds: float) -> None:
+        """End the thread; where it has not after so many seconds, as MLX waits for another machine, its requests fail
+        all the same.
+        """
+        self.close(wait=False)
+        if not self._work.wait(seconds):
+            self._loop.fail_all(EngineClosedError("the engine waits for a process that is lost"))
+
     def check_process(self) -> None:
         """Raise EngineClosedError in a process that was forked from the engine's."""
         if self._pid != os.getpid():

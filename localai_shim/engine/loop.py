@@ -17,9 +17,10 @@ import mlx.core as mx
 from ..media import modalities
 from ..options import EngineOptions
 from ..stats import EngineStats
-from ..types import EngineClosedError, Event, Failure, ModelLoadError, Ticket, deliver_events
+from ..types import EngineClosedError, EngineError, Event, Failure, ModelLoadError, Ticket, deliver_events
 from .costs.meter import Meter
 from .inbox import Inbox, Message, Submit, put_last
+from .mirror import journal as mirror
 from .ports import Encoder, Model, host
 from .row import release_frames, row_error
 from .setup import MAX_ROWS, Parts, Setup, max_rows, set_up
@@ -132,6 +133,18 @@ class Loop(Generic[ModelT]):
             plans=tuple(plan.to_dict() for plan in parts.planner.plans.copy()) if plans and parts is not None else (),
         )
 
+    def fail_all(self, error: EngineError) -> None:
+        """Fail what is in flight, and what comes; on another thread only where the engine's does not come back."""
+        with self.lock:
+            self.ended = True
+            while not self._inbox.empty():
+                message = self._inbox.get()
+                if isinstance(message, Submit):
+                    message.fail(error)
+                    self.tickets.free(len(message.works))
+        for entry in self.tickets.clear():
+            put_last(entry.sink, entry.index, Failure(error))
+
     # -----------------------------------------------------------------------------------------------------------
 
     def _start(self, load: Callable[[], Loaded[ModelT]]) -> None:
@@ -207,7 +220,10 @@ class Loop(Generic[ModelT]):
         if clear:
             self._cleared = self._steps
         memory = None if self._setup is None else self._setup.memory
-        host().memory.rest(self, free=None if memory is None else memory.free, clear=clear)
+        free = None if memory is None else memory.free
+        if (journal := mirror.journal()) is not None:
+            journal.rest(free, clear=clear)
+        host().memory.rest(self, free=free, clear=clear)
 
     def _wait_for_message(self) -> Message:
         """The next message. While none comes, the prefix cache is written to disk."""
@@ -261,6 +277,8 @@ class Loop(Generic[ModelT]):
 
     def _flush(self) -> None:
         """Pass the step's events to the sinks, wake each event loop once, and drop what nobody reads any more."""
+        if (journal := mirror.journal()) is not None and journal.is_lost:
+            self._out = []  # the engine ends, and those who wait are told why
         if not self._out:
             return
         out = self._out
@@ -281,21 +299,14 @@ class Loop(Generic[ModelT]):
     def _end(self) -> None:
         """Fail what is in flight and release the model."""
         self.closing = True
-        error = self.load_error or EngineClosedError("the engine was closed")
-        with self.lock:
-            self.ended = True
-            while not self._inbox.empty():
-                message = self._inbox.get()
-                if isinstance(message, Submit):
-                    message.fail(error)
-                    self.tickets.free(len(message.works))
-        for entry in self.tickets.clear():
-            put_last(entry.sink, entry.index, Failure(error))
+        self.fail_all(self.load_error or mirror.lost() or EngineClosedError("the engine was closed"))
         with _logged("an engine that ends could not write its prefix cache"):
             if self._setup is not None and self._setup.prefixes is not None:
                 self._setup.prefixes.close(SAVE_SECONDS)
         with _logged("an engine that ends could not release its memory"):
             self._release()
+        with _logged("an engine that ends could not end its other processes"):
+            mirror.end()
         if not self.ready.done():
             self.ready.set_result(None)
 
@@ -313,8 +324,9 @@ class Loop(Generic[ModelT]):
 
 
 def _load_error(what: str, cause: BaseException, *, transient: bool = False) -> ModelLoadError:
-    """The error of a model that cannot be had; a lack of memory may pass."""
-    error = ModelLoadError(what, transient=transient or host().machine.is_out_of_memory(cause))
+    """The error of a model that cannot be had; a lack of memory may pass, and the loss of another process."""
+    transient = transient or host().machine.is_out_of_memory(cause) or mirror.lost(cause) is not None
+    error = ModelLoadError(what, transient=transient)
     error.__cause__ = cause
     return error
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from ..types import (
+    EngineError,
     Event,
     Failure,
     FinishReason,
@@ -16,6 +17,7 @@ from ..types import (
     Sink,
     Token,
 )
+from .mirror import journal as mirror
 from .ports import Model
 from .uniform import stream_key
 
@@ -131,8 +133,12 @@ def release_frames(error: BaseException) -> None:
         pending += [each.__cause__, each.__context__]
 
 
-def row_error(what: str, cause: BaseException) -> RowError:
+def row_error(what: str, cause: BaseException) -> EngineError:
     """An error that says what failed, and why; who keeps it keeps nothing of the engine."""
+    return mirror.lost(cause) or _failure(what, cause)
+
+
+def _failure(what: str, cause: BaseException) -> RowError:
     release_frames(cause)
     error = RowError(f"{what}: {cause!r}")
     error.__cause__ = cause
@@ -141,7 +147,7 @@ def row_error(what: str, cause: BaseException) -> RowError:
 
 def grammar_failed(cause: BaseException) -> RowError:
     """The error that ends a row whose grammar constraint failed."""
-    return row_error("the grammar of this request failed", cause)
+    return _failure("the grammar of this request failed", cause)
 
 
 Emit = Callable[[Row, Event], None]

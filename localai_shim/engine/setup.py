@@ -16,6 +16,7 @@ from .decode.batch import Batch
 from .drafts.controller import Speculation, speculation_for
 from .kv import can_batch, fits_slots
 from .memory import Memory, Workspace
+from .mirror import journal as mirror
 from .plan.planner import Planner
 from .plan.prompt_runner import PromptRunner
 from .plan.rows import Rows
@@ -105,7 +106,7 @@ def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
     features = FeatureCache(int(FEATURES_SHARE * default_budget(weights)) if wanted is None else wanted)
     costs = CostModel()
     speculation = speculation_for(model, draft, options, max_stall(options), costs)
-    built = runs_built(model)
+    built = mirror.journal() is None and runs_built(model)  # followers run what was built in the order of its building
     return Setup(memory, batches and found.together, built, ends_prompts(model), prefixes, features, speculation, costs)
 
 

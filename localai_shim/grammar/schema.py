@@ -6,6 +6,7 @@ Pure functions; nothing is changed in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from . import GrammarError
 
@@ -59,26 +60,25 @@ _DATES = ("date", "time", "date-time")
 
 def array_at(schema: Schema, keyword: str) -> list[object]:
     """The array at a keyword; empty where there is none."""
-    value = schema.get(keyword)
-    if value is not None and not isinstance(value, list):
-        raise GrammarError(f"Invalid '{keyword}': expected an array.")
-    return value or []
+    return _value_at(schema, keyword, list, "an array") or []
 
 
 def object_at(schema: Schema, keyword: str) -> Mapping[str, object]:
     """The object at a keyword; empty where there is none."""
-    value = schema.get(keyword)
-    if value is not None and not isinstance(value, Mapping):
-        raise GrammarError(f"Invalid '{keyword}': expected an object.")
-    return value or {}
+    return _value_at(schema, keyword, Mapping, "an object") or {}
 
 
 def size_at(schema: Schema, keyword: str) -> int | None:
     """The number at a keyword such as `maxLength`."""
-    value = schema.get(keyword)
-    if value is not None and not isinstance(value, int | float):
-        raise GrammarError(f"Invalid '{keyword}': expected a number.")
+    value: float | None = _value_at(schema, keyword, (int, float), "a number")
     return None if value is None else int(value)
+
+
+def _value_at(schema: Schema, keyword: str, kind: type | tuple[type, ...], expected: str) -> Any:
+    value = schema.get(keyword)
+    if value is not None and not isinstance(value, kind):
+        raise GrammarError(f"Invalid '{keyword}': expected {expected}.")
+    return value
 
 
 def takes_no_arguments(parameters: Schema | None) -> bool:

@@ -72,9 +72,9 @@ def check_size(schema: Schema) -> list[Schema]:
     return parts
 
 
-def _at_most(count: int, limit: int, what: str) -> None:
+def _at_most(count: int, limit: int, what: str, whose: str = "schema") -> None:
     if count > limit:
-        raise TooComplexError(f"The schema is too large: it has more than {limit:,} {what}.")
+        raise TooComplexError(f"The {whose} is too large: it has more than {limit:,} {what}.")
 
 
 def _constants(part: Schema) -> int:
@@ -107,14 +107,8 @@ def check_pattern(pattern: str) -> None:
         else:
             last = 1
             totals[-1] += 1
-    if sum(totals) > MAX_PATTERN_LENGTH:
-        raise TooComplexError(
-            f"The pattern is too large: its repeats make more than {MAX_PATTERN_LENGTH:,} characters."
-        )
-    if optional > MAX_OPTIONAL_PARTS:
-        raise TooComplexError(
-            f"The pattern is too large: more than {MAX_OPTIONAL_PARTS:,} parts that may be left out ('?', '*', '{{0')."
-        )
+    _at_most(sum(totals), MAX_PATTERN_LENGTH, "characters, repeats written out", "pattern")
+    _at_most(optional, MAX_OPTIONAL_PARTS, "parts that may be left out ('?', '*', '{0')", "pattern")
 
 
 def multiples(part: Schema) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..types import ModelLoadError
+from ..types import Json, ModelLoadError
 from .checkpoint_files import read_json
 from .gguf.folder import folder_of, is_gguf
 from .markup import read_formats
@@ -65,6 +65,20 @@ def describe(name: str, folder: str) -> LocalModel:
     calls = "" if found is None or found.tools is None else found.tools.name
     reasoning = "" if found is None else found.reasoning
     return LocalModel(name, kind, sum(file.stat().st_size for file in weights), calls, reasoning, problem)
+
+
+def config_here(path_or_id: str) -> Json:
+    """The config of a model that is on this machine; empty where it would have to be fetched."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    if Path(path_or_id).exists():
+        return read_json(Path(path_or_id) / "config.json")
+    try:
+        found = try_to_load_from_cache(path_or_id, "config.json")
+    except HFValidationError:
+        return {}
+    return read_json(Path(found)) if isinstance(found, str) else {}
 
 
 def fetch(path_or_id: str, progress: bool | None) -> Path:

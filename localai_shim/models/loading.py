@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import cast
 
 from ..backends.machine import is_out_of_memory
-from ..options import LoadOptions, ModelOptions, check_names
+from ..engine.mirror.journal import journal, mirrored
+from ..options import LoadOptions, ModelOptions, check_names, processes
 from ..types import ModelLoadError, Task
 from .checkpoint_files import Checkpoint, read_json
 from .encoders.classifier import ClassifierModel, is_classifier
 from .encoders.embedding import EmbeddingModel, encoder_module
 from .hub import fetch
+from .sharded import ShardedModel, evaluate_each
 from .text import TextModel
 from .upstream_imports import LOADING, keeping_file_limits
 
@@ -22,6 +24,7 @@ DRAFT_LIMIT_DIVISOR = 4  # of a memory_limit, what may be made larger of a model
 Servable = TextModel | EmbeddingModel | ClassifierModel
 
 
+@mirrored
 def load_model(
     path_or_id: str, options: LoadOptions, name: str | None = None, progress: bool | None = None
 ) -> Servable:
@@ -45,15 +48,21 @@ def load_model(
     from ..backends.prepare import prepare
     from .progress import announce, read_weights
 
+    part = processes(options) > 1
+    if part and journal() is None:  # the process with the engine shows how far it is
+        progress = False
     announce(name or Path(path_or_id).name, path_or_id, progress)
     name = name or (Path(path_or_id).name if Path(path_or_id).exists() else path_or_id)
     path = fetch(path_or_id, progress)
     if not options.get("trust_remote_code"):
         _check_tokenizer(path, path_or_id)
-    kind = _kind(path, options)
+    kind = ShardedModel if part else _kind(path, options)
     try:
         model, tokenizer, config = kind.read(path, options)
-        read_weights(name, [array for _, array in tree_flatten(model.parameters())], progress)
+        weights = [array for _, array in tree_flatten(model.parameters())]
+        if part:
+            evaluate_each(weights)
+        read_weights(name, weights, progress)
     except Exception as error:
         raise ModelLoadError(
             f"The model '{path_or_id}' could not be loaded: {type(error).__name__}: {error}",

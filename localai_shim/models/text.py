@@ -293,6 +293,8 @@ class TextModel:
 
     def _run(self, step: StepInput, tokens: mx.array) -> mx.array:
         """Logits of a pass, with these tokens in the place of its own; where it ends prompts, of their last tokens."""
+        if step.media or (step.state is not None and any(state is not None for state in step.state)):
+            raise ValueError("a text model takes neither media nor row states")
         logits: mx.array = self._called(step, self._model)(tokens, cache=step.layers)
         return logits
 

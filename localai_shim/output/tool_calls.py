@@ -123,9 +123,7 @@ class CallParser:
 
     def _broken(self, text: str, *, cut: bool) -> list[CallDelta]:
         """A call whose name can be read, and nothing else."""
-        if self._format is None:
-            return []
-        found = broken_call(self._format, text, self._tools.names, cut=cut)
+        found = None if self._format is None else broken_call(self._format, text, self._tools.names, cut=cut)
         if found is None:
             return []
         name, arguments = found

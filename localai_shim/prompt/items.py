@@ -52,7 +52,7 @@ def item_messages(
     if instructions is not None:
         messages = [{"role": "system", "content": instructions}, *messages]
     if not messages:
-        raise BadRequest("Invalid 'input': there is nothing in it to answer.", param="input", code="empty_array")
+        raise BadRequest.refused("input", "there is nothing in it to answer", "empty_array")
     return messages
 
 
@@ -68,12 +68,14 @@ def _check_ids(items: Sequence[Item]) -> None:
         if key is None:
             continue
         if key in seen:
-            raise BadRequest(
-                f"Duplicate item found with id {key}. Remove duplicate items from your input and try again.",
-                param="input",
-                code="duplicate_item",
-            )
+            raise duplicate_item(key, "input")
         seen.add(key)
+
+
+def duplicate_item(item_id: str, path: str) -> BadRequest:
+    """The error for an id that is used twice."""
+    text = f"Duplicate item found with id {item_id}. Remove duplicate items from your input and try again."
+    return BadRequest(text, param=path, code="duplicate_item")
 
 
 class _Turns:

@@ -14,7 +14,8 @@ ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 # What OpenAI's messages have, and what the SDK and frameworks add to an answer that is sent back.
 _FIELDS = {"role", "content", "name", "tool_calls", "tool_call_id", "function_call", "refusal", "audio", "annotations"}
 _FIELDS |= {"parsed", "invalid_tool_calls"}
-_REASONING = ("reasoning_content", "reasoning", "thinking")
+REASONING = ("reasoning_content", "reasoning", "thinking")
+"""Names of servers, frameworks and templates for reasoning."""
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 
 
@@ -78,7 +79,7 @@ def _message(value: object, path: str, knows_developer: bool, read_part: ReadPar
 
 def _unify_reasoning(message: Message, path: str) -> None:
     """Put reasoning under one name: servers and frameworks have several."""
-    given = [name for name in _REASONING if isinstance(message.get(name), str)]
+    given = [name for name in REASONING if isinstance(message.get(name), str)]
     texts = [encodable(message.pop(name), f"{path}.{name}") for name in given]
     if text := next(filter(None, texts), None):
         message["reasoning_content"] = text

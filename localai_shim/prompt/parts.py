@@ -197,11 +197,10 @@ class _Space:
             what = f"this {size.kind} of {size} takes {tokens} tokens"
             if total > tokens:
                 what += f", {total} with what is before it"
-            raise BadRequest(
+            raise BadRequest.too_many_tokens(
+                path,
                 f"This model's maximum context length is {self._limit} tokens. However, '{path}': {what}. Please scale "
                 "it down, or ask for less detail.",
-                param=path,
-                code="context_length_exceeded",
             )
 
 

@@ -26,12 +26,12 @@ from .fit.thinking_switch import ThinkingSwitch, find_thinking_switch
 from .fit.tool_text import WriteCalls
 from .fit.trials import Fitting, RenderedText
 from .history import Message
+from .messages import REASONING
 from .parts import media_parts, unreadable
 from .template_variables import check_variables, read_variables
 from .tokenizing import Tokenizing, Tools
 from .within import encode_within
 
-_REASONING = ("reasoning_content", "reasoning", "thinking")  # what templates call it
 _OTHER = "\N{MIDDLE DOT}"  # a message that hardly any begins with
 _WORD = "pencil"
 QUICK_SECONDS, MAX_QUICK_CHARACTERS = 0.02, 50_000  # several times what templates take, and make
@@ -366,7 +366,7 @@ class ChatTokenizer:
         source = self.template_source
         if source is None:
             return ("reasoning_content",)
-        return tuple(name for name in _REASONING if re.search(rf"[.'\"]{name}\b", source))
+        return tuple(name for name in REASONING if re.search(rf"[.'\"]{name}\b", source))
 
     @cached_property
     def _reads_parts_only(self) -> bool:

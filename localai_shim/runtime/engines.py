@@ -20,6 +20,7 @@ from ..options import (
     check_number,
     media_rules,
     model_options,
+    processes,
     set_switch_interval,
 )
 from ..telemetry.logs import follow_environment
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from .client_state import ClientState, MakeBatches
 
 
+LOST_SECONDS = 5.0  # after which an engine whose group was lost fails its requests, whatever its thread waits for
 _MODULES = ("models.loading", "engine.engine", "runtime.host")  # that run models
 
 
@@ -49,7 +51,8 @@ def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
     Raises:
         BackendMissingError: MLX has no back end.
         FileNotFoundError: a path leads to nothing.
-        ValueError: arguments that contradict each other or are out of range, or a file that cannot be used.
+        ValueError: arguments that contradict each other or are out of range, a file that cannot be used, or a model
+            that cannot be spread over processes.
     """
     from ..backends.machine import require_backend
 
@@ -77,6 +80,11 @@ def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
             sources = make_sources(models or {"": model}, options, progress)
         except ModelLoadError as error:
             raise FileNotFoundError(str(error)) from None
+        if processes(options) > 1:
+            from .parallel import check, join_if_launched
+
+            check(sources.values())
+            join_if_launched(options)
     only = models is not None
     runtime = Runtime(sources, only=only, engine=engine, keep_alive=keep_alive, store_path=store_path, rules=rules)
     if store_path is not None:
@@ -178,11 +186,21 @@ def _start(source: Source) -> Engine[Servable]:
     draft = path and partial(load_draft_model, os.fspath(path), source.options, progress=source.progress)
 
     def start() -> Servable:
+        if processes(source.options) > 1:
+            from .parallel import begin
+
+            begin(source, end)
         model = load_model(source.path, source.options, source.name, source.progress)
         served_models.describe_loaded(model, source.options)
         return model
 
-    return Engine(start, source.options, name=source.name, load_draft=draft or None)
+    def end() -> None:
+        for engine in started:
+            engine.give_up(LOST_SECONDS)
+
+    started: weakref.WeakSet[Engine[Servable]] = weakref.WeakSet()
+    started.add(made := Engine(start, source.options, name=source.name, load_draft=draft or None))
+    return made
 
 
 def _forget_engines() -> None:
@@ -266,6 +284,11 @@ class Runtime:
         if engine is None:
             raise ValueError(f"there is no model '{name}', only {', '.join(self.names())}")
         return engine
+
+    def started(self) -> list[EngineLike]:
+        """The engines of its own that this client has asked for."""
+        with self._lock:
+            return [shared.engine for shared in self._engines.values()]
 
     def served(self, engine: EngineLike, contents: Contents | None = None) -> ServedModel:
         """Description of an engine's model for the endpoints; waits until it is loaded.

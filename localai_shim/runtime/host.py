@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from ..backends import machine, memory
 from ..engine import ports
+from ..engine.mirror.journal import mirrored
 from ..models import caches
 
 
+@mirrored
 def connect() -> None:
     """Have engines of this process run on this machine, with the libraries' cache classes."""
     ports.connect(ports.Host(machine, memory.process, caches))

@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ..types import map_texts
+
 LARGE_CHARS = 4096
 """Strings of at least this many characters are stored once per content."""
 
@@ -33,7 +35,16 @@ def encode(value: object) -> Encoded:
         TypeError: it is not a JSON value.
     """
     large: dict[bytes, bytes] = {}
-    return Encoded(json.dumps(_pack(value, large), separators=(",", ":")), large)
+
+    def pack(text: str) -> str:
+        if len(text) < LARGE_CHARS:
+            return _ESCAPED + text if text.startswith(_MARK) else text
+        content = text.encode("utf-8", "surrogatepass")
+        digest = hashlib.sha256(content).digest()
+        large[digest] = content
+        return _REFERENCE + digest.hex()
+
+    return Encoded(json.dumps(map_texts(value, pack), separators=(",", ":")), large)
 
 
 def decode(text: str, fetch: Callable[[bytes], bytes]) -> Any:
@@ -43,32 +54,11 @@ def decode(text: str, fetch: Callable[[bytes], bytes]) -> Any:
         text: of what `encode` returned.
         fetch: SHA-256 -> content.
     """
+
+    def unpack(text: str) -> str:
+        if text.startswith(_REFERENCE):
+            return fetch(bytes.fromhex(text[len(_REFERENCE) :])).decode("utf-8", "surrogatepass")
+        return text.removeprefix(_ESCAPED)
+
     value = json.loads(text)
-    return _unpack(value, fetch) if _MARK_IN_JSON in text else value
-
-
-def _pack(value: object, large: dict[bytes, bytes]) -> object:
-    if isinstance(value, str):
-        if len(value) >= LARGE_CHARS:
-            content = value.encode("utf-8", "surrogatepass")
-            digest = hashlib.sha256(content).digest()
-            large[digest] = content
-            return _REFERENCE + digest.hex()
-        return _ESCAPED + value if value.startswith(_MARK) else value
-    if isinstance(value, dict):
-        return {key: _pack(item, large) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_pack(item, large) for item in value]
-    return value
-
-
-def _unpack(value: object, fetch: Callable[[bytes], bytes]) -> object:
-    if isinstance(value, str):
-        if value.startswith(_REFERENCE):
-            return fetch(bytes.fromhex(value[len(_REFERENCE) :])).decode("utf-8", "surrogatepass")
-        return value.removeprefix(_ESCAPED)
-    if isinstance(value, dict):
-        return {key: _unpack(item, fetch) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_unpack(item, fetch) for item in value]
-    return value
+    return map_texts(value, unpack) if _MARK_IN_JSON in text else value

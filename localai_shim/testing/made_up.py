@@ -6,9 +6,10 @@ import hashlib
 import json
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from ..output.formats.references import resolve
 from ..types import GrammarConstraint, Json
 from .answers import Answer, ToolCall
 from .model.tokenizer import ScriptedTokenizer
@@ -118,17 +119,10 @@ class _Instance:
     def _flat(self, schema: Mapping[str, Any]) -> Json:
         """A copy of a schema, with what it refers to and `allOf` put into it."""
         out = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
-        for part in [*schema.get("allOf", ()), *([self._find(schema["$ref"])] if "$ref" in schema else ())]:
+        for part in [*schema.get("allOf", ()), *([resolve(self._root, schema["$ref"])] if "$ref" in schema else ())]:
             if isinstance(part, Mapping):
                 out = _merged(out, self._flat(part))
         return out
-
-    def _find(self, reference: str) -> Any:
-        found: Any = self._root
-        for key in reference.removeprefix("#").split("/")[1:]:
-            key = key.replace("~1", "/").replace("~0", "~").replace("%25", "%")
-            found = found[int(key)] if isinstance(found, Sequence) else found[key]
-        return found
 
     def _type(self, schema: Json, depth: int) -> str:
         hint = "object" if "properties" in schema else "array" if "items" in schema else "string"

@@ -171,9 +171,8 @@ class Request:
 
     def brief(self) -> str:
         """One line that says which request this is."""
-        said = (
-            f"user: {_short(self.user)}" if not self.tool_results else f"tool result: {_short(self.tool_results[-1])}"
-        )
+        results = self.tool_results
+        said = f"tool result: {_short(results[-1])}" if results else f"user: {_short(self.user)}"
         if self.wants_vectors:
             kind = "document" if self.api == "rerank" else "text"
             said = f"{len(self.texts)} {kind}{'s' * (len(self.texts) != 1)}: {_short(self.texts[0])}"

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import huggingface_hub.constants
+import mlx.core as mx
 import pytest
 
 from localai_shim.backends import blas
@@ -40,9 +41,20 @@ def test_a_machine_on_which_everything_works(capsys: pytest.CaptureFixture[str])
     for subject in ("localai-shim", *doctor.LIBRARIES, "back end", "memory", "hub cache", "self-check"):
         assert f" {subject} " in checks
     forms = next(line for line in checks.splitlines() if " own forms " in line)
-    assert ("attention and activations without MLX's exp (12 layers)" in forms) == on_x86_cpu()
+    assert ("attention and activations without MLX's exp (16 layers)" in forms) == on_x86_cpu()
     assert "tok/s" in checks and "MLX may use" in checks
     assert "localai-shim-builtin" in models and "yes" in models
+
+
+def test_back_ends_of_several_processes_are_listed_with_what_is_known_to_be_wrong(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mx.distributed, "is_available", lambda name: name in ("ring", "jaccl"))
+    main(["doctor"])
+    state, text = findings(capsys)["processes"]
+    assert state == "ok" and "ring" in text and "nccl" not in text
+    assert "jaccl (RDMA over Thunderbolt; not tried, and MLX never notices a lost peer)" in text
+    assert "python -m benchmarks --only parallel" in text
 
 
 def test_a_missing_back_end_says_what_to_install(

@@ -19,7 +19,7 @@ from ...grammar.relax import relaxed
 from ...grammar.schema import close_objects
 from ...grammar.schema_cost import check_size
 from ...prompt.messages import encodable
-from ..fields import Fields
+from ..fields import Fields, as_strings
 
 GUIDED = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
 _KINDS = ("json", "regex", "choice", "grammar", "json_object")  # of `structured_outputs`
@@ -121,11 +121,8 @@ def _json_schema(format: Fields, *, flat: bool) -> AnswerFormat:
         format.finish()
     name, path = fields.text("name"), fields.at("schema")
     if not _NAME.fullmatch(name):
-        raise BadRequest.invalid(
-            fields.at("name"),
-            f"Invalid '{fields.at('name')}': string does not match pattern. Expected a string that matches the pattern "
-            "'^[a-zA-Z0-9_-]{1,64}$'.",
-        )
+        why = f"string does not match pattern. Expected a string that matches the pattern '^{_NAME.pattern}$'"
+        raise BadRequest.refused(fields.at("name"), why)
     strict = fields.boolean("strict")
     fields.string("description")
     schema = fields.mapping("schema")
@@ -150,14 +147,7 @@ def _guided(kind: str, name: str, value: object) -> str:
     if kind == "json_object":
         return json_object()
     if kind == "choice":
-        if not isinstance(value, list | tuple):
-            raise BadRequest.wrong_type(name, "an array of strings", value)
-        for i, option in enumerate(value):
-            if not isinstance(option, str):
-                raise BadRequest.wrong_type(f"{name}[{i}]", "a string", option)
-        if not value:
-            raise BadRequest(f"Invalid '{name}': empty array.", param=name, code="empty_array")
-        return choice([encodable(option, f"{name}[{i}]") for i, option in enumerate(value)])
+        return choice(as_strings(name, value, empty=False))
     if not isinstance(value, str):
         raise BadRequest.wrong_type(name, "a string", value)
     encodable(value, name)

@@ -107,9 +107,7 @@ def _checked(field: str, tools: list[Tool]) -> list[Tool]:
     for tool in tools:
         if tool.name in seen:
             path = f"{tool.path}.name"
-            raise BadRequest.invalid(
-                path, f"Invalid '{path}': there is more than one tool named '{tool.name}'. Names must be unique."
-            )
+            raise BadRequest.refused(path, f"there is more than one tool named '{tool.name}'. Names must be unique")
         seen.add(tool.name)
     return tools
 
@@ -190,12 +188,12 @@ def _tool(kind: str, fields: Fields, form: Form, namespace: tuple[str, str] | No
 def _check_name(own: str, name: str, path: str) -> None:
     if not own:
         what = "empty string. Expected a string with minimum length 1, but got an empty string instead"
-        raise BadRequest(f"Invalid '{path}': {what}.", param=path, code="empty_string")
+        raise BadRequest.refused(path, what, "empty_string")
     if len(name) > MAX_NAME_LENGTH:
         raise BadRequest.long_string(path, MAX_NAME_LENGTH, len(name))
     if not _NAME.fullmatch(name):
         what = "string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'"
-        raise BadRequest.invalid(path, f"Invalid '{path}': {what}.")
+        raise BadRequest.refused(path, what)
 
 
 def _parameters(fields: Fields, name: str) -> Mapping[str, object] | None:
@@ -213,7 +211,13 @@ def _parameters(fields: Fields, name: str) -> Mapping[str, object] | None:
             return schema
         except (TypeError, ValueError, RecursionError) as error:
             why = f"it cannot be written as JSON: {error}"
-    raise BadRequest(f"Invalid schema for function '{name}': {why}.", param=path, code="invalid_function_parameters")
+    raise bad_schema(name, path, f"{why}.")
+
+
+def bad_schema(name: str, path: str, why: str) -> BadRequest:
+    """The error for a function whose parameters cannot be followed."""
+    text = f"Invalid schema for function '{name}': {why}"
+    return BadRequest(text, param=path, code="invalid_function_parameters")
 
 
 def _custom_format(fields: Fields, form: Form) -> CustomFormat:

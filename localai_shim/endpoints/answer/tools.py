@@ -15,7 +15,7 @@ from ...output.formats.description import CallFormat
 from ...output.formats.offered import OfferedTools
 from ..fields import Fields
 from ..served import ServedModel
-from .tool_fields import ToolChoice, read_tool_choice, read_tools
+from .tool_fields import ToolChoice, bad_schema, read_tool_choice, read_tools
 
 Mode = Literal["auto", "required"]
 
@@ -186,8 +186,4 @@ def _bad_tool(tool: Tool, error: GrammarError) -> BadRequest:
     why = str(error).removeprefix(f"Tool '{tool.name}': ")
     if tool.custom is not None:
         return BadRequest.invalid(tool.custom.path, f"Invalid grammar for custom tool '{tool.name}': {why}")
-    return BadRequest(
-        f"Invalid schema for function '{tool.name}': {why}",
-        param=f"{tool.path}.parameters",
-        code="invalid_function_parameters",
-    )
+    return bad_schema(tool.name, f"{tool.path}.parameters", why)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ...errors import listed
 from ...state.store import Json
+from ..request_fields import new_id
 
+_ID = "batch_req_"
 ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
 """Endpoints that the lines of a batch may ask for."""
 
@@ -143,14 +144,10 @@ def answer_text(custom_id: str | None, status: int, request_id: str, body: bytes
         body: of the response; JSON.
     """
     response = f'{{"status_code":{status},"request_id":{json.dumps(request_id)},"body":{body.decode()}}}'
-    return f'{{"id":"{_new_id()}","custom_id":{json.dumps(custom_id)},"response":{response},"error":null}}'
+    return f'{{"id":"{new_id(_ID)}","custom_id":{json.dumps(custom_id)},"response":{response},"error":null}}'
 
 
 def error_text(custom_id: str | None, code: str, message: str) -> str:
     """The line of the error file for a request without a response."""
     error = {"code": code, "message": message}
-    return json.dumps({"id": _new_id(), "custom_id": custom_id, "response": None, "error": error})
-
-
-def _new_id() -> str:
-    return f"batch_req_{secrets.token_hex(16)}"
+    return json.dumps({"id": new_id(_ID), "custom_id": custom_id, "response": None, "error": error})

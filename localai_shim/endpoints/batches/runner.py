@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import queue
 import threading
@@ -13,12 +12,10 @@ from functools import partial
 from typing import Any
 
 from ...state.store import Json, Store
-from ...types import EngineClosedError
+from ...types import EngineClosedError, log
 from ..request_fields import now
 from .job import KIND, LOCAL, Job, Progress, Stopped
 from .lines import Answered, Line
-
-log = logging.getLogger("localai_shim")
 
 MAX_RUNNING_BATCHES = 4  # batches of one client; more wait
 

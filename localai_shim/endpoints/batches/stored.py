@@ -38,7 +38,7 @@ def create(store: Store, batches: Batches, fields: Fields, query: Mapping[str, o
     _check_file(store, file_id)
     created = now()
     body: Json = {
-        "id": new_id("batch").replace("-", "_"),  # as OpenAI's begin
+        "id": new_id("batch_"),
         "object": "batch",
         "endpoint": endpoint,
         "model": None,
@@ -57,7 +57,7 @@ def create(store: Store, batches: Batches, fields: Fields, query: Mapping[str, o
     }
     # The files that may come of it have their ids from the start: finalizing may be interrupted.
     seconds = None if expires_at is None else expires_at - created
-    body[LOCAL] = {"expires_after": seconds, "output": new_id("file"), "error": new_id("file")}
+    body[LOCAL] = {"expires_after": seconds, "output": new_id("file-"), "error": new_id("file-")}
     try:
         batches.start(body, file_id, files.CONTENT, progress=progress)
     except MissingError:
@@ -106,19 +106,13 @@ def _check_file(store: Store, id: str) -> None:
     except NotFound:
         raise _no_file(id) from None
     if file["purpose"] != "batch":
-        raise BadRequest.invalid(
-            "input_file_id",
-            f"Invalid 'input_file_id': the file '{id}' has the purpose '{file['purpose']}'. Upload one with "
-            "purpose='batch'.",
-        )
+        why = f"the file '{id}' has the purpose '{file['purpose']}'. Upload one with purpose='batch'"
+        raise BadRequest.refused("input_file_id", why)
 
 
 def _no_file(id: str) -> BadRequest:
-    return BadRequest(
-        f"Invalid 'input_file_id': there is no file '{id}'. Upload one with client.files.create(purpose='batch').",
-        param="input_file_id",
-        code="file_not_found",
-    )
+    why = f"there is no file '{id}'. Upload one with client.files.create(purpose='batch')"
+    return BadRequest.refused("input_file_id", why, "file_not_found")
 
 
 def _unknown(id: str) -> NotFound:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionTokenLogprob
-from openai.types.chat.chat_completion import ChoiceLogprobs
 from openai.types.chat.chat_completion_token_logprob import TopLogprob
 
 from ...output.answer import AnswerParser
@@ -44,7 +42,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
         legacy: answer with a `function_call` instead of `tool_calls`.
         keep: see `Assembler`.
         extras: what the answer has beyond OpenAI's fields.
-        predicted: counts the tokens of a prediction; None: there is none.
+        predicted: counts the tokens of a prediction.
     """
 
     def __init__(
@@ -58,17 +56,17 @@ class ChatAssembler(Assembler[ChatCompletion]):
         legacy: bool,
         keep: Callable[[ChatCompletion], None] | None,
         extras: Extras,
-        predicted: PredictionCounts | None = None,
+        predicted: PredictionCounts,
     ) -> None:
         super().__init__(keep)
         self._predicted = predicted
-        self.id, self._created = new_id("chatcmpl"), now()
+        self.id, self._created = new_id("chatcmpl-"), now()
         self._model, self._parsers, self._prompt = model, parsers, prompt
         self._logprobs, self._metadata = logprobs, metadata
         self._legacy, self._extras = legacy, extras
         self._only_text = not (extras.token_ids or extras.continuous_usage)
         """A chunk has what one token added, and nothing that is counted."""
-        self._text_alone = self._only_text and keep is None and predicted is None
+        self._text_alone = self._only_text and keep is None and not predicted.counts_any
         """Nobody else looks at tokens."""
         self._began = False
         self._choices = [_ChoiceState() for _ in parsers]
@@ -91,8 +89,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
         if self._text_alone and choice.started and (text := parser.text(token)) is not None:
             return [self._text_chunk(choice, index, text)] if text else []  # what nearly every token makes
         delta = parser.feed(token)
-        if self._predicted is not None:
-            self._predicted.feed(index, token)
+        self._predicted.feed(index, token)
         if self._extras.token_ids:
             choice.token_ids.append(token.id)
         if self._keep is not None:
@@ -116,8 +113,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
     def collect(self, index: int, token: Token) -> None:
         """Take a choice's next token, when the answer is wanted whole."""
         delta = self._parsers[index].feed(token)
-        if self._predicted is not None:
-            self._predicted.feed(index, token)
+        self._predicted.feed(index, token)
         self._choices[index].take(delta)
         if self._extras.token_ids:
             self._choices[index].token_ids.append(token.id)
@@ -198,14 +194,11 @@ class ChatAssembler(Assembler[ChatCompletion]):
         tokens: Sequence[tuple[Token, int]] = (),
         finish_reason: FinishReason | None = None,
     ) -> ChatCompletionChunk:
-        logprobs = None
-        if tokens:
-            logprobs = {"content": token_logprobs(tokens, self._model.tokenizer), "refusal": None}
         choice: Json = {
             "index": index,
             "delta": {**_NO_REASONING, **delta},  # clients read it of every chunk
             "finish_reason": finish_reason,
-            "logprobs": logprobs,
+            "logprobs": self._scored(tokens) if tokens else None,
             "token_ids": None,
         }
         if finish_reason is not None:
@@ -242,18 +235,18 @@ class ChatAssembler(Assembler[ChatCompletion]):
         return choice.finish_reason
 
     def _choice(self, index: int, choice: _ChoiceState) -> dict[str, object]:
-        fields: dict[str, object] = {
+        return {
             "index": index,
             "finish_reason": choice.finish_reason,
-            "logprobs": None,
+            "logprobs": self._scored(choice.tokens) if self._logprobs else None,
             "message": self._message(choice),
             "stop_reason": self._parsers[index].stop_reason,
             "token_ids": choice.token_ids if self._extras.token_ids else None,
         }
-        if self._logprobs:
-            content = token_logprobs(choice.tokens, self._model.tokenizer)
-            fields["logprobs"] = ChoiceLogprobs(content=content, refusal=None)
-        return fields
+
+    def _scored(self, tokens: Sequence[tuple[Token, int]]) -> Json:
+        """The logprobs of content."""
+        return {"content": token_logprobs(tokens, self._model.tokenizer), "refusal": None}
 
     def _message(self, choice: _ChoiceState) -> dict[str, object]:
         text, reasoning = "".join(choice.text), None
@@ -283,8 +276,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
         parsers = self._parsers if choice is None else [self._parsers[choice]]
         generated = sum(parser.generated for parser in parsers)
         reasoning = sum(parser.reasoning_tokens for parser in parsers)
-        predicted = (0, 0) if self._predicted is None else self._predicted.counts(choice)
-        return usage_fields([self._prompt], generated, reasoning, predicted)
+        return usage_fields([self._prompt], generated, reasoning, self._predicted.counts(choice))
 
 
 @dataclass(slots=True)
@@ -341,7 +333,7 @@ _NO_REASONING: Json = {"reasoning_content": None, "reasoning": None}  # DeepSeek
 
 def new_call_id() -> str:
     """A unique id such as OpenAI's: `call_` and 24 letters and digits."""
-    return f"call_{secrets.token_hex(12)}"
+    return new_id("call_", 12)
 
 
 def _call_delta(call: CallDelta) -> dict[str, object]:

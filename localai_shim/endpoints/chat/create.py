@@ -25,7 +25,7 @@ from ..answer.thinking import EFFORTS, ThinkingPlan, read_thinking
 from ..answer.tools import ToolPlan, read_tool_plan
 from ..fields import Fields, as_array
 from ..optional_fields import Extras, read_extras
-from ..predictions import counted
+from ..predictions import PredictionCounts
 from ..prepared import Prepared
 from ..served import ServedModel, make_prompt
 from ..token_fields import most_tokens, read_truncation, truncated, without_oldest
@@ -69,7 +69,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         legacy=asked.tools.legacy,
         keep=partial(_keep, given, store) if asked.store else None,
         extras=asked.extras,
-        predicted=counted(generation.prediction, asked.n),
+        predicted=PredictionCounts(generation.prediction, asked.n),
     )
     requests = answer.requests(prompt, asked.n, generation, param="messages")
     return Prepared(assembler, requests, asked.stream)

@@ -18,7 +18,7 @@ from ...types import Json, Prompt, Token
 from ..assembler import Assembler
 from ..fields import Fields, as_array
 from ..optional_fields import NO_PROMPT, Extras
-from ..predictions import PredictionCounts, counted
+from ..predictions import PredictionCounts
 from ..prepared import Prepared
 from ..request_fields import Generation, new_id, now
 from ..served import ServedModel
@@ -61,7 +61,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         echoes=[make_echo(prompt, *one, model.tokenizer) for prompt, one in echoed],
         silent=max_tokens == 0,
         extras=extras,
-        predicted=counted(generation.prediction, len(requests)),
+        predicted=PredictionCounts(generation.prediction, len(requests)),
     )
     return Prepared(assembler, requests, asked.stream)
 
@@ -98,11 +98,8 @@ def _read_prompt(prompt: object, path: str, tokenizer: ChatTokenizer) -> tuple[l
     if isinstance(prompt, str):
         ids = tokenizer.encode(encodable(prompt, path))
         if not ids:
-            raise BadRequest.invalid(
-                path,
-                f"Invalid '{path}': this model's tokenizer makes no token of {prompt!r}, and something has to be there "
-                "to continue.",
-            )
+            why = f"this model's tokenizer makes no token of {prompt!r}, and something has to be there to continue"
+            raise BadRequest.refused(path, why)
         return ids, prompt
     if not isinstance(prompt, list | tuple) or not prompt:
         raise BadRequest.wrong_type(path, "a string or a non-empty array of integers", prompt)
@@ -123,6 +120,7 @@ class CompletionAssembler(Assembler[Completion]):
         echoes: what the answer repeats of each prompt; empty: nothing.
         silent: `max_tokens` is 0, and the one token that comes is dropped.
         extras: what the answer has beyond OpenAI's fields.
+        predicted: counts the tokens of a prediction.
     """
 
     def __init__(
@@ -138,11 +136,11 @@ class CompletionAssembler(Assembler[Completion]):
         echoes: Sequence[Echo],
         silent: bool,
         extras: Extras,
-        predicted: PredictionCounts | None = None,
+        predicted: PredictionCounts,
     ) -> None:
         super().__init__()
         self._predicted = predicted
-        self.id = new_id("cmpl")
+        self.id = new_id("cmpl-")
         self._created = now()
         self._model, self._parsers, self._prompts = model, parsers, prompts
         self._n, self._best_of, self._logprobs = n, best_of, logprobs
@@ -199,8 +197,7 @@ class CompletionAssembler(Assembler[Completion]):
 
     def _take(self, index: int, token: Token) -> Delta:
         delta = Delta(finish_reason="length") if self._silent else self._parsers[index].feed(token)
-        if self._predicted is not None:
-            self._predicted.feed(index, token)
+        self._predicted.feed(index, token)
         if self._extras.token_ids and not self._silent:
             self._candidates[index].token_ids.append(token.id)
         if delta.finish_reason is not None:
@@ -287,10 +284,11 @@ class CompletionAssembler(Assembler[Completion]):
 
     def _usage(self, candidate: int | None = None) -> Json:
         """Of one candidate, or of all."""
-        predicted = (0, 0) if self._predicted is None else self._predicted.counts(candidate)
         prompts = self._prompts if candidate is None else [self._prompts[candidate // self._best_of]]
         parsers = self._parsers if candidate is None else [self._parsers[candidate]]
-        return usage_fields(prompts, sum(parser.generated for parser in parsers), predicted=predicted)
+        return usage_fields(
+            prompts, sum(parser.generated for parser in parsers), predicted=self._predicted.counts(candidate)
+        )
 
 
 @dataclass(slots=True)

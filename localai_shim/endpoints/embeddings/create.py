@@ -101,12 +101,8 @@ def named_prompt(embedding: Embedding, name: str | None = None) -> str:
 def _read_dimensions(fields: Fields, embedding: Embedding) -> int | None:
     dimensions = fields.integer("dimensions", 1)
     if dimensions is not None and dimensions > embedding.dimensions:
-        raise BadRequest(
-            f"Invalid 'dimensions': {dimensions}. This model's vectors have {embedding.dimensions}, and can be cut to "
-            "fewer.",
-            param="dimensions",
-            code="integer_above_max_value",
-        )
+        why = f"{dimensions}. This model's vectors have {embedding.dimensions}, and can be cut to fewer"
+        raise BadRequest.refused("dimensions", why, "integer_above_max_value")
     return dimensions
 
 
@@ -125,17 +121,13 @@ def fitting(ids: list[int], path: str, text: Text, model: ServedModel, *, cut: b
     """Token ids that the model takes: all of a text's, or as many as it may have."""
     assert model.embedding is not None
     if not ids:
-        raise BadRequest.invalid(path, f"Invalid '{path}': this model's tokenizer makes no token of {text!r}.")
+        raise BadRequest.refused(path, f"this model's tokenizer makes no token of {text!r}")
     most = model.embedding.max_tokens or model.context_length
     if most is None or len(ids) <= most:
         return ids
     if not cut:
-        raise BadRequest(
-            f"This model embeds texts of at most {most} tokens. However, '{path}' has {len(ids)}. Please reduce its "
-            'length, or have it cut: extra_body={"truncate": True}.',
-            param=path,
-            code="context_length_exceeded",
-        )
+        text = f"This model embeds texts of at most {most} tokens. However, '{path}' has {len(ids)}. Please reduce its "
+        raise BadRequest.too_many_tokens(path, text + 'length, or have it cut: extra_body={"truncate": True}.')
     end = len(ids)
     while end and ids[end - 1] in model.tokenizer.special_ids and len(ids) - end < most:
         end -= 1

@@ -34,13 +34,13 @@ def _decode(ids: Sequence[object], path: str, model: str, encoding: Any) -> str:
         if isinstance(token, bool) or not isinstance(token, int):
             raise BadRequest.wrong_type(f"{path}[{i}]", "an integer", token)
     if encoding is None:
-        raise BadRequest.invalid(
+        raise BadRequest.refused(
             path,
-            f"Invalid '{path}': the token ids of '{model}' are those of OpenAI's tokenizer, {_ENCODING}, which is not "
-            "loaded in this process. Send the text (LangChain: check_embedding_ctx_length=False), or ids of the local "
-            "model's own tokenizer under its own name.",
+            f"the token ids of '{model}' are those of OpenAI's tokenizer, {_ENCODING}, which is not loaded in this "
+            "process. Send the text (LangChain: check_embedding_ctx_length=False), or ids of the local model's own "
+            "tokenizer under its own name",
         )
     try:
         return str(encoding.decode(list(ids)))
     except (KeyError, OverflowError, ValueError) as error:
-        raise BadRequest.invalid(path, f"Invalid '{path}': these are not token ids of {_ENCODING}: {error}.") from None
+        raise BadRequest.refused(path, f"these are not token ids of {_ENCODING}: {error}") from None

@@ -148,17 +148,14 @@ def _check_lengths(pairs: Sequence[Sequence[int]], most: int | None, *, cut: boo
     """Refuse pairs without tokens, and too long ones, also after documents were cut: the query alone is, then."""
     for i, pair in enumerate(pairs):
         if not pair:
-            raise BadRequest.invalid(
-                f"documents.{i}", f"Invalid 'documents.{i}': this model's tokenizer makes no token of it and the query."
-            )
+            raise BadRequest.refused(f"documents.{i}", "this model's tokenizer makes no token of it and the query")
         if most is not None and len(pair) > most:
             param = "query" if cut else f"documents.{i}"
             how = "" if cut else ', or have documents cut: "truncate": true'
-            raise BadRequest(
+            raise BadRequest.too_many_tokens(
+                param,
                 f"This model reads a query and a document of at most {most} tokens together. However, '{param}' "
                 f"makes them {len(pair)}. Please reduce its length{how}.",
-                param=param,
-                code="context_length_exceeded",
             )
 
 
@@ -177,7 +174,7 @@ class RerankAssembler(Assembler[RerankResponse]):
     ) -> None:
         super().__init__()
         self._model, self._request, self._top_n, self._documents = model, request, top_n, documents
-        self._id = new_id("rerank")
+        self._id = new_id("rerank-")
         self._scores: list[float] | None = None
 
     def collect(self, index: int, token: Token) -> None:

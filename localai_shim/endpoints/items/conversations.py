@@ -6,19 +6,18 @@ Every handler takes the store, the request's body and the url's parameters, and 
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from typing import Final
 
 from ...errors import BadRequest, NotFound
-from ...prompt.items import Item
+from ...prompt.items import Item, duplicate_item
 from ...prompt.objects import with_data_urls
 from ...state.store import DuplicateError, MissingError, Page, Store
-from ..fields import Fields
+from ..fields import Fields, as_array
 from ..paging import check_query, finish, found, list_object, read_paging, stored_page
-from ..request_fields import now, read_metadata
+from ..request_fields import new_id, now, read_metadata
 from .includes import read_include, shown
-from .resources import duplicate_item, item_resources
+from .resources import item_resources
 
 _KIND: Final = "conversation"
 MAX_NEW_ITEMS = 20
@@ -30,7 +29,7 @@ def create(store: Store, fields: Fields, query: Mapping[str, object]) -> dict[st
     metadata = read_metadata(fields) or {}
     items = _read_items(store, fields) if fields.has("items") else []
     fields.finish()
-    conversation_id = f"conv_{secrets.token_hex(24)}"
+    conversation_id = new_id("conv_", 24)
     body = {"id": conversation_id, "object": _KIND, "created_at": now(), "metadata": metadata}
     store.save(_KIND, conversation_id, body, parts={"items": items})
     return body
@@ -138,9 +137,7 @@ def _begin(fields: Fields, query: Mapping[str, object], conversation_id: str, *k
 
 
 def _read_items(store: Store, fields: Fields) -> list[Item]:
-    given = fields.require("items")
-    if isinstance(given, list | tuple) and len(given) > MAX_NEW_ITEMS:
-        raise BadRequest.long_array("items", MAX_NEW_ITEMS, len(given))
+    given = as_array("items", fields.require("items"), most=MAX_NEW_ITEMS)
     return [with_data_urls(item, "items") for item in item_resources(given, "items", store.find_item)]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 from ...errors import BadRequest
 from ...prompt.items import Item
+from ..fields import as_strings
 
 LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED = "reasoning.encrypted_content"
@@ -32,14 +33,8 @@ def read_include(fields: Mapping[str, object]) -> frozenset[str]:
     value = fields.get("include")
     if value is None:
         value = fields.get("include[]")
-    values = [value] if isinstance(value, str) else value
-    if values is None:
-        return frozenset()
-    if not isinstance(values, list | tuple):
-        raise BadRequest.wrong_type("include", "an array of strings", value)
+    values = as_strings("include", [value] if isinstance(value, str) else [] if value is None else value)
     for i, name in enumerate(values):
-        if not isinstance(name, str):
-            raise BadRequest.wrong_type(f"include[{i}]", "a string", name)
         if name not in INCLUDABLE:
             raise BadRequest.unknown_value(f"include[{i}]", name, INCLUDABLE)
     return frozenset(values)

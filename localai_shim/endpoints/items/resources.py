@@ -6,13 +6,13 @@ Shapes follow the SDK's `ResponseInputItemParam` (what comes in), `ConversationI
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Callable
 from functools import partial
 
 from ...errors import BadRequest, NotFound
-from ...prompt.items import Item
+from ...prompt.items import Item, duplicate_item
 from ..fields import Fields, as_array, given
+from ..request_fields import new_id
 from . import content as content_parts
 
 PREFIXES = {
@@ -42,10 +42,12 @@ _NOT_ITEMS = {
     "compaction_trigger": "Use responses.compact.",
 }
 
+_LOCAL = "this client is local and never uses the network."
+
 
 def new_item_id(kind: str) -> str:
     """An id for an item of this type, such as `msg_...`."""
-    return f"{PREFIXES[kind]}_{secrets.token_hex(24)}"
+    return new_id(f"{PREFIXES[kind]}_", 24)
 
 
 def user_item(text: str) -> Item:
@@ -105,15 +107,6 @@ def item_resource(item: object, path: str) -> Item:
     return out
 
 
-def duplicate_item(item_id: str, path: str) -> BadRequest:
-    """The error for an id that is used twice."""
-    return BadRequest(
-        f"Duplicate item found with id {item_id}. Remove duplicate items from your input and try again.",
-        param=path,
-        code="duplicate_item",
-    )
-
-
 # ---------------------------------------------------------------------------------------------------------------
 
 
@@ -134,19 +127,17 @@ def _kind(fields: Fields) -> str:
     if kind is None:
         raise BadRequest.missing(at)
     if kind.startswith(_HOSTED):
-        raise BadRequest.unsupported_value(
-            at,
-            f"Unsupported value: '{at}' does not support '{kind}': it belongs to a tool that is hosted by OpenAI; this "
-            "client is local and never uses the network.",
-        )
+        raise _not_supported(at, kind, f": it belongs to a tool that is hosted by OpenAI; {_LOCAL}")
     if kind in _NOT_ITEMS:
-        raise BadRequest.unsupported_value(
-            at, f"Unsupported value: '{at}' does not support '{kind}'. {_NOT_ITEMS[kind]}"
-        )
+        raise _not_supported(at, kind, f". {_NOT_ITEMS[kind]}")
     supported = (*PREFIXES, "item_reference")
     if kind not in supported:
         raise BadRequest.unknown_value(at, kind, supported)
     return kind
+
+
+def _not_supported(at: str, kind: str, why: str) -> BadRequest:
+    return BadRequest.unsupported_value(at, f"Unsupported value: '{at}' does not support '{kind}'{why}")
 
 
 def _id(fields: Fields) -> str | None:
@@ -155,11 +146,9 @@ def _id(fields: Fields) -> str | None:
     if value is None:
         return None
     if not _ID.fullmatch(value):
-        raise BadRequest.invalid(
-            at,
-            f"Invalid '{at}': '{value[:MAX_ID_LENGTH]}'. Expected an ID that contains letters, numbers, underscores, "
-            "or dashes, but this value contained additional characters.",
-        )
+        expected = "Expected an ID that contains letters, numbers, underscores, or dashes"
+        why = f"'{value[:MAX_ID_LENGTH]}'. {expected}, but this value contained additional characters"
+        raise BadRequest.refused(at, why)
     if len(value) > MAX_ID_LENGTH:
         raise BadRequest.long_string(at, MAX_ID_LENGTH, len(value))
     return value
@@ -233,11 +222,7 @@ def _context(fields: Fields) -> dict[str, object]:
         return out
     caller = fields.inner("caller")
     if caller.option("type", ("direct", "program")) == "program":
-        raise BadRequest.unsupported_value(
-            f"{at}.type",
-            f"Unsupported value: '{at}.type' does not support 'program': programs are hosted by OpenAI; this client is "
-            "local and never uses the network.",
-        )
+        raise _not_supported(f"{at}.type", "program", f": programs are hosted by OpenAI; {_LOCAL}")
     caller.finish()
     return {**out, "caller": {"type": "direct"}}
 

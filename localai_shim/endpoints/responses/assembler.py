@@ -5,7 +5,6 @@ Order and content of the events follow https://platform.openai.com/docs/api-refe
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
@@ -19,7 +18,7 @@ from ..assembler import Assembler
 from ..chat.assembler import invalid_call, new_call_id, token_logprobs
 from ..items.reasoning import seal
 from ..items.resources import new_item_id
-from ..request_fields import now
+from ..request_fields import new_id, now
 from ..served import ServedModel
 from ..usage import by_kind, usage_fields
 
@@ -71,11 +70,6 @@ def make_response(fields: Mapping[str, object]) -> types.Response:
 def make_event(type: str, **fields: object) -> types.ResponseStreamEvent:
     """An event of a stream, of the SDK's class for its type."""
     return _EVENTS[type](type=type, **fields)
-
-
-def new_response_id() -> str:
-    """A unique id such as `resp_...`."""
-    return f"resp_{secrets.token_hex(24)}"
 
 
 class _Item:
@@ -132,7 +126,7 @@ class ResponseAssembler(Assembler[types.Response]):
         keep: Callable[[types.Response], None] | None = None,
     ) -> None:
         super().__init__(keep)
-        self.id = new_response_id()
+        self.id = new_id("resp_", 24)
         self._model, self._parser, self._prompt = model, parser, prompt
         self._logprobs, self._summary, self._encrypted = logprobs, summary, encrypted
         self._namespaces = namespaces or {}

@@ -7,7 +7,6 @@ to whoever follows.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import queue
 import secrets
@@ -17,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...types import EngineClosedError, EngineLike, Event, Ticket, Token, Work
+from ...types import EngineClosedError, EngineLike, Event, Ticket, Token, Work, log
 from ..prepared import BackgroundRun, Follower
 from .context import Context, save_response
 
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
     from ...state.store import Json, Store
     from .assembler import ResponseAssembler
-
-log = logging.getLogger("localai_shim")
 
 _owners: set[str] = set()  # in this process
 _POLL_SECONDS = 0.5  # after which a cancellation by another process is noticed at the latest
@@ -290,8 +287,7 @@ def _begun(body: Json) -> Json:
 def _finish(run: Run, runs: dict[str, Run], store: Store, last: Sequence[ResponseStreamEvent]) -> None:
     """Store a response that has ended, and publish its last events. Called with the lock held."""
     try:
-        gone = store.get("response", run.id) is None  # another process has deleted it
-        if not gone:
+        if store.get("response", run.id) is not None:  # else another process has deleted it
             save_response(store, run.context, run.response(), events=[*run.events, *last])
     except Exception as error:
         log.exception("a response in the background could not be stored")

@@ -54,9 +54,12 @@ def read_context(fields: Fields, store: Callable[[], Store]) -> Context:
         )
     if previous is not None:
         return Context(_chain(store(), previous), previous=previous)
-    if conversation is not None:
-        return Context(_conversation(store(), conversation), conversation=conversation)
-    return Context()
+    if conversation is None:
+        return Context()
+    try:
+        return Context(store().items("conversation", conversation), conversation=conversation)
+    except MissingError:
+        raise unknown_conversation(conversation, "conversation") from None
 
 
 def _read_conversation(fields: Fields) -> str | None:
@@ -89,13 +92,6 @@ def _chain(store: Store, previous: str) -> list[Item]:
             code="previous_response_not_finished",
         )
     return items
-
-
-def _conversation(store: Store, conversation: str) -> list[Item]:
-    try:
-        return store.items("conversation", conversation)
-    except MissingError:
-        raise unknown_conversation(conversation, "conversation") from None
 
 
 def read_input(fields: Fields, context: Context, store: Callable[[], Store]) -> Context:

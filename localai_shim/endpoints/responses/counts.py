@@ -14,9 +14,9 @@ from ..fields import Fields
 from ..items.reasoning import seal
 from ..items.resources import new_item_id, user_item
 from ..prepared import Prepared
-from ..request_fields import SERVICE_TIERS, now, read_generation
+from ..request_fields import SERVICE_TIERS, new_id, now, read_generation
 from ..served import ServedModel
-from .assembler import new_response_id, response_usage
+from .assembler import response_usage
 from .create import plan_answer, read_asked, read_plan, render
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class _Compaction(Assembler[CompactedResponse]):
     def result(self) -> CompactedResponse:
         item = {"id": new_item_id("compaction"), "type": "compaction", "encrypted_content": seal("".join(self._text))}
         fields = {
-            "id": new_response_id(),
+            "id": new_id("resp_", 24),
             "object": "response.compaction",
             "created_at": now(),
             "output": [item],

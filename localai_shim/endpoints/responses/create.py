@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import BadRequest
 from ...prompt.items import Item, item_messages
 from ...prompt.parts import ReadPart
 from ...prompt.template import Conversation
-from ...types import Prompt
+from ...types import Prompt, map_texts
 from .. import request_fields
 from ..answer.format import AnswerFormat, read_answer_format
 from ..answer.plan import AnswerPlan
@@ -108,7 +108,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         parser=answer.parser(generation.limits, with_tokens=asked.logprobs),
         prompt=prompt,
         fields={
-            **_copied(asked.echo),  # which the caller of a response may change
+            **map_texts(asked.echo, str),  # which the caller of a response may change
             "previous_response_id": context.previous,
             "conversation": {"id": context.conversation} if context.conversation else None,
         },
@@ -121,13 +121,6 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     )
     requests = answer.requests(prompt, 1, generation, param="input")
     return Prepared(assembler, requests, asked.stream, Run(assembler, context) if background else None)
-
-
-def _copied(value: Any) -> Any:
-    """A JSON value, with lists and objects of its own."""
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
@@ -218,7 +211,8 @@ def render(plan: Plan, model: ServedModel, reserve: int) -> tuple[list[int], Con
     made = _rendered(plan, model, items, len(plan.context.stored))
     if not plan.asked.truncates or limit is None or len(made[0]) + reserve <= limit:
         return made
-    starts = [i for i in range(1, len(items)) if _begins_turn(items[i])] or list(range(1, len(items)))
+    later = range(1, len(items))
+    starts = [i for i in later if items[i]["type"] == "message" and items[i]["role"] == "user"] or list(later)
     shorter = without_oldest(
         starts,
         lambda start: _rendered(plan, model, _without_oldest(items, start)),
@@ -241,10 +235,6 @@ def _rendered(plan: Plan, model: ServedModel, items: Sequence[Item], stored: int
         if error.param != "messages":
             raise
         raise BadRequest(error.message, param="input", code=error.code) from error.__cause__
-
-
-def _begins_turn(item: Item) -> bool:
-    return bool(item["type"] == "message" and item["role"] == "user")
 
 
 def _without_oldest(items: Sequence[Item], start: int) -> list[Item]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from ..cache_contents import RowCache
+from ..mirror.journal import mirrored
 from .merged import MergedCache
 from .row import OneRow, can_batch, fits_slots, is_packed
 from .slots import SlotCache
@@ -19,6 +20,7 @@ BatchCache: TypeAlias = OneRow | SlotCache | MergedCache
 batch."""
 
 
+@mirrored
 def join(cache: BatchCache | None, rows: Sequence[RowCache], spare: int = 0) -> tuple[BatchCache, list[int]]:
     """Add prefilled rows to a batch; None is an empty one.
 

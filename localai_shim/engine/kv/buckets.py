@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from ..cache_contents import Contents, KeyValues, RowCache
+from ..mirror.journal import Mirrored, mirrored
 from ..ports import host
 from .batch_cache import BatchCache, for_several, join
 from .row import leaves
@@ -41,7 +42,7 @@ class BuiltBuckets:
     """By bucket, in the order of `steps`."""
 
 
-class Buckets:
+class Buckets(Mirrored):
     """The caches of all rows, by bucket. Attention reads every slot of a bucket up to its longest row, and a forward
     pass reads all weights: rows share a bucket as long as their padding takes fewer bytes than the weights.
 
@@ -61,6 +62,10 @@ class Buckets:
     def nbytes(self) -> int:
         return sum(bucket.nbytes for bucket in list(self._buckets.values()))
 
+    def shape(self) -> object:
+        return [(name, its.width, its.capacity, its.lengths()) for name, its in self._buckets.items()]
+
+    @mirrored
     def choose(self, rows: Sequence[RowCache]) -> dict[int, list[int]]:
         """Bucket -> which of some prefilled rows should join it. Changes no cache.
 
@@ -76,6 +81,7 @@ class Buckets:
                 chosen.setdefault(self._choose(row, lengths), []).append(i)
         return chosen
 
+    @mirrored
     def join(self, rows: Sequence[RowCache], chosen: Mapping[int, Sequence[int]] | None = None) -> list[Place]:
         """Add prefilled rows, to the buckets that `choose` chose; returns their places. No step should be in flight.
 
@@ -91,6 +97,7 @@ class Buckets:
                 places[i] = (name, slot)
         return places
 
+    @mirrored
     def leave(self, places: Sequence[Place]) -> None:
         """Free slots; a bucket without rows is dropped."""
         for name in {name for name, _ in places}:
@@ -101,6 +108,7 @@ class Buckets:
             else:
                 bucket.leave(slots)
 
+    @mirrored
     def advance(self, places: Sequence[Place]) -> list[BucketStep]:
         """Begin a step with one token for each of the rows at these places: all rows, in the order of the batch."""
         steps = []
@@ -109,6 +117,7 @@ class Buckets:
             steps.append(BucketStep(bucket.advance(), bucket.width, list(its)))
         return steps
 
+    @mirrored
     def advance_several(self, counts: Mapping[Place, int]) -> list[BucketStep]:
         """Begin a step with so many tokens for each of all rows, by place, in the order of the batch.
 
@@ -141,6 +150,7 @@ class Buckets:
             steps = [replace(running[name], layers=its.layers, width=its.step.width) for name, its in found.items()]
             yield BuiltBuckets(steps, found)
 
+    @mirrored
     def begin_built(self, built: BuiltBuckets, counts: Mapping[Place, int]) -> list[BucketStep] | None:
         """Begin a step that was built, as `advance_several` begins one; None: it is not for these rows any more."""
         by_bucket, begun = _by_bucket(counts), []
@@ -155,6 +165,7 @@ class Buckets:
             bucket.begin_built(slots, its)
         return [replace(step, slots=list(its)) for step, (_, _, its) in zip(built.steps, begun, strict=True)]
 
+    @mirrored
     def settle(self, kept: Mapping[Place, int]) -> dict[Place, int]:
         """Keep only the first of the tokens that each row got, so many; returns how many were: none of those of a row
         that has recurrent layers and does not keep all, which is to run again what should have stayed.
@@ -165,6 +176,7 @@ class Buckets:
             for slot, count in self._buckets[name].settle(its).items()
         }
 
+    @mirrored
     def rollback(self, tokens: Mapping[Place, int]) -> None:
         """Remove the last tokens of rows, by place so many: see `SlotCache.rollback`."""
         for (name, slot), count in tokens.items():
@@ -175,6 +187,7 @@ class Buckets:
         """True if `compact` is worth its cost now."""
         return any(bucket.wants_compaction for bucket in self._buckets.values())
 
+    @mirrored
     def compact(self) -> dict[Place, Place]:
         """Close freed slots; returns old place -> new place of the rows that moved. No step should be in flight."""
         moves: dict[Place, Place] = {}

@@ -13,6 +13,7 @@ from typing import Any
 import mlx.core as mx
 
 from ..cache_contents import Contents, KeyValues, States
+from ..mirror.journal import Mirrored
 from ..ports import host
 from .row import copy_of
 from .step import Step
@@ -32,7 +33,7 @@ class Current:
     """The step that runs, or ran last."""
 
 
-class LayerSlots:
+class LayerSlots(Mirrored):
     """One layer of `SlotCache`."""
 
     def given(self) -> Any:

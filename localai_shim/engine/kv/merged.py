@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..cache_contents import Contents, RowCache
+from ..mirror.journal import Mirrored, mirrored
 from .row import copied
 
 
-class MergedCache:
+class MergedCache(Mirrored):
     """Rows in the order in which they joined."""
+
+    capacity = 0
 
     def __init__(self) -> None:
         self._layers: RowCache = []
@@ -45,6 +48,7 @@ class MergedCache:
         for slot in slots:
             self._live[slot] = False
 
+    @mirrored
     def advance(self, counts: Mapping[int, int] | None = None) -> RowCache:
         if counts is not None:
             raise ValueError("this model's caches take one token per row and step")

@@ -9,6 +9,7 @@ from functools import cached_property
 import mlx.core as mx
 
 from ..cache_contents import Contents, KeyValues, Parts, RowCache, States, is_trimmable
+from ..mirror.journal import Mirrored, mirrored
 from ..ports import host
 
 
@@ -91,14 +92,14 @@ def _copied(layer: KeyValues | States, start: int) -> KeyValues | States:
     return replace(layer, arrays=tuple(copy_of(array[:, :, first:]) for array in layer.arrays))
 
 
-class OneRow:
+class OneRow(Mirrored):
     """A row that is alone in the batch: it decodes on its own plain cache, without a copy."""
 
     def __init__(self, row: RowCache) -> None:
         self.row = row
         self._count = 1  # tokens of the last step
 
-    width = 1
+    width, capacity = 1, 0
     wants_compaction = False
 
     @property
@@ -117,6 +118,7 @@ class OneRow:
         """True if tokens can be taken back from it, however long it is."""
         return all(layer is not None and is_trimmable(layer) for layer in map(host().caches.read, self.row))
 
+    @mirrored
     def advance(self, counts: Mapping[int, int] | None = None) -> RowCache:
         self._count = counts[0] if counts else 1
         return self.row

@@ -13,6 +13,7 @@ from functools import partial
 import mlx.core as mx
 
 from ..cache_contents import Contents, KeyValues, RowCache, States, is_trimmable
+from ..mirror.journal import mirrored
 from .row import fits_slots, leaves, mapped, read_row, write_row
 
 Segment = list[mx.array]
@@ -127,11 +128,13 @@ def takes_padding(row: RowCache) -> int:
     return most
 
 
+@mirrored
 def stack(rows: Sequence[RowCache]) -> RowCache:
     """Rows of equal length as one cache."""
     return write_row(mapped(_stacked, *map(read_row, rows)))
 
 
+@mirrored
 def unstack(cache: RowCache, lengths: Sequence[int]) -> list[RowCache]:
     """The rows of a cache that `stack` made, each trimmed to its length; lazy views."""
     contents = read_row(cache)

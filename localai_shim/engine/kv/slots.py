@@ -10,6 +10,7 @@ import mlx.core as mx
 import numpy as np
 
 from ..cache_contents import Contents, KeyValues, Parts, RowCache, States
+from ..mirror.journal import Mirrored, mirrored
 from ..ports import host
 from .layers import Current, KeyValueSlots, LayerSlots, QuantisedSlots, abreast
 from .row import leaves, mapped, read_row
@@ -32,7 +33,7 @@ class BuiltSlots:
     """Those that hold what it has written."""
 
 
-class SlotCache:
+class SlotCache(Mirrored):
     """Rows in slots of preallocated buffers; a row starts at position 0 of its slot and has a length of its own.
 
     Slots are numbered from 0. A step runs all up to the last live one: free ones among them, too, until a row takes
@@ -61,6 +62,11 @@ class SlotCache:
     def nbytes(self) -> int:
         """Bytes of all buffers, free slots and places included."""
         return sum(array.nbytes for layer in self._layers for array in layer.arrays())
+
+    @property
+    def capacity(self) -> int:
+        """Places of each slot."""
+        return self._current.capacity
 
     def lengths(self) -> list[int]:
         """Tokens of each row."""
@@ -92,6 +98,7 @@ class SlotCache:
         for slot in slots:
             del self._lengths[slot]
 
+    @mirrored
     def advance(self, counts: Mapping[int, int] | None = None) -> RowCache:
         """Begin a step. Returns the layers that the model is called with.
 

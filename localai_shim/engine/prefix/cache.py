@@ -17,6 +17,7 @@ from ..costs.cost_model import Stopwatch
 from ..kv import RowCache, read_row
 from ..kv.row import copy_of
 from ..kv.segments import build_row, nbytes, take_segment, take_snapshot
+from ..mirror.journal import Mirrored, journal, mirrored
 from ..ports import host
 from .store import PrefixStore, Stored
 from .tree import Match, PrefixTree
@@ -28,7 +29,7 @@ PREFIX_RAM_SHARE = 0.1  # of all memory, on the CPU back end
 PREFIX_GPU_SHARE = 0.25  # of the memory that the weights leave
 
 
-class PrefixCache:
+class PrefixCache(Mirrored):
     """Holds rows by keys (see `Prompt`) and evicts the least recently used. Runs on the engine thread; never raises.
 
     Args:
@@ -73,6 +74,9 @@ class PrefixCache:
         """Bytes held in memory."""
         return self._tree.bytes
 
+    def shape(self) -> object:
+        return self.bytes, self.hits, self.reused
+
     @property
     def unsaved(self) -> bool:
         """There is something to `save`."""
@@ -102,6 +106,7 @@ class PrefixCache:
             self._saving = None
         self._tree.clear()
 
+    @mirrored
     def start(self, salt: str | None, keys: list[int], least: int = 0) -> tuple[RowCache, int] | None:
         """A row with the longest prefix of a prompt that was found, and its length: at least `least` tokens, and fewer
         than the prompt's.
@@ -120,17 +125,19 @@ class PrefixCache:
         """Number of tokens with these keys, from the first on, with which a row could start, as far as they are in
         memory.
         """
-        with self._reporting():
-            if (found := self._tree.match_prefix(salt, keys)) is not None:
+        with self._reporting():  # followers are not asked, so that it may not change what is dropped first
+            if (found := self._tree.match_prefix(salt, keys, touch=journal() is None)) is not None:
                 return found.length
         return 0
 
+    @mirrored
     def limit(self, budget: int) -> None:
         """Hold at most so many bytes, and at most the budget that it was made with, until the next call."""
         self._limit = min(self._budget, max(0, budget))
         with self._reporting():
             self._tree.evict(self._limit)
 
+    @mirrored
     def insert(self, salt: str | None, keys: Sequence[int], read: Callable[[int], list[Contents]]) -> None:
         """Insert a row's keys and values, as far as the tree does not have them.
 

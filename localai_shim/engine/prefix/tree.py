@@ -94,19 +94,22 @@ class PrefixTree:
         """All nodes, oldest first."""
         return iter(self._nodes)
 
-    def match_prefix(self, salt: Salt, keys: Sequence[int]) -> Match | None:
-        """The longest prefix of these keys that a row can be made of; marks it as used."""
+    def match_prefix(self, salt: Salt, keys: Sequence[int], *, touch: bool = True) -> Match | None:
+        """The longest prefix of these keys that a row can be made of; marks it as used unless told not to."""
         path, length = self.walk(salt, keys)
         snapshot = None
         if self._needs_snapshot:
             length, holder = _usable_length(path, length)
             if holder is None:
                 return None
-            snapshot, holder.served = holder.snapshot, self._tick()
+            snapshot = holder.snapshot
+            if touch:
+                holder.served = self._tick()
         if not length:
             return None
         path = [node for node in path if node.start < length]
-        self._touch(path)
+        if touch:
+            self._touch(path)
         segments = [_segment_of(node, 0, length - node.start) for node in path]
         return Match(length, segments, snapshot)
 

@@ -13,7 +13,7 @@ from ..lark_rules import LarkRules, other_than
 from ..raw_text import containing, text
 from ..schema import Schema
 from ..tool import Call
-from .values import Branch, JsonStyle, ValueGrammar, cannot_write
+from .values import Branch, JsonStyle, ValueGrammar, cannot_write, no_lark
 
 # -- Python -----------------------------------------------------------------------------------------------------------
 
@@ -34,10 +34,7 @@ def python_arguments(call: Call, format: CallFormat, rules: LarkRules) -> str:
         GrammarError: they cannot be written.
     """
     if call.lark is not None:
-        raise GrammarError(
-            f"Lark grammars are not possible in this model's tool-call format ('{format.name}'), in which all text is "
-            "quoted: use a regular expression."
-        )
+        raise no_lark(format, "all text is quoted")
     values = ValueGrammar(rules, call.parameters, PythonStyle(), lenient=call.lenient)
     options = [values.members(branch.schema, _keyword, _other_keyword) for branch in values.parameters()]
     return rules.one_of(options)

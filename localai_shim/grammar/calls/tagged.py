@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from html import escape
 
 from ...output.formats.description import CallFormat, Parameters
 from ...output.formats.layout import around, layout
+from ...output.formats.reading.tagged import CDATA
 from ...output.formats.values import typed_value
 from ...output.formats.writing import json_type
 from .. import GrammarError
@@ -23,7 +25,6 @@ from ..tool import Call
 from ..vocabulary import expression, literal
 from .values import Branch, JsonStyle, ValueGrammar, cannot_write, item_counts
 
-_CDATA = ("<![CDATA[", "]]>")
 _KEY = r'[^\s<>"|=]+'
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 # Strings that readers would take for a value of another type that the parameter may have.
@@ -61,7 +62,7 @@ def _markers(format: CallFormat, kind: Parameters) -> list[str]:
     behind = around(kind.layout, "VALUE")[1].strip()
     own = kind.element or behind
     tail = around(format.call, "ARGUMENTS")[1].strip()
-    more = _CDATA[1:] if kind.cdata else ()
+    more = CDATA[1:] if kind.cdata else ()
     return list(dict.fromkeys(marker for marker in (own, tail, format.end, *more) if marker))
 
 
@@ -107,15 +108,17 @@ class _Tags:
 
     def all_of(self, schema: Schema) -> str:
         """An expression of the properties of an object in order, then of any others."""
-        parts = []
-        members, required = self.values.properties(schema), array_at(schema, "required")
-        for name, member in members:
-            one = self._one(name, member)
-            parts.append(one if name in required else f"({one})?")
+        parts = self._members(schema, self._one)
         others = schema.get("additionalProperties", True)
         if others is not False and "KEY" not in self._behind:  # no grammar says that two names are the same
-            parts.append(f"({self._other([name for name, _ in members], others)})*")
+            parts.append(f"({self._other([name for name, _ in self.values.properties(schema)], others)})*")
         return self._rules.rule(" ".join(parts) or '""')
+
+    def _members(self, schema: Schema, write: Callable[[str, object], str]) -> list[str]:
+        """Expressions of the properties of an object, in order."""
+        written = ((name, write(name, member)) for name, member in self.values.properties(schema))
+        required = array_at(schema, "required")
+        return [one if name in required else f"({one})?" for name, one in written]
 
     def any_of(self, call: Call) -> str:
         """Any parameters that the function has, in any order, of any value."""
@@ -166,7 +169,7 @@ class _Tags:
         value = self.values.value(branch.schema)
         yield branch.type, f"{value} {self._rules.marker(end)}"
         if self._kind.cdata:
-            yield branch.type, f"{literal(_CDATA[0])} {value} {self._rules.marker(_CDATA[1] + end)}"
+            yield branch.type, f"{literal(CDATA[0])} {value} {self._rules.marker(CDATA[1] + end)}"
 
     def _texts(self, schema: Schema, excluded: Sequence[str], end: str) -> Iterator[tuple[str, str]]:
         rules, lenient = self._rules, self.values.lenient
@@ -174,12 +177,12 @@ class _Tags:
             yield "string", rules.until(text(schema, [self._barred, *excluded], lenient=lenient), end)
             return
         plain = text(schema, [containing("<", "&"), *excluded], lenient=lenient)
-        marked = text(schema, [containing(_CDATA[1]), *excluded], lenient=lenient)
+        marked = text(schema, [containing(CDATA[1]), *excluded], lenient=lenient)
         yield "string", rules.until(plain, end)
         # llguidance panics where a lexeme with a complement, which nothing can make longer, is before a special token.
         yield (
             "string",
-            f"{literal(_CDATA[0])} {rules.until(marked, _CDATA[1][:-1])} {rules.marker(_CDATA[1][-1] + end)}",
+            f"{literal(CDATA[0])} {rules.until(marked, CDATA[1][:-1])} {rules.marker(CDATA[1][-1] + end)}",
         )
 
     def _constants(self, branch: Branch, schema: object, name: str, end: str) -> Iterator[tuple[str, str]]:
@@ -197,7 +200,7 @@ class _Tags:
             if not (self._kind.cdata and re.search("[<&]", spelt)):
                 yield json_type(value), self._rules.until(literal(spelt), end)
             if self._kind.cdata:
-                yield json_type(value), self._rules.until(literal(_CDATA[0] + spelt), _CDATA[1] + end)
+                yield json_type(value), self._rules.until(literal(CDATA[0] + spelt), CDATA[1] + end)
 
     # -- Elements -----------------------------------------------------------------------------------------------------
 
@@ -208,12 +211,7 @@ class _Tags:
             low, high = item_counts(schema)
             one = self._element("item", schema["items"], mark)
             return rules.rule('""' if high == 0 else f"({one}){times(low, high)}")
-        required = array_at(schema, "required")
-        parts = []
-        for name, member in self.values.properties(schema):
-            one = self._element(name, member, mark)
-            parts.append(one if name in required else f"({one})?")
-        return rules.rule(" ".join(parts) or '""')
+        return rules.rule(" ".join(self._members(schema, partial(self._element, mark=mark))) or '""')
 
     def _element(self, name: str, schema: object, mark: str) -> str:
         if not re.fullmatch(r"\w[\w.-]*", name):

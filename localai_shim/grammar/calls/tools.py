@@ -27,6 +27,7 @@ from ..vocabulary import Vocabulary
 from .keyed import marked_arguments, python_arguments
 from .tagged import tagged_arguments
 from .text import begins_as_a_call, free_text, in_message, opening
+from .values import no_lark
 
 _NUMBERS = {"INDEX": "/0|[1-9][0-9]{0,3}/", "ID": "/[a-zA-Z0-9]{9}/"}
 _SAYS_JSON = "<|constrain|>json"  # in headers of arguments
@@ -143,10 +144,7 @@ def _around_text(before: str, behind: str, format: CallFormat) -> tuple[str, str
     if not format.is_object:
         return before.replace(_SAYS_JSON, ""), behind
     if not format.each:
-        raise GrammarError(
-            f"Lark grammars are not possible in this model's tool-call format ('{format.name}'), in which calls are "
-            "items of a list: use a regular expression."
-        )
+        raise no_lark(format, "calls are items of a list")
     return before[: before.index("NAME")] + 'NAME"}\n', ""
 
 

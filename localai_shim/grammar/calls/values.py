@@ -12,9 +12,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...output.formats.reading.tagged import dumps
+from ...output.formats.description import CallFormat
 from ...output.formats.references import resolve
-from ...output.formats.writing import json_type
+from ...output.formats.writing import dumps, json_type
 from .. import GrammarError, TooComplexError
 from ..compile import check, json_expression, json_schema, lark
 from ..lark_rules import LarkRules, other_than, times
@@ -352,6 +352,12 @@ def _told_at_once(marker: str) -> str:
 def cannot_write(text: str) -> str:
     """For errors: a string that holds a marker of the format."""
     return f"This model's tool-call format cannot write the string {json.dumps(text)}."
+
+
+def no_lark(format: CallFormat, why: str) -> GrammarError:
+    """The error for a custom tool with a Lark grammar that the format has no place for."""
+    text = f"Lark grammars are not possible in this model's tool-call format ('{format.name}'), in which {why}"
+    return GrammarError(f"{text}: use a regular expression.")
 
 
 def _overlap(a: _Telltale, b: _Telltale) -> bool:

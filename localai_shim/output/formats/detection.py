@@ -247,18 +247,15 @@ def detect(evidence: Evidence, tool_format: str | None = None, reasoning_format:
 
 
 def _tools(evidence: Evidence) -> tuple[CallFormat | None, str]:
-    for where in ("template", "prompt"):
-        if (sign := _sign_in(getattr(evidence, where))) is not None:
-            return FORMATS[sign.name], f"its {_WHERE[where]} has {' and '.join(sign.all)}"
+    for field, where in (("template", "chat template"), ("prompt", "prompt with a tool")):
+        if (sign := _sign_in(getattr(evidence, field))) is not None:
+            return FORMATS[sign.name], f"its {where} has {' and '.join(sign.all)}"
     name = UPSTREAM.get(evidence.parser or "", evidence.parser)
     if name in FORMATS:
         return FORMATS[name], f"mlx-lm, or its config, names the parser {evidence.parser}"
     if "tools" in evidence.template and (sign := _sign_in(evidence.vocabulary)) is not None:
         return FORMATS[sign.name], f"its vocabulary has {' and '.join(sign.all)}"
     return None, "neither its chat template nor its vocabulary has a sign of any: it is asked to write this one"
-
-
-_WHERE = {"template": "chat template", "prompt": "prompt with a tool"}
 
 
 def _sign_in(text: str) -> Sign | None:

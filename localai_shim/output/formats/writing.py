@@ -40,7 +40,7 @@ def _call(format: CallFormat, name: str, arguments: Mapping[str, object], number
 def write_arguments(kind: Arguments, arguments: Mapping[str, object]) -> str:
     """Arguments as they stand in a call."""
     if isinstance(kind, JsonArguments):
-        return _json(arguments)
+        return dumps(arguments)
     if isinstance(kind, Parameters):
         return "".join(_parameter(kind, key, value) for key, value in arguments.items())
     if isinstance(kind, MarkedArguments):
@@ -68,7 +68,7 @@ def _value(kind: Parameters, value: object) -> str:
         return "".join(_element(kind.element, str(key), item) for key, item in value.items())
     if kind.element is not None and isinstance(value, list | tuple):
         return "".join(_element(kind.element, "item", item) for item in value)
-    text = value if isinstance(value, str) else _json(value)
+    text = value if isinstance(value, str) else dumps(value)
     return f"<![CDATA[{text}]]>" if kind.cdata and re.search(r"[<&\s]", text) else text
 
 
@@ -85,17 +85,23 @@ def marked_value(kind: MarkedArguments, value: object) -> str:
         return f"{{{','.join(f'{key}:{marked_value(kind, item)}' for key, item in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"[{','.join(marked_value(kind, item) for item in value)}]"
-    return _json(value)
+    return dumps(value)
 
 
 def python_value(value: object) -> str:
     """A Python literal. Its strings are as in JSON, which Python reads alike."""
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{_json(str(key))}: {python_value(item)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{dumps(str(key))}: {python_value(item)}' for key, item in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(python_value, value))}]"
-    return _json(value) if isinstance(value, str) else repr(value)
+    return dumps(value) if isinstance(value, str) else repr(value)
 
 
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def dumps(value: object) -> str:
+    """JSON, with characters as they are but for lone surrogates."""
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value)
+    return text

@@ -328,4 +328,4 @@ def _broken(path: str, error: Exception) -> BadRequest:
 
 
 def _refuse(path: str, why: str, code: str = "invalid_image") -> BadRequest:
-    return BadRequest(f"Invalid '{path}': {why}.", param=path, code=code)
+    return BadRequest.refused(path, why, code)

@@ -80,15 +80,14 @@ def fetch(
     left = partial(contextvars.copy_context().run, _left, time.monotonic() + seconds)
     work = _follow(url, limit, resolve, transport)
     try:
-        return contextvars.Context().run(
-            asyncio.run, _while(left, work)
-        )  # the caller's context may say that it is trio
+        # Not in the caller's context, which may say that it is trio.
+        return contextvars.Context().run(asyncio.run, _while(left, work))
     except TimeoutError:
         request.check()
         why = f"it took longer than {seconds:g} seconds"
     except (_Refused, OSError, httpx.HTTPError, httpx.InvalidURL) as error:
         why = str(error)[:200] or type(error).__name__
-    raise BadRequest(f"Invalid '{path}': the URL cannot be fetched: {why}.", param=path, code=code)
+    raise BadRequest.refused(path, f"the URL cannot be fetched: {why}", code)
 
 
 class _Refused(Exception):

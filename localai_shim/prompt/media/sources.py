@@ -180,4 +180,4 @@ def _code(kind: MediaKind, fault: str) -> str:
 
 
 def _refuse(path: str, kind: MediaKind, why: str, fault: str = "url") -> BadRequest:
-    return BadRequest(f"Invalid '{path}': {why}.", param=path, code=_code(kind, fault))
+    return BadRequest.refused(path, why, _code(kind, fault))

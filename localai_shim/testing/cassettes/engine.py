@@ -123,9 +123,8 @@ def _items(call: Call) -> Sequence[Json]:
     from ...endpoints.responses.context import read_context, read_input
 
     fields, store = Fields(call.body), call.runtime.store
-    return [
-        item for item in read_input(fields, read_context(fields, store), store).items if item["type"] != "reasoning"
-    ]
+    context = read_input(fields, read_context(fields, store), store)
+    return [item for item in context.items if item["type"] != "reasoning"]
 
 
 def _item(item: Json) -> Json:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
-from ...types import Json
+from ...types import Json, map_texts
 
 Normalize = Callable[[str], str] | Mapping[str, str]
 """A function of a text, or regular expressions and what to write in the place of what they match."""
@@ -32,7 +31,7 @@ def normalizer(*rules: Normalize | None) -> Callable[[Json], Json]:
         return text
 
     def request(body: Json) -> Json:
-        return {name: value if name in _UNTOUCHED else _walk(value, apply) for name, value in body.items()}
+        return {name: value if name in _UNTOUCHED else map_texts(value, apply) for name, value in body.items()}
 
     return request if steps else lambda body: body
 
@@ -50,11 +49,3 @@ def _function(rule: Normalize) -> Callable[[str], str]:
         return text
 
     return replace
-
-
-def _walk(value: Any, apply: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return apply(value)
-    if isinstance(value, dict):
-        return {name: _walk(each, apply) for name, each in value.items()}
-    return [_walk(each, apply) for each in value] if isinstance(value, list) else value

@@ -197,9 +197,8 @@ class PlayedRow:
         self._request, self._script, self._tokenizer = request, script, model.tokenizer
         self._eos = model.eos_token_ids
         self._constraint = request.constraint if obey_guide else None
-        self._banned = (
-            {i for i, bias in request.sampling.logit_bias.items() if bias == -math.inf} if obey_guide else set[int]()
-        )
+        biases = request.sampling.logit_bias if obey_guide else {}
+        self._banned = {i for i, bias in biases.items() if bias == -math.inf}
         self._max_tokens = request.max_tokens
         if model.context_length is not None:
             self._max_tokens = min(self._max_tokens, model.context_length - len(request.prompt.tokens))

@@ -260,13 +260,9 @@ def _environment() -> jinja2.Environment:
     """Jinja with what transformers gives to chat templates, but no sandbox: this one is the test's own."""
     made = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"])
     made.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
-    made.globals.update(raise_exception=_raise_exception, strftime_now=_now)
+    made.globals.update(raise_exception=_raise_exception, strftime_now=lambda format: datetime.now().strftime(format))
     return made
 
 
 def _raise_exception(message: str) -> NoReturn:
     raise jinja2.TemplateError(message)
-
-
-def _now(format: str) -> str:
-    return datetime.now().strftime(format)

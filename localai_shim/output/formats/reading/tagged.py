@@ -10,11 +10,13 @@ from html import unescape
 from ..description import Parameters
 from ..layout import Layout, Match, Partial, around, layout
 from ..values import json_or_text, properties_of, schema_at, takes_all_text, takes_text, typed_value
+from ..writing import dumps
 from .json_values import json_value
 from .source import Event, Reading, Source, UnreadableError
 
 _WRAPPERS = ("arguments", "input")  # of which models make one parameter that holds all
-_CDATA = ("<![CDATA[", "]]>")
+CDATA = ("<![CDATA[", "]]>")
+"""Around a value that holds marks."""
 
 
 def parameters(
@@ -138,7 +140,7 @@ class _Value:
         source = self._source
         if quoted:
             yield Event("arguments", '"')
-        cdata = self._kind.cdata and (yield from source.literal(_CDATA[:1])) is not None
+        cdata = self._kind.cdata and (yield from source.literal(CDATA[:1])) is not None
         if starts_line and not cdata:
             while source.at == len(source.text) and not source.ended:
                 yield None
@@ -153,7 +155,7 @@ class _Value:
             yield from source.more()
         text = source.take(end)
         if cdata:
-            yield from source.literal(_CDATA[1:])
+            yield from source.literal(CDATA[1:])
         elif self._line:
             text = text.removesuffix("\n")
         yield Event("arguments", inside(text) + '"' if quoted else text)
@@ -162,7 +164,7 @@ class _Value:
     def _certain(self, cdata: bool) -> int:
         """The place up to which the text is the value's, whatever follows."""
         source = self._source
-        candidates = _CDATA[1:] if cdata else self._candidates
+        candidates = CDATA[1:] if cdata else self._candidates
         end = source.held(candidates)
         for text in candidates:
             found = source.text.find(text, max(source.at, self._past), end)
@@ -175,7 +177,7 @@ class _Value:
         """The place of the value's end; None where it is not there yet."""
         source = self._source
         if cdata:
-            found = source.text.find(_CDATA[1], source.at)
+            found = source.text.find(CDATA[1], source.at)
             return None if found < 0 else found
         self._past = max(self._past, source.at)
         while (candidate := self._pattern.search(source.text, self._past)) is not None:
@@ -297,13 +299,3 @@ def pairs(source: Source, end: str, pair: Callable[[], Reading[tuple[str, object
 def inside(text: str) -> str:
     """The inside of a JSON string; lone surrogates, which no encoding has, are escaped."""
     return dumps(text)[1:-1]
-
-
-def dumps(value: object) -> str:
-    """JSON, with characters as they are but for lone surrogates."""
-    text = json.dumps(value, ensure_ascii=False)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(value)
-    return text

@@ -1,0 +1,1 @@
+"""Calls that other processes repeat, where a model is spread over several."""

@@ -1,0 +1,1 @@
+"""One model over several processes: a leader, which has the engine, and followers, which repeat its calls."""

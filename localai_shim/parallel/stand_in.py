@@ -1,0 +1,69 @@
+"""The other ends of MLX's connections to its peers, which the leader holds as well.
+
+A collective operation of MLX's ring has no limit, and those behind one that failed wait for ever: a process that was
+killed amid a pass would leave the leader's thread in MLX. Its connections do not end with it where somebody else holds
+their ends, and can be answered in its place: what waits is finished, and nobody looks at the outcome.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Sequence
+
+MAX_ENDS = 64
+_PIECE = bytes(2**16)
+
+
+def hand_over(to: socket.socket) -> None:
+    """Give all of this process's TCP connections to the leader, too."""
+    found = [number for number in _open_files() if _is_connection(number)]
+    socket.send_fds(to, [b"s"], found[:MAX_ENDS])
+
+
+def take_over(given: socket.socket) -> list[socket.socket]:
+    """Connections that a follower hands over."""
+    _, numbers, _, _ = socket.recv_fds(given, 1, MAX_ENDS)
+    return [socket.socket(fileno=number) for number in numbers]
+
+
+def stand_in(ends: Sequence[socket.socket]) -> None:
+    """Answer in the place of those whose ends these were, until they are shut down."""
+    for end in ends:
+        end.setblocking(True)
+        for serve in (_drain, _feed):
+            threading.Thread(target=serve, args=(end,), name="localai_shim:stand-in", daemon=True).start()
+
+
+def shut_down(ends: Sequence[socket.socket]) -> None:
+    for end in ends:
+        with contextlib.suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+        end.close()
+
+
+def _drain(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while end.recv(len(_PIECE)):
+            pass
+
+
+def _feed(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            end.sendall(_PIECE)
+
+
+def _open_files() -> list[int]:
+    return sorted(int(name) for name in os.listdir("/dev/fd") if name.isdecimal())
+
+
+def _is_connection(number: int) -> bool:
+    try:
+        with socket.socket(fileno=os.dup(number)) as found:
+            found.getpeername()
+            return found.family in (socket.AF_INET, socket.AF_INET6)
+    except OSError:
+        return False

@@ -1,0 +1,199 @@
+"""RayOpenAI and AsyncRayOpenAI: the SDK's own clients, whose requests go to replicas that Ray runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent import futures
+from typing import Any, TypedDict, Unpack, cast
+
+import openai
+
+from ..client.arguments import (
+    AsyncClientArguments,
+    ClientArguments,
+    check_arguments,
+    check_options,
+    stock_arguments,
+)
+from ..client.local import OfflineClient
+from ..options import OWN, LocalOptions, ModelPath
+from ..sdk import private as sdk
+from .pool import STATS_SECONDS, Pool
+from .pool_stats import PoolStats
+from .transport import AsyncRayHttpClient, RayHttpClient
+
+REPLICAS = 2
+
+
+class Placement(TypedDict, total=False):
+    """Arguments of what Ray starts, beside those of a local client."""
+
+    replicas: int
+    num_cpus: float | None
+    num_gpus: float | None
+    ray_options: Mapping[str, object] | None
+
+
+class RayOptions(Placement, LocalOptions, total=False):
+    """Arguments of the http clients."""
+
+
+class RayArguments(Placement, ClientArguments, total=False):
+    """Arguments of `RayOpenAI`."""
+
+
+class AsyncRayArguments(Placement, AsyncClientArguments, total=False):
+    """Arguments of `AsyncRayOpenAI`."""
+
+
+def _start(model: ModelPath | None, given: RayOptions | RayArguments | AsyncRayArguments) -> Pool:
+    if given.get("engine") is not None:
+        raise ValueError("`engine` runs in this process: replicas take `model` or `models`")
+    local = cast(LocalOptions, {name: value for name, value in given.items() if name in OWN})
+    chosen = {"num_cpus": given.get("num_cpus"), "num_gpus": given.get("num_gpus"), **(given.get("ray_options") or {})}
+    ray_options = {name: value for name, value in chosen.items() if value is not None}
+    return Pool.start(model, local, given.get("replicas", REPLICAS), ray_options)
+
+
+def _without_placement(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if name not in Placement.__annotations__}
+
+
+class _RayClient(OfflineClient):
+    """Parts that both clients have in common."""
+
+    _pool: Pool
+    _given: Mapping[str, Any]
+    """The SDK's own constructor arguments, for copies in other processes."""
+
+    def _open(
+        self,
+        cls: type,
+        kind: type[RayHttpClient | AsyncRayHttpClient],
+        model: ModelPath | None,
+        given: RayArguments | AsyncRayArguments,
+    ) -> dict[str, Any]:
+        """The arguments of the SDK's constructor. A copy comes with the http client of what it copies."""
+        stock = _without_placement(given)
+        check_arguments(cls, stock)
+        http_client: Any = given.get("http_client")
+        if not isinstance(http_client, kind):
+            http_client = kind(_start(model, given), sdk.timeout_of(http_client))
+        self._pool = http_client.pool
+        made = stock_arguments(stock, http_client)
+        self._given = {name: value for name, value in made.items() if name != "http_client"}
+        return made
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        """A handle: in another process it sends requests to the same replicas, and closing it ends none of them."""
+        return _restored, (type(self), self._pool, self._given)
+
+    def scale(self, replicas: int) -> None:
+        """Have so many replicas from now on; those that go end when their last request has.
+
+        Responses and conversations that these keep go with them, unless there is a `store`.
+
+        Raises:
+            RuntimeError: this is a handle in another process.
+            ValueError: it is no number of replicas.
+        """
+        self._pool.scale(replicas)
+
+
+def _restored(cls: type[Any], pool: Pool, given: Mapping[str, Any]) -> object:
+    http = RayHttpClient if issubclass(cls, sdk.OpenAI) else AsyncRayHttpClient
+    return cls(**given, http_client=http(pool, given.get("timeout", openai.DEFAULT_TIMEOUT)))
+
+
+class RayOpenAI(_RayClient, sdk.OpenAI):
+    """An `openai.OpenAI` whose requests replicas of a local model answer, each in a process that Ray runs.
+
+    It joins the Ray that this process is connected to, or the cluster of `RAY_ADDRESS`; otherwise it starts Ray on this
+    machine, and ends it again.
+
+    Args:
+        model: a folder or a hub id, as every node finds it, or None for the small checkpoint in the package.
+        replicas: how many processes have it.
+        num_cpus: CPU cores that Ray gives each of them; none is set aside where it is left out, and one is used.
+        num_gpus: likewise GPUs. Without it a replica sees none on machines that have some for CUDA.
+        ray_options: further options of Ray's actors, such as `{"resources": {"mlx": 1}}` or a `runtime_env`.
+        **options: as `LocalOpenAI` takes them, but for `engine`. Each replica has a `store` of its own, in memory,
+            unless one is given: a file that all of them reach.
+
+    Raises:
+        FileNotFoundError, TypeError, ValueError: as of `LocalOpenAI`.
+
+    Example:
+        >>> from localai_shim.ray import RayOpenAI
+        >>> with RayOpenAI(replicas=2) as client:
+        ...     client.responses.create(model="any", input="What is 2 + 3?", temperature=0).output_text
+        '2 + 3 = 5.'
+    """
+
+    def __init__(self, model: ModelPath | None = None, **options: Unpack[RayArguments]) -> None:
+        super().__init__(**self._open(RayOpenAI, RayHttpClient, model, options))
+
+    def stats(self, model: str = "") -> PoolStats:
+        """A snapshot of all replicas, each and summed; those that do not answer within seconds have no figures.
+
+        Args:
+            model: as in requests; with one model any name does.
+
+        Raises:
+            ValueError: there is no such model.
+        """
+        asked = self._pool.ask(model)
+        futures.wait(asked.values(), STATS_SECONDS)
+        return self._pool.stats(asked)
+
+
+class AsyncRayOpenAI(_RayClient, sdk.AsyncOpenAI):
+    """An `openai.AsyncOpenAI` whose requests replicas of a local model answer, on asyncio.
+
+    Args:
+        model: as of `RayOpenAI`, with all that follows.
+        replicas: likewise.
+        num_cpus: likewise.
+        num_gpus: likewise.
+        ray_options: likewise.
+        **options: likewise.
+
+    Raises:
+        FileNotFoundError, TypeError, ValueError: as of `AsyncLocalOpenAI`.
+    """
+
+    def __init__(self, model: ModelPath | None = None, **options: Unpack[AsyncRayArguments]) -> None:
+        super().__init__(**self._open(AsyncRayOpenAI, AsyncRayHttpClient, model, options))
+
+    async def stats(self, model: str = "") -> PoolStats:
+        """A snapshot like that of `RayOpenAI.stats`."""
+        asked = self._pool.ask(model)
+        if asked:
+            await asyncio.wait(map(asyncio.wrap_future, asked.values()), timeout=STATS_SECONDS)
+        return self._pool.stats(asked)
+
+
+# -- for clients that other code builds -----------------------------------------------------------------------------
+
+
+def http_client(
+    model: ModelPath | None = None, *, timeout: sdk.Timeout = openai.DEFAULT_TIMEOUT, **options: Unpack[RayOptions]
+) -> RayHttpClient:
+    """An http client for `openai.OpenAI(http_client=...)` whose requests replicas answer.
+
+    Args:
+        model: as of `RayOpenAI`.
+        timeout: seconds, or an `httpx.Timeout`, for requests that have none of their own; 600 by default.
+        **options: as of `RayOpenAI`, without the SDK's own.
+    """
+    check_options("http_client", _without_placement(options))
+    return RayHttpClient(_start(model, options), timeout)
+
+
+def async_http_client(
+    model: ModelPath | None = None, *, timeout: sdk.Timeout = openai.DEFAULT_TIMEOUT, **options: Unpack[RayOptions]
+) -> AsyncRayHttpClient:
+    """An http client like that of `http_client`, for `openai.AsyncOpenAI(http_client=...)`."""
+    check_options("async_http_client", _without_placement(options))
+    return AsyncRayHttpClient(_start(model, options), timeout)

@@ -1,0 +1,64 @@
+"""Has the engine's thread of a model that is spread over several processes begin: with followers, and a journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ..engine.mirror import journal as mirror
+from ..models.checkpoint_files import read_json
+from ..models.hub import config_here, fetch
+from ..models.sharded import check_shards
+from ..options import ModelOptions, processes
+from ..parallel import group, launched
+from ..types import EngineClosedError, Json, ModelLoadError
+from .host import connect
+from .sources import Source
+
+
+def check(sources: Iterable[Source]) -> None:
+    """Refuse models that cannot be spread, as far as their files are on this machine.
+
+    Raises:
+        ValueError: says which can.
+    """
+    for source in sources:
+        try:
+            if config := config_here(source.path):
+                _check(source, config)
+        except ModelLoadError as error:
+            raise ValueError(str(error)) from None
+
+
+def _check(source: Source, config: Json) -> None:
+    text_only = source.options.get("text_only", False)
+    check_shards(config, source.name, processes(source.options), text_only=text_only)
+
+
+def begin(source: Source, on_lost: Callable[[], None]) -> None:
+    """Check that a model can be spread, start the other processes, and journal what this thread does.
+
+    Args:
+        source: the model.
+        on_lost: see `Leader`.
+
+    Raises:
+        ModelLoadError: it cannot, or a process could not be started.
+    """
+    size = processes(source.options)
+    _check(source, read_json(fetch(source.path, source.progress) / "config.json"))
+    try:
+        lead = group.start if launched.rank() is None else launched.lead
+        mirror.begin(lead(size, on_lost))
+        connect()
+    except EngineClosedError as error:
+        raise ModelLoadError(f"tensor_parallel={size}: {error}", transient=True) from error
+
+
+def join_if_launched(options: ModelOptions) -> None:
+    """Join the group that mlx.launch has started, if it has; all but one of its processes do not come back from here.
+
+    Raises:
+        EngineClosedError: the processes are not as many as `tensor_parallel`.
+    """
+    if launched.rank() is not None:
+        launched.join(processes(options))

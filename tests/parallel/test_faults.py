@@ -1,0 +1,123 @@
+"""A process of a group that dies, hangs or disagrees fails the requests in flight; nothing waits, nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import openai
+import pytest
+
+from localai_shim import LocalOpenAI
+from localai_shim.parallel import leader
+from tests.engine.harness import eventually
+from tests.parallel.groups import folder_of, followers
+
+QUESTION: Any = {"model": "any", "messages": [{"role": "user", "content": "Count."}], "temperature": 0}
+MANY: Any = {**QUESTION, "max_tokens": 900, "extra_body": {"ignore_eos": True}}
+
+
+@pytest.fixture
+def client() -> Iterator[LocalOpenAI]:
+    with LocalOpenAI(model=folder_of("qwen3"), tensor_parallel=2, keep_alive=0, max_retries=0) as made:
+        yield made
+    assert followers(os.getpid()) == []
+
+
+def answer(client: LocalOpenAI) -> str | None:
+    return client.chat.completions.create(**QUESTION, max_tokens=8).choices[0].message.content
+
+
+def failures(client: LocalOpenAI, fault: Callable[[int], object]) -> list[str]:
+    """Have something done to the follower amid three streams; what each of them fails with."""
+    streams = [client.chat.completions.create(**MANY, stream=True) for _ in range(3)]
+    for stream in streams:
+        next(stream)
+    [process] = followers(os.getpid())
+    fault(process)
+    errors = []
+    for stream in streams:
+        with pytest.raises(openai.APIConnectionError) as raised:
+            for _ in stream:
+                pass
+        errors.append(str(raised.value))
+    return errors
+
+
+def test_requests_fail_when_a_process_is_killed_and_the_next_one_starts_anew(client: LocalOpenAI) -> None:
+    before = answer(client)
+    errors = failures(client, lambda process: os.kill(process, signal.SIGKILL))
+    assert all("process 1 of this model's group ended" in error for error in errors)
+    assert answer(client) == before
+
+
+def test_a_process_that_hangs_is_given_up(client: LocalOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(client)
+    monkeypatch.setattr(leader, "PING_SECONDS", 0.2)
+    monkeypatch.setattr(leader, "ANSWER_SECONDS", 2.0)
+    errors = failures(client, lambda process: os.kill(process, signal.SIGSTOP))
+    assert all("does not answer for 2 s" in error for error in errors)
+
+
+def test_a_process_that_has_another_outcome_ends_the_group(
+    client: LocalOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = leader.checksum
+    answer(client)
+    errors = failures(client, lambda _: monkeypatch.setattr(leader, "checksum", lambda *of: right(*of) ^ 1))
+    assert all("widths, lengths or capacity differ" in error for error in errors)
+
+
+def test_an_idle_process_that_is_killed_costs_nobody_an_answer(client: LocalOpenAI) -> None:
+    before = answer(client)
+    [process] = followers(os.getpid())
+    engine: Any = client._runtime.engine("")
+    os.kill(process, signal.SIGKILL)
+    assert eventually(lambda: engine.is_closed)
+    assert answer(client) == before
+
+
+def test_closing_amid_a_stream_ends_all_processes(client: LocalOpenAI) -> None:
+    stream = client.chat.completions.create(**MANY, stream=True)
+    next(stream)
+    client.close()
+    with pytest.raises(openai.APIConnectionError):
+        for _ in stream:
+            pass
+    assert followers(os.getpid()) == []
+
+
+SCRIPT = """
+import sys
+from localai_shim import LocalOpenAI
+client = LocalOpenAI(model=sys.argv[1], tensor_parallel=2)
+stream = client.chat.completions.create(
+    model="any", messages=[{"role": "user", "content": "Count."}], max_tokens=900, stream=True,
+    extra_body={"ignore_eos": True},
+)
+next(stream)
+print("streaming", flush=True)
+for _ in stream:
+    pass
+"""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_no_process_is_left_when_the_program_ends(sent: signal.Signals) -> None:
+    command = [sys.executable, "-c", SCRIPT, str(folder_of("qwen3"))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"streaming\n"
+        [process] = followers(program.pid)
+        os.killpg(program.pid, sent)  # as a terminal sends Ctrl-C
+        assert program.wait(30) == -sent
+        assert eventually(lambda: not _runs(process), 10)
+
+
+def _runs(process: int) -> bool:
+    listed = subprocess.run(["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True, check=False)
+    return listed.stdout.strip() not in ("", "Z", "Zs")
