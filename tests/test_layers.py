@@ -49,7 +49,7 @@ MAY = {
     "sdk": "errors prompt runtime",
     "runtime": (
         "backends builtin endpoints endpoints.batches endpoints.responses engine engine.mirror grammar media models "
-        "options output output.formats parallel prompt prompt.fit state telemetry threads types"
+        "models.gguf options output output.formats parallel prompt prompt.fit state telemetry threads types"
     ),
     "telemetry": "endpoints stats types",
     # -- one model over several processes

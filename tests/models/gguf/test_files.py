@@ -108,6 +108,11 @@ def test_a_name_that_is_no_file_is_said_at_once(tmp_path: Path) -> None:
         LocalOpenAI(model=tmp_path / "model.bin")
 
 
+def test_a_file_runs_in_one_process(file: Path) -> None:
+    with pytest.raises(ValueError, match=r"tensor_parallel: 'tiny.gguf' is a GGUF file.*take the model's folder"):
+        LocalOpenAI(model=file, tensor_parallel=2)
+
+
 def cut(path: Path, size: int) -> None:
     path.write_bytes(path.read_bytes()[:size])
 
