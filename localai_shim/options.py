@@ -36,8 +36,8 @@ class Option(NamedTuple):
 
 
 MODEL = Option(
-    "A folder with an MLX or Hugging Face checkpoint, a hub id, or `None` for the small checkpoint in the package. It "
-    "serves every model name."
+    "A folder with an MLX or Hugging Face checkpoint, a GGUF file, a hub id, or `None` for the small checkpoint in "
+    "the package. It serves every model name."
 )
 
 
@@ -143,7 +143,7 @@ class RunOptions(TypedDict, total=False):
     draft_model: Annotated[
         ModelPath | None,
         Option(
-            "A small model with the same vocabulary, a folder or a hub id, whose guesses are run as well: "
+            "A small model with the same vocabulary, a folder, a GGUF file or a hub id, whose guesses are run as well: "
             "`speculation` is `'auto'` with it. Another vocabulary, recurrent layers, or a `model` that takes one "
             "token at a time fail loading; `ValueError` together with `speculation='off'`."
         ),

@@ -49,7 +49,7 @@ MAY = {
     "sdk": "errors prompt runtime",
     "runtime": (
         "backends builtin endpoints endpoints.batches endpoints.responses engine engine.mirror grammar media models "
-        "options output output.formats parallel prompt prompt.fit state telemetry threads types"
+        "models.gguf options output output.formats parallel prompt prompt.fit state telemetry threads types"
     ),
     "telemetry": "endpoints stats types",
     # -- one model over several processes
@@ -97,10 +97,11 @@ MAY = {
     "backends.cuda": "backends engine",
     "backends.x86": "backends",
     "models": (
-        "backends backends.cuda backends.x86 engine engine.mirror media models.encoders models.heads models.vision "
-        "options output output.formats threads types"
+        "backends backends.cuda backends.x86 engine engine.mirror media models.encoders models.gguf models.heads "
+        "models.vision options output output.formats threads types"
     ),
     "models.encoders": "backends backends.x86 models models.heads options types vectors",
+    "models.gguf": "types",
     "models.heads": "backends backends.cuda engine models threads types vectors",
     "models.vision": "backends backends.cuda backends.x86 engine media models models.heads options threads types",
     # -- beneath
@@ -140,6 +141,7 @@ PACKAGES = {
     "media": "numpy",
     "models": "huggingface_hub jinja2 mlx mlx_lm transformers",
     "models.encoders": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
+    "models.gguf": "mlx mlx_lm tokenizers transformers",
     "models.heads": "mlx mlx_lm numpy tokenizers",
     "models.vision": "PIL mlx mlx_lm mlx_vlm numpy transformers",
     "parallel": "mlx",

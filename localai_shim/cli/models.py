@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..stats import show_bytes
@@ -27,7 +28,9 @@ NO_TEMPLATE = "it has no chat template: it completes texts, and knows neither co
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="a folder or a hub id, whose chat template is shown")
+    parser.add_argument(
+        "model", nargs="?", metavar="MODEL", help="a folder, GGUF file or hub id, whose chat template is shown"
+    )
     parser.add_argument("--tool-format", metavar="NAME", help="instead of what is found")
     parser.add_argument("--reasoning-format", metavar="NAME", help="likewise")
     parser.add_argument(
@@ -96,7 +99,8 @@ def describe_model(
     from ..runtime.sources import resolve_path
 
     require_backend()
-    folder = fetch(resolve_path(model), None)
+    path = resolve_path(model)
+    folder = fetch(path, None)
     from ..models.markup import SAMPLE_QUESTION, SAMPLE_TOOL, find_formats, markup_of
     from ..models.text import load_text_tokenizer
     from ..prompt.fit.tool_text import writer
@@ -106,7 +110,7 @@ def describe_model(
     budget = Budget()
     found = find_formats(loaded.tokenizer, tool_format, reasoning_format, budget)
     tokenizer = ChatTokenizer(loaded, writer(found.tools), budget)
-    yield "model", str(folder)
+    yield "model", path if Path(path).is_file() else str(folder)
     yield "calls", f"{found.tools.name if found.tools else 'none'}: {found.tools_why}"
     yield "reasoning", f"{found.reasoning}: {found.thought_why}"
     if not loaded.tokenizer.has_chat_template:

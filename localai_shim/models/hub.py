@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..types import Json, ModelLoadError
 from .checkpoint_files import read_json
+from .gguf.folder import folder_of, is_gguf
 from .markup import read_formats
 
 _MORE_FILES = ("*_Dense/*.safetensors",)  # of sentence-transformers' layers
@@ -52,7 +53,9 @@ def describe(name: str, folder: str) -> LocalModel:
     kind = ", ".join([str(config.get("model_type") or "unknown"), *reads])
     missing = set((index.get("weight_map") or {}).values()) - {file.name for file in weights}
     problem = ""
-    if not config:
+    if not config and next(path.glob("*.gguf"), None):
+        problem = "no: it is GGUF, pass the path of a file"
+    elif not config:
         problem = "no: it has no config.json"
     elif missing:
         problem = f"no: {len(missing)} of its files are missing"
@@ -79,7 +82,7 @@ def config_here(path_or_id: str) -> Json:
 
 
 def fetch(path_or_id: str, progress: bool | None) -> Path:
-    """The folder of a model, fetched from the hub where it is none yet.
+    """The folder of a model, fetched from the hub where it is none yet; one that stands for it where it is a GGUF file.
 
     Raises:
         ModelLoadError: it cannot be had. That may change, unless the id is none.
@@ -89,6 +92,8 @@ def fetch(path_or_id: str, progress: bool | None) -> Path:
 
     from .progress import bar_class
 
+    if is_gguf(Path(path_or_id)):
+        return folder_of(Path(path_or_id))
     try:
         if Path(path_or_id).exists():
             return Path(path_or_id)

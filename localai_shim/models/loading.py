@@ -31,9 +31,9 @@ def load_model(
     """Load a folder or a hub id; a bar shows how far that is.
 
     Args:
-        path_or_id: the folder, or the hub id.
+        path_or_id: the folder, the GGUF file, or the hub id.
         options: see `LoadOptions`.
-        name: what `response.model` will say; the folder's name or the hub id by default.
+        name: what `response.model` will say; the folder's or file's name or the hub id by default.
         progress: whether a bar is shown; None: on a terminal.
 
     Raises:
@@ -52,6 +52,7 @@ def load_model(
     if part and journal() is None:  # the process with the engine shows how far it is
         progress = False
     announce(name or Path(path_or_id).name, path_or_id, progress)
+    name = name or (Path(path_or_id).name if Path(path_or_id).exists() else path_or_id)
     path = fetch(path_or_id, progress)
     if not options.get("trust_remote_code"):
         _check_tokenizer(path, path_or_id)
@@ -61,7 +62,7 @@ def load_model(
         weights = [array for _, array in tree_flatten(model.parameters())]
         if part:
             evaluate_each(weights)
-        read_weights(name or path.name, weights, progress)
+        read_weights(name, weights, progress)
     except Exception as error:
         raise ModelLoadError(
             f"The model '{path_or_id}' could not be loaded: {type(error).__name__}: {error}",
@@ -70,7 +71,6 @@ def load_model(
             or (isinstance(error, OSError) and not isinstance(error, FileNotFoundError)),
         ) from error
     applied = prepare(model, cast(ModelOptions, options).get("memory_limit"))
-    name = name or (path.name if Path(path_or_id).exists() else path_or_id)
     loaded = kind(Checkpoint(name, model, tokenizer, config, path, options))
     loaded.applied = applied
     if isinstance(loaded, TextModel):

@@ -20,6 +20,8 @@ from ..threads.panics import panics_are_errors
 from ..types import VERSION, Json, ModelLoadError, Prompt, Task
 from . import caches
 from .checkpoint_files import Checkpoint, context_length, read_json, version
+from .gguf.folder import WEIGHTS
+from .gguf.weights import read_model
 from .heads.generative_reranker import find_judge
 from .heads.last_logits import Ending, end_tokens
 from .heads.pooling import Reading, decoder_encoder
@@ -213,6 +215,12 @@ class TextModel:
         import mlx_lm.utils
 
         trusted, adapter_path = options.get("trust_remote_code", False), options.get("adapter_path")
+        if (path / WEIGHTS).exists():
+            config = read_json(path / "config.json")
+            model = read_model(path / WEIGHTS, config)
+            if adapter_path is not None:
+                model = mlx_lm.utils.load_adapters(model, os.fspath(adapter_path)).eval()
+            return model, mlx_lm.utils.load_tokenizer(path, eos_token_ids=config["eos_token_id"]), config
         model, tokenizer, config = mlx_lm.utils.load(
             str(path),
             adapter_path=None if adapter_path is None else os.fspath(adapter_path),
@@ -341,7 +349,12 @@ def fingerprint(
     kinds = [*sorted({str(array.dtype) for array in parameters}), str(mx.default_device())]
     adapter_path = options.get("adapter_path")
     folders = [path] if adapter_path is None else [path, Path(adapter_path)]
-    files = [file.stat() for folder in folders for file in sorted(folder.glob("*.safetensors"))]
+    files = [
+        file.stat()
+        for folder in folders
+        for file in sorted(folder.iterdir())
+        if file.suffix == ".safetensors" or file.name == WEIGHTS
+    ]
     weights = [(file.st_size, file.st_mtime_ns) for file in files]
     versions = [version(name) for name in libraries] + [VERSION]
     how = {name: options.get(name) for name in LoadOptions.__annotations__}

@@ -169,8 +169,9 @@ def _acquire(source: Source) -> _Shared:
 def _files(source: Source) -> list[tuple[str, int, int]]:
     """Names, sizes and times of a model's files: a load that failed is not tried again while they stay as they are."""
     paths = (source.path, source.options.get("adapter_path"), source.options.get("draft_model"))
-    folders = [Path(path) for path in paths if path and os.path.isdir(path)]
-    found = [(file, file.stat()) for folder in folders for file in sorted(folder.iterdir()) if file.is_file()]
+    given = [Path(path) for path in paths if path and os.path.exists(path)]
+    files = [file for path in given for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+    found = [(file, file.stat()) for file in files if file.is_file()]
     return [(str(file), status.st_size, status.st_mtime_ns) for file, status in found]
 
 
@@ -356,7 +357,8 @@ class Runtime:
         from ..models.loading import only_tasks
 
         config = Path(source.path) / "config.json"
-        created = int(config.stat().st_mtime) if config.exists() else 0
+        made = config.parent if config.parent.is_file() else config
+        created = int(made.stat().st_mtime) if made.exists() else 0
         shared = self._engines.get(source)
         if shared is not None and shared.engine.is_ready and not shared.engine.is_closed:
             with contextlib.suppress(EngineError):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from ..engine.mirror import journal as mirror
 from ..models.checkpoint_files import read_json
+from ..models.gguf.folder import is_gguf
 from ..models.hub import config_here, fetch
 from ..models.sharded import check_shards
 from ..options import ModelOptions, processes
@@ -23,6 +25,10 @@ def check(sources: Iterable[Source]) -> None:
     """
     for source in sources:
         try:
+            if is_gguf(Path(source.path)):
+                raise ModelLoadError(
+                    f"tensor_parallel: '{source.name}' is a GGUF file, which one process runs: take the model's folder."
+                )
             if config := config_here(source.path):
                 _check(source, config)
         except ModelLoadError as error:

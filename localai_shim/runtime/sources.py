@@ -13,6 +13,7 @@ from ..options import LoadOptions, ModelOptions, ModelPath
 from ..types import ModelLoadError
 
 BUILTIN_NAME = "localai-shim-builtin"
+_FILE = ".gguf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +27,10 @@ class Source:
 
     @property
     def name(self) -> str:
-        """Name for `response.model`: the hub id, or the folder's name."""
+        """Name for `response.model`: the hub id, or the folder's or file's name."""
         if self.path == builtin_path():
             return BUILTIN_NAME
-        return Path(self.path).name if os.path.isdir(self.path) else self.path
+        return Path(self.path).name if os.path.exists(self.path) else self.path
 
 
 def builtin_path() -> str:
@@ -38,7 +39,7 @@ def builtin_path() -> str:
 
 
 def resolve_path(model: ModelPath | None) -> str:
-    """A folder's real path, or a hub id as it is.
+    """A folder's real path, a GGUF file's path, or a hub id as it is.
 
     Raises:
         ModelLoadError: it looks like a path and is none.
@@ -47,12 +48,22 @@ def resolve_path(model: ModelPath | None) -> str:
         return builtin_path()
     text = os.fspath(model)
     path = Path(text).expanduser()
+    if path.is_file():
+        if path.suffix.lower() != _FILE:
+            raise ModelLoadError(
+                f"'{text}' is not a model: it is a file, and none that ends with {_FILE}.", missing=True
+            )
+        return os.path.abspath(path)  # in the hub's cache it is a link to one without its name
     if path.exists():
         if not (path / "config.json").exists():
-            raise ModelLoadError(f"'{text}' is not a model: it has no config.json.", missing=True)
+            found = next(path.glob(f"*{_FILE}"), None)
+            hint = "" if found is None else f" It has GGUF files: pass the path of one, such as '{found}'."
+            raise ModelLoadError(f"'{text}' is not a model: it has no config.json.{hint}", missing=True)
         return str(path.resolve())
     if text.startswith((".", "/", "~")) or text.count("/") > 1 or (os.sep != "/" and os.sep in text):
         raise ModelLoadError(f"There is no folder '{text}'.", missing=True)
+    if path.suffix.lower() == _FILE:
+        raise ModelLoadError(f"There is no file '{text}'.", missing=True)
     return text
 
 

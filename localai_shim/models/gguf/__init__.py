@@ -1,0 +1,1 @@
+"""GGUF files, presented as the folders that mlx-lm loads."""

@@ -1,0 +1,213 @@
+"""Tokenizer of a GGUF file, built with the tokenizers library as the original one is."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...types import ModelLoadError
+from .header import Header
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from tokenizers.models import BPE
+    from transformers import PreTrainedTokenizerFast
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = 1, 2, 3, 4, 5
+_SPACE = "\u2581"
+_PADDING = re.compile(r"\[PAD\d+\]")  # what fills the vocabulary up to the number of rows of the embedding
+_ENDS = frozenset(
+    ["<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>"]
+)
+"""Control tokens that end an answer, whatever the metadata names."""
+
+_ENGLISH = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+_REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_TEKKEN_LETTERS = rf"[^\r\n\p{{L}}\p{{N}}]?(?:{_UPPER}*{_LOWER}+|{_UPPER}+{_LOWER}*)"
+_HAN = "[一-龥\u0800-一가-\ud7ff]+"
+
+
+class Splits(NamedTuple):
+    """Splitting of texts before they are merged, of one `tokenizer.ggml.pre`.
+
+    Attributes:
+        patterns: one after another.
+        digits: numbers are split off; True: digit by digit.
+        gpt2: GPT-2's own pattern comes last.
+        whole_words: a word that is a token is that token, whatever the merges make of it.
+        composes: characters and accents are composed (NFC).
+        bos: texts begin with the beginning of sequence where the metadata does not say.
+    """
+
+    patterns: tuple[str, ...] = ()
+    digits: bool | None = None
+    gpt2: bool = False
+    whole_words: bool = False
+    composes: bool = False
+    bos: bool = False
+
+
+_GPT2 = Splits(gpt2=True)
+_BY_DIGIT = Splits(digits=True, gpt2=True)
+_LLAMA3 = Splits((rf"{_ENGLISH}|{_LETTERS}|\p{{N}}{{1,3}}|{_REST}",), whole_words=True, bos=True)
+_QWEN2 = Splits((rf"{_ENGLISH}|{_LETTERS}|\p{{N}}|{_REST}",), composes=True)
+_TEKKEN = rf"{_TEKKEN_LETTERS}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+SPLITS = {
+    **dict.fromkeys(("gpt-2", "gpt2", "mpt", "olmo", "jais", "phi-2"), _GPT2),
+    **dict.fromkeys(("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"), _BY_DIGIT),
+    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"), _LLAMA3),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez"), _QWEN2),
+    **dict.fromkeys(("dbrx", "smaug-bpe"), _LLAMA3._replace(whole_words=False, bos=False)),
+    "tekken": Splits((_TEKKEN,), whole_words=True, bos=True),
+    "deepseek-llm": Splits(
+        ("[\r\n]", r"\s?[\p{Lu}\p{Ll}\p{Lt}]+", "\\s?[!-/:-~！-／：-～‘-‟\u3000-。]+", r"\s+$", _HAN),
+        digits=False,
+        bos=True,
+    ),
+    "deepseek-coder": Splits(("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _HAN), digits=True, bos=True),
+}
+"""By `tokenizer.ggml.pre`."""
+
+
+def read_tokenizer(header: Header) -> PreTrainedTokenizerFast:
+    """A file's tokenizer and chat templates.
+
+    Raises:
+        ModelLoadError: its kind is not known, or a part is missing.
+    """
+    from tokenizers import AddedToken, processors
+    from transformers import PreTrainedTokenizerFast
+
+    texts, kinds = header.list_of("tokenizer.ggml.tokens", str), header.list_of("tokenizer.ggml.token_type", int)
+    if not texts:
+        raise ModelLoadError(f"'{header.path}' has no tokenizer: the metadata lacks 'tokenizer.ggml.tokens'.")
+    kinds += [NORMAL] * (len(texts) - len(kinds))
+    while kinds[-1] == UNUSED and _PADDING.fullmatch(texts[-1]):
+        del texts[-1], kinds[-1]
+    kind = header.get("tokenizer.ggml.model", "")
+    if kind == "gpt2":
+        tokenizer, bos = _byte_level(header, texts)
+    elif kind == "llama":
+        tokenizer, bos = _sentencepiece(header, texts, kinds)
+    else:
+        raise ModelLoadError(f"'{header.path}': tokenizers of the kind '{kind}' cannot be read, only gpt2 and llama.")
+    added = {CONTROL: True, UNKNOWN: True, USER_DEFINED: False}
+    tokenizer.add_tokens(
+        [
+            AddedToken(text, special=added[type_], normalized=False)
+            for text, type_ in zip(texts, kinds, strict=True)
+            if type_ in added
+        ]
+    )
+    ids = {name: header.get(f"tokenizer.ggml.{name}_token_id", -1) for name in ("bos", "eos", "unknown", "padding")}
+    named = {name: texts[i] for name, i in ids.items() if 0 <= i < len(texts)}
+    begins = named.get("bos") if header.get("tokenizer.ggml.add_bos_token", bos) else None
+    ends = named.get("eos") if header.get("tokenizer.ggml.add_eos_token", False) else None
+    if begins or ends:
+        around = [begins, "$A", ends]
+        single = " ".join(each for each in around if each)
+        special = [(text, texts.index(text)) for text in (begins, ends) if text]
+        tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=special)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=named.get("bos"),
+        eos_token=named.get("eos"),
+        unk_token=named.get("unknown"),
+        pad_token=named.get("padding"),
+        clean_up_tokenization_spaces=False,
+    )
+    fast.chat_template = _templates(header)
+    return fast
+
+
+def end_tokens(header: Header) -> list[int]:
+    """Ids that end an answer, the end of sequence first."""
+    named = [header.get(f"tokenizer.ggml.{name}_token_id", -1) for name in ("eos", "eot", "eom")]
+    texts, kinds = header.list_of("tokenizer.ggml.tokens", str), header.list_of("tokenizer.ggml.token_type", int)
+    by_name = [i for i, (text, kind) in enumerate(zip(texts, kinds, strict=False)) if kind == CONTROL and text in _ENDS]
+    return [i for i in dict.fromkeys([*named, *by_name]) if i >= 0]
+
+
+def _templates(header: Header) -> str | dict[str, str] | None:
+    prefix = "tokenizer.chat_template"
+    found = {
+        key.removeprefix(prefix).removeprefix(".") or "default": str(header.metadata[key])
+        for key in header.metadata
+        if key == prefix or key.startswith(prefix + ".")
+    }
+    return found.get("default") if len(found) < 2 else found
+
+
+def _byte_level(header: Header, texts: list[str]) -> tuple[Tokenizer, bool]:
+    """A byte-level BPE, and whether its texts begin with the beginning of sequence."""
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    pre = header.get("tokenizer.ggml.pre", "qwen2" if header.get("general.architecture", "")[:4] == "qwen" else "")
+    if pre not in SPLITS:
+        raise ModelLoadError(
+            f"'{header.path}': it is not known how 'tokenizer.ggml.pre' = '{pre}' splits texts, so that prompts would "
+            f"get wrong tokens. Known are {', '.join(SPLITS)}. Take the model's folder (safetensors) instead."
+        )
+    splits = SPLITS[pre]
+    pairs = []
+    for merge in header.list_of("tokenizer.ggml.merges", str):
+        at = merge.index(" ", 1)
+        pairs.append((merge[:at], merge[at + 1 :]))
+    tokenizer = Tokenizer(_bpe(models.BPE, header, texts, pairs, ignore_merges=splits.whole_words))
+    parts: list[pre_tokenizers.PreTokenizer] = [
+        pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in splits.patterns
+    ]
+    if splits.digits is not None:
+        parts.append(pre_tokenizers.Digits(individual_digits=splits.digits))
+    parts.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=splits.gpt2))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(parts)
+    tokenizer.decoder = decoders.ByteLevel()
+    if splits.composes:
+        tokenizer.normalizer = normalizers.NFC()
+    return tokenizer, splits.bos
+
+
+def _sentencepiece(header: Header, texts: list[str], kinds: list[int]) -> tuple[Tokenizer, bool]:
+    """A SentencePiece model of the BPE kind, whose scores say in what order pieces are merged."""
+    from tokenizers import Tokenizer, decoders, models, normalizers
+
+    scores = header.list_of("tokenizer.ggml.scores", float)
+    if len(scores) < len(texts):
+        raise ModelLoadError(f"'{header.path}': the metadata's 'tokenizer.ggml.scores' has no score for each token.")
+    plain = {text: score for text, score, kind in zip(texts, scores, kinds, strict=False) if kind == NORMAL}
+    unknown = next((text for text, kind in zip(texts, kinds, strict=True) if kind == UNKNOWN), None)
+    more = {"unk_token": unknown} if unknown is not None else {}
+    tokenizer = Tokenizer(_bpe(models.BPE, header, texts, _merges(plain), byte_fallback=True, fuse_unk=True, **more))
+    replace = normalizers.Replace(" ", _SPACE)
+    parts = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    if header.get("tokenizer.ggml.add_space_prefix", True):
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(_SPACE), replace])
+        parts.append(decoders.Strip(" ", 1, 0))
+    else:
+        tokenizer.normalizer = replace
+    tokenizer.decoder = decoders.Sequence(parts)
+    return tokenizer, True
+
+
+def _bpe(make: type[BPE], header: Header, texts: list[str], merges: list[tuple[str, str]], **how: bool | str) -> BPE:
+    vocabulary = {text: i for i, text in enumerate(texts)}
+    if len(vocabulary) < len(texts):
+        raise ModelLoadError(f"'{header.path}': 'tokenizer.ggml.tokens' has the same token twice.")
+    try:
+        return make(vocabulary, merges, **how)
+    except Exception as error:  # the library's own kind
+        raise ModelLoadError(f"'{header.path}': the tokenizer in the metadata is damaged: {error}") from error
+
+
+def _merges(scores: dict[str, float]) -> list[tuple[str, str]]:
+    """Pairs of pieces that make a piece, best score first; of one score those with the longer beginning."""
+    found = [
+        (-score, -at, at - len(text), text[:at], text[at:])
+        for text, score in scores.items()
+        for at in range(1, len(text))
+        if text[:at] in scores and text[at:] in scores
+    ]
+    found.sort(key=lambda merge: merge[:3])
+    return [(left, right) for *_, left, right in found]

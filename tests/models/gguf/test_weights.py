@@ -1,0 +1,132 @@
+"""Logits of GGUF files: those of mlx-lm on the folder with the same weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import mlx.core as mx
+import mlx_lm
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType as Type
+from mlx.utils import tree_flatten
+
+from localai_shim.engine.ports import StepInput
+from localai_shim.models.gguf.folder import WEIGHTS, folder_of
+from localai_shim.models.gguf.weights import read_model
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import LoadOptions, TextModel
+from tests.models.gguf import writing
+from tests.models.gguf.writing import WRITTEN, write
+from tests.tiny import CONFIGS, make_model, make_weights, tiny
+
+PROMPT = [5, 9, 13, 21, 8, 3, 77, 140]
+_QWEN2 = {key: value for key, value in CONFIGS["llama"].items() if key != "model_type"}
+
+
+@pytest.fixture(scope="module")
+def qwen2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """It has biases, and its head is its embedding."""
+    folder = make_model(tmp_path_factory.mktemp("qwen2"), "llama")
+    return make_weights(folder, {**_QWEN2, "model_type": "qwen2", "tie_word_embeddings": True, "eos_token_id": 1})
+
+
+def logits(path: Path, prompt: list[int] = PROMPT) -> np.ndarray:
+    model = load_model(str(path), LoadOptions())
+    assert isinstance(model, TextModel)
+    return np.array(model.forward(StepInput(mx.array([prompt]), model.new_cache()))[0])
+
+
+def of_mlx_lm(folder: Path, prompt: list[int] = PROMPT) -> np.ndarray:
+    model, _ = mlx_lm.load(str(folder))
+    return np.array(model(mx.array([prompt]))[0])
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "qwen3_moe", "gemma3_text"])
+def test_a_file_gives_the_logits_of_its_original(kind: str, qwen2: Path, tmp_path: Path) -> None:
+    folder = qwen2 if kind == "qwen2" else tiny(kind)
+    assert np.allclose(logits(write(folder, tmp_path / "a.gguf")), of_mlx_lm(folder), atol=2e-4)
+
+
+@pytest.mark.parametrize("type_", WRITTEN[1:], ids=lambda type_: type_.name)
+def test_a_file_of_each_type_gives_the_logits_of_the_weights_that_it_holds(type_: Type, tmp_path: Path) -> None:
+    expected = of_mlx_lm(writing.rounded(tiny("qwen3"), tmp_path / "rounded", type_))
+    assert np.allclose(logits(write(tiny("qwen3"), tmp_path / "a.gguf", type_)), expected, atol=5e-2)
+    assert np.abs(expected - of_mlx_lm(tiny("qwen3"))).max() > 1e-3, "the type makes a difference"
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3_moe", "gemma3_text"])
+def test_quantised_products_stay_packed(kind: str, tmp_path: Path) -> None:
+    """Rows of packed q and k are put in order as they are; experts stay stacked."""
+    folder = folder_of(write(tiny(kind), tmp_path / "a.gguf", Type.Q8_0))
+    model = read_model(folder / WEIGHTS, json.loads((folder / "config.json").read_text()))
+    arrays = dict(tree_flatten(model.parameters()))
+    matrices = {name: array for name, array in arrays.items() if name.endswith("_proj.weight")}
+    assert matrices and {str(array.dtype) for array in matrices.values()} == {"mlx.core.uint32"}
+    expected = of_mlx_lm(writing.rounded(tiny(kind), tmp_path / "rounded", Type.Q8_0))
+    found = np.array(model(mx.array([PROMPT]))[0].astype(mx.float32))
+    assert np.allclose(found, expected, atol=0.02 * np.abs(expected).max())
+
+
+def test_a_head_in_q6_k_is_taken_apart(tmp_path: Path) -> None:
+    """As files in 4 bits have it whose rows are long enough. llama.cpp's package reads this type and writes it not."""
+    folder = make_model(tmp_path / "wide", "llama", hidden_size=256)
+    raw = np.random.default_rng(0).integers(0, 256, (400, 210), dtype=np.uint8)
+    raw[:, -2:] = np.frombuffer(np.float16(1e-4).tobytes(), np.uint8)
+    file = write(folder, tmp_path / "a.gguf")
+    _replace(file, "output.weight", raw, Type.Q6_K)
+    weights = mx.load(str(folder / "model.safetensors"))
+    assert isinstance(weights, dict)
+    weights["lm_head.weight"] = mx.array(gguf.quants.dequantize(raw, Type.Q6_K))
+    mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
+    assert np.allclose(logits(file), of_mlx_lm(folder), atol=2e-2)
+
+
+def test_factors_of_the_rotation_are_those_of_llama_3(tmp_path: Path) -> None:
+    """A file has a tensor where a config has four numbers: transformers' formula gives the one from the other."""
+    scaling = {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    }
+    folder = make_model(tmp_path / "three", "llama", rope_scaling=scaling, rope_theta=500.0)
+    model, _ = mlx_lm.load(str(folder))
+    plain = 500.0 ** (np.arange(0, 16, 2) / 16)
+    factors = np.array(model.layers[0].self_attn.rope._freqs) / plain
+    assert len({round(float(factor), 3) for factor in factors}) > 2
+    file = write(folder, tmp_path / "a.gguf")
+    _replace(file, "rope_freqs.weight", factors.astype(np.float32), Type.F32)
+    long = [(7 * i) % 300 for i in range(90)]
+    assert np.allclose(logits(file, long), of_mlx_lm(folder, long), atol=5e-4)
+
+
+@pytest.mark.parametrize("kind", ["linear", "yarn"])
+def test_scalings_of_the_rotation_are_read(kind: str, tmp_path: Path) -> None:
+    scaling = {"rope_type": kind, "factor": 4.0, "original_max_position_embeddings": 64}
+    folder = make_model(tmp_path / kind, "qwen3", rope_scaling=scaling)
+    keys = {"type": kind, "factor": 4.0, "original_context_length": 64}
+    rest = {f"qwen3.rope.scaling.{key}": value for key, value in keys.items()}
+    long = [(7 * i) % 300 for i in range(90)]
+    found = logits(write(folder, tmp_path / "a.gguf", rest=rest), long)
+    assert np.allclose(found, of_mlx_lm(folder, long), atol=5e-4)
+
+
+def _replace(file: Path, name: str, raw: np.ndarray, type_: Type) -> None:
+    """Write a file again, with another tensor of this name."""
+    reader = gguf.GGUFReader(file)
+    writer = gguf.GGUFWriter(file.with_suffix(".new"), "llama")
+    for field in reader.fields.values():
+        if not field.name.startswith("GGUF.") and field.name != "general.architecture":
+            inner = field.types[1] if len(field.types) > 1 else None
+            value: Any = field.contents()
+            writer.add_key_value(field.name, value, field.types[0], sub_type=inner)
+    for tensor in reader.tensors:
+        if tensor.name != name:
+            writer.add_tensor(tensor.name, np.array(tensor.data), raw_dtype=tensor.tensor_type)
+    writer.add_tensor(name, raw, raw_dtype=type_)
+    writing.close(writer).rename(file)
