@@ -12,7 +12,9 @@ from training.vision.questions import (
     about,
     behind,
     colour_word,
+    count_some,
     describe,
+    exists,
     pick,
     sentence,
     yes_or_no,
@@ -85,7 +87,7 @@ def many(rng: Random, split: Split) -> Dialogue:
     scene = shapes(rng, split)
     names = list(ABOUT_SHAPES)
     weights = [weight for _, weight in ABOUT_SHAPES.values()]
-    made: list[Asked] = []
+    made = [exists(rng, scene)] if rng.random() < 0.1 else [count_some(rng, scene)] if rng.random() < 0.1 else []
     wanted = rng.randint(3, 6)
     for _ in range(14):
         subject = made[-1].about if made else None
@@ -97,6 +99,7 @@ def many(rng: Random, split: Split) -> Dialogue:
                 made.append(asked)
         if len(made) == wanted:
             break
+    made = made or [describe(rng, scene)]
     return _turns(rng, "many", scene, made[0], made[1:])
 
 
