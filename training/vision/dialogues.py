@@ -10,6 +10,7 @@ from training.vision.questions import (
     ABOUT_SHAPES,
     Asked,
     about,
+    article,
     behind,
     colour_word,
     count_some,
@@ -20,11 +21,9 @@ from training.vision.questions import (
     yes_or_no,
 )
 from training.vision.scenes import (
-    COLOURS,
     PLURALS,
     SHAPES,
     Scene,
-    Thing,
     another,
     belongs,
     number,
@@ -39,19 +38,15 @@ IMAGE: Final = "<image>"
 
 @dataclass(frozen=True)
 class Dialogue:
-    """Pictures and turns; a question has ``<image>`` where a picture stands in it.
-
-    ``asked`` is the number of the turns at the end that the skill is about.
-    """
+    """Pictures and turns; a question has ``<image>`` where a picture stands in it. The skill is that of the last turn."""
 
     skill: str
     scenes: tuple[Scene, ...]
     turns: tuple[tuple[str, str], ...]
     system: str | None = None
-    asked: int = 1
 
 
-Lines = Callable[[Random, Split], str]
+Maker = Callable[[Random, Split], Dialogue]
 
 
 def with_pictures(rng: Random, question: str, count: int = 1) -> str:
@@ -112,7 +107,7 @@ def follow_up(rng: Random, split: Split) -> Dialogue:
             continue
         second = about(rng, scene, first.about)
         if second.answer != first.answer:
-            return replace(_turns(rng, "follow-up", scene, first, [second]), asked=1)
+            return _turns(rng, "follow-up", scene, first, [second])
 
 
 def one_colour(rng: Random, split: Split) -> Dialogue:
@@ -120,7 +115,7 @@ def one_colour(rng: Random, split: Split) -> Dialogue:
     scene = plain(rng)
     first = behind(rng, scene) if rng.random() < 0.8 else describe(rng, scene)
     more = [Asked("How many shapes are there?", "0")] if rng.random() < 0.1 else []
-    return replace(_turns(rng, "plain colour", scene, first, more), asked=1 + len(more))
+    return _turns(rng, "plain colour", scene, first, more)
 
 
 def ask_number(rng: Random, text: str) -> Asked:
@@ -233,12 +228,7 @@ def _changed(rng: Random, scene: Scene) -> tuple[Scene, str] | None:
         other = replace(one, colour=another(rng, one.colour, scene.background))
     else:
         other = replace(one, shape=rng.choice([shape for shape in SHAPES if shape != one.shape]))
-    return replace(scene, things=(*rest, other)), f"The {one.name} is {a(other)} in the second picture."
-
-
-def a(thing: Thing) -> str:
-    """A thing's name with its article."""
-    return f"{'an' if thing.name[0] in 'aeiou' else 'a'} {thing.name}"
+    return replace(scene, things=(*rest, other)), f"The {one.name} is {article(other.name)} in the second picture."
 
 
 def _which(rng: Random, question: str, first: bool) -> Asked:
@@ -249,7 +239,7 @@ def compare(rng: Random, split: Split) -> tuple[tuple[Scene, Scene], Asked]:
     """Two pictures, and a question that needs both."""
     draw = rng.random()
     if draw < 0.2:
-        one, other = rng.sample(sorted({number(rng, split) for _ in range(12) if rng}, key=int), 2)
+        one, other = rng.sample(sorted({number(rng, split) for _ in range(12)}, key=int), 2)
         pair = printed(rng, split, [one]), printed(rng, split, [other])
         more = rng.random() < 0.6
         question = pick(
@@ -259,7 +249,9 @@ def compare(rng: Random, split: Split) -> tuple[tuple[Scene, Scene], Asked]:
             else "Which number is smaller?|Which picture has the smaller number?",
         )
         if rng.random() < 0.5:
-            return pair, _which(rng, f"{question.removesuffix('?')}, the first or the second?", (int(one) > int(other)) == more)
+            return pair, _which(
+                rng, f"{question.removesuffix('?')}, the first or the second?", (int(one) > int(other)) == more
+            )
         return pair, Asked(question, one if (int(one) > int(other)) == more else other)
     scene, second = shapes(rng, split, 1, 5), shapes(rng, split, 1, 5)
     if draw < 0.4 and len(scene.things) != len(second.things):
@@ -272,8 +264,10 @@ def compare(rng: Random, split: Split) -> tuple[tuple[Scene, Scene], Asked]:
         names = {one.name for one in scene.things} ^ {one.name for one in second.things}
         if names:
             name = rng.choice(sorted(names))
-            an = f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
-            question = f"Which picture has {an}?|Which one has {an}?|Where is the {name}, in the first or the second picture?"
+            an = article(name)
+            question = (
+                f"Which picture has {an}?|Which one has {an}?|Where is the {name}, in the first or the second picture?"
+            )
             return (scene, second), _which(rng, pick(rng, question), any(one.name == name for one in scene.things))
     if draw < 0.85:
         changed = _changed(rng, scene)
@@ -282,7 +276,9 @@ def compare(rng: Random, split: Split) -> tuple[tuple[Scene, Scene], Asked]:
             question = pick(rng, "What is the difference?|What changed?|What is different?|What is the difference between the pictures?"
                                  "|What is different in the second picture?|Compare the two pictures.")  # fmt: skip
             if rng.random() < 0.3:
-                question = pick(rng, "Are they the same?|Do both pictures show the same?|Are the two pictures the same?")
+                question = pick(
+                    rng, "Are they the same?|Do both pictures show the same?|Are the two pictures the same?"
+                )
                 return (scene, scene if same else changed[0]), Asked(question, yes_or_no(same))
             return (scene, scene if same else changed[0]), Asked(question, "Nothing." if same else changed[1])
     shape = rng.choice(scene.things + second.things).shape
@@ -301,7 +297,9 @@ def two_pictures(rng: Random, split: Split) -> Dialogue:
                          for one in scenes)  # fmt: skip
         assert first is not None and second is not None
         turns = [(with_pictures(rng, first.question), first.answer)]
-        turns.append((with_pictures(rng, pick(rng, f"And this one?|And now?|{second.question}|And in this one?")), second.answer))
+        turns.append(
+            (with_pictures(rng, pick(rng, f"And this one?|And now?|{second.question}|And in this one?")), second.answer)
+        )
         return Dialogue("two pictures", scenes, (*turns, (asked.question, asked.answer)))
     turns = [(with_pictures(rng, asked.question, 2), asked.answer)]
     if rng.random() < 0.15:  # The pictures may stand apart.
@@ -312,8 +310,10 @@ def two_pictures(rng: Random, split: Split) -> Dialogue:
         if draw < 0.5:
             turns.append((f"How many shapes are in the {place} picture?", str(len(scene.things))))
         else:
-            turns.append((f"What {colour_word(rng)} is the background of the {place} picture?", sentence(rng, scene.background)))
-    return Dialogue("two pictures", scenes, tuple(turns), asked=1)
+            turns.append(
+                (f"What {colour_word(rng)} is the background of the {place} picture?", sentence(rng, scene.background))
+            )
+    return Dialogue("two pictures", scenes, tuple(turns))
 
 
 TALK: Final = (
@@ -347,7 +347,7 @@ def talk(rng: Random, split: Split) -> Dialogue:
     return Dialogue("small talk", (), (turn,))
 
 
-SKILLS: Final[dict[str, Callable[[Random, Split], Dialogue]]] = {
+SKILLS: Final[dict[str, Maker]] = {
     "plain colour": one_colour,
     **{name: (lambda rng, split, name=name: of_shapes(rng, split, name)) for name in ABOUT_SHAPES},  # type: ignore[misc]
     "numbers": lambda rng, split: reading(rng, split, "numbers"),
@@ -359,8 +359,18 @@ SKILLS: Final[dict[str, Callable[[Random, Split], Dialogue]]] = {
 }
 """What is evaluated."""
 
-ONE_PICTURE: Final = ((many, 0.46), (many_of_print, 0.36), (follow_up, 0.08), (one_colour, 0.05), (talk, 0.05))
-SYSTEMS: Final = ("You are a helpful assistant.", "Answer briefly.", "You are a helpful assistant that looks at pictures.")
+ONE_PICTURE: Final[tuple[tuple[Maker, float], ...]] = (
+    (many, 0.46),
+    (many_of_print, 0.36),
+    (follow_up, 0.08),
+    (one_colour, 0.05),
+    (talk, 0.05),
+)
+SYSTEMS: Final = (
+    "You are a helpful assistant.",
+    "Answer briefly.",
+    "You are a helpful assistant that looks at pictures.",
+)
 
 
 def one_picture(rng: Random, split: Split) -> Dialogue:

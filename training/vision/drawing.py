@@ -73,9 +73,7 @@ def shown(picture: Image.Image) -> Pixels:
     return np.asarray(picture)
 
 
-def _print(
-    picture: Image.Image, pen: ImageDraw.ImageDraw, rng: Random, line: Print, colour: RGB, fonts: str
-) -> None:
+def _print(picture: Image.Image, pen: ImageDraw.ImageDraw, rng: Random, line: Print, colour: RGB, fonts: str) -> None:
     """Write a line as large as its box allows, within what is legible once it is resized."""
     width, height = picture.size
     face = rng.choice(faces(fonts))

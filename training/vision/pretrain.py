@@ -20,10 +20,10 @@ from training.muon import Average, Muon
 from training.pretrain import rate_at
 from training.registry import Split
 from training.vision.convert import load_weights, write_checkpoint, write_weights
-from training.vision.dialogues import Dialogue, one_picture, opened, two_pictures
+from training.vision.dialogues import IMAGE, Dialogue, one_picture, opened, two_pictures
 from training.vision.drawing import SIDE, draw, shown
 from training.vision.network import Network, Shape, loss_of, text_layer, tower_layer
-from training.vision.tokens import IGNORED, IMAGE, Encoder, save_tokenizer, shortened
+from training.vision.tokens import IGNORED, Encoder, save_tokenizer, shortened
 
 LENGTHS: Final = (192, 256)
 """Tokens of a row with one picture, and of one with two."""

@@ -194,8 +194,12 @@ def located(thing: Thing) -> str:
     place = thing.place
     if place == "middle":
         return "In the middle."
-    return f"At the {place}." if place in ("top", "bottom") else f"On the {place}." if place in ("left", "right") else (
-        f"In the {place} corner."
+    return (
+        f"At the {place}."
+        if place in ("top", "bottom")
+        else f"On the {place}."
+        if place in ("left", "right")
+        else (f"In the {place} corner.")
     )
 
 
@@ -210,7 +214,9 @@ def at_place(rng: Random, scene: Scene) -> Asked | None:
     spot = "in the middle" if place == "middle" else f"at the {place}" if place in ("top", "bottom") else (
         f"on the {place}" if place in ("left", "right") else f"in the {place} corner"
     )  # fmt: skip
-    question = pick(rng, f"What is {spot}?|Which shape is {spot}?|What do you see {spot}?|What is {spot} of the picture?")
+    question = pick(
+        rng, f"What is {spot}?|Which shape is {spot}?|What do you see {spot}?|What is {spot} of the picture?"
+    )
     return Asked(question, sentence(rng, article(one.name)), one)
 
 
@@ -295,7 +301,10 @@ def extreme(rng: Random, scene: Scene) -> Asked | None:
     word, one = pick(rng, words), ordered[0]
     draw = rng.random()
     if draw < 0.6:
-        question = pick(rng, f"What is the {word} shape?|Which shape is the {word}?|What is the {word} thing?|Name the {word} shape.")
+        question = pick(
+            rng,
+            f"What is the {word} shape?|Which shape is the {word}?|What is the {word} thing?|Name the {word} shape.",
+        )
         return Asked(question, sentence(rng, article(one.name)), one)
     colour = colour_word(rng)
     question = pick(rng, f"What {colour} is the {word} shape?|Which {colour} does the {word} shape have?")
@@ -339,7 +348,9 @@ def about(rng: Random, scene: Scene, thing: Thing) -> Asked:
             thing,
         )
     if draw < 0.6 and thing.place:
-        return Asked(pick(rng, "Where is it?|And where is it?|Where in the picture is it?|Its position?"), located(thing), thing)
+        return Asked(
+            pick(rng, "Where is it?|And where is it?|Where in the picture is it?|Its position?"), located(thing), thing
+        )
     if draw < 0.8:
         return Asked(
             pick(rng, "What shape is it?|And its shape?|Which shape is it?|And what shape is it?"),
