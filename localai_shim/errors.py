@@ -63,6 +63,11 @@ class BadRequest(RequestError):
         return cls(message, param=param, code="invalid_value")
 
     @classmethod
+    def refused(cls, param: str, why: str, code: str = "invalid_value") -> BadRequest:
+        """A value that cannot be read, or may not be there; `why` without its full stop."""
+        return cls(f"Invalid '{param}': {why}.", param=param, code=code)
+
+    @classmethod
     def unsupported_value(cls, param: str, message: str) -> BadRequest:
         """A value that this client, or this model, does not support."""
         return cls(message, param=param, code="unsupported_value")

@@ -64,7 +64,7 @@ MAY = {
     "endpoints.responses": (
         "endpoints endpoints.answer endpoints.chat endpoints.items errors output prompt state types"
     ),
-    "grammar": "output output.formats",
+    "grammar": "output output.formats threads",
     "grammar.calls": "grammar output output.formats output.formats.reading",
     "output": "output.formats output.formats.reading threads types",
     "output.formats": "",
@@ -235,7 +235,7 @@ def test_the_engine_imports_the_nouns_alone() -> None:
 
 
 def test_one_module_of_the_engine_reads_the_clock() -> None:
-    """What decides is measured by the cost model alone; the prefix cache's folder asks how old files are."""
+    """The cost model alone measures what decides; the prefix cache's folder asks how old files are."""
     reads = {
         module.removeprefix("localai_shim.engine.")
         for module in MODULES

@@ -44,9 +44,8 @@ TOOL: Any = {
 @pytest.fixture(scope="module", autouse=True)
 def _without_engines_of_other_tests() -> None:
     """Those that stay loaded for a while would end amid a measurement."""
-    for source, shared in list(runtime._shared.items()):
-        if not shared.holders:
-            runtime._unload(source, shared.engine)
+    for shared in list(runtime._shared.values()):
+        shared.unload()
 
 
 @pytest.fixture(scope="module")

@@ -216,7 +216,7 @@ def endless_path() -> Iterator[str]:
 
 @pytest.fixture
 def briefly_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is found out about a chat template by trial is given up sooner than for callers."""
+    """Trials of a chat template, given up sooner than for callers."""
     monkeypatch.setattr(served_models, "Budget", functools.partial(Budget, 0.2))
 
 

@@ -15,6 +15,7 @@ import localai_shim
 
 PACKAGE = Path(localai_shim.__file__).parent
 ROOT = PACKAGE.parent
+SIZE_LIMIT = 25_000_000  # bytes
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +25,7 @@ def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_wheel_carries_the_package_and_nothing_else(tmp_path: Path) -> None:
     name = hatchling.build.build_wheel(str(tmp_path))
+    assert (tmp_path / name).stat().st_size <= SIZE_LIMIT
     with zipfile.ZipFile(tmp_path / name) as wheel:
         carried = {path for path in wheel.namelist() if not path.endswith("/")}
     version = localai_shim.__version__

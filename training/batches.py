@@ -15,8 +15,8 @@ import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from training.chat import END_OF_TEXT, completion_text, prompt_text
-from training.dialogues import sample_any
-from training.registry import Dialogue, Kind, Split, answer_of, thought_of
+from training.dialogues import sample, sample_any
+from training.registry import REGISTRY, Dialogue, Kind, Split, answer_of, thought_of
 
 LENGTHS: Final = (48, 64, 80, 96, 128, 160, 192, 256, 320, 448, 640, 1024, 1536, 2048, 3072, 4096)
 TOKENS_PER_DIALOGUE: Final = 5
@@ -48,9 +48,17 @@ def texts(rng: Random, kind: Kind, dialogue: Dialogue) -> tuple[str, str]:
     return prompt, completion_text(written, thought_of(kind, dialogue), thinking=thinking)
 
 
-def rows(tokenizer: Tokenizer, rng: Random, split: Split, dialogues: int) -> list[Row]:
-    """Token ids of dialogues of all kinds, each with the length of its prompt."""
-    pairs = [texts(rng, *sample_any(rng, split)) for _ in range(dialogues)]
+def either(rng: Random, split: Split, more: Sequence[str]) -> tuple[Kind, Dialogue]:
+    """A dialogue of any kind, or half of the time of the kinds that are wanted more, if there are some."""
+    if not more or rng.random() < 0.5:
+        return sample_any(rng, split)
+    kind = REGISTRY.kinds[rng.choice(more)]
+    return kind, sample(rng, split, kind)
+
+
+def rows(tokenizer: Tokenizer, rng: Random, split: Split, dialogues: int, more: Sequence[str]) -> list[Row]:
+    """Token ids of dialogues, each with the length of its prompt."""
+    pairs = [texts(rng, *either(rng, split, more)) for _ in range(dialogues)]
     prompts = tokenizer.encode_batch([prompt for prompt, _ in pairs])
     completions = tokenizer.encode_batch([completion for _, completion in pairs])
     return [
@@ -83,21 +91,23 @@ def grouped(all_rows: Sequence[Row], batch_tokens: int) -> list[Batch]:
     return batches
 
 
-def shard(tokenizer_file: str, seed: str, split: Split, batch_tokens: int) -> list[Batch]:
+def shard(tokenizer_file: str, seed: str, split: Split, batch_tokens: int, more: Sequence[str] = ()) -> list[Batch]:
     """Some batches in random order; the same arguments always give the same ones."""
     rng = Random(seed)
     tokenizer = Tokenizer.from_file(tokenizer_file)
-    batches = grouped(rows(tokenizer, rng, split, batch_tokens // TOKENS_PER_DIALOGUE), batch_tokens)
+    batches = grouped(rows(tokenizer, rng, split, batch_tokens // TOKENS_PER_DIALOGUE, more), batch_tokens)
     rng.shuffle(batches)
     return batches
 
 
-def training_batches(tokenizer_file: Path, seed: int, batch_tokens: int, workers: int) -> Iterator[Batch]:
+def training_batches(
+    tokenizer_file: Path, seed: int, batch_tokens: int, workers: int, more: Sequence[str] = ()
+) -> Iterator[Batch]:
     """Batches without end, in an order that does not depend on ``workers``."""
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
 
         def submit(number: int) -> Future[list[Batch]]:
-            return pool.submit(shard, str(tokenizer_file), f"{seed}/{number}", Split.TRAIN, batch_tokens)
+            return pool.submit(shard, str(tokenizer_file), f"{seed}/{number}", Split.TRAIN, batch_tokens, more)
 
         numbers = count()
         pending = deque(submit(number) for number in islice(numbers, 3 * workers))

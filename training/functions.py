@@ -94,6 +94,9 @@ LONG_FORMS: Final = wordings("""
     by the {p} {v}
     - {p}: {v}
     the {p} [is|should be|must be|has to be] {v}
+    the {p} [shall be|ought to be|needs to be|will be|can be|would be|may be|equals|stays|becomes] {v}
+    [its|and its|and the] {p} [should be|must be|shall be|ought to be|has to be] {v}
+    with its {p} being {v}
 """)  # fmt: skip
 QUOTED: Final = ("message", "text", "body", "content", "comment", "note", "description", "title", "query", "phrase")
 ON: Final = ("with {p} on", "with {p} set to true", "({p}: yes)", "{p}: true", "and make it {p}", "with {p} enabled")

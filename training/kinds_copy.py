@@ -152,7 +152,7 @@ def copy_text(rng: Random, split: Split) -> Dialogue:
     return ask(rng.choice(in_split(COPY_FORMS, split, "copy")).replace("\\n", "\n").replace("{t}", text), text)
 
 
-@kind("open", "The user wants the same lines back.", weight=2)
+@kind("open", "The user wants the same lines back.", weight=4)
 def copy_lines(rng: Random, split: Split) -> Dialogue:
     """Several lines or a longer text, given back unchanged."""
 

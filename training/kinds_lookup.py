@@ -157,6 +157,18 @@ def extract_field(rng: Random, split: Split) -> Dialogue:
     return ask(placed(rng, text, wish), data[name])
 
 
+PIECES: Final = {
+    "email address": ("write to {v}", "write to {v} or call us", "contact us at {v}", "mail {v} for more",
+                      "my address is {v} at work", "{v} knows more", "send it to {v} today"),
+    "date": ("it was on {v}", "on {v} we met again", "the party is on {v} in the garden", "come before {v} if you can"),
+    "person": ("{v} was there", "ask {v} about it", "we met {v} at the station", "my boss is {v}", "call {v} tomorrow"),
+    "file": ("see {v}", "open {v} and read it", "it is in {v}", "I changed {v} yesterday"),
+    "link": ("more at {v}", "look at {v} for more", "go to {v} and sign in", "{v} has all of it"),
+    "number": ("there were {v} of them", "I counted {v} birds", "it costs {v} in all", "take {v} and go"),
+    "time": ("it began at {v}", "at {v} we left", "the train leaves at {v} from here", "be there by {v}, please"),
+}  # fmt: skip
+
+
 @kind("open", "I look for the kind of thing that is wanted.", weight=4)
 def extract_kind(rng: Random, split: Split) -> Dialogue:
     """The address, date, name or number in a sentence, which is not named there."""
@@ -164,9 +176,9 @@ def extract_kind(rng: Random, split: Split) -> Dialogue:
              "link": values.url, "number": lambda r: str(r.randint(2, 99_999)), "time": values.clock}  # fmt: skip
     chosen = rng.sample(list(names), rng.randint(1, 3))
     made = draw(lambda: {name: names[name](rng) for name in chosen}, split, lambda one: f"kind {one}")
-    pieces = {"email address": "write to {v}", "date": "it was on {v}", "person": "{v} was there", "file": "see {v}",
-              "link": "more at {v}", "number": "there were {v} of them", "time": "it began at {v}"}  # fmt: skip
-    said = [pieces[name].replace("{v}", value) for name, value in made.items()]
+    said = [rng.choice(PIECES[name]).replace("{v}", value) for name, value in made.items()]
+    if len(said) > 1 and rng.random() < 0.4:
+        said = [rng.choice((" and ", ", ", " or ", " but ")).join(said)]
     text = ". ".join(
         one[0].upper() + one[1:] if rng.random() < 0.8 else one for one in (*said, wordlists.sentence(rng))
     )

@@ -22,6 +22,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--start", type=Path, default=CHECKPOINT, help="the checkpoint (default: the one in the package)"
     )
+    parser.add_argument("--more", nargs="*", default=[], metavar="KIND", help="kinds that half of the dialogues are of")
     parser.add_argument("--steps", type=int, default=300, help="optimiser steps (default: %(default)s)")
     parser.add_argument("--batch-tokens", type=int, default=2048, help="tokens a step (default: %(default)s)")
     parser.add_argument("--peak", type=float, default=3e-4, help="highest learning rate (default: %(default)s)")
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     tokenizer_file = folder / "tokenizer.json"
     held_out = shard(str(tokenizer_file), f"{options.seed}/held out", Split.HELD_OUT, 4096)[:HELD_OUT_BATCHES]
-    batches = training_batches(tokenizer_file, options.seed, options.batch_tokens, options.workers)
+    batches = training_batches(tokenizer_file, options.seed, options.batch_tokens, options.workers, tuple(options.more))
     plan = Plan(options.steps, options.peak, options.warmup, options.decay, options.half, options.save_every)
     optimise(load_model(options.start), batches, held_out, plan, folder)
 

@@ -129,7 +129,7 @@ REAL_PARAMETERS: Final = listed(
     "price rate ratio temperature factor latitude longitude cost weight share tip percentage"
 )
 FLAG_PARAMETERS: Final = listed(
-    "urgent private public loud silent recursive force dry_run notify detailed express verbose shuffle repeat draft gift"
+    "urgent private public loud silent recursive force dry_run notify detailed express verbose shuffle repeat draft"
 )
 LIST_PARAMETERS: Final = listed("tags items names keywords members guests topics ingredients colours labels steps ids")
 CHOICES: Final = groups("""

@@ -115,10 +115,10 @@ def _methods(kind: type) -> dict[str, FunctionType]:
     return {name: value for name, value in found.items() if isinstance(value, FunctionType)}
 
 
-def class_like(kind: type, members: Mapping[str, object], *bases: type) -> type:
-    """A subclass with the same name, and with these members; of these bases as well."""
+def class_like(kind: type, members: Mapping[str, object]) -> type:
+    """A subclass with the same name, and with these members."""
     names = {name: getattr(kind, name) for name in ("__doc__", "__module__", "__qualname__")}
-    return new_class(kind.__name__, (kind, *bases), {}, lambda namespace: namespace.update(names | dict(members)))
+    return new_class(kind.__name__, (kind,), {}, lambda namespace: namespace.update(names | dict(members)))
 
 
 def scope_with(scope: Mapping[str, object], names: Mapping[str, object]) -> dict[str, object]:

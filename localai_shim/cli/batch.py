@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             with (
                 open_client("batch", arguments.model, given_options(arguments)) as client,
-                _appending(output, found.size) as out,
+                _appending(output, found) as out,
             ):
                 from ..client.batch_lines import answer_lines
                 from ..models.progress import make_bar
@@ -74,6 +74,8 @@ class _Answers:
 
     size: int = 0
     """Bytes of the whole lines that it had before."""
+    gap: bytes = b""
+    """Bytes missing at their end."""
     answered: int = 0
     failures: list[str] = field(default_factory=list)
     """The name of each line whose answer is an error, and why."""
@@ -94,7 +96,8 @@ class _Answers:
             if error in self.errors:
                 return False
             self.errors.add(error)
-        self.failures.append(_failure(name, error))
+        reason = one_line(error)[:MAX_REASON_CHARACTERS]
+        self.failures.append(reason if name is None else f"{name}: {reason}")
         return True
 
     def report(self, output: str) -> int:
@@ -130,28 +133,22 @@ def _find_answers(output: Path, *, resume: bool) -> _Answers:
                     raise ValueError(f"{output} cannot be gone on with: its line {number} is no answer.") from None
                 break  # torn as the program was killed
             found.size += len(line)
+            found.gap = b"" if line.endswith(b"\n") else b"\n"
     return found
 
 
 @contextlib.contextmanager
-def _appending(output: Path, size: int) -> Iterator[BinaryIO]:
+def _appending(output: Path, found: _Answers) -> Iterator[BinaryIO]:
     """The output file behind its whole lines; one that is empty when something fails is taken away again."""
     with output.open("ab", buffering=0) as out:
-        out.truncate(size)
-        if size and not _ends_with_newline(output):
-            out.write(b"\n")
+        out.truncate(found.size)
+        out.write(found.gap)
         try:
             yield out
         except BaseException:
             if not os.path.getsize(output):
                 output.unlink()
             raise
-
-
-def _ends_with_newline(output: Path) -> bool:
-    with output.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read() == b"\n"
 
 
 def _error(answer: Json) -> str | None:
@@ -162,8 +159,3 @@ def _error(answer: Json) -> str | None:
             return None
         error = response["body"].get("error")
     return str(error["message"]) if isinstance(error, dict) else str(error)
-
-
-def _failure(name: str | None, error: str) -> str:
-    reason = one_line(error)[:MAX_REASON_CHARACTERS]
-    return reason if name is None else f"{name}: {reason}"

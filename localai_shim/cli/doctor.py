@@ -116,9 +116,8 @@ def _hub_cache() -> Iterator[Finding]:
     found = cached_models()
     text = f"{len(found)} model{'s' * (len(found) != 1)}, {show_bytes(sum(model.bytes for model in found))} of weights"
     if useless := [model.name for model in found if model.problem]:
-        yield Finding("hub cache", "note", f"{text}; these cannot be loaded, see below: {', '.join(useless)}")
-    else:
-        yield Finding("hub cache", "ok", text)
+        text += f"; these cannot be loaded, see below: {', '.join(useless)}"
+    yield Finding("hub cache", "note" if useless else "ok", text)
 
 
 def _self_check() -> Iterator[Finding]:

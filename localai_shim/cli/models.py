@@ -140,8 +140,8 @@ def _switch(tokenizer: ChatTokenizer, *, thinks: bool) -> str:
 
 def _shown(fitting: Fitting) -> str:
     """Parts that the template shows, and changes that are made for it."""
-    shows = {"tools": fitting.shows_tools, "calls": fitting.shows_calls, "results": fitting.shows_results}
     form = fitting.with_tools or fitting.without_tools
+    shows = {"tools": fitting.with_tools is not None, "calls": form.calls, "results": form.results != "user"}
     changed = [
         f"{field.name}={getattr(form, field.name)!r}"
         for field in dataclasses.fields(form)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import functools
 import inspect
 import textwrap
 from collections.abc import Awaitable, Callable, Mapping
@@ -85,7 +84,7 @@ def check_arguments(cls: type, given: Mapping[str, object]) -> None:
         TypeError: names the argument, and the one that may have been meant.
         ValueError: the timeout is none.
     """
-    stock = _stock(sdk.stock_class(cls))
+    stock = inspect.signature(sdk.stock_class(cls)).parameters
     for name in given:
         if name not in OWN and name not in stock and name not in _WITHOUT_EFFECT:
             _refuse_argument(cls.__name__, name, ["model", *OWN, *stock])
@@ -112,12 +111,6 @@ def _refuse_argument(function: str, name: str, known: list[str]) -> NoReturn:
     near = difflib.get_close_matches(name, known, n=1)
     hint = f". Did you mean '{near[0]}'?" if near else ""
     raise TypeError(f"{function}() got an unexpected keyword argument '{name}'{hint}")
-
-
-@functools.cache
-def _stock(base: type) -> frozenset[str]:
-    """Names of the SDK's constructor arguments."""
-    return frozenset(inspect.signature(base).parameters)
 
 
 # -- what people and tools read -------------------------------------------------------------------------------------

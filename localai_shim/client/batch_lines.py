@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import queue
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
@@ -11,7 +12,7 @@ from typing import Protocol
 import openai
 
 from ..endpoints.batches.job import Progress
-from ..endpoints.batches.lines import Answered, Line, Usage, answer_text, error_text, read_lines
+from ..endpoints.batches.lines import NO_USAGE, Answered, Line, answer_text, error_text, read_lines, usage_json
 from ..endpoints.batches.runner import Batches
 from ..endpoints.prepared import Prepared
 from ..endpoints.responses.background import Background
@@ -20,7 +21,7 @@ from ..runtime.engines import Runtime
 from ..sdk import private as sdk
 from ..sdk.stock_clients import stock_client
 from ..state.store import Store
-from ..types import EngineClosedError, EngineLike, Event, Failure, QueueFullError, Ticket, Token
+from ..types import EngineClosedError, EngineLike, Event, Failure, Json, QueueFullError, Ticket, Token
 from .call import Call
 
 BATCH_PRIORITY = 1_000_000
@@ -41,14 +42,45 @@ def run_lines(runtime: Runtime, lines: Iterable[Line], inbox: Inbox) -> Generato
     Raises:
         EngineClosedError: the engine, or the client, was closed.
     """
-    flight = _Flight(runtime, inbox)
+    running: set[_Request] = set()
     try:
         for line in lines:
-            yield from flight.start(line)
-        while flight.running:
-            yield from flight.wait()
+            yield from _start(_Request(runtime, line, inbox), running, inbox)
+        while running:
+            yield _wait(running, inbox)
     finally:
-        flight.cancel()
+        while running:
+            running.pop().cancel()
+
+
+def _start(request: _Request, running: set[_Request], inbox: Inbox) -> Generator[Answered | None]:
+    """Start a request when there is room; until then, and where it fails at once, there are answers."""
+    try:
+        engine = request.engine()
+        while engine is not None and not engine.is_ready:
+            yield _wait(running, inbox)
+        request.prepare()
+        while request.prepared is not None and not request.submit(sum(each.rows for each in running)):
+            yield _wait(running, inbox)
+    except Exception as error:
+        yield request.failed(error)
+        return
+    if request.prepared is None:
+        yield request.answer()
+    else:
+        running.add(request)
+
+
+def _wait(running: set[_Request], inbox: Inbox) -> Answered | None:
+    """The next answer; None where none comes for a while, or the caller is wanted."""
+    try:
+        request = inbox.get(timeout=POLL_SECONDS)
+    except queue.Empty:
+        return None
+    if request is None or request not in running:
+        return None
+    running.remove(request)
+    return request.answer()
 
 
 def make_batches(reference: weakref.ref[Runtime], store: Store, background: Background) -> Batches:
@@ -131,16 +163,13 @@ def answer_lines(
 
     requests = (line for line in _read_requests(lines, endpoint, failed) if line.custom_id not in done)
     with contextlib.closing(run_lines(client._runtime, requests, queue.SimpleQueue())) as answers:
-        for answered in answers:
+        for answered in itertools.chain(answers, (None,)):
             while failed:
                 count(ok=False)
                 yield failed.pop(0)
             if answered is not None:
                 count(answered.ok)
                 yield answered.text
-    for text in failed:
-        count(ok=False)
-        yield text
 
 
 def _read_requests(lines: Iterable[str | bytes], endpoint: str | None, failed: list[str]) -> Iterator[Line]:
@@ -151,61 +180,6 @@ def _read_requests(lines: Iterable[str | bytes], endpoint: str | None, failed: l
             yield each
         else:
             failed.append(error_text(None, each.code, f"Line {each.number}: {each.message}"))
-
-
-class _Flight:
-    """The requests that run."""
-
-    def __init__(self, runtime: Runtime, inbox: Inbox) -> None:
-        self._runtime, self._inbox = runtime, inbox
-        self.running: set[_Request] = set()
-        self._rows = 0
-
-    def start(self, line: Line) -> Iterator[Answered | None]:
-        """Start a request when there is room; until then, and where it fails at once, there are answers."""
-        request = _Request(self._runtime, line, self._inbox)
-        try:
-            engine = request.engine()
-            while engine is not None and not engine.is_ready:
-                yield from self.wait()
-            request.prepare()
-            while request.prepared is not None and not self._submit(request):
-                yield from self.wait()
-        except Exception as error:
-            yield request.failed(error)
-            return
-        if request.prepared is None:
-            yield request.answer()
-
-    def _submit(self, request: _Request) -> bool:
-        """False where there is no room."""
-        if self._rows >= request.most_rows:
-            return False
-        try:
-            request.submit()
-        except QueueFullError:
-            return False
-        self.running.add(request)
-        self._rows += request.rows
-        return True
-
-    def wait(self) -> Iterator[Answered | None]:
-        """The next answer; None where none comes for a while, or the caller is wanted."""
-        try:
-            request = self._inbox.get(timeout=POLL_SECONDS)
-        except queue.Empty:
-            request = None
-        if request is None or request not in self.running:
-            yield None
-            return
-        self.running.remove(request)
-        self._rows -= request.rows
-        yield request.answer()
-
-    def cancel(self) -> None:
-        """Stop what runs."""
-        while self.running:
-            self.running.pop().cancel()
 
 
 class _Request:
@@ -248,11 +222,15 @@ class _Request:
             max_rows = self._engine.stats().max_rows or _USUAL_ROWS
             self.most_rows = max_rows + max(1, int(QUEUED_SHARE * max_rows))
 
-    def submit(self) -> None:
-        """Have the engine run it."""
+    def submit(self, running: int) -> bool:
+        """Have the engine run it beside so many rows; False where there is no room."""
         assert self.prepared is not None and self._engine is not None
+        if running >= self.most_rows:
+            return False
         self._open = self.rows
-        self._ticket = self._engine.submit(self.prepared.works, self)
+        with contextlib.suppress(QueueFullError):
+            self._ticket = self._engine.submit(self.prepared.works, self)
+        return self._ticket is not None
 
     def put(self, index: int, event: Event) -> None:
         """Take an event; runs on the engine thread, and wakes nobody before the last one."""
@@ -318,24 +296,13 @@ class _Request:
         return Answered(self._line, text, False)
 
 
-def read_usage(answer: object) -> Usage:
-    """The tokens that an answer of any endpoint counts."""
+def read_usage(answer: object) -> Json:
+    """The tokens that an answer of any endpoint counts, in the form of `batch.usage`."""
     usage = getattr(answer, "usage", None)
     if usage is None:
-        return Usage()
-
-    def count(*names: str) -> int:
-        for name in names:
-            value: object = usage
-            for part in name.split("."):
-                value = getattr(value, part, None)
-            if isinstance(value, int):
-                return value
-        return 0
-
-    return Usage(
-        count("input_tokens", "prompt_tokens"),
-        count("input_tokens_details.cached_tokens", "prompt_tokens_details.cached_tokens"),
-        count("output_tokens", "completion_tokens"),
-        count("output_tokens_details.reasoning_tokens", "completion_tokens_details.reasoning_tokens"),
-    )
+        return NO_USAGE
+    counts: Json = usage.to_dict()
+    read, written = ("input", "output") if "input_tokens" in counts else ("prompt", "completion")
+    details = [counts.get(f"{each}_tokens_details") or {} for each in (read, written)]
+    cached, reasoning = details[0].get("cached_tokens") or 0, details[1].get("reasoning_tokens") or 0
+    return usage_json(counts.get(f"{read}_tokens", 0), cached, counts.get(f"{written}_tokens", 0), reasoning)

@@ -15,6 +15,7 @@ from anyio.lowlevel import RunVar
 from openai.types import CreateEmbeddingResponse, Embedding
 from openai.types.create_embedding_response import Usage
 
+from .. import types
 from ..endpoints.models import unknown_model
 from ..endpoints.prepared import Prepared
 from ..errors import BadRequest, NotFound, RequestError, TooManyRequests, listed
@@ -30,18 +31,8 @@ from ..state.errors import StoreError
 from ..telemetry.observe import observe
 from ..threads.deadline import Deadline, Overdue, until
 from ..threads.panics import PanicError, is_panic
-from ..types import (
-    EngineClosedError,
-    EngineError,
-    EngineLike,
-    ModelLoadError,
-    QueueFullError,
-    RowError,
-    Task,
-    TooManyRowsError,
-)
+from ..types import EngineLike, Task
 from . import routes
-from .routes import Generation, find
 
 if TYPE_CHECKING:
     from ..endpoints.responses.background import Run
@@ -69,9 +60,8 @@ class Call:
         """Number of retries that came before it."""
         self.method = options.method.lower()
         self.path = "/" + str(options.url).removeprefix(sdk.BASE_URL).split("?")[0].strip("/")
-        self._parts = (options.json_data, options.extra_json)
         self.body: dict[str, object] = {}
-        self._generation: Generation | None = None
+        self._generation: routes.Generation | None = None
         self._contents = Contents()
         self._observation = observe(self.method, self.path, self.body, self.started)
 
@@ -82,15 +72,15 @@ class Call:
             RequestError: no such timeout, or no body.
         """
         if self.client.is_closed():
-            raise EngineClosedError("this client was closed")
+            raise types.EngineClosedError("this client was closed")
         self.timeout = sdk.seconds(self.client, self._options)
         if not self.runtime.is_scripted:
             self.deadline = Deadline(self.timeout, self.started)
-        for part in self._parts:
+        for part in (self._options.json_data, self._options.extra_json):
             if part is not None and not isinstance(part, Mapping):
                 raise BadRequest.wrong_type("body", "an object", part)
             self.body.update(part or {})
-        self.body.update(_uploads(self._options))
+        self.body.update(self._options.files or {})
         if routes.are_loaded() and self.runtime.is_imported:
             return None
         return importing_later(partial(_load, self.runtime))
@@ -101,7 +91,7 @@ class Call:
         Raises:
             RequestError: no such endpoint.
         """
-        found = find(self.method, self.path)
+        found = routes.find(self.method, self.path)
         if found is None:
             raise NotFound(
                 f"{self.method.upper()} {self.path} does not exist: this client is local, runs a model in this process "
@@ -109,7 +99,7 @@ class Call:
                 code="unknown_url",
             )
         endpoint, ids = found
-        if isinstance(endpoint, Generation):
+        if isinstance(endpoint, routes.Generation):
             self._generation = endpoint
             return None
         return partial(endpoint, self.runtime, self.body, query(self._options), *ids)
@@ -183,7 +173,7 @@ class Call:
         return served.is_quick and served.field_cache.is_light(self.body, self._generation.differ)
 
     def staged(self, engine: EngineLike, prepared: Prepared) -> Prepared:
-        """A request as it is submitted: a test's engine may see it before.
+        """A request as it is submitted: a test's engine may see it before. What needs no caller is started.
 
         Raises:
             Overdue: nobody waits for it any more: it is not to be submitted.
@@ -198,6 +188,8 @@ class Call:
         if self._observation is not None:
             self._observation.prepared(engine, prepared)
         self.deadline.check()
+        if prepared.run is not None:
+            self.runtime.background().start(prepared.run, engine, prepared.works)
         return prepared
 
     def ended(self, error: BaseException | None = None) -> None:
@@ -243,7 +235,7 @@ class Call:
             error = self._panicked(error)
         if isinstance(error, TimeoutError | Overdue):
             return openai.APITimeoutError(request=self.request)
-        if isinstance(error, EngineClosedError):
+        if isinstance(error, types.EngineClosedError):
             return openai.APIConnectionError(message=f"Connection error: {error}.", request=self.request)
         if isinstance(error, Exception) and not isinstance(error, _RAISED):
             error = _request_error(error)
@@ -322,12 +314,6 @@ def query(options: sdk.RequestOptions) -> dict[str, object]:
     return {key: value for key, value in given.items() if not isinstance(value, openai.NotGiven | openai.Omit)}
 
 
-def _uploads(options: sdk.RequestOptions) -> dict[str, object]:
-    """The files of a multipart body, by field: bytes, open files, or tuples that begin with a name and one of these."""
-    files = options.files
-    return {} if not files else dict(files.items() if isinstance(files, Mapping) else files)
-
-
 _limiter: RunVar[anyio.CapacityLimiter] = RunVar("localai_shim.preparing")
 
 
@@ -343,15 +329,15 @@ def preparing() -> anyio.CapacityLimiter:
 
 def _request_error(error: Exception) -> RequestError:
     """Report of the engine or the store, in the terms of OpenAI's error body."""
-    if isinstance(error, ModelLoadError) and error.missing:
+    if isinstance(error, types.ModelLoadError) and error.missing:
         return NotFound(str(error), param="model", code="model_not_found")
-    if isinstance(error, QueueFullError):
+    if isinstance(error, types.QueueFullError):
         return TooManyRequests(f"{error}.")
-    if isinstance(error, TooManyRowsError):
+    if isinstance(error, types.TooManyRowsError):
         return BadRequest.invalid("n", f"Invalid 'n': {error}.")
-    if isinstance(error, RowError) and isinstance(error.__cause__, TooComplexError):
+    if isinstance(error, types.RowError) and isinstance(error.__cause__, TooComplexError):
         return BadRequest(f"The grammar of this request became too complex as the answer grew: {error.__cause__}")
-    if isinstance(error, EngineError | StoreError):
+    if isinstance(error, types.EngineError | StoreError):
         return RequestError(f"{error}")
     if isinstance(error, ImportError):
         name = error.name or "a module"

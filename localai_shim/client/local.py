@@ -16,7 +16,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import openai
 
-from ..engine.sinks import make_async_sink
+from ..engine.sinks import SyncSink, make_async_sink
 from ..media import UnreadError
 from ..options import LocalOptions, ModelPath
 from ..runtime.engines import Runtime, make_runtime
@@ -37,7 +37,7 @@ from .arguments import (
     with_options_described,
 )
 from .call import Call, preparing
-from .streams import AsyncEvents, AsyncFollowing, AsyncGeneration, SyncEvents, SyncFollowing, SyncGeneration, save
+from .streams import AsyncEvents, AsyncGeneration, SyncEvents, SyncGeneration, follow, follow_async, save
 from .transport import LocalAsyncTransport, LocalTransport
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from ..endpoints.prepared import Prepared
     from ..endpoints.responses.background import Background
     from ..state.store import Store
-    from .streams import Followable
 
 
 T = TypeVar("T")
@@ -177,16 +176,13 @@ class LocalOpenAI(_LocalClient, sdk.OpenAI):
 
     @staticmethod
     def _respond(call: Call) -> AnyResponse:
-        def follow(source: Followable, after: int = -1) -> AnyResponse:
-            return call.streamed(SyncFollowing(source, after, call.timeout, call.fail_amid_stream))
-
         if (imports := call.begin()) is not None:
             wait(imports, call.deadline)
         local = call.local()
         if local is not None:
             answer = local()
-            followed = call.followed(answer)
-            return call.whole(answer) if followed is None else follow(*followed)
+            events = call.followed(answer)
+            return call.whole(answer) if events is None else follow(call, *events)
         engine = call.engine()
         if not engine.is_ready:
             wait(engine.ready, call.deadline)
@@ -196,11 +192,10 @@ class LocalOpenAI(_LocalClient, sdk.OpenAI):
             prepared = run(partial(call.prepare, engine), call.deadline)
         prepared = call.staged(engine, prepared)
         if prepared.run is not None:
-            call.runtime.background().start(prepared.run, engine, prepared.works)
-            return follow(prepared.run) if prepared.stream else call.whole(prepared.run.queued)
-        generation, assembler = SyncGeneration(engine, prepared.works), prepared.assembler
+            return follow(call, prepared.run) if prepared.stream else call.whole(prepared.run.queued)
+        generation, assembler = SyncGeneration(engine, prepared.works, SyncSink()), prepared.assembler
         if prepared.stream:
-            return call.streamed(SyncEvents(generation, assembler, call.timeout, call.fail_amid_stream, call.ended))
+            return call.streamed(SyncEvents(generation, assembler, call, call.ended))
         while not assembler.finished:
             assembler.collect(*generation.next(call.deadline.left()))
         assembler.save()
@@ -253,16 +248,13 @@ class AsyncLocalOpenAI(_LocalClient, sdk.AsyncOpenAI):
 
     @staticmethod
     async def _respond(call: Call) -> AnyResponse:
-        def follow(source: Followable, after: int = -1) -> AnyResponse:
-            return call.streamed(AsyncFollowing(source, after, call.timeout, call.fail_amid_stream, make_async_sink()))
-
         if (imports := call.begin()) is not None:
             await wait_async(imports, call.deadline)
         local = call.local()
         if local is not None:
             answer = await anyio.to_thread.run_sync(local, abandon_on_cancel=True)
-            followed = call.followed(answer)
-            return call.whole(answer) if followed is None else follow(*followed)
+            events = call.followed(answer)
+            return call.whole(answer) if events is None else follow_async(call, *events)
         engine = call.engine()
         if not engine.is_ready:
             await wait_async(engine.ready, call.deadline)
@@ -271,7 +263,6 @@ class AsyncLocalOpenAI(_LocalClient, sdk.AsyncOpenAI):
         def start(prepared: Prepared) -> tuple[Prepared, AsyncGeneration | None]:
             prepared = call.staged(engine, prepared)
             if prepared.run is not None:
-                call.runtime.background().start(prepared.run, engine, prepared.works)
                 return prepared, None
             # Submitted from here: the engine starts while the event loop is still being woken. Should the task be
             # cancelled meanwhile, nobody takes the generation, and it leaves the engine as it is dropped.
@@ -285,11 +276,11 @@ class AsyncLocalOpenAI(_LocalClient, sdk.AsyncOpenAI):
         else:
             prepared, generation = await _prepared(call, lambda: start(call.read(engine)))
         if prepared.run is not None:
-            return follow(prepared.run) if prepared.stream else call.whole(prepared.run.queued)
+            return follow_async(call, prepared.run) if prepared.stream else call.whole(prepared.run.queued)
         assert generation is not None
         assembler = prepared.assembler
         if prepared.stream:
-            return call.streamed(AsyncEvents(generation, assembler, call.timeout, call.fail_amid_stream, call.ended))
+            return call.streamed(AsyncEvents(generation, assembler, call, call.ended))
         while not assembler.finished:
             assembler.collect(*await generation.next(call.deadline.left()))
         await save(assembler)

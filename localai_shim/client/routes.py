@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
@@ -32,13 +33,8 @@ class Generation(NamedTuple):
     """The field that has the text, and those that lead to more of it: all others are read once, see `FieldCache`."""
 
 
-class Route(NamedTuple):
-    """One row of the table."""
-
-    method: str
-    path: str
-    """A pattern; its groups are ids."""
-    endpoint: Generation | Answer
+Route = tuple[str, str, Generation | Answer]
+"""One row of the table: a method, a pattern of paths whose groups are ids, and what serves them."""
 
 
 def load() -> None:
@@ -53,17 +49,17 @@ def are_loaded() -> bool:
 
 def find(method: str, path: str) -> tuple[Generation | Answer, list[str]] | None:
     """The endpoint that serves a request, and the ids in its path; None if there is no such endpoint."""
-    for route in _routes():
-        match = re.fullmatch(route.path, path) if route.method == method else None
+    for served, pattern, endpoint in _routes():
+        match = re.fullmatch(pattern, path) if served == method else None
         if match is not None:
-            return route.endpoint, [unquote(id) for id in match.groups()]
+            return endpoint, [unquote(id) for id in match.groups()]
     return None
 
 
 @functools.cache
 def _routes() -> list[Route]:
     """The table, made with the first request: importing the package stays quick."""
-    from ..endpoints import files
+    from ..endpoints import files, models
     from ..endpoints.batches import stored as batches
     from ..endpoints.chat import create as chat
     from ..endpoints.chat import stored as stored_chat
@@ -80,56 +76,47 @@ def _routes() -> list[Route]:
         f"/{kind}/([^/]+)" for kind in ("chat/completions", "responses", "conversations")
     )
     return [
-        Route("post", "/chat/completions", Generation(chat.prepare, differ=chat.DIFFER)),
-        Route("post", "/completions", Generation(completions.prepare, differ=asked.DIFFER)),
-        Route("post", "/embeddings", Generation(embeddings.prepare, task="embed")),
-        Route("post", "/rerank", Generation(rerank.prepare, task="rerank")),
-        Route("post", "/responses", Generation(responses.prepare, differ=responses.DIFFER)),
-        Route("post", "/responses/input_tokens", Generation(counts.prepare_count)),
-        Route("post", "/responses/compact", Generation(counts.prepare_compaction)),
-        Route("get", "/models", _models),
-        Route("get", "/models/(.+)", _model),
-        Route("get", "/chat/completions", _answer(stored_chat.list_completions, Runtime.store)),
-        Route("get", completion, _answer(stored_chat.retrieve, Runtime.store)),
-        Route("post", completion, _answer(stored_chat.update, Runtime.store)),
-        Route("delete", completion, _answer(stored_chat.delete, Runtime.store)),
-        Route("get", f"{completion}/messages", _answer(stored_chat.list_messages, Runtime.store)),
-        Route("get", response, _answer(stored_responses.retrieve, Runtime.store, Runtime.background)),
-        Route("delete", response, _answer(stored_responses.delete, Runtime.store, Runtime.background)),
-        Route("post", f"{response}/cancel", _answer(stored_responses.cancel, Runtime.store, Runtime.background)),
-        Route(
-            "get", f"{response}/input_items", _answer(stored_responses.input_items, Runtime.store, Runtime.background)
-        ),
-        Route("post", "/conversations", _answer(conversations.create, Runtime.store)),
-        Route("get", conversation, _answer(conversations.retrieve, Runtime.store)),
-        Route("post", conversation, _answer(conversations.update, Runtime.store)),
-        Route("delete", conversation, _answer(conversations.delete, Runtime.store)),
-        Route("post", f"{conversation}/items", _answer(conversations.create_items, Runtime.store)),
-        Route("get", f"{conversation}/items", _answer(conversations.list_items, Runtime.store)),
-        Route("get", f"{conversation}/items/([^/]+)", _answer(conversations.retrieve_item, Runtime.store)),
-        Route("delete", f"{conversation}/items/([^/]+)", _answer(conversations.delete_item, Runtime.store)),
-        Route("post", "/files", _answer(files.create, Runtime.store)),
-        Route("get", "/files", _answer(files.list_files, Runtime.store)),
-        Route("get", "/files/([^/]+)", _answer(files.retrieve, Runtime.store)),
-        Route("delete", "/files/([^/]+)", _answer(files.delete, Runtime.store)),
-        Route("get", "/files/([^/]+)/content", _answer(files.content, Runtime.store)),
-        Route("post", "/batches", _answer(batches.create, Runtime.store, Runtime.batches)),
-        Route("get", "/batches", _answer(batches.list_batches, Runtime.store, Runtime.batches)),
-        Route("get", "/batches/([^/]+)", _answer(batches.retrieve, Runtime.store, Runtime.batches)),
-        Route("post", "/batches/([^/]+)/cancel", _answer(batches.cancel, Runtime.store, Runtime.batches)),
+        ("post", "/chat/completions", Generation(chat.prepare, differ=chat.DIFFER)),
+        ("post", "/completions", Generation(completions.prepare, differ=asked.DIFFER)),
+        ("post", "/embeddings", Generation(embeddings.prepare, task="embed")),
+        ("post", "/rerank", Generation(rerank.prepare, task="rerank")),
+        ("post", "/responses", Generation(responses.prepare, differ=responses.DIFFER)),
+        ("post", "/responses/input_tokens", Generation(counts.prepare_count)),
+        ("post", "/responses/compact", Generation(counts.prepare_compaction)),
+        ("get", "/models", _answer(models.list_models, Runtime.names)),
+        ("get", "/models/(.+)", _answer(models.retrieve, Runtime.names, attrgetter("only"))),
+        ("get", "/chat/completions", _stored(stored_chat.list_completions)),
+        ("get", completion, _stored(stored_chat.retrieve)),
+        ("post", completion, _stored(stored_chat.update)),
+        ("delete", completion, _stored(stored_chat.delete)),
+        ("get", f"{completion}/messages", _stored(stored_chat.list_messages)),
+        ("get", response, _stored(stored_responses.retrieve, Runtime.background)),
+        ("delete", response, _stored(stored_responses.delete, Runtime.background)),
+        ("post", f"{response}/cancel", _stored(stored_responses.cancel, Runtime.background)),
+        ("get", f"{response}/input_items", _stored(stored_responses.input_items, Runtime.background)),
+        ("post", "/conversations", _stored(conversations.create)),
+        ("get", conversation, _stored(conversations.retrieve)),
+        ("post", conversation, _stored(conversations.update)),
+        ("delete", conversation, _stored(conversations.delete)),
+        ("post", f"{conversation}/items", _stored(conversations.create_items)),
+        ("get", f"{conversation}/items", _stored(conversations.list_items)),
+        ("get", f"{conversation}/items/([^/]+)", _stored(conversations.retrieve_item)),
+        ("delete", f"{conversation}/items/([^/]+)", _stored(conversations.delete_item)),
+        ("post", "/files", _stored(files.create)),
+        ("get", "/files", _stored(files.list_files)),
+        ("get", "/files/([^/]+)", _stored(files.retrieve)),
+        ("delete", "/files/([^/]+)", _stored(files.delete)),
+        ("get", "/files/([^/]+)/content", _stored(files.content)),
+        ("post", "/batches", _stored(batches.create, Runtime.batches)),
+        ("get", "/batches", _stored(batches.list_batches, Runtime.batches)),
+        ("get", "/batches/([^/]+)", _stored(batches.retrieve, Runtime.batches)),
+        ("post", "/batches/([^/]+)/cancel", _stored(batches.cancel, Runtime.batches)),
     ]
 
 
-def _models(runtime: Runtime, body: JsonObject, query: JsonObject) -> object:
-    from ..endpoints import models
-
-    return {"object": "list", "data": [model.to_dict() for model in models.listing(runtime.names())]}
-
-
-def _model(runtime: Runtime, body: JsonObject, query: JsonObject, name: str) -> object:
-    from ..endpoints import models
-
-    return models.retrieve(name, runtime.names(), only=runtime.only)
+def _stored(handler: Callable[..., object], *needs: Callable[[Runtime], object]) -> Answer:
+    """Answer a request about what is stored."""
+    return _answer(handler, Runtime.store, *needs)
 
 
 def _answer(handler: Callable[..., object], *needs: Callable[[Runtime], object]) -> Answer:

@@ -9,17 +9,20 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import anyio
 import anyio.to_thread
 import openai
 from openai import BaseModel
 
+from ..endpoints.assembler import Assembler
 from ..endpoints.prepared import AnyAssembler
-from ..engine.sinks import AsyncSink, SyncSink
+from ..engine.sinks import AsyncSink, SyncSink, make_async_sink
 from ..errors import RequestError
-from ..types import EngineClosedError, EngineLike, Event, Failure, Ticket, Token, Work
+from ..sdk.event_stream import AnyResponse
+from ..types import EngineClosedError, EngineLike, Event, Failure, Sink, Ticket, Token, Work
+from .call import Call
 
 if TYPE_CHECKING:
     from ..endpoints.prepared import BackgroundRun
@@ -27,8 +30,6 @@ if TYPE_CHECKING:
 
     Followable = BackgroundRun | StoredEvents
 
-Fail = Callable[[BaseException], NoReturn]
-"""Raises the SDK's exception for what went wrong."""
 Ended = Callable[[BaseException | None], None]
 """Takes what went wrong, if something did."""
 SinkT = TypeVar("SinkT", SyncSink, AsyncSink)
@@ -47,7 +48,7 @@ class _Generation(Generic[SinkT]):
 
     _ticket: Ticket | None = None
 
-    def __init__(self, engine: EngineLike, works: Sequence[Work], sink: SinkT) -> None:
+    def __init__(self, engine: EngineLike | _Followed, works: Sequence[Work], sink: SinkT) -> None:
         self._engine = engine
         self.sink: SinkT = sink
         self._open, self._ticket = len(works), engine.submit(works, sink)
@@ -63,21 +64,18 @@ class _Generation(Generic[SinkT]):
             self.cancel()
 
     def _take(self, index: int, event: Event) -> tuple[int, Token]:
-        """Count a choice's last token; raise its failure, and end the other choices with it."""
-        if not isinstance(event, Token):
+        """Count a choice's last token, or the end of what is followed; raise its failure, and end all with it."""
+        if isinstance(event, Failure):
             self._open -= 1
             self.cancel()
             raise event.error
-        if event.finish_reason is not None:
+        if event is None or (isinstance(event, Token) and event.finish_reason is not None):
             self._open -= 1
         return index, event
 
 
 class SyncGeneration(_Generation[SyncSink]):
     """Tokens of a submission, for a thread."""
-
-    def __init__(self, engine: EngineLike, works: Sequence[Work]) -> None:
-        super().__init__(engine, works, SyncSink())
 
     def next(self, timeout: float | None) -> tuple[int, Token]:
         """The next token, with the index of its request.
@@ -143,17 +141,16 @@ GenerationT = TypeVar("GenerationT", SyncGeneration, AsyncGeneration)
 
 
 class _Events(Generic[GenerationT]):
-    """Chunks of a streamed answer; `fail` raises the SDK's exception for what goes wrong, and `ended` is told when the
+    """Chunks of a streamed answer; `ended` is told when the
     answer is complete, has failed, or its reader has left."""
 
-    def __init__(
-        self, generation: GenerationT, assembler: AnyAssembler, timeout: float | None, fail: Fail, ended: Ended
-    ) -> None:
+    def __init__(self, generation: GenerationT, assembler: AnyAssembler, call: Call, ended: Ended) -> None:
         self._generation: GenerationT = generation
-        self._ended = ended
-        self._assembler, self._timeout, self._fail = assembler, timeout, fail
+        self._ended, self._fail = ended, call.fail_amid_stream
+        self._assembler, self._timeout = assembler, call.timeout
         self._ready: deque[BaseModel] = deque(assembler.begin())
         self._closed = False
+        self._turn = threading.Lock()
 
     def _last(self, error: BaseException) -> Sequence[BaseModel]:
         """The events by which a stream says that its answer failed; raises where the consumer gets an exception."""
@@ -172,12 +169,6 @@ class _Events(Generic[GenerationT]):
 class SyncEvents(_Events[SyncGeneration]):
     """Chunks of a streamed answer, for threads: those that share one take turns."""
 
-    def __init__(
-        self, generation: SyncGeneration, assembler: AnyAssembler, timeout: float | None, fail: Fail, ended: Ended
-    ) -> None:
-        super().__init__(generation, assembler, timeout, fail, ended)
-        self._turn = threading.Lock()
-
     def __iter__(self) -> SyncEvents:
         return self
 
@@ -190,7 +181,7 @@ class SyncEvents(_Events[SyncGeneration]):
                 try:
                     index, token = self._generation.next(self._timeout)
                     events = self._assembler.feed(index, token)
-                    if token.finish_reason is None and len(events) == 1:
+                    if len(events) == 1 and not self._assembler.finished:
                         return events[0]
                     if self._assembler.finished:
                         self._assembler.save()
@@ -239,7 +230,7 @@ class AsyncEvents(_Events[AsyncGeneration]):
                     self._waiting = False
                 index, token = generation.pop()
                 events = self._assembler.feed(index, token)
-                if token.finish_reason is None and len(events) == 1:
+                if len(events) == 1 and not self._assembler.finished:
                     return events[0]
                 if self._assembler.finished:
                     await save(self._assembler)
@@ -270,89 +261,44 @@ class AsyncEvents(_Events[AsyncGeneration]):
 # -- events of a response in the background -------------------------------------------------------------------------
 
 
-class _Following(Generic[SinkT]):
-    """The events of a response in the background; leaving does not stop it."""
+class _Followed:
+    """A response in the background in the place of an engine: leaving it does not stop it."""
 
-    def __init__(self, source: Followable, after: int, timeout: float | None, fail: Fail, sink: SinkT) -> None:
-        self._source, self._timeout, self._fail = source, timeout, fail
-        self._sink: SinkT = sink
-        self._closed = False
-        source.follow(sink, after)
+    def __init__(self, source: Followable, after: int) -> None:
+        self._source, self._after = source, after
 
-    def close(self) -> None:
-        """Follow no longer."""
-        self._closed = True
-        self._source.leave(self._sink)
+    def submit(self, works: Sequence[Work], sink: Sink) -> Ticket:
+        self._sink = sink
+        self._source.follow(sink, self._after)
+        return Ticket()
 
-    def __del__(self) -> None:
+    def cancel(self, ticket: Ticket) -> None:
         self._source.leave(self._sink)
 
 
-class SyncFollowing(_Following[SyncSink]):
-    """The events of a response in the background, for threads: those that share one take turns."""
+class _Passed(Assembler[BaseModel]):
+    """Takes events that were made already, and None behind the last one."""
 
-    def __init__(self, source: Followable, after: int, timeout: float | None, fail: Fail) -> None:
-        self._turn = threading.Lock()
-        super().__init__(source, after, timeout, fail, SyncSink())
-
-    def __iter__(self) -> SyncFollowing:
-        return self
-
-    def __next__(self) -> object:
-        with self._turn:
-            if self._closed:
-                raise StopIteration
-            try:
-                event: object = self._sink.get(self._timeout)[1]
-                if isinstance(event, Failure):
-                    raise event.error
-            except BaseException as error:
-                self.close()
-                self._fail(error)
-            if event is None:
-                self.close()
-                raise StopIteration
-            return event
-
-    def close(self) -> None:
-        super().close()
-        self._sink.put(0, _closed())  # another thread may be waiting
+    def feed(self, index: int, token: Any) -> Sequence[BaseModel]:
+        self.finished = token is None
+        return () if token is None else (token,)
 
 
-class AsyncFollowing(_Following[AsyncSink]):
-    """Async form of `SyncFollowing`, for one task at a time."""
+_FOLLOWING = (Work(),)
+"""One stream of events."""
 
-    _waiting = False
 
-    def __aiter__(self) -> AsyncFollowing:
-        return self
+def _unheard(error: BaseException | None) -> None:
+    """Tell nobody that a reader has left: the response goes on."""
 
-    async def __anext__(self) -> object:
-        if self._closed:
-            raise StopAsyncIteration
-        if self._waiting:
-            raise RuntimeError(_SHARED)
-        try:
-            while not self._sink.ready:
-                self._waiting = True
-                await self._sink.wait(self._timeout)
-            event: object = self._sink.pop()[1]
-            if isinstance(event, Failure):
-                raise event.error
-        except BaseException as error:
-            self.close()
-            self._fail(error)
-        finally:
-            self._waiting = False
-        if event is None:
-            self.close()
-            raise StopAsyncIteration
-        return event
 
-    async def aclose(self) -> None:
-        """Async form of `close`; another task may be reading."""
-        self.close()
-        if self._waiting:
-            self._sink.put(0, _closed())
-            self._sink.notify()
-        self._sink.close()
+def follow(call: Call, source: Followable, after: int = -1) -> AnyResponse:
+    """The events of a response in the background that come behind one, for threads."""
+    generation = SyncGeneration(_Followed(source, after), _FOLLOWING, SyncSink())
+    return call.streamed(SyncEvents(generation, _Passed(), call, _unheard))
+
+
+def follow_async(call: Call, source: Followable, after: int = -1) -> AnyResponse:
+    """Async form of `follow`."""
+    generation = AsyncGeneration(_Followed(source, after), _FOLLOWING, make_async_sink())
+    return call.streamed(AsyncEvents(generation, _Passed(), call, _unheard))

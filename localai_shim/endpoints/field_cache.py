@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import marshal
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-
-class ReadFields(Protocol):
-    """Fields of a body, as they were read. Nobody changes them."""
-
-    @property
-    def is_light(self) -> bool:
-        """True if what follows from these fields takes little time, such as no compiling for every prompt."""
-        ...
-
-
-T = TypeVar("T", bound=ReadFields)
+T = TypeVar("T")
 
 MAX_LIGHT_ITEMS, MAX_LIGHT_CHARACTERS = 16, 2_000  # that take no longer than to have another thread do it
 MAX_LIGHT_KEY_BYTES = 4_000  # tools may be among the fields, and stand in each prompt
+_SINGLE = ("n", "best_of")  # fields that ask for many answers
 _TEXT_PARTS = ("text", "input_text", "output_text", "refusal", "reasoning_text", "summary_text")
 MAX_ENTRIES = 64  # of each model
 MAX_KEY_BYTES = 2**16  # tools and schemas that are longer are read each time
@@ -33,7 +25,7 @@ class FieldCache:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Sequence[str], bytes], ReadFields] = {}
+        self._known: dict[tuple[Sequence[str], bytes], Any] = {}
 
     def get(self, body: Mapping[str, object], differ: Sequence[str], read: Callable[[Mapping[str, object]], T]) -> T:
         """Reading of a body without the fields that `differ`, made now by `read` or before of an equal one.
@@ -49,7 +41,7 @@ class FieldCache:
             return read(rest)
         found = self._known.get((differ, written))
         if found is not None:
-            return found  # type: ignore[return-value]  # this `read` has made it
+            return found  # type: ignore[no-any-return]  # this `read` has made it
         copy = _copy(rest, written)
         if copy is None:
             return read(rest)
@@ -66,46 +58,25 @@ class FieldCache:
             differ: the text's field, and those that have to be absent.
         """
         text, *absent = differ
-        if not _is_short(body.get(text)) or any(body.get(name) is not None for name in absent):
+        if any(body.get(name) is not None for name in absent) or any(body.get(name, 1) != 1 for name in _SINGLE):
+            return False
+        if _characters(body.get(text)) > MAX_LIGHT_CHARACTERS:
             return False
         written = _written({name: value for name, value in body.items() if name not in differ})
-        found = None if written is None else self._known.get((differ, written))
-        return found is not None and found.is_light and len(written or b"") <= MAX_LIGHT_KEY_BYTES
+        return written is not None and len(written) <= MAX_LIGHT_KEY_BYTES and (differ, written) in self._known
 
 
-def _is_short(text: object) -> bool:
-    """True for a short text: a string, messages, or items."""
-    if type(text) is str:
-        return len(text) <= MAX_LIGHT_CHARACTERS
-    if type(text) is not list or len(text) > MAX_LIGHT_ITEMS:
-        return False
-    characters = 0
-    for item in text:
-        if type(item) is not dict:
-            return False
-        for value in item.values():
-            length = len(value) if type(value) is str else _characters(value)
-            if length is None:
-                return False
-            characters += length
-    return characters <= MAX_LIGHT_CHARACTERS
-
-
-def _characters(parts: object) -> int | None:
-    """Of a few parts, if these are text; 0 of null."""
-    if parts is None:
+def _characters(text: object, depth: int = 0) -> float:
+    """Of a string, a few messages or items, or their parts; without limit where these are not text."""
+    if not text:
         return 0
-    if type(parts) is not list or len(parts) > MAX_LIGHT_ITEMS:
-        return None
-    characters = 0
-    for part in parts:
-        if type(part) is not dict or part.get("type") not in _TEXT_PARTS:
-            return None
-        text = part.get("text", part.get("refusal"))
-        if type(text) is not str:
-            return None
-        characters += len(text)
-    return characters
+    if type(text) is str:
+        return len(text)
+    if type(text) is not list or len(text) > MAX_LIGHT_ITEMS or depth > 1:
+        return math.inf
+    if not all(type(each) is dict and (depth == 0 or each.get("type") in _TEXT_PARTS) for each in text):
+        return math.inf
+    return sum(_characters(value, depth + 1) for each in text for value in each.values())
 
 
 def _written(body: dict[str, Any]) -> bytes | None:

@@ -13,15 +13,26 @@ _MISSING = object()
 
 
 class Fields:
-    """A request body of which every field has to be read: `finish` refuses those that were not.
+    """An object of a request of which every field has to be read: `finish` refuses those that were not.
 
     Args:
-        body: the JSON object; null means absent, as in OpenAI's API.
+        value: the object, untrusted; null means absent, as in OpenAI's API.
+        path: where it is, such as `items[2].content[0]`; empty: it is the request's body.
+
+    Raises:
+        BadRequest: it is not an object.
     """
 
-    def __init__(self, body: Mapping[str, object]) -> None:
-        self._body = {key: value for key, value in body.items() if value is not None}
+    def __init__(self, value: object, path: str = "") -> None:
+        if not isinstance(value, Mapping):
+            raise BadRequest.wrong_type(path, "an object", value)
+        self.path = path
+        self._body = {key: given for key, given in value.items() if given is not None}
         self._read: set[str] = set()
+
+    def at(self, name: object) -> str:
+        """The path of a field, for errors."""
+        return f"{self.path}.{name}" if self.path else str(name)
 
     def get(self, name: str, default: object = None) -> object:
         """The value as it was sent."""
@@ -32,67 +43,102 @@ class Fields:
         """The value, which has to be there."""
         value = self.get(name, _MISSING)
         if value is _MISSING:
-            raise BadRequest.missing(name)
+            raise BadRequest.missing(self.at(name))
         return value
 
     def has(self, name: str) -> bool:
         """True if the field is there and not null."""
         return name in self._body
 
+    def has_only(self, name: str) -> bool:
+        """True if no other field is."""
+        return list(self._body) == [name]
+
     def number(self, name: str, low: float, high: float) -> float | None:
         """A number within [low, high], as a float."""
-        return as_number(name, self.get(name), low, high)
+        return as_number(self.at(name), self.get(name), low, high)
 
     def integer(self, name: str, low: int = -(2**63), high: int = 2**63 - 1) -> int | None:
         """An integer of 64 bits within [low, high]; 3.0 is not one, as in OpenAI's API."""
-        return as_integer(name, self.get(name), low, high)
+        return as_integer(self.at(name), self.get(name), low, high)
 
     def boolean(self, name: str) -> bool | None:
         """True or false."""
         value = self.get(name)
         if value is not None and not isinstance(value, bool):
-            raise BadRequest.wrong_type(name, "a boolean", value)
+            raise BadRequest.wrong_type(self.at(name), "a boolean", value)
         return value
 
     def string(self, name: str) -> str | None:
         """A string that is Unicode text."""
         value = self.get(name)
         if value is not None and not isinstance(value, str):
-            raise BadRequest.wrong_type(name, "a string", value)
-        return None if value is None else encodable(value, name)
+            raise BadRequest.wrong_type(self.at(name), "a string", value)
+        return None if value is None else encodable(value, self.at(name))
+
+    def text(self, name: str) -> str:
+        """A required string."""
+        self.require(name)
+        return self.string(name) or ""
+
+    def word(self, name: str, max_length: int | None = None) -> str:
+        """A required string that is not empty."""
+        value = self.text(name)
+        if not value:
+            raise BadRequest.empty_string(self.at(name))
+        if max_length is not None and len(value) > max_length:
+            raise BadRequest.long_string(self.at(name), max_length, len(value))
+        return value
 
     def choice(self, name: str, options: Collection[str]) -> str | None:
         """A string out of a few."""
         value = self.string(name)
         if value is not None and value not in options:
-            raise BadRequest.unknown_value(name, value, options)
+            raise BadRequest.unknown_value(self.at(name), value, options)
         return value
+
+    def option(self, name: str, options: Collection[str]) -> str:
+        """A required string out of a few."""
+        self.require(name)
+        return self.choice(name, options) or ""
+
+    def array(self, name: str) -> list[object]:
+        """A required array."""
+        return list(as_array(self.at(name), self.require(name)))
 
     def mapping(self, name: str) -> dict[str, object] | None:
         """A copy of an object."""
         value = self.get(name)
         if value is not None and not isinstance(value, Mapping):
-            raise BadRequest.wrong_type(name, "an object", value)
+            raise BadRequest.wrong_type(self.at(name), "an object", value)
         return None if value is None else dict(value)
 
     def inner(self, name: str) -> Fields:
-        """The fields of an object, by their paths; none where it is absent."""
-        return Fields({f"{name}.{key}": value for key, value in (self.mapping(name) or {}).items()})
+        """The fields of an object; none where it is absent."""
+        return Fields(self.get(name, {}), self.at(name))
 
     def refuse(self, why: Mapping[str, str]) -> None:
         """Fields of OpenAI's API that this endpoint does not honour, each with the reason."""
         for name, reason in why.items():
             if self.get(name) is not None:
-                raise BadRequest.unsupported(name, reason)
+                raise BadRequest.unsupported(self.at(name), reason)
 
     def finish(self) -> None:
         """Refuse what was not read: a misspelt field must not be ignored in silence."""
         for name in self._body:
             if name not in self._read:
-                knows = f"knows: {listed(sorted(self._read))}" if self._read else "takes no body"
+                known = [self.at(each) for each in sorted(self._read)]
+                knows = f"knows: {listed(known)}" if known else "takes no body"
                 raise BadRequest(
-                    f"Unknown parameter: '{name}'. This endpoint {knows}.", param=name, code="unknown_parameter"
+                    f"Unknown parameter: '{self.at(name)}'. This endpoint {knows}.",
+                    param=self.at(name),
+                    code="unknown_parameter",
                 )
+
+
+def given(**values: object) -> dict[str, object]:
+    """The values that are not null."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def as_number(name: str, value: object, low: float, high: float) -> float | None:
@@ -135,21 +181,14 @@ def as_array(
 def _in_range(name: str, value: float, low: float, high: float, kind: str) -> float:
     if isinstance(value, float) and math.isnan(value):
         raise BadRequest.wrong_type(name, "a decimal", math.nan)
-    if value < low:
-        raise BadRequest(
-            f"Invalid '{name}': {kind} below minimum value. Expected a value >= {_plain(low)}, but got "
-            f"{_plain(value)} instead.",
-            param=name,
-            code=f"{kind}_below_min_value",
-        )
-    if value > high:
-        raise BadRequest(
-            f"Invalid '{name}': {kind} above maximum value. Expected a value <= {_plain(high)}, but got "
-            f"{_plain(value)} instead.",
-            param=name,
-            code=f"{kind}_above_max_value",
-        )
-    return value
+    if low <= value <= high:
+        return value
+    side, end, bound = ("below", "min", f">= {_plain(low)}") if value < low else ("above", "max", f"<= {_plain(high)}")
+    raise BadRequest(
+        f"Invalid '{name}': {kind} {side} {end}imum value. Expected a value {bound}, but got {_plain(value)} instead.",
+        param=name,
+        code=f"{kind}_{side}_{end}_value",
+    )
 
 
 def _plain(value: float) -> str:

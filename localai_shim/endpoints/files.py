@@ -29,11 +29,9 @@ _ANY_BYTES = "surrogateescape"  # the error handler that lets text stand for byt
 def create(store: Store, fields: Fields, query: Mapping[str, object]) -> Json:
     """POST /files: the content comes as `file`, as the SDK's multipart bodies have it."""
     check_query(query)
-    purpose, expires_at = fields.string("purpose"), read_expiry(fields, "expires_after")
+    purpose, expires_at = fields.text("purpose"), read_expiry(fields, "expires_after")
     name, content = _read_upload(fields.require("file"))
     fields.finish()
-    if purpose is None:
-        raise BadRequest.missing("purpose")
     if purpose != "batch":
         raise BadRequest.invalid(
             "purpose",
@@ -141,9 +139,8 @@ def read_expiry(fields: Fields, name: str) -> int | None:
     if fields.get(name) is None:
         return None
     inner = fields.inner(name)
-    inner.require(f"{name}.anchor")
-    inner.choice(f"{name}.anchor", ("created_at",))
-    seconds = as_integer(f"{name}.seconds", url_value(inner.require(f"{name}.seconds")), 3600, 2_592_000)
+    inner.option("anchor", ("created_at",))
+    seconds = as_integer(f"{name}.seconds", url_value(inner.require("seconds")), 3600, 2_592_000)
     inner.finish()
     return None if seconds is None else now() + seconds
 

@@ -9,7 +9,8 @@ from openai.types import Model
 
 from ..errors import NotFound
 from ..media import modalities
-from ..types import LoadedModel, Task
+from ..types import Json, LoadedModel, Task
+from .fields import Fields
 
 OWNER = "localai_shim"
 
@@ -38,9 +39,9 @@ class Listed(NamedTuple):
         return cls(created, root, model.context_length, reads, tuple(model.tasks), dimensions)
 
 
-def listing(models: Mapping[str, Listed]) -> list[Model]:
-    """All models of this client, by name."""
-    return [_model(name, known) for name, known in models.items()]
+def list_models(models: Mapping[str, Listed], fields: Fields, query: Mapping[str, object]) -> Json:
+    """GET /models: all models of this client, by name."""
+    return {"object": "list", "data": [_model(name, known).to_dict() for name, known in models.items()]}
 
 
 def _model(name: str, known: Listed) -> Model:
@@ -52,8 +53,8 @@ def _model(name: str, known: Listed) -> Model:
     return Model.model_validate({**fields, "max_model_len": known.context_length, **more})
 
 
-def retrieve(name: str, models: Mapping[str, Listed], *, only: bool) -> Model:
-    """One model. A model that serves every name is returned for any name.
+def retrieve(models: Mapping[str, Listed], only: bool, fields: Fields, query: Mapping[str, object], name: str) -> Model:
+    """GET /models/{name}: one model. A model that serves every name is returned for any name.
 
     Args:
         only: names that are not in `models` are not served.

@@ -51,8 +51,8 @@ NO_PROMPT: Mapping[str, None] = {"prompt_token_ids": None, "prompt_logprobs": No
 def read_extras(fields: Fields, stream: bool, *, reasoning: bool = True) -> Extras:
     """`stream_options`, `return_token_ids` and `prompt_logprobs`, beside what was read already."""
     options = stream_options(fields, stream)
-    include_usage = options.boolean("stream_options.include_usage") or False
-    continuous_usage = bool(options.boolean("stream_options.continuous_usage_stats")) and include_usage
+    include_usage = options.boolean("include_usage") or False
+    continuous_usage = bool(options.boolean("continuous_usage_stats")) and include_usage
     options.finish()
     token_ids, top = fields.boolean("return_token_ids") or False, read_prompt_logprobs(fields, stream)
     return Extras(token_ids, top, include_usage, continuous_usage, reasoning)
@@ -72,8 +72,3 @@ def prompt_logprobs(prompt: Prompt, tokenizer: ChatTokenizer, top: int) -> list[
             }
         )
     return found
-
-
-def scored(*wanted: int | None) -> int | None:
-    """`Prompt.top_logprobs` for several uses of the prompt's logprobs; None: there is no such use."""
-    return max((top for top in wanted if top is not None), default=None)

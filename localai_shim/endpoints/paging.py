@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from ..errors import BadRequest, NotFound, listed
 from ..state.errors import MissingError
@@ -13,6 +13,7 @@ from .fields import Fields, as_integer
 if TYPE_CHECKING:
     from ..state.store import Json, Kind, Page, Store
 
+T = TypeVar("T")
 Order = Literal["asc", "desc"]
 
 _DEFAULT_LIMIT, _MAX_LIMIT = 20, 100
@@ -120,6 +121,13 @@ def stored_page(
         return store.page(kind, id, part, after=paging.after, limit=paging.limit, descending=paging.descending)
     except MissingError as error:
         raise (missing(id) if error.kind == kind else unknown_after(item, paging.after)) from None
+
+
+def found(body: T | None, missing: NotFound) -> T:
+    """Object that the store has, or else the error for its absence."""
+    if body is None:
+        raise missing
+    return body
 
 
 def list_object(page: Page) -> dict[str, object]:

@@ -20,10 +20,9 @@ def _read_text(fields: Fields) -> str:
     prediction = fields.inner("prediction")
     if not fields.has("prediction"):
         return ""
-    kind, content = prediction.require("prediction.type"), prediction.require("prediction.content")
+    prediction.option("type", ("content",))
+    content = prediction.require("content")
     prediction.finish()
-    if kind != "content":
-        raise BadRequest.unknown_value("prediction.type", kind, ("content",))
     if isinstance(content, str):
         return encodable(content, "prediction.content")
     parts = as_array("prediction.content", content, "a string or an array of text parts")
@@ -33,13 +32,10 @@ def _read_text(fields: Fields) -> str:
 def _read_part(part: object, path: str) -> str:
     if not isinstance(part, dict):
         raise BadRequest.wrong_type(path, "a text part", part)
-    fields = Fields({f"{path}.{key}": value for key, value in part.items()})
-    kind, text = fields.require(f"{path}.type"), fields.string(f"{path}.text")
+    fields = Fields(part, path)
+    fields.option("type", ("text",))
+    text = fields.text("text")
     fields.finish()
-    if kind != "text":
-        raise BadRequest.unknown_value(f"{path}.type", kind, ("text",))
-    if text is None:
-        raise BadRequest.missing(f"{path}.text")
     return text
 
 

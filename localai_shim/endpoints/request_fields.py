@@ -151,7 +151,7 @@ def stream_options(fields: Fields, stream: bool) -> Fields:
             "The 'stream_options' parameter is only allowed when 'stream' is enabled.", param="stream_options"
         )
     options = fields.inner("stream_options")
-    options.boolean("stream_options.include_obfuscation")  # nothing travels that could be observed
+    options.boolean("include_obfuscation")  # nothing travels that could be observed
     return options
 
 

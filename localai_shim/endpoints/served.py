@@ -25,7 +25,6 @@ class ServedModel:
     context_length: int | None
     eos_token_ids: frozenset[int]
     fingerprint: str
-    created: int
     markup: Markup
     grammars: GrammarCompiler
     generation_defaults: Mapping[str, object] = field(default_factory=dict[str, object])
@@ -88,12 +87,10 @@ def make_prompt(
         BadRequest: the template leaves media out.
     """
     spans = model.tokenizer.spans(tokens, messages)
-    if not spans:
-        return Prompt(tokens, boundaries=boundaries, salt=salt, top_logprobs=top_logprobs)
     moved = {next((span.start for span in spans if span.start < at < span.stop), at) for at in boundaries}
     return Prompt(
         tokens,
-        keys=media_keys(tokens, spans),
+        keys=media_keys(tokens, spans) if spans else None,
         boundaries=sorted(moved - {0}),
         salt=salt,
         top_logprobs=top_logprobs,

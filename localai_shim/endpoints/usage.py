@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from openai.types import CompletionUsage
 from openai.types.completion_usage import PromptTokensDetails
 
-from ..types import Prompt
+from ..types import Json, Prompt
 
 _SAYS_IMAGES = "image_tokens" in PromptTokensDetails.model_fields  # not in the SDK's 2.x line
 
@@ -23,16 +22,9 @@ def by_kind(prompts: Sequence[Prompt]) -> dict[str, int]:
     return {"audio_tokens": audio, "image_tokens": image, "text_tokens": text}
 
 
-def make_usage(
-    prompts: Sequence[Prompt], generated: int, reasoning_tokens: int = 0, predicted: tuple[int, int] = (0, 0)
-) -> CompletionUsage:
-    """Make the SDK's object of `usage_fields`."""
-    return CompletionUsage.model_validate(usage_fields(prompts, generated, reasoning_tokens, predicted))
-
-
 def usage_fields(
     prompts: Sequence[Prompt], generated: int, reasoning_tokens: int = 0, predicted: tuple[int, int] = (0, 0)
-) -> dict[str, object]:
+) -> Json:
     """Token counts with OpenAI's details. The token that ended a sequence counts, as it does there and in vLLM; as
     there, so do those of a prediction that did not come.
 

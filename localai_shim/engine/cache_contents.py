@@ -72,14 +72,8 @@ Contents = KeyValues | States | Parts
 class LayerCache(Protocol):
     """Cache of one layer for a pass: an object of mlx-lm or mlx-vlm, or slots in the place of one."""
 
-    @property
-    def state(self) -> object:
-        """Its arrays."""
-        ...
-
     def __getattr__(self, name: str) -> Any:
-        """Whatever else its class has."""
-        ...
+        """Whatever its class has, such as its arrays as `state`."""
 
 
 RowCache = list[LayerCache]

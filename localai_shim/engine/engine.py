@@ -18,7 +18,7 @@ from ..options import EngineOptions, check_names
 from ..stats import EngineStats
 from ..types import EngineClosedError, ModelLoadError, Sink, Ticket, Work
 from . import threads
-from .inbox import Cancel, Inbox, Submit
+from .inbox import Inbox, Submit
 from .loop import Loaded, Loop, ModelT
 from .ports import Model
 from .threads import Run
@@ -57,11 +57,11 @@ class Engine(Generic[ModelT]):
         self._loop: Loop[ModelT] = Loop(options, self._inbox)
         self._pid = os.getpid()
         # An abandoned engine is told to end, and not waited for: finalizers run anywhere, on event loops, too.
-        weakref.finalize(self, _tell_to_stop, self._loop, self._inbox, self._pid).atexit = False
+        weakref.finalize(self, _tell_to_stop, self._loop, self._pid).atexit = False
         with _running_lock:
             run = partial(self._loop.run, partial(_load, load, load_draft), _ran)
             self._work = threads.start(run, f"localai_shim:{name}")
-            _running[self._loop] = (self._work, self._inbox)
+            _running[self._loop] = self._work
 
     @property
     def model(self) -> ModelT:
@@ -123,7 +123,7 @@ class Engine(Generic[ModelT]):
 
     def cancel(self, ticket: Ticket) -> None:
         """Remove a submission's rows, without another event. Never blocks."""
-        self._inbox.put(Cancel(ticket))
+        self._inbox.put(ticket)
 
     def stats(self, *, plans: bool = False) -> EngineStats:
         """A snapshot, without waiting for the engine; with the plans of its last steps, if they are wanted."""
@@ -141,7 +141,7 @@ class Engine(Generic[ModelT]):
 
         With a `cache_dir`, writing what is not there yet may take up to five seconds more.
         """
-        _tell_to_stop(self._loop, self._inbox, self._pid)
+        _tell_to_stop(self._loop, self._pid)
         if wait and self._pid == os.getpid() and self._work.thread is not threading.current_thread():
             self._work.wait()
 
@@ -162,13 +162,12 @@ def _ran(loop: Loop[Any]) -> None:
         _running.pop(loop, None)
 
 
-def _tell_to_stop(loop: Loop[ModelT], inbox: Inbox, pid: int) -> None:
+def _tell_to_stop(loop: Loop[Any], pid: int) -> None:
     if os.getpid() == pid:
-        loop.closing = True
-        inbox.put(None)
+        loop.stop()
 
 
-_running: dict[Loop[Any], tuple[Run, Inbox]] = {}
+_running: dict[Loop[Any], Run] = {}
 _running_lock = threading.Lock()
 
 
@@ -180,10 +179,9 @@ def _stop_all() -> None:
     """
     with _running_lock:
         running = dict(_running)
-    for loop, (_, inbox) in running.items():
-        loop.closing = True
-        inbox.put(None)
-    for loop, (work, _) in running.items():
+    for loop in running:
+        loop.stop()
+    for loop, work in running.items():
         if not loop.ready.done():  # loading and fetching a model may take minutes: stop at the next line of Python
             ident = ctypes.c_ulong(work.thread.ident or 0)
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit))

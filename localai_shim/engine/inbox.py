@@ -24,12 +24,9 @@ class Submit:
             put_last(self.sink, index, Failure(error))
 
 
-@dataclass(slots=True)
-class Cancel:
-    ticket: Ticket
-
-
-Inbox = queue.SimpleQueue[Submit | Cancel | None]
+Message = Submit | Ticket | None
+"""Work, what is cancelled, or nothing: look if the engine is closing."""
+Inbox = queue.SimpleQueue[Message]
 
 
 def put_last(sink: Sink, index: int, event: Event) -> None:

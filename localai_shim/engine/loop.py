@@ -19,7 +19,7 @@ from ..options import EngineOptions
 from ..stats import EngineStats
 from ..types import EngineClosedError, Event, Failure, ModelLoadError, Ticket, deliver_events
 from .costs.meter import Meter
-from .inbox import Cancel, Inbox, Submit, put_last
+from .inbox import Inbox, Message, Submit, put_last
 from .ports import Encoder, Model, host
 from .row import release_frames, row_error
 from .setup import MAX_ROWS, Parts, Setup, max_rows, set_up
@@ -77,6 +77,11 @@ class Loop(Generic[ModelT]):
                 host().memory.leave(self)
             finally:
                 ran(self)
+
+    def stop(self) -> None:
+        """Have it end after the step that it is in. Called on any thread."""
+        self.closing = True
+        self._inbox.put(None)
 
     def step(self) -> None:
         """Take the inbox, run what the planner says, and deliver what came of it."""
@@ -136,9 +141,8 @@ class Loop(Generic[ModelT]):
             self.load_error = error
         except BaseException as error:
             # Another thread that imports transformers meanwhile may show this one a half-made module.
-            transient = _may_pass(error) or isinstance(error, ImportError) or not isinstance(error, Exception)
-            self.load_error = ModelLoadError(f"loading the model failed: {error!r}", transient=transient)
-            self.load_error.__cause__ = error
+            transient = isinstance(error, ImportError) or not isinstance(error, Exception)
+            self.load_error = _load_error(f"loading the model failed: {error!r}", error, transient=transient)
         if self.model is not None:
             try:
                 weights = self.model.weight_bytes + (0 if draft is None else draft.weight_bytes)
@@ -146,8 +150,7 @@ class Loop(Generic[ModelT]):
                 self._setup = set_up(cast(Model, self.model), draft, self._options)
                 self._parts = self._make_parts()
             except BaseException as error:
-                self.load_error = ModelLoadError(f"this model cannot be run: {error}", transient=_may_pass(error))
-                self.load_error.__cause__ = error
+                self.load_error = _load_error(f"this model cannot be run: {error}", error)
                 self.model = draft = None
         if self.model is None:
             self.closing = True
@@ -189,14 +192,13 @@ class Loop(Generic[ModelT]):
                 wait = False
                 if isinstance(message, Submit):
                     self._admit(message)
-                elif isinstance(message, Cancel):
-                    cancelled.add(message.ticket)
+                elif message is not None:
+                    cancelled.add(message)
                 elif self.closing:
                     return
         except queue.Empty:
             pass
-        gone = {entry for ticket in cancelled for entry in self.tickets.find(ticket)}
-        if gone:
+        if gone := self.tickets.find(cancelled):
             self._drop(gone)
 
     def _rest(self) -> None:
@@ -207,9 +209,9 @@ class Loop(Generic[ModelT]):
         memory = None if self._setup is None else self._setup.memory
         host().memory.rest(self, free=None if memory is None else memory.free, clear=clear)
 
-    def _wait_for_message(self) -> Submit | Cancel | None:
+    def _wait_for_message(self) -> Message:
         """The next message. While none comes, the prefix cache is written to disk."""
-        found: list[Submit | Cancel | None] = []
+        found: list[Message] = []
         quiet, prefixes = QUIET_SECONDS, None if self._setup is None else self._setup.prefixes
         with _logged("an idle engine's housekeeping failed; it waits for requests"):
             self._rest()
@@ -310,6 +312,13 @@ class Loop(Generic[ModelT]):
             gc.collect()
 
 
+def _load_error(what: str, cause: BaseException, *, transient: bool = False) -> ModelLoadError:
+    """The error of a model that cannot be had; a lack of memory may pass."""
+    error = ModelLoadError(what, transient=transient or host().machine.is_out_of_memory(cause))
+    error.__cause__ = cause
+    return error
+
+
 @contextmanager
 def _logged(what: str) -> Iterator[None]:
     """Log what is raised where nobody's request could fail with it, and go on."""
@@ -317,8 +326,3 @@ def _logged(what: str) -> Iterator[None]:
         yield
     except BaseException:
         log.exception(what)
-
-
-def _may_pass(error: BaseException) -> bool:
-    """True for a lack of memory, which may be there later."""
-    return host().machine.is_out_of_memory(error)

@@ -64,15 +64,12 @@ class Reading(Protocol):
     @property
     def left(self) -> int:
         """Tokens to read."""
-        ...
 
     def run(self, most: int) -> None:
         """Read the next tokens, at most so many, and wait for it."""
-        ...
 
     def result(self) -> mx.array:
         """`[1, dimensions]`, lazy, once nothing is left."""
-        ...
 
 
 # -- models ----------------------------------------------------------------------------------------------------------
@@ -94,7 +91,6 @@ class Encoder(LoadedModel, Protocol):
             texts: token ids.
             skip: tokens at the beginning of each that are a prompt's.
         """
-        ...
 
     def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> Reading | None:
         """A text that is read in pieces; None where all of it has to be seen at once.
@@ -104,11 +100,9 @@ class Encoder(LoadedModel, Protocol):
             skip: see `encode`.
             ranks: it is a pair to be scored.
         """
-        ...
 
     def score(self, pairs: Sequence[Sequence[int]]) -> mx.array:
         """The relevance of each document to its query, from 0 to 1: `[pairs, 1]` float32. Lazy."""
-        ...
 
 
 class Model(Encoder, Protocol):
@@ -126,11 +120,9 @@ class Model(Encoder, Protocol):
         """Most tokens of a pass that should end a prompt with its last token's logits: longer ones take more time so
         than they save. 0: it cannot give these.
         """
-        ...
 
     def new_cache(self) -> RowCache:
         """An empty cache for one row: an object per layer."""
-        ...
 
     def prefill(self, step: StepInput, *, wait: bool = True) -> mx.array | None:
         """Run tokens into the layers, and wait for it unless told not to.
@@ -138,7 +130,6 @@ class Model(Encoder, Protocol):
         Returns:
             The logits after each row's last token that counts, `[rows, vocabulary]` float32, where `step.ends`.
         """
-        ...
 
     def forward(self, step: StepInput) -> mx.array:
         """Logits after each token: `[rows, k, vocabulary]` float32.
@@ -146,13 +137,11 @@ class Model(Encoder, Protocol):
         Lazy for one token of each row, or where `samples_on_device`: such a step is built ahead. Else some of it may be
         computed already.
         """
-        ...
 
     # -- what only models with media have -----------------------------------------------------------------------
 
     def embed(self, media: ProcessedMedia) -> Features:
         """Run the tower over one item, and wait for it."""
-        ...
 
     def row_state(self, prompt: Prompt) -> object | None:
         """Make what prefill and decode of a prompt need beside its tokens and features, such as positions; None:
@@ -161,7 +150,6 @@ class Model(Encoder, Protocol):
         Runs no tower, and nothing of it stands on the model. All rows of the prompt share it, and a row that was
         preempted prefills its output tokens with it, too.
         """
-        ...
 
     def first_pass(self, prompt: Prompt) -> int:
         """So many tokens at a prompt's beginning have to run in one pass; 0: it may be run in any pieces.
@@ -169,7 +157,6 @@ class Model(Encoder, Protocol):
         What a token leaves may then depend on later ones of its own item; or, where these are all but the last one,
         which runs with the decode batch, on the whole prompt.
         """
-        ...
 
 
 # -- the machine and the libraries -----------------------------------------------------------------------------------
@@ -180,23 +167,18 @@ class CacheClasses(Protocol):
 
     def read(self, layer: LayerCache, /) -> Contents | None:
         """The contents of one layer, without copying; None for a class that is not known."""
-        ...
 
     def write(self, contents: Contents, /) -> LayerCache:
         """One layer of a row with these contents."""
-        ...
 
     def is_packed(self, layer: LayerCache, /) -> bool:
         """True if a layer holds quantised keys and values."""
-        ...
 
     def can_merge(self, layer: LayerCache, /) -> bool:
         """True if rows of this kind of cache can be merged by their class."""
-        ...
 
     def as_list(self, layers: Sequence[LayerCache], upstream: Upstream, /) -> Any:
         """A library's list of caches, as one layer."""
-        ...
 
 
 class DeviceMemory(Protocol):
@@ -220,19 +202,15 @@ class Machine(Protocol):
 
     def gpu_memory(self) -> int | None:
         """Bytes of memory that MLX may use on a GPU; None where it computes on the CPU."""
-        ...
 
     def total_memory(self) -> int:
         """Bytes of the machine's memory."""
-        ...
 
     def is_out_of_memory(self, error: BaseException, /) -> bool:
         """True if an error is for lack of memory, which may be there later."""
-        ...
 
     def multiplies_packed(self) -> bool:
         """True if attention can read quantised keys and values as they are."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

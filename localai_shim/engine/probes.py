@@ -74,7 +74,7 @@ def runs_built(model: Model) -> bool:
     before it was known how many its rows hold: nothing of it is computed meanwhile. Tried once, as `agreement` is.
     """
     several = model.samples_on_device and bool(takes_several(model))
-    trial = partial(_try_built_several if several else _try_built, model)
+    trial = partial(_try_built, partial(_decode_several if several else _alone, model), model)
     return bool(_tried(f"{model.fingerprint}-built{'-several' * several}", trial))
 
 
@@ -108,18 +108,11 @@ def _try_several(model: Model) -> int:
     return int(alone.shape[-1]) if agrees else 0
 
 
-def _try_built(model: Model) -> bool:
+def _try_built(decode: Callable[..., Logits], model: Model) -> bool:
     """Code that asks the device which experts a token goes to, as dbrx's does, asks it for other tokens then."""
-
-    alone = _alone(model)
+    alone = decode()
     allowed = _allowed(model, alone, SEVERAL_TOLERANCE)
-    return _agrees(alone, allowed, lambda: _alone(model, built=True), steps=len(_STEPS))
-
-
-def _try_built_several(model: Model) -> bool:
-    alone = _decode_several(model)
-    allowed = _allowed(model, alone, SEVERAL_TOLERANCE)
-    return _agrees(alone, allowed, lambda: _decode_several(model, built_ahead=True), steps=len(_MORE_STEPS))
+    return _agrees(alone, allowed, partial(decode, built=True), steps=alone.shape[1])
 
 
 def _try_ends(model: Model) -> bool:
@@ -203,38 +196,38 @@ def _decode(model: Model, rows: Sequence[RowCache], tokens: Sequence[int] = _STE
     return np.stack(steps, axis=1)
 
 
-def _decode_several(model: Model, *, built_ahead: bool = False) -> Logits:
+def _decode_several(model: Model, *, built: bool = False) -> Logits:
     """Run the steps of `_decode` with several tokens. The first row takes two tokens at a time and a wrong one, which
     is taken back; the other takes one, and padding beside them.
 
     Args:
-        built_ahead: all steps but the first are built while the one before runs, where caches can do that.
+        built: all steps but the first are built while the one before runs, where caches can do that.
     """
-    cache = Buckets(model.weight_bytes, most_tokens=len(_MORE_STEPS) + 1, builds_ahead=built_ahead)
+    cache = Buckets(model.weight_bytes, most_tokens=len(_MORE_STEPS) + 1, builds_ahead=built)
     places = cache.join([_prefilled(model, [row]) for row in _ROWS])
     out: list[list[Logits]] = [[] for _ in _ROWS]
     replay: list[list[int]] = [[] for _ in _ROWS]
-    built: tuple[BuiltBuckets, npt.NDArray[np.int32], mx.array] | None = None
+    ahead: tuple[BuiltBuckets, npt.NDArray[np.int32], mx.array] | None = None
     while len(out[1]) < len(_MORE_STEPS):
         right = [replay[i] + _MORE_STEPS[len(its) : len(its) + 2 - i] for i, its in enumerate(out)]
         blocks = [[*right[0], _WRONG], right[1]]
         counts = {place: len(block) for place, block in zip(places, blocks, strict=True)}
-        begun = None if built is None else cache.begin_built(built[0], counts)
+        begun = None if ahead is None else cache.begin_built(ahead[0], counts)
         if begun is None:  # nothing was built, or it was for more tokens
-            built = None
+            ahead = None
         [step] = begun or cache.advance_several(counts)
         padded = np.array([block + [0] * (step.tokens - len(block)) for block in blocks], np.int32)
-        if built is None:
+        if ahead is None:
             lazy = model.forward(StepInput(mx.array(padded), step.layers, list(counts.values())))
         else:
-            built[1][...], lazy = padded, built[2]
-        built = None
+            ahead[1][...], lazy = padded, ahead[2]
+        ahead = None
         _async_eval(lazy)
-        with cache.build({places[0][0]: step}) if built_ahead else contextlib.nullcontext() as made:
+        with cache.build({places[0][0]: step}) if built else contextlib.nullcontext() as made:
             if made is not None:
                 tokens = mx.array(np.full_like(padded, _WRONG))
                 following = model.forward(StepInput(tokens, made.steps[0].layers, [step.tokens] * len(blocks)))
-                built = made, np.array(tokens, copy=False), following
+                ahead = made, np.array(tokens, copy=False), following
         logits = np.array(lazy).astype(np.float64)
         stayed = cache.settle({place: len(its) for place, its in zip(places, right, strict=True)})
         for i, place in enumerate(places):

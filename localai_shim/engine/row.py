@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from ..types import (
@@ -28,27 +28,6 @@ MAX_STEP_TOKENS = 16
 
 class Row:
     """One running request."""
-
-    __slots__ = (
-        "arrival",
-        "asks",
-        "constraint",
-        "counts",
-        "drafting",
-        "generated",
-        "index",
-        "key",
-        "max_tokens",
-        "number",
-        "output_tokens",
-        "recent",
-        "replay",
-        "request",
-        "sampled",
-        "sampling",
-        "sink",
-        "state",
-    )
 
     def __init__(self, request: GenerationRequest, sink: Sink, index: int, model: Model) -> None:
         if not request.prompt.tokens:
@@ -96,14 +75,6 @@ class Row:
     def last_token(self) -> int:
         """The token that is run next."""
         return (self.output_tokens or self.prompt_tokens)[-1]
-
-    @property
-    def min_tokens(self) -> int:
-        return self.request.min_tokens
-
-    @property
-    def stop_token_ids(self) -> frozenset[int]:
-        return self.request.stop_token_ids
 
     def advance(self, token_id: int, eos: frozenset[int]) -> tuple[FinishReason | None, bool]:
         """Count a token; returns why the row ends with it, if it does, and whether it is an end of sequence.
@@ -170,9 +141,7 @@ def row_error(what: str, cause: BaseException) -> RowError:
 
 def grammar_failed(cause: BaseException) -> RowError:
     """The error that ends a row whose grammar constraint failed."""
-    error = RowError(f"the grammar of this request failed: {cause!r}")
-    error.__cause__ = cause
-    return error
+    return row_error("the grammar of this request failed", cause)
 
 
 Emit = Callable[[Row, Event], None]
@@ -192,16 +161,3 @@ def emit_next(row: Row, token_id: int, details: Details | None, eos: frozenset[i
     logprob, top = details or _NO_DETAILS
     emit(row, Token(token_id, logprob, top, reason, is_eos))
     return reason is not None
-
-
-def emit_all(
-    rows: Sequence[Row], tokens: Sequence[int], details: Mapping[int, Details], eos: frozenset[int], emit: Emit
-) -> tuple[list[Row], list[Row]]:
-    """Count and emit a next token of each row; returns the rows that end with it, and those that failed."""
-    ended: list[Row] = []
-    failed: list[Row] = []
-    for i, (row, token_id) in enumerate(zip(rows, tokens, strict=True)):
-        outcome = emit_next(row, token_id, details.get(i) if details else None, eos, emit)
-        if outcome:
-            (ended if outcome is True else failed).append(row)
-    return ended, failed

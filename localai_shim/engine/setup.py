@@ -13,8 +13,7 @@ from ..types import Event, Task
 from .costs.cost_model import CostModel
 from .costs.meter import Meter
 from .decode.batch import Batch
-from .drafts.controller import Speculation
-from .drafts.draft_model import speculation_for
+from .drafts.controller import Speculation, speculation_for
 from .kv import can_batch, fits_slots
 from .memory import Memory, Workspace
 from .plan.planner import Planner
@@ -87,7 +86,8 @@ def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
     if "generate" not in model.tasks:
         return Setup(Workspace(model.weight_bytes, options.get("memory_limit")))
     found = agreement(model)
-    if can_batch(model.new_cache()) and not found.together:
+    batches = can_batch(model.new_cache())
+    if batches and not found.together:
         log.warning("this model's code gives wrong results for several rows at once: it runs one row at a time")
     if not found.in_pieces:
         log.warning("this model's code gives other results when a prompt is run in pieces: no prompt is reused")
@@ -106,7 +106,7 @@ def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
     costs = CostModel()
     speculation = speculation_for(model, draft, options, max_stall(options), costs)
     built = runs_built(model)
-    return Setup(memory, found.together, built, ends_prompts(model), prefixes, features, speculation, costs)
+    return Setup(memory, batches and found.together, built, ends_prompts(model), prefixes, features, speculation, costs)
 
 
 def _plan_memory(model: Model, draft: Model | None, options: EngineOptions) -> Memory:
@@ -130,10 +130,6 @@ def max_stall(options: EngineOptions) -> float:
 
 
 # -- made afresh after an error -------------------------------------------------------------------------------------
-
-
-def _no_step() -> None:
-    """Wait for no step, where there are no rows."""
 
 
 class Parts:
@@ -160,7 +156,7 @@ class Parts:
         deliver: Callable[[], None],
     ) -> None:
         self.rows: Rows | None = None
-        stall, wait, costs = max_stall(options), _no_step, setup.costs
+        stall, costs = max_stall(options), setup.costs
         batch = prompts = None
         if "generate" in model.tasks:
             batch = Batch(model, emit, setup.prefixes, deliver, setup.speculation, setup.runs_built)
@@ -178,7 +174,7 @@ class Parts:
                 memory=setup.memory if isinstance(setup.memory, Memory) else None,
                 features=setup.features,
             )
-            wait = batch.wait
+        wait = (lambda: None) if batch is None else batch.wait
         most = options.get("prefill_chunk", PASS_TOKENS)
         self.lane = EmbeddingLane(
             model, emit, wait, engine=engine, most_tokens=most, max_stall=stall, meter=meter, costs=costs

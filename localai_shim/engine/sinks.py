@@ -131,14 +131,6 @@ class _AsyncioSink(AsyncSink):
             self._timer = loop.call_at(self._deadline, _on_timer, weakref.ref(self), loop)
             self._timer_at = self._deadline
 
-    def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
-        if loop.time() < self._deadline:
-            self._set_timer(loop)
-            return
-        self.close()
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_exception(TimeoutError())
-
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -147,8 +139,14 @@ class _AsyncioSink(AsyncSink):
 
 def _on_timer(sink: weakref.ref[_AsyncioSink], loop: asyncio.AbstractEventLoop) -> None:
     alive = sink()
-    if alive is not None:
-        alive._on_timer(loop)
+    if alive is None:
+        return
+    if loop.time() < alive._deadline:
+        alive._set_timer(loop)
+        return
+    alive.close()
+    if alive._reader is not None and not alive._reader.done():
+        alive._reader.set_exception(TimeoutError())
 
 
 class _AnyioSink(AsyncSink):

@@ -117,14 +117,8 @@ class StepPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in dicts, lists, numbers and strings; a piece has its `kind` beside its fields."""
-        return {
-            "number": self.number,
-            "enter": list(self.enter),
-            "leave": list(self.leave),
-            "before": [_named(piece) for piece in self.before],
-            "decode": None if self.decode is None else asdict(self.decode),
-            "beside": [_named(piece) for piece in self.beside],
-        }
+        pieces = {"before": [*map(_named, self.before)], "beside": [*map(_named, self.beside)]}
+        return {**asdict(self), "enter": [*self.enter], "leave": [*self.leave], **pieces}
 
 
 def _named(piece: Piece) -> dict[str, Any]:

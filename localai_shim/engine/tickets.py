@@ -25,19 +25,16 @@ class Runner(Protocol[WorkT, EntryT]):
 
     def enter(self, work: WorkT, sink: Sink, index: int) -> EntryT:
         """Make the entry of a piece of work; raises where that cannot be run."""
-        ...
 
     def add(self, entries: Sequence[EntryT]) -> None:
         """Queue entries of one submission."""
-        ...
 
     def drop(self, gone: Collection[EntryT]) -> None:
         """Drop entries, which may be waiting, running or gone; no event is sent. Raises nothing."""
-        ...
 
 
 class Tickets:
-    """Entries in flight, by the submission that they belong to.
+    """Entries in flight, and the submissions that they belong to.
 
     Args:
         most: entries that may run and wait together.
@@ -47,7 +44,6 @@ class Tickets:
     def __init__(self, most: int, meter: Meter) -> None:
         self._most, self._meter = most, meter
         self._tickets: dict[Entry, Ticket] = {}
-        self._entries: dict[Ticket, set[Entry]] = {}
         self._reserved = self._freed = 0  # places; one thread at a time writes each
 
     def __len__(self) -> int:
@@ -91,27 +87,20 @@ class Tickets:
     def enter(self, ticket: Ticket, entries: Sequence[Entry]) -> None:
         """Add a submission, which has places."""
         self._tickets.update(dict.fromkeys(entries, ticket))
-        self._entries[ticket] = set(entries)
 
-    def find(self, ticket: Ticket) -> list[Entry]:
-        """Entries in flight of a submission."""
-        return [*self._entries.get(ticket, ())]
+    def find(self, tickets: Collection[Ticket]) -> set[Entry]:
+        """Entries in flight of some submissions."""
+        return {entry for entry, ticket in self._tickets.items() if ticket in tickets} if tickets else set()
 
     def forget(self, entry: Entry) -> None:
         """Remove what has ended, and free its place; it may be gone."""
-        ticket = self._tickets.pop(entry, None)
-        if ticket is None:
-            return
-        self._freed += 1
-        entries = self._entries[ticket]
-        entries.discard(entry)
-        if not entries:
-            del self._entries[ticket]
-        entry.request.timings.finish(self._meter.steps)
+        if self._tickets.pop(entry, None) is not None:
+            self._freed += 1
+            entry.request.timings.finish(self._meter.steps)
 
     def clear(self) -> list[Entry]:
         """Remove and return all; their places are freed, but not those of requests in the inbox."""
         entries = [*self._tickets]
         self._freed += len(entries)
-        self._tickets, self._entries = {}, {}
+        self._tickets.clear()
         return entries

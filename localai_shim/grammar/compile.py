@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
 
+from ..threads.once import OnceCache
 from . import GrammarError, TooComplexError, UnsatisfiableError
 from .schema import Schema, exact_dates
 from .schema_cost import MAX_ENUM_CHARACTERS, check_cost, check_pattern
@@ -180,7 +178,6 @@ class GrammarMatcher:
     def __init__(self, matcher: LLMatcher, words: int) -> None:
         self._matcher = matcher
         self._words = words
-        self._buffer: NDArray[np.int32] | None = None
 
     def mask(self, out: NDArray[np.int32]) -> None:
         """Write the mask of the tokens that are allowed next. Changes nothing and may be called again.
@@ -189,18 +186,15 @@ class GrammarMatcher:
             out: `[words]`, contiguous: bit i % 32 of word i // 32 is set where token i is allowed. Words past the
                 vocabulary's own are left alone; where there are fewer, the tokens that have no bit are left out.
         """
-        target = out
-        if out.size < self._words or not out.flags.c_contiguous:
-            if self._buffer is None:
-                import numpy as np  # here, since tests without a model do without it
+        if out.size >= self._words and out.flags.c_contiguous:
+            self._matcher.unsafe_compute_mask_ptr(out.ctypes.data, self._words * 4)
+            _check(self._matcher)
+            return
+        import numpy as np  # here, since tests without a model do without it
 
-                self._buffer = np.zeros(self._words, np.int32)
-            target = self._buffer
-        self._matcher.unsafe_compute_mask_ptr(target.ctypes.data, self._words * 4)
+        mask = self._matcher.compute_bitmask()
         _check(self._matcher)
-        if target is not out:
-            count = min(out.size, self._words)
-            out[:count] = target[:count]
+        out[: self._words] = np.frombuffer(mask, np.int32)[: out.size]
 
     def accept(self, token_id: int) -> bool:
         """Advance by one token; True when nothing may follow it."""
@@ -224,8 +218,7 @@ class GrammarCompiler:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
-        self._lock = threading.Lock()
-        self._grammars: OrderedDict[str, Future[Grammar]] = OrderedDict()
+        self._grammars = OnceCache[Grammar](MAX_CACHED_GRAMMARS)
 
     def compile(self, source: str) -> Grammar:
         """The grammar of a source.
@@ -233,30 +226,7 @@ class GrammarCompiler:
         Raises:
             GrammarError: see `Grammar`.
         """
-        with self._lock:
-            future = self._grammars.get(source)
-            is_new = future is None
-            if future is None:
-                future = self._grammars[source] = Future()
-                while len(self._grammars) > MAX_CACHED_GRAMMARS:
-                    self._grammars.popitem(last=False)
-            else:
-                self._grammars.move_to_end(source)
-        if is_new:
-            self._fill(future, source)
-        error = future.exception()
-        if isinstance(error, GrammarError):
-            raise type(error)(str(error))  # one of its own for each thread that waited
-        return future.result()
-
-    def _fill(self, future: Future[Grammar], source: str) -> None:
-        try:
-            future.set_result(Grammar(source, self.vocabulary))
-        except BaseException as error:
-            with self._lock:
-                if self._grammars.get(source) is future:
-                    del self._grammars[source]
-            future.set_exception(error)
+        return self._grammars.get(source, lambda: Grammar(source, self.vocabulary))
 
 
 @lru_cache(maxsize=512)

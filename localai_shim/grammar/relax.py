@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 
 from . import GrammarError, TooComplexError, UnsatisfiableError
@@ -108,14 +108,14 @@ def _reduced(node: dict[str, object]) -> dict[str, object]:
     reference = node.get("$ref")
     if isinstance(reference, str) and reference != "#" and not reference.startswith("#/"):
         del node["$ref"]
-    for kind, steps in _LESS.items():
-        _drop(node, kind, steps)
+    for kind in _LESS:
+        _drop(node, kind)
     return node
 
 
-def _drop(node: dict[str, object], kind: str, steps: Iterable[tuple[str, ...]]) -> None:
+def _drop(node: dict[str, object], kind: str) -> None:
     """Take out as many of the keywords for a type as it needs."""
-    for names in steps:
+    for names in _LESS[kind]:
         left = {name: node[name] for step in _LESS[kind] for name in step if name in node}
         if "patternProperties" in left:
             patterns = object_at(left, "patternProperties")

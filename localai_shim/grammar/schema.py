@@ -159,7 +159,8 @@ def map_children(node: Schema, change: Callable[[str, Schema, str], object]) -> 
     copy = dict(node)
     for key, value in node.items():
         if key in _NAMED and isinstance(value, Mapping):
-            copy[key] = {name: changed(key, child, f"{key}/{_escape(name)}") for name, child in value.items()}
+            steps = {name: name.replace("~", "~0").replace("/", "~1") for name in value}
+            copy[key] = {name: changed(key, child, f"{key}/{steps[name]}") for name, child in value.items()}
         elif key in _LISTED and isinstance(value, list):
             copy[key] = [changed(key, child, f"{key}/{n}") for n, child in enumerate(value)]
         elif key in _ONE:
@@ -171,10 +172,6 @@ def _is_joined(node: Schema) -> bool:
     """It is put together from several schemas."""
     parts = node.get("allOf")
     return isinstance(parts, list) and len(parts) > 1
-
-
-def _escape(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _referenced_parts(node: Schema, is_part: bool = False) -> list[str]:

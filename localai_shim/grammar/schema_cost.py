@@ -6,6 +6,7 @@ of a schema's parts, properties that may be left out (quadratic), and multiples 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -77,20 +78,10 @@ def _at_most(count: int, limit: int, what: str) -> None:
 
 
 def _constants(part: Schema) -> int:
-    """About the length of its constants as JSON."""
-    return sum(_length(part[name], MAX_ENUM_CHARACTERS) for name in ("enum", "const") if name in part)
-
-
-def _length(value: object, most: int) -> int:
-    if isinstance(value, str):
-        return len(value) + 4
-    length = 4
-    if isinstance(value, Mapping | list):
-        for inner in value.values() if isinstance(value, Mapping) else value:
-            if length > most:
-                break
-            length += _length(inner, most)
-    return length
+    """The length of its constants as JSON."""
+    return sum(
+        len(json.dumps(part[name], ensure_ascii=False, default=str)) for name in ("enum", "const") if name in part
+    )
 
 
 def check_pattern(pattern: str) -> None:

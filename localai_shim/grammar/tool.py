@@ -106,17 +106,14 @@ def call_of(tool: Tool, *, required: bool) -> Call:
     if takes_no_arguments(tool.parameters):
         return Call(tool.name, None, follows, not tool.strict)
     assert tool.parameters is not None
-    with bounded_nesting():
-        return Call(tool.name, _parameters(tool, tool.parameters, follows), follows, not tool.strict)
-
-
-def _parameters(tool: Tool, schema: Schema, follows: bool) -> Schema:
-    if not follows:
-        return schema
-    if not tool.strict:
-        return relaxed(schema)
-    check_cost(schema)
-    return close_objects(schema)
+    parameters: Schema = tool.parameters
+    if follows and not tool.strict:
+        parameters = relaxed(parameters)
+    elif follows:
+        check_cost(parameters)
+        with bounded_nesting():
+            parameters = close_objects(parameters)
+    return Call(tool.name, parameters, follows, not tool.strict)
 
 
 def json_arguments(call: Call) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from llguidance import LLTokenizer, TokenizerWrapper
@@ -38,26 +37,20 @@ class Vocabulary:
         self._token_bytes = token_bytes
         self._added = dict(added)
         self._encode = encode
-        self._lock = threading.Lock()
-        self._tokenizer: LLTokenizer | None = None
 
     @property
     def words(self) -> int:
         """Number of 32-bit words in a mask of all tokens."""
         return (self.size + 31) // 32
 
-    @property
+    @functools.cached_property
     def tokenizer(self) -> LLTokenizer:
         """Built when first asked for. That takes 0.9 s for 152,000 tokens, with the GIL: better while a model loads."""
-        if self._tokenizer is None:
-            with self._lock:
-                if self._tokenizer is None:
-                    source = _Source(self._tokens(), sorted({*self.special, *self.eos_token_ids}), self._encode)
-                    self._tokenizer = LLTokenizer(
-                        TokenizerWrapper(source), n_vocab=self.size, eos_token=self.eos_token_ids
-                    )
-                    source.tokens.clear()  # it has copied them, and keeps the source
-        return self._tokenizer
+        tokens = [self._added[i].encode() if i in self._added else self._token_bytes(i) for i in range(self.size)]
+        source = _Source(tokens, sorted({*self.special, *self.eos_token_ids}), self._encode)
+        made = LLTokenizer(TokenizerWrapper(source), n_vocab=self.size, eos_token=self.eos_token_ids)
+        tokens.clear()  # it has copied them, and keeps the source
+        return made
 
     def split(self, text: str) -> Iterator[str | int]:
         """The pieces of a marker: ids of special tokens, and the text between them."""
@@ -75,10 +68,12 @@ class Vocabulary:
 
     def lark(self, text: str) -> str:
         """A Lark expression, for use in rules, of a marker: `<[id]>` for special tokens, the rest as literals."""
-        return " ".join(f"<[{p}]>" if isinstance(p, int) else literal(p) for p in self.split(text)) or '""'
+        return " ".join(map(expression, self.split(text))) or '""'
 
-    def _tokens(self) -> list[bytes]:
-        return [self._added[i].encode() if i in self._added else self._token_bytes(i) for i in range(self.size)]
+
+def expression(part: str | int) -> str:
+    """A Lark expression of a piece that `Vocabulary.split` yields."""
+    return f"<[{part}]>" if isinstance(part, int) else literal(part)
 
 
 def literal(text: str) -> str:

@@ -56,8 +56,3 @@ def context_length(config: Json, tokenizer: TokenizerWrapper | None) -> int | No
                 return value
     value = getattr(tokenizer, "model_max_length", None)
     return int(value) if isinstance(value, int | float) and 0 < value < _UNLIMITED else None
-
-
-def configured_context_length(folder: Path) -> int | None:
-    """Context length in a checkpoint's config, before it is loaded; None where it has none."""
-    return context_length(read_json(folder / "config.json"), None)

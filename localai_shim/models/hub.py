@@ -17,7 +17,6 @@ class LocalModel:
     """A checkpoint that is on this machine, as far as its files say."""
 
     name: str
-    path: Path
     kind: str
     """The config's `model_type`, and what it reads beside text."""
     bytes: int
@@ -36,13 +35,10 @@ def cached_models() -> list[LocalModel]:
     from huggingface_hub.errors import CacheNotFound
 
     try:
-        repos = [
-            repo
-            for repo in scan_cache_dir(constants.HF_HUB_CACHE).repos
-            if repo.repo_type == "model" and repo.revisions
-        ]
+        found = scan_cache_dir(constants.HF_HUB_CACHE).repos
     except CacheNotFound:
         return []
+    repos = [repo for repo in found if repo.repo_type == "model" and repo.revisions]
     newest = [(repo.repo_id, max(repo.revisions, key=lambda r: ("main" in r.refs, r.last_modified))) for repo in repos]
     return [describe(name, str(revision.snapshot_path)) for name, revision in sorted(newest, key=lambda pair: pair[0])]
 
@@ -65,7 +61,7 @@ def describe(name: str, folder: str) -> LocalModel:
     found = read_formats(path)
     calls = "" if found is None or found.tools is None else found.tools.name
     reasoning = "" if found is None else found.reasoning
-    return LocalModel(name, path, kind, sum(file.stat().st_size for file in weights), calls, reasoning, problem)
+    return LocalModel(name, kind, sum(file.stat().st_size for file in weights), calls, reasoning, problem)
 
 
 def fetch(path_or_id: str, progress: bool | None) -> Path:
@@ -82,13 +78,8 @@ def fetch(path_or_id: str, progress: bool | None) -> Path:
     try:
         if Path(path_or_id).exists():
             return Path(path_or_id)
-        return Path(
-            mlx_lm.utils.snapshot_download(
-                path_or_id,
-                allow_patterns=[*mlx_lm.utils.DEFAULT_ALLOW_PATTERNS, *_MORE_FILES],
-                tqdm_class=bar_class(progress),
-            )
-        )
+        files = [*mlx_lm.utils.DEFAULT_ALLOW_PATTERNS, *_MORE_FILES]
+        return Path(mlx_lm.utils.snapshot_download(path_or_id, allow_patterns=files, tqdm_class=bar_class(progress)))
     except Exception as error:
         raise ModelLoadError(
             f"The model '{path_or_id}' is neither a folder on this machine nor a model that could be fetched from "

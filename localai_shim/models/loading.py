@@ -8,13 +8,13 @@ from typing import cast
 
 from ..backends.machine import is_out_of_memory
 from ..options import LoadOptions, ModelOptions, check_names
-from ..types import Json, ModelLoadError, Task
+from ..types import ModelLoadError, Task
 from .checkpoint_files import Checkpoint, read_json
 from .encoders.classifier import ClassifierModel, is_classifier
 from .encoders.embedding import EmbeddingModel, encoder_module
 from .hub import fetch
 from .text import TextModel
-from .upstream_imports import LOADING, keeping_file_limits, without_advice
+from .upstream_imports import LOADING, keeping_file_limits
 
 _VOCABULARIES = ("tokenizer.json", "*.model", "tekken.json", "*.tiktoken", "vocab.json", "vocab.txt")
 DRAFT_LIMIT_DIVISOR = 4  # of a memory_limit, what may be made larger of a model that drafts
@@ -36,11 +36,10 @@ def load_model(
     Raises:
         ModelLoadError: no such model, or it is broken, or of a kind that cannot be served.
     """
-    import mlx.core as mx
     from mlx.utils import tree_flatten
 
     check_names(options)
-    with LOADING, without_advice(), keeping_file_limits():
+    with LOADING, keeping_file_limits():
         import mlx_lm.utils  # noqa: F401
 
     from ..backends.prepare import prepare
@@ -53,7 +52,7 @@ def load_model(
     kind = _kind(path, options)
     try:
         model, tokenizer, config = kind.read(path, options)
-        read_weights(name or path.name, [array for _, array in tree_flatten(model.parameters())], mx.eval, progress)
+        read_weights(name or path.name, [array for _, array in tree_flatten(model.parameters())], progress)
     except Exception as error:
         raise ModelLoadError(
             f"The model '{path_or_id}' could not be loaded: {type(error).__name__}: {error}",
@@ -65,8 +64,9 @@ def load_model(
     name = name or (path.name if Path(path_or_id).exists() else path_or_id)
     loaded = kind(Checkpoint(name, model, tokenizer, config, path, options))
     loaded.applied = applied
-    loaded.check()
-    loaded.warm_up()
+    if isinstance(loaded, TextModel):
+        loaded.check()
+        loaded.warm_up()
     return loaded
 
 
@@ -124,7 +124,8 @@ def _kind(path: Path, options: LoadOptions) -> type[Servable]:
     if encoder_module(path, config) is not None:
         return EmbeddingModel
     kind = config.get("model_type")
-    if not _has_tower(config) and isinstance(kind, str) and _mlx_lm_has(kind):
+    has_tower = config.get("vision_config") or config.get("audio_config")
+    if not has_tower and isinstance(kind, str) and _mlx_lm_has(kind):
         return TextModel
     from .vision.families import model_type, refuse
 
@@ -142,10 +143,6 @@ def only_tasks(folder: Path) -> tuple[Task, ...] | None:
     if is_classifier(config):
         return tuple(ClassifierModel.tasks)
     return None if encoder_module(folder, config) is None else tuple(EmbeddingModel.tasks)
-
-
-def _has_tower(config: Json) -> bool:
-    return bool(config.get("vision_config") or config.get("audio_config"))
 
 
 def _mlx_lm_has(kind: str) -> bool:

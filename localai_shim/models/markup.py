@@ -34,22 +34,6 @@ SAMPLE_TOOL: Json = {
 }
 
 
-def describe(
-    tokenizer: TokenizerWrapper,
-    tool_format: str | None = None,
-    reasoning_format: str | None = None,
-    budget: Budget | None = None,
-) -> Markup:
-    """The markers of a model.
-
-    Args:
-        tokenizer: mlx-lm's `TokenizerWrapper`.
-        tool_format, reasoning_format: names that the caller gave; None: they are found out.
-        budget: of a prompt that is rendered for that; None: one of its own.
-    """
-    return markup_of(find_formats(tokenizer, tool_format, reasoning_format, budget))
-
-
 def markup_of(found: Detected) -> Markup:
     """The markers of a model whose formats are known."""
     thought = found.thought
@@ -66,22 +50,24 @@ def find_formats(
     reasoning_format: str | None = None,
     budget: Budget | None = None,
 ) -> Detected:
-    """Formats of a model's calls and reasoning, and why they are known; see `describe`."""
+    """Formats of a model's calls and reasoning, and why they are known.
+
+    Args:
+        tokenizer: mlx-lm's `TokenizerWrapper`.
+        tool_format, reasoning_format: names that the caller gave; None: they are found out.
+        budget: of a prompt that is rendered for that; None: one of its own.
+    """
     parser = (getattr(tokenizer, "init_kwargs", None) or {}).get("tool_parser_type")
+    start, end = (getattr(tokenizer, name, None) for name in ("think_start", "think_end"))
     evidence = Evidence(
         template=_template_text(tokenizer),
         tokens=frozenset(added_tokens(tokenizer).values()),
         parser=parser if isinstance(parser, str) else None,
-        think=_think(tokenizer),
+        think=(start, end) if start and end else None,
         render=partial(_prompt, tokenizer, budget or Budget()),
     )
     tool_format = tool_format or getattr(tokenizer, "tool_format", None)  # a scripted model says it itself
     return detect(evidence, tool_format, reasoning_format)
-
-
-def _think(tokenizer: TokenizerWrapper) -> tuple[str, str] | None:
-    start, end = (getattr(tokenizer, name, None) for name in ("think_start", "think_end"))
-    return (start, end) if start and end else None
 
 
 def _template_text(tokenizer: TokenizerWrapper) -> str:

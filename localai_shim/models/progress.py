@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ PIECE_BYTES = 256 * 2**20  # of weights, read between two updates of the bar
 
 
 class Bar(hub_bar):
-    """The hub's bar, for bytes; it disappears when it is full, and starts no thread.
+    """The hub's bar; it disappears when it is full, and starts no thread.
 
     `snapshot_download` makes three of its class: one counts files, one what came over the network, and one what is on
     disk, which is shown.
@@ -32,7 +32,7 @@ class Bar(hub_bar):
     """None: on a terminal."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        if options.get("unit") != "B" or str(options.get("name")).endswith(".transfer"):
+        if "unit" not in options or str(options.get("name")).endswith(".transfer"):
             options["disable"] = True
         elif self.shown is not None:
             options["disable"] = not self.shown
@@ -66,54 +66,39 @@ def announce(name: str, path_or_id: str, progress: bool | None = None) -> None:
     log.info("loading '%s': %.1f GB of weights", name, size / 1e9)
 
 
-def read_weights(
-    name: str,
-    arrays: Iterable[mx.array],
-    evaluate: Callable[[list[mx.array]], object],
-    progress: bool | None = None,
-) -> None:
+def read_weights(name: str, arrays: Sequence[mx.array], progress: bool | None = None) -> None:
     """Evaluate a model's lazy weights: at once, or in pieces beside a bar, which take no longer.
 
     Args:
         name: of the model.
         arrays: the weights.
-        evaluate: such as `mx.eval`.
         progress: whether a bar is shown; None: on a terminal.
     """
-    waiting = list(arrays)
+    import mlx.core as mx
+
     if not shows_bars(progress):
-        evaluate(waiting)
+        mx.eval(arrays)
         return
-    total = sum(array.nbytes for array in waiting)
+    total = sum(array.nbytes for array in arrays)
     with bar_class(progress)(desc=f"Loading {name}", total=total, unit="B", unit_scale=True) as bar:
-        piece: list[mx.array] = []
-        size = 0
-        for left, array in zip(range(len(waiting) - 1, -1, -1), waiting, strict=True):
-            piece.append(array)
+        first = size = 0
+        for end, array in enumerate(arrays, 1):
             size += array.nbytes
-            if size >= PIECE_BYTES or not left:
-                evaluate(piece)
+            if size >= PIECE_BYTES or end == len(arrays):
+                mx.eval(arrays[first:end])
                 bar.update(size)
-                piece, size = [], 0
-
-
-class _LineBar(hub_bar):
-    """The hub's bar, for the lines of a batch; it starts no thread."""
-
-    monitor_interval = 0
+                first, size = end, 0
 
 
 def make_bar(name: str) -> Callable[[int, int], None]:
     """Make a bar of how many of a batch's lines are done, of how many, on a terminal; elsewhere nothing."""
-    bar: _LineBar | None = None
+    bar: Bar | None = None
 
     def show(done: int, total: int) -> None:
         nonlocal bar
         if bar is None:
-            if not shows_bars():
-                return
-            options = {"desc": name, "total": total, "initial": done, "unit": " lines"}
-            bar = _LineBar(**options)  # type: ignore[no-untyped-call]
+            how = {"unit": " lines", "delay": 0, "leave": True, "disable": not shows_bars()}
+            bar = Bar(desc=name, total=total, initial=done, **how)
         bar.update(done - bar.n)
         if done >= total:
             bar.close()

@@ -29,7 +29,7 @@ _CHANGES = ("append", "extend", "insert", "pop")
 _lock = threading.Lock()
 
 
-def _checked(items: Iterable[object]) -> Iterator[object]:
+def _checked(_: object, items: Iterable[object]) -> Iterator[object]:
     """Items of a loop; each turn looks at the deadline."""
     for item in items:
         check()
@@ -81,7 +81,7 @@ def _rework(compiled: Any, source: str) -> None:
 
     _allow_lists(environment)
     # A filter that gets the context is not run by the compiler, over loops' constants.
-    environment.filters[_FILTER] = jinja2.pass_context(lambda _, items: _checked(items))
+    environment.filters[_FILTER] = jinja2.pass_context(_checked)
     made = environment.template_class.from_code(environment, environment.compile(tree), compiled.globals)
     environment.call = checked_call
     compiled.root_render_func, compiled.blocks = made.root_render_func, made.blocks

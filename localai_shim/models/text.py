@@ -182,7 +182,8 @@ class TextModel:
         self._model = model
         self.tokenizer = tokenizer
         self.generation_defaults = read_json(path / "generation_config.json")
-        self._kv = _quantised(options)
+        bits = options.get("kv_bits")  # None: keys and values are kept as they are
+        self._kv = None if bits is None else Quantised(options.get("kv_group_size") or 64, bits)
         self.context_length = options.get("context_length") or context_length(config, tokenizer)
         self.eos_token_ids = frozenset(int(i) for i in tokenizer.eos_token_ids)
         self.samples_on_device = has_gpu()
@@ -284,7 +285,6 @@ class TextModel:
 
     def _run(self, step: StepInput, tokens: mx.array) -> mx.array:
         """Logits of a pass, with these tokens in the place of its own; where it ends prompts, of their last tokens."""
-        _refuse_media(step)
         logits: mx.array = self._called(step, self._model)(tokens, cache=step.layers)
         return logits
 
@@ -312,11 +312,6 @@ class TextModel:
         return 0
 
 
-def _refuse_media(step: StepInput) -> None:
-    if step.media or (step.state is not None and any(state is not None for state in step.state)):
-        raise ValueError("a text model takes neither media nor row states")
-
-
 def is_plain_fast(tokenizer: PreTrainedTokenizerBase) -> bool:
     """True if a tokenizer's `encode` is nothing but the tokenizers library."""
     from transformers import PreTrainedTokenizerBase
@@ -333,12 +328,6 @@ def load_text_tokenizer(folder: Path, *, trusts: bool = False) -> TextTokenizer:
     from mlx_lm.utils import load_tokenizer
 
     return TextTokenizer(load_tokenizer(folder, {"trust_remote_code": trusts}), cuts_anywhere=True)
-
-
-def _quantised(options: LoadOptions) -> Quantised | None:
-    """Quantisation of the keys and values of full attention layers; None: they are kept as they are."""
-    bits = options.get("kv_bits")
-    return None if bits is None else Quantised(options.get("kv_group_size") or 64, bits)
 
 
 def fingerprint(

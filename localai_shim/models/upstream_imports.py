@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
 import threading
 from collections.abc import Iterator
@@ -12,21 +11,6 @@ LOADING = threading.Lock()
 """Lock of imports and loading: what these change is put back by one engine's thread before the next one changes it."""
 
 _MLX_LM_FILES = (2048, 4096)
-
-
-@contextlib.contextmanager
-def without_advice() -> Iterator[None]:
-    """Keep transformers from advising, at its import, to install PyTorch, which nothing here uses."""
-    name = "TRANSFORMERS_NO_ADVISORY_WARNINGS"
-    before = os.environ.get(name)
-    os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 @contextlib.contextmanager

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..types import Token
 from .channels import ChannelSplitter, Piece
 from .detokenizer import Detokenizer
+from .formats.offered import OfferedTools
 from .markup import REASONING, Markup
-from .offered import OfferedTools
 from .stop import ALL_TEXT, TokenRules
 from .text import Delta, TextParser
 from .tool_calls import CallDelta, CallParser, InvalidCall
@@ -69,22 +69,18 @@ class AnswerParser(TextParser):
     def feed(self, token: Token) -> Delta:
         """Take the choice's next token; the last one has a finish_reason."""
         self.generated += 1
-        detokenizer = self._detokenizer
-        if self._plain and token.finish_reason is None and not token.is_eos and token.id not in self._hidden:
-            detokenizer.add_token(token.id)
-            text = detokenizer.last_segment
-            kind = self._splitter.prose(text)
-            if kind == "content":
-                self._has_text = True
-                return Delta(text)
-            if kind == "reasoning":
-                self.reasoning_tokens += 1
-                return Delta(reasoning=text)
-            return self._feed(token, text, hides=False)
-        hides, text = self._rules.hides(token, self._splitter.state), ""
+        simple = self._plain and token.finish_reason is None and not token.is_eos and token.id not in self._hidden
+        hides, text = not simple and self._rules.hides(token, self._splitter.state), ""
         if not hides:
-            detokenizer.add_token(token.id)
-            text = detokenizer.last_segment
+            self._detokenizer.add_token(token.id)
+            text = self._detokenizer.last_segment
+        kind = self._splitter.prose(text) if simple else None
+        if kind == "content":
+            self._has_text = True
+            return Delta(text)
+        if kind == "reasoning":
+            self.reasoning_tokens += 1
+            return Delta(reasoning=text)
         return self._feed(token, text, hides=hides)
 
     def _feed(self, token: Token, text: str, *, hides: bool) -> Delta:
@@ -131,19 +127,20 @@ class AnswerParser(TextParser):
         elif kind == "reasoning":
             delta.reasoning += text
         elif kind == "stray":
-            delta.invalid = [*delta.invalid, InvalidCall(text, "no call follows this marker")]
+            self._add(delta, [InvalidCall(text, "no call follows this marker")])
         elif kind == "open":
             self._calls.open(text)
         elif kind == "call":
-            self._add(delta, *self._calls.feed(text, piece.events, cut=self._cut))
+            self._add(delta, self._calls.feed(text, piece.events, cut=self._cut))
         elif kind == "close":
-            self._add(delta, *self._calls.close(text, cut=self._cut))
+            self._add(delta, self._calls.close(text, cut=self._cut))
 
-    def _add(self, delta: Delta, calls: Sequence[CallDelta], invalid: Sequence[InvalidCall]) -> None:
-        if calls:
-            delta.calls = [*delta.calls, *calls]
-        if invalid:
-            delta.invalid = [*delta.invalid, *invalid]
+    def _add(self, delta: Delta, found: Iterable[CallDelta | InvalidCall]) -> None:
+        for each in found:
+            if isinstance(each, CallDelta):
+                delta.calls = [*delta.calls, each]
+            else:
+                delta.invalid = [*delta.invalid, each]
 
 
 class _ContentTokens:

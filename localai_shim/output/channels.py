@@ -9,10 +9,10 @@ from typing import Literal, NamedTuple
 
 from .formats.description import CallFormat, Channels
 from .formats.layout import around
+from .formats.offered import OfferedTools
 from .formats.reading.block import BlockReader
 from .formats.reading.source import Event
 from .markup import HEADER, NORMAL, PROSE, REASONING, TOOL, Markup
-from .offered import OfferedTools
 
 Kind = Literal["content", "reasoning", "call", "open", "close", "stray", "markup"]
 Edges = tuple[tuple[str, str], ...]
@@ -264,20 +264,16 @@ class ChannelSplitter:
         self._block = None
         self.state = block.outer
         marker, rest = block.marker, block.unread
-        if not marker and rest and (head := self._head_of(rest)):
-            marker, rest = head, rest[len(head) :]
-            yield from self._emit(marker)
+        heads = () if self._markup.tools is None else self._markup.tools.heads
+        head = max((head for head in heads if rest.startswith(head)), key=len, default="")
+        if not marker and head:  # it looked like the beginning of a call
+            rest = rest[len(head) :]
+            yield from self._emit(head)
         elif marker and is_marker(marker) and self.state != REASONING:
             yield self._piece("stray", marker)
         elif marker:
             yield from self._emit(marker)
         return rest
-
-    def _head_of(self, text: str) -> str:
-        """Beginning of a text that looked like the head of a call."""
-        tools = self._markup.tools
-        heads = () if tools is None else tools.heads
-        return max((head for head in heads if text.startswith(head)), key=len, default="")
 
     def _end(self, cut: bool) -> Iterator[Piece]:
         self._final = True

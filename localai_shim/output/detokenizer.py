@@ -9,7 +9,6 @@ ids beyond the tokenizer's, holds whole characters back with a broken one, and a
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
 from typing import Protocol
 
 from ..threads.panics import panics_are_errors
@@ -46,12 +45,6 @@ class LibraryDetokenizer:
     @panics_are_errors
     def add_token(self, token: int) -> None:
         self._inner.add_token(token)
-
-    def pass_over(self, tokens: Sequence[int]) -> None:
-        """Take the tokens of a text that was given out: some drop the space that the first one begins with."""
-        for token in tokens:
-            self.add_token(token)
-        _ = self.last_segment
 
     @panics_are_errors
     def finalize(self) -> None:

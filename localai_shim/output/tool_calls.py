@@ -6,14 +6,16 @@ they stand, as OpenAI does, so that whoever runs the tool can tell the model wha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .broken_calls import broken_call
 from .formats.description import CallFormat
+from .formats.offered import OfferedTools
 from .formats.reading.source import Event
 from .formats.values import json_or_text
-from .offered import OfferedTools
+
+_UNREAD = "no call can be read in this text"
 
 
 @dataclass(slots=True)
@@ -62,9 +64,7 @@ class CallParser:
         """A block begins."""
         self._text, self._first = marker, self.calls
 
-    def feed(
-        self, text: str, events: Sequence[Event], *, cut: bool = False
-    ) -> tuple[list[CallDelta], list[InvalidCall]]:
+    def feed(self, text: str, events: Sequence[Event], *, cut: bool = False) -> Iterator[CallDelta | InvalidCall]:
         """Take more of the block, and what was read of it: what is certain of its calls, and what belongs to none.
 
         Args:
@@ -74,26 +74,22 @@ class CallParser:
         """
         if self.calls == self._first:
             self._text += text
-        deltas: list[CallDelta] = []
-        invalid: list[InvalidCall] = []
-        if not self._tools.functions:
-            return deltas, invalid
-        for event in events:
+        for event in events if self._tools.functions else ():
             if event.kind == "text":
                 found = self._broken(event.text, cut=cut)
-                deltas += found
-                if not found and self.calls > self._first:
-                    invalid += _unread(event.text)
+                yield from found
+                # Between calls, brackets and marks are none.
+                if not found and self.calls > self._first and any(c.isalnum() for c in event.text):
+                    yield InvalidCall(event.text, _UNREAD)
             elif event.kind == "name":
                 self._name, self._input = event.text, []
                 if event.text not in self._tools.custom:
-                    deltas.append(CallDelta(self.calls, "", event.text))
+                    yield CallDelta(self.calls, "", event.text)
                 self.calls += 1
             else:
-                deltas += self._argument(event)
-        return deltas, invalid
+                yield from self._argument(event)
 
-    def close(self, marker: str, *, cut: bool) -> tuple[list[CallDelta], list[InvalidCall]]:
+    def close(self, marker: str, *, cut: bool) -> Iterator[CallDelta | InvalidCall]:
         """The block ends.
 
         Args:
@@ -101,11 +97,12 @@ class CallParser:
             cut: no end came, and the answer is at its limit.
         """
         if self.calls > self._first:
-            return [], []
-        if not self._tools.functions:
-            return [], [InvalidCall(self._text + marker, "no tools were offered")]
-        found = self._broken(self._text, cut=cut)
-        return found, [] if found else [InvalidCall(self._text + marker, "no call can be read in this text")]
+            return
+        found = self._broken(self._text, cut=cut) if self._tools.functions else []
+        yield from found
+        if not found:
+            why = _UNREAD if self._tools.functions else "no tools were offered"
+            yield InvalidCall(self._text + marker, why)
 
     # -----------------------------------------------------------------------------------------------------------------
 
@@ -135,8 +132,3 @@ class CallParser:
         custom = name in self._tools.custom
         self.calls += 1
         return [CallDelta(self.calls - 1, arguments or ("" if cut or custom else "{}"), name, custom=custom)]
-
-
-def _unread(text: str) -> list[InvalidCall]:
-    """Text between calls, but for brackets and marks."""
-    return [InvalidCall(text, "no call can be read in this text")] if any(c.isalnum() for c in text) else []

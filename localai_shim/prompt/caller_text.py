@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..media import ProcessedMedia
@@ -56,9 +56,10 @@ class CallerText:
         separator = self._tokens.separator
         parts: list[str] = []
         of_template: list[bool] = []
-        for text, is_callers in self._parts(rendered):
+        for i, part in enumerate(_PLACE.split(rendered)):
+            text = self._replaced[int(part)] if i % 2 else part
             parts.append(text)
-            if is_callers:
+            if i % 2:
                 of_template += [False] * text.count(separator)
             else:
                 of_template += [True for found in self._tokens.pattern.findall(text) if found == separator]
@@ -100,11 +101,6 @@ class CallerText:
         if number == len(self._replaced):
             self._replaced.append(text)
         return f"{_MARK}{number:07}"
-
-    def _parts(self, rendered: str) -> Iterator[tuple[str, bool]]:
-        """Stretches of a text, and whether they are what was replaced."""
-        for i, part in enumerate(_PLACE.split(rendered)):
-            yield (self._replaced[int(part)], True) if i % 2 else (part, False)
 
 
 def _separators_of(media: Sequence[ProcessedMedia], ids: Sequence[int], separator_id: int) -> frozenset[int]:

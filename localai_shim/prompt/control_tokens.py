@@ -47,10 +47,7 @@ def _of_sentencepiece(tokenizer: object) -> dict[int, str]:
     model = getattr(tokenizer, "sp_model", None)
     if model is None:
         return {}
-    try:
-        protocol = importlib.import_module("sentencepiece.sentencepiece_model_pb2")
-    except ImportError:
-        return {}
+    protocol = importlib.import_module("sentencepiece.sentencepiece_model_pb2")
     pieces = protocol.ModelProto.FromString(model.serialized_model_proto()).pieces
     return {i: piece.piece for i, piece in enumerate(pieces) if piece.type == piece.USER_DEFINED}
 

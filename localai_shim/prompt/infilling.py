@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from .caller_text import CallerText
 from .template import ChatTokenizer
 from .within import encode_within
 
-
-class _Tokens(NamedTuple):
-    """Tokens that mark the parts in a family of models."""
-
-    prefix: str
-    suffix: str
-    middle: str
-    """Behind both; empty where nothing is."""
-    suffix_first: bool = False
-    ends: tuple[str, ...] = ()
-    """Tokens that may end an answer, beside the marks and the ends of sequences."""
-
-
-_FAMILIES = (
+# Tokens that mark the parts in a family of models: before the prefix, before the suffix, and behind both (empty where
+# nothing is); the suffix comes first; tokens that may end an answer, beside the marks and the ends of sequences.
+_FAMILIES: tuple[tuple[str, str, str, bool, tuple[str, ...]], ...] = (
     # Qwen2.5-Coder (https://github.com/QwenLM/Qwen2.5-Coder, "Fill in the middle" and "Repository level"),
     # CodeGemma (https://huggingface.co/google/codegemma-2b)
-    _Tokens(
-        "<|fim_prefix|>",
-        "<|fim_suffix|>",
-        "<|fim_middle|>",
-        ends=("<|fim_pad|>", "<|repo_name|>", "<|file_sep|>", "<|file_separator|>", "<|endoftext|>"),
+    (
+        *("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", False),
+        ("<|fim_pad|>", "<|repo_name|>", "<|file_sep|>", "<|file_separator|>", "<|endoftext|>"),
     ),
     # StarCoder (https://huggingface.co/bigcode/starcoder, "Fill-in-the-middle")
-    _Tokens("<fim_prefix>", "<fim_suffix>", "<fim_middle>", ends=("<fim_pad>", "<file_sep>", "<|endoftext|>")),
+    ("<fim_prefix>", "<fim_suffix>", "<fim_middle>", False, ("<fim_pad>", "<file_sep>", "<|endoftext|>")),
     # DeepSeek-Coder (https://github.com/deepseek-ai/DeepSeek-Coder, "Code Insertion")
-    _Tokens("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),
+    ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>", False, ()),
     # CodeLlama (https://github.com/meta-llama/codellama, `infilling_prompt_tokens`)
-    _Tokens("\u2581<PRE>", "\u2581<SUF>", "\u2581<MID>", ends=("\u2581<EOT>",)),
+    ("\u2581<PRE>", "\u2581<SUF>", "\u2581<MID>", False, ("\u2581<EOT>",)),
     # Codestral (https://github.com/mistralai/mistral-common, `encode_fim`)
-    _Tokens("[PREFIX]", "[SUFFIX]", "", suffix_first=True, ends=("[MIDDLE]",)),
+    ("[PREFIX]", "[SUFFIX]", "", True, ("[MIDDLE]",)),
 )
 
 
@@ -57,13 +43,11 @@ class InfillingFormat:
 def find_infilling(tokenizer: ChatTokenizer) -> InfillingFormat | None:
     """Find the infilling format of a model; None where its tokenizer has no tokens for it."""
     ids = tokenizer.vocabulary
-    for family in _FAMILIES:
-        marks = [text for text in (family.prefix, family.suffix, family.middle) if text]
+    for prefix, suffix, middle, suffix_first, others in _FAMILIES:
+        marks = [text for text in (prefix, suffix, middle) if text]
         if all(text in ids for text in marks):
-            ends = frozenset(ids[text] for text in (*marks, *family.ends) if text in ids)
-            return InfillingFormat(
-                ids[family.prefix], ids[family.suffix], ids.get(family.middle), family.suffix_first, ends
-            )
+            ends = frozenset(ids[text] for text in (*marks, *others) if text in ids)
+            return InfillingFormat(ids[prefix], ids[suffix], ids.get(middle), suffix_first, ends)
     return None
 
 

@@ -111,8 +111,9 @@ class _Turns:
     def finish(self) -> list[Message]:
         """All messages, with results behind the calls that they answer."""
         out: list[Message] = []
+        lost = self._cut - self._results.keys()
         for message in self._messages:
-            calls = [call for call in message.get("tool_calls", ()) if not self._is_lost(call["id"])]
+            calls = [call for call in message.get("tool_calls", ()) if call["id"] not in lost]
             if "tool_calls" in message:
                 message = {**message, "tool_calls": calls} if calls else _without_calls(message)
                 if not (calls or message["content"] or message.get("reasoning_content")):
@@ -120,10 +121,6 @@ class _Turns:
             out.append(message)
             out += [self._result(call["id"]) for call in calls]
         return out
-
-    def _is_lost(self, call_id: str) -> bool:
-        """True if a call was cut off and has no result."""
-        return call_id in self._cut and call_id not in self._results
 
     def _result(self, call_id: str) -> Message:
         if call_id not in self._results:
@@ -192,11 +189,8 @@ class _Turns:
     def _opened(self, item: Item, path: str) -> str:
         text = self._unseal(item["encrypted_content"])
         if text is None:
-            raise BadRequest(
-                f"Invalid '{path}.encrypted_content': it was not made by this client.",
-                param=f"{path}.encrypted_content",
-                code="invalid_encrypted_content",
-            )
+            why = "it was not made by this client"
+            raise BadRequest.refused(f"{path}.encrypted_content", why, "invalid_encrypted_content")
         return text
 
 

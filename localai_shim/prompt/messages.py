@@ -116,10 +116,8 @@ def encodable(text: str, path: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise BadRequest.invalid(
-            path,
-            f"Invalid '{path}': the character at index {error.start} is a lone surrogate, which is not text.",
-        ) from None
+        why = f"the character at index {error.start} is a lone surrogate, which is not text"
+        raise BadRequest.refused(path, why) from None
     return text
 
 
@@ -128,7 +126,7 @@ def check_texts(value: object, path: str) -> None:
     try:
         json.dumps(value, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError:
-        raise BadRequest.invalid(path, f"Invalid '{path}': it holds a lone surrogate, which is not text.") from None
+        raise BadRequest.refused(path, "it holds a lone surrogate, which is not text") from None
     except (ValueError, TypeError, RecursionError):
         pass  # the template says what it cannot read
 
@@ -163,8 +161,8 @@ def _function(value: object, path: str) -> dict[str, object]:
     if not isinstance(arguments, dict):
         arguments = parsed_arguments(encodable(arguments or "{}", f"{path}.arguments"))
     elif nests_too_deeply(arguments):
-        why = f"more than {MAX_NESTING} objects and arrays stand in each other. A string of JSON may be nested deeper."
-        raise BadRequest.invalid(f"{path}.arguments", f"Invalid '{path}.arguments': {why}")
+        why = f"more than {MAX_NESTING} objects and arrays stand in each other. A string of JSON may be nested deeper"
+        raise BadRequest.refused(f"{path}.arguments", why)
     return {"name": name, "arguments": arguments}
 
 

@@ -8,16 +8,17 @@ into the context is refused, or left out where that is asked for, and nothing of
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadRequest
 from ..media import Media, MediaKind, MediaRules, MediaSize, ProcessedMedia, UnreadError
 from ..threads import deadline
+from ..threads.once import OnceCache
 from ..threads.workers import Begun
 from .history import Message
+from .media import PARTS
 from .tokenizing import Tokenizing
 
 if TYPE_CHECKING:
@@ -25,15 +26,7 @@ if TYPE_CHECKING:
 
 CACHE_BYTES = 256 * 2**20
 """Of what processors made, for each model."""
-KINDS: dict[str, MediaKind] = {
-    "image_url": "image",
-    "input_image": "image",
-    "video_url": "video",
-    "input_video": "video",
-    "video": "video",
-    "input_audio": "audio",
-    "audio_url": "audio",
-}
+KINDS = {name: kind for name, (kind, _) in PARTS.items()}
 """Types of parts that are not text."""
 FILES = ("file", "input_file")
 _UNREAD: Any = None  # what models get that look at no data
@@ -91,46 +84,15 @@ def media_parts(messages: Sequence[Message]) -> list[MediaPart]:
     return [part for content in contents for part in content if isinstance(part, MediaPart)]
 
 
-class MediaCache:
-    """Cache of what a model's processor made of the items that came last. May be used from several threads.
-
-    Threads that ask for the same item at once wait for the first of them.
+class MediaCache(OnceCache[ProcessedMedia]):
+    """Cache of what a model's processor made of the items that came last.
 
     Args:
         budget: most bytes.
     """
 
     def __init__(self, budget: int = CACHE_BYTES) -> None:
-        self._budget = budget
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[Hashable, ProcessedMedia] = OrderedDict()
-        self._making: dict[Hashable, threading.Lock] = {}
-        self.bytes = 0
-
-    def get(self, key: Hashable, make: Callable[[], ProcessedMedia]) -> ProcessedMedia:
-        """The media that are cached under a key, or what `make` returns, which is cached then."""
-        with self._lock:
-            making = self._making.setdefault(key, threading.Lock())
-        with making:
-            try:
-                with self._lock:
-                    found = self._kept.get(key)
-                    if found is not None:
-                        self._kept.move_to_end(key)
-                return found if found is not None else self._keep(key, make())
-            finally:
-                with self._lock:
-                    self._making.pop(key, None)
-
-    def _keep(self, key: Hashable, media: ProcessedMedia) -> ProcessedMedia:
-        size = _size(media)
-        with self._lock:
-            if size <= self._budget and key not in self._kept:
-                self._kept[key] = media
-                self.bytes += size
-            while self.bytes > self._budget:
-                self.bytes -= _size(self._kept.popitem(last=False)[1])
-        return media
+        super().__init__(budget, _size)
 
 
 class MediaReader:
@@ -246,7 +208,7 @@ class _Space:
 def unreadable(kind: MediaKind, path: str, error: ValueError) -> BadRequest:
     """The refusal of an item that a model's processor refuses."""
     code = "invalid_image" if kind == "image" else "invalid_value"
-    return BadRequest(f"Invalid '{path}': this model cannot read it: {str(error).rstrip('.')}.", param=path, code=code)
+    return BadRequest.refused(path, f"this model cannot read it: {str(error).rstrip('.')}", code)
 
 
 def _size(media: ProcessedMedia) -> int:

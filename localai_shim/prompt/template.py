@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ from . import history
 from .caller_text import CallerText
 from .control_tokens import ControlTokens, read_control_tokens, read_special_ids
 from .fit import tool_text
-from .fit.roles import HEAD
+from .fit.roles import split_head
 from .fit.thinking_switch import ThinkingSwitch, find_thinking_switch
 from .fit.tool_text import WriteCalls
 from .fit.trials import Fitting, RenderedText
@@ -129,8 +128,9 @@ class ChatTokenizer:
         if self.token_bytes.kind != "other":
             return ByteDetokenizer(self.token_bytes, strips_space=not continuing and self.token_bytes.strips_space)
         detokenizer = LibraryDetokenizer(self._tokenizer.detokenizer)
-        if continuing:
-            detokenizer.pass_over(self.encode_bare("a"))
+        for token in self.encode_bare("a") if continuing else ():  # some drop the space that the first one begins with
+            detokenizer.add_token(token)
+        _ = detokenizer.last_segment
         return detokenizer
 
     @cached_property
@@ -272,7 +272,7 @@ class ChatTokenizer:
         found: set[int] = set()
         with contextlib.suppress(BadRequest):
             found.add(common_length(prompt, self._apply(conversation, False)))
-        head = list(itertools.takewhile(lambda message: message["role"] in HEAD, conversation.messages))
+        head, _ = split_head(conversation.messages)
         if head or conversation.tools:
             other = replace(conversation, messages=[*head, {"role": "user", "content": _OTHER}])
             with contextlib.suppress(BadRequest):
@@ -288,7 +288,7 @@ class ChatTokenizer:
             messages = caller.mask_messages(self._with_reasoning_apart(messages))
             variables, tools = caller.mask(variables), caller.mask(tools)
         form = self.fitting.form(tools)
-        if tools and not self.fitting.shows_tools:
+        if tools and self.fitting.with_tools is None:
             messages, tools = tool_text.with_tools(messages, tools, self._write), None
         media = [part.media for part in media_parts(messages)]
         first: Exception | None = None

@@ -64,29 +64,29 @@ def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
         raise ValueError(f"`progress` must be True, False or None, not {progress!r}")
     set_switch_interval(given)
     store_path = None if store is None else os.fspath(store)
+    sources: Mapping[str, Source] = {}
     if engine is not None:
         for name, value in options.items():
             if value:
                 raise ValueError(f"`engine` runs already: `{name}` would have no effect")
-        return _with_store(Runtime({}, engine=engine, keep_alive=keep_alive, store_path=store_path, rules=rules))
-    if models is not None and not models:
+    elif models is not None and not models:
         raise ValueError("`models` is empty: pass at least one name and path")
-    importing(require_backend)
-    try:
-        sources = make_sources(models or {"": model}, options, progress)
-    except ModelLoadError as error:
-        raise FileNotFoundError(str(error)) from None
-    runtime = _with_store(
-        Runtime(sources, only=models is not None, keep_alive=keep_alive, store_path=store_path, rules=rules)
-    )
+    else:
+        importing(require_backend)
+        try:
+            sources = make_sources(models or {"": model}, options, progress)
+        except ModelLoadError as error:
+            raise FileNotFoundError(str(error)) from None
+    only = models is not None
+    runtime = Runtime(sources, only=only, engine=engine, keep_alive=keep_alive, store_path=store_path, rules=rules)
+    if store_path is not None:
+        _open_store(runtime)
     runtime.start()
     return runtime
 
 
-def _with_store(runtime: Runtime) -> Runtime:
-    """Open the file now, if there is one: better than to fail when the first answer is to be stored."""
-    if runtime.store_path is None:
-        return runtime
+def _open_store(runtime: Runtime) -> None:
+    """Open the file now: better than to fail when the first answer is to be stored."""
     from ..state.errors import StoreError
 
     try:
@@ -94,7 +94,6 @@ def _with_store(runtime: Runtime) -> Runtime:
     except StoreError as error:
         runtime.close()
         raise ValueError(f"`store`: {error}") from error
-    return runtime
 
 
 class _Shared:
@@ -108,63 +107,55 @@ class _Shared:
         self.timer: threading.Timer | None = None
 
     @property
-    def would_fail_again(self) -> bool:
-        """The model could not be loaded, for a reason that lasts: every request is told so at once."""
+    def is_over(self) -> bool:
+        """The engine was closed; not where its model could not be loaded, for a reason that lasts: every request is
+        told so at once.
+        """
+        if not self.engine.is_closed:
+            return False
         failure = self.engine.failure
-        return failure is not None and not failure.transient and self._files == _files(self.source)
+        return failure is None or failure.transient or self._files != _files(self.source)
+
+    def release(self, keep_alive: float, wait: bool) -> None:
+        """Release the engine. After its last holder it ends, or stays loaded for `keep_alive` seconds.
+
+        No thread is waited for with the lock held, nor by a finalizer: these run on any thread, those of engines
+        included.
+        """
+        with _lock:
+            self.holders -= 1
+            if self.holders > 0 or not 0 <= keep_alive <= threading.TIMEOUT_MAX:
+                return
+            if keep_alive > 0 and _shared.get(self.source) is self:
+                self.timer = threading.Timer(keep_alive, self.unload)
+                self.timer.daemon = True
+                self.timer.start()
+                return
+        self.unload(wait)
+
+    def unload(self, wait: bool = True) -> None:
+        """End the engine, unless somebody holds it or another one has taken its place."""
+        with _lock:
+            if self.holders > 0 or _shared.get(self.source) is not self:
+                return
+            del _shared[self.source]
+        self.engine.close(wait=wait)
 
 
 _shared: dict[Source, _Shared] = {}
 _lock = threading.RLock()  # finalizers may run, and release an engine, while it is held
 
 
-def _acquire(source: Source) -> Engine[Servable]:
+def _acquire(source: Source) -> _Shared:
     with _lock:
         shared = _shared.get(source)
-        if shared is None or (shared.engine.is_closed and not shared.would_fail_again):
+        if shared is None or shared.is_over:
             shared = _shared[source] = _Shared(source)
         if shared.timer is not None:
             shared.timer.cancel()
             shared.timer = None
         shared.holders += 1
-        return shared.engine
-
-
-def _would_fail_again(source: Source, engine: Engine[Servable]) -> bool:
-    with _lock:
-        shared = _shared.get(source)
-        return shared is not None and shared.engine is engine and shared.would_fail_again
-
-
-def _release(source: Source, engine: Engine[Servable], keep_alive: float, wait: bool) -> None:
-    """Release an engine. After its last holder it ends, or stays loaded for `keep_alive` seconds.
-
-    No thread is waited for with the lock held, nor by a finalizer: these run on any thread, those of engines included.
-    """
-    with _lock:
-        shared = _shared.get(source)
-        if shared is None or shared.engine is not engine:
-            return
-        shared.holders -= 1
-        if shared.holders > 0:
-            return
-        if keep_alive < 0 or keep_alive > threading.TIMEOUT_MAX:
-            return
-        if keep_alive > 0:
-            shared.timer = threading.Timer(keep_alive, _unload, (source, engine))
-            shared.timer.daemon = True
-            shared.timer.start()
-            return
-    _unload(source, engine, wait)
-
-
-def _unload(source: Source, engine: Engine[Servable], wait: bool = True) -> None:
-    with _lock:
-        shared = _shared.get(source)
-        if shared is None or shared.engine is not engine or shared.holders > 0:
-            return
-        del _shared[source]
-    engine.close(wait=wait)
+        return shared
 
 
 def _files(source: Source) -> list[tuple[str, int, int]]:
@@ -231,7 +222,7 @@ class Runtime:
         self.only = only
         self._engine = engine
         self.is_scripted = bool(getattr(engine, "is_scripted", False))
-        self._engines: dict[Source, Engine[Servable]] = {}
+        self._engines: dict[Source, _Shared] = {}
         self._lock = threading.RLock()
         self._closed = False
         self.store_path = store_path
@@ -257,12 +248,12 @@ class Runtime:
         with self._lock:
             if self._closed:
                 raise EngineClosedError("this client was closed")
-            engine = self._engines.get(source)
-            if engine is not None:
-                engine.check_process()
-            if engine is None or (engine.is_closed and not _would_fail_again(source, engine)):
-                engine = self._engines[source] = _acquire(source)
-            return engine
+            shared = self._engines.get(source)
+            if shared is not None:
+                shared.engine.check_process()
+            if shared is None or shared.is_over:
+                shared = self._engines[source] = _acquire(source)
+            return shared.engine
 
     def engine_of(self, name: str) -> EngineLike:
         """Find an engine like `engine`; an empty name is that of the first model.
@@ -330,24 +321,25 @@ class Runtime:
         if self._engine is not None:
             model = self._engine.model
             return {model.name: Listed.of(model, model.created, model.name)}
-        if self.only:
-            return {name: self._listed(source) for name, source in self.sources.items()}
-        source = next(iter(self.sources.values()))
-        return {source.name: self._listed(source)}
+        first = next(iter(self.sources.values()))
+        listed = self.sources if self.only else {first.name: first}
+        return {name: self._listed(source) for name, source in listed.items()}
 
     def _listed(self, source: Source) -> Listed:
         """Entry of a model for lists, without waiting for it to be loaded."""
         import_modules(*_MODULES)
         from ..endpoints.models import Listed
-        from ..models.checkpoint_files import configured_context_length
+        from ..models.checkpoint_files import context_length, read_json
         from ..models.loading import only_tasks
 
-        engine = self._engines.get(source)
-        if engine is not None and engine.is_ready and not engine.is_closed:
+        config = Path(source.path) / "config.json"
+        created = int(config.stat().st_mtime) if config.exists() else 0
+        shared = self._engines.get(source)
+        if shared is not None and shared.engine.is_ready and not shared.engine.is_closed:
             with contextlib.suppress(EngineError):
-                return Listed.of(engine.model, _created(source), source.path)
-        length = source.options.get("context_length") or configured_context_length(Path(source.path))
-        return Listed(_created(source), source.path, length, tasks=only_tasks(Path(source.path)))
+                return Listed.of(shared.engine.model, created, source.path)
+        length = source.options.get("context_length") or context_length(read_json(config), None)
+        return Listed(created, source.path, length, tasks=only_tasks(config.parent))
 
     def close(self) -> None:
         """Let the engines go; they stay loaded for `keep_alive` seconds."""
@@ -360,15 +352,9 @@ class Runtime:
 
 
 def _release_all(
-    engines: dict[Source, Engine[Servable]], keep_alive: float, state: list[ClientState], wait: bool = False
+    engines: dict[Source, _Shared], keep_alive: float, state: list[ClientState], wait: bool = False
 ) -> None:
     while state:
         state.pop().stop()
     while engines:
-        source, engine = engines.popitem()
-        _release(source, engine, keep_alive, wait)
-
-
-def _created(source: Source) -> int:
-    config = Path(source.path) / "config.json"
-    return int(config.stat().st_mtime) if config.exists() else 0
+        engines.popitem()[1].release(keep_alive, wait)

@@ -63,13 +63,13 @@ def _describe(model: LoadedModel, options: LoadOptions | None = None) -> ServedM
     from ..endpoints.served import ServedModel
     from ..grammar.compile import GrammarCompiler
     from ..grammar.vocabulary import Vocabulary
-    from ..models.markup import added_tokens, describe, grammar_tokens
+    from ..models.markup import added_tokens, find_formats, grammar_tokens, markup_of
     from ..output.channels import markers_of
     from ..prompt.fit.tool_text import writer
     from ..prompt.template import ChatTokenizer
 
     budget = Budget()
-    markup = describe(model.tokenizer, *format_names(options or {}), budget)
+    markup = markup_of(find_formats(model.tokenizer, *format_names(options or {}), budget))
     tokenizer = ChatTokenizer(model.text, writer(markup.tools), budget)
     added = added_tokens(model.tokenizer)
     markers = markers_of(markup)
@@ -87,7 +87,6 @@ def _describe(model: LoadedModel, options: LoadOptions | None = None) -> ServedM
         context_length=model.context_length,
         eos_token_ids=model.eos_token_ids,
         fingerprint=model.fingerprint,
-        created=model.created,
         markup=markup,
         grammars=GrammarCompiler(vocabulary),
         generation_defaults=model.generation_defaults,

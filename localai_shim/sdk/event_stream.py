@@ -63,8 +63,10 @@ def _sse(event: object) -> bytes:
     return b"%sdata: %s\n\n" % (b"" if name is None else f"event: {name}\n".encode(), sdk.raw_json(event))
 
 
-def _failure(error: openai.APIStatusError) -> bytes:
-    """The event by which a server's stream says that it failed."""
+def _failure(error: openai.APIStatusError | openai.APIConnectionError, request: httpx.Request) -> bytes:
+    """The event by which a server's stream says that it failed; raises where no server would have said it."""
+    if isinstance(error, openai.APIConnectionError):
+        raise lost_connection(error, request) from error
     return b"data: %s\n\n" % error.response.content
 
 
@@ -79,10 +81,8 @@ class _SyncSSE(httpx.SyncByteStream):
                 yield _sse(event)
             if _name(event) is None:
                 yield _DONE
-        except openai.APIStatusError as error:
-            yield _failure(error)
-        except openai.APIConnectionError as error:
-            raise lost_connection(error, self._request) from error
+        except (openai.APIStatusError, openai.APIConnectionError) as error:
+            yield _failure(error, self._request)
 
     def close(self) -> None:
         self._events.close()
@@ -99,10 +99,8 @@ class _AsyncSSE(httpx.AsyncByteStream):
                 yield _sse(event)
             if _name(event) is None:
                 yield _DONE
-        except openai.APIStatusError as error:
-            yield _failure(error)
-        except openai.APIConnectionError as error:
-            raise lost_connection(error, self._request) from error
+        except (openai.APIStatusError, openai.APIConnectionError) as error:
+            yield _failure(error, self._request)
 
     async def aclose(self) -> None:
         await self._events.aclose()

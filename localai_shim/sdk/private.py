@@ -213,20 +213,11 @@ class LocalAsyncStream(AsyncStream[T]):
         return self._iterator
 
 
-_combined: dict[object, object] = {}
-
-
-def localise(stream_cls: object) -> object:
+@functools.cache
+def localise(stream_cls: Any) -> object:
     """The stream class that the caller or a tracing tool asked for, with ours between it and the SDK's."""
     if stream_cls is None:
         return None
-    known = _combined.get(stream_cls)
-    if known is None:
-        known = _combined[stream_cls] = _localise(stream_cls)
-    return known
-
-
-def _localise(stream_cls: Any) -> object:
     origin = get_origin(stream_cls) or stream_cls
     local = LocalStream if issubclass(origin, Stream) else LocalAsyncStream
     if issubclass(origin, local):
@@ -314,18 +305,14 @@ def retry_delay(client: Client, options: RequestOptions, taken: int, response: h
 
 def as_retry(options: RequestOptions, taken: int) -> RequestOptions:
     """A request's options with the header by which the SDK counts its retries."""
-    made = options.model_copy()
-    made.headers = {**(options.headers or {}), RETRIES: str(taken)}
-    return made
+    return options.model_copy(update={"headers": {**(options.headers or {}), RETRIES: str(taken)}})
 
 
 def with_body_field(options: RequestOptions, name: str, value: object) -> RequestOptions:
     """A request's options with one more field in the body, unless it has one or is not an object."""
     if options.method.lower() != "post" or not isinstance(options.json_data, dict) or name in options.json_data:
         return options
-    made = options.model_copy()
-    made.extra_json = {name: value, **(options.extra_json or {})}
-    return made
+    return options.model_copy(update={"extra_json": {name: value, **(options.extra_json or {})}})
 
 
 def retries_taken(options: RequestOptions) -> int:

@@ -99,9 +99,7 @@ def is_wrapped(request: object) -> bool:
 
 def without_retries(options: sdk.RequestOptions) -> sdk.RequestOptions:
     """A copy of the options, without retries."""
-    made = options.model_copy()
-    made.max_retries = 0
-    return made
+    return options.model_copy(update={"max_retries": 0})
 
 
 @functools.cache

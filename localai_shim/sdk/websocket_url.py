@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 else:
     httpx = sdk.httpx
 
-_URL = sdk.BASE_URL.replace("http", "ws", 1)
-
 
 @cache
 def no_websocket_url() -> httpx.URL:
@@ -25,7 +23,7 @@ def no_websocket_url() -> httpx.URL:
     Raises:
         openai.NotFoundError: then.
     """
-    url = httpx.URL(_URL)
+    url = httpx.URL(sdk.BASE_URL.replace("http", "ws", 1))
     parts: Any = url._uri_reference
     url._uri_reference = type("NoWebsocket", (_Underivable, type(parts)), {})(*parts)
     return url

@@ -53,11 +53,12 @@ class Database:
                 connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
                 yield connection
                 connection.execute("COMMIT")
-            except sqlite3.Error as error:
-                self._roll_back(connection)
-                raise self._error(str(error)) from error
-            except BaseException:
-                self._roll_back(connection)
+            except BaseException as error:
+                with contextlib.suppress(sqlite3.Error):  # what matters is the error that led here
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                if isinstance(error, sqlite3.Error):
+                    raise self._error(str(error)) from error
                 raise
 
     def close(self) -> None:
@@ -77,15 +78,8 @@ class Database:
     def _connect(self) -> sqlite3.Connection:
         try:
             return connect(self.path)
-        except OSError as error:
-            raise self._error(error.strerror or str(error)) from error
-        except (StoreError, sqlite3.Error) as error:
-            raise self._error(str(error)) from error
-
-    def _roll_back(self, connection: sqlite3.Connection) -> None:
-        with contextlib.suppress(sqlite3.Error):  # what matters is the error that led here
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+        except (OSError, StoreError, sqlite3.Error) as error:
+            raise self._error(getattr(error, "strerror", None) or str(error)) from error
 
     def _error(self, why: str) -> StoreError:
         name = "The store in memory" if self.path is None else f"The store {self.path}"
@@ -137,5 +131,4 @@ def _after_fork_in_child() -> None:
     _forking.release()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

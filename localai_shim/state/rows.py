@@ -32,12 +32,7 @@ Prepared = list[tuple[str | None, Encoded]]
 
 def prepare(items: Iterable[Json]) -> Prepared:
     """Encode items, which takes time, before a transaction begins."""
-    return [(_id(item), encode(item)) for item in items]
-
-
-def _id(item: Json) -> str | None:
-    id = item.get("id")
-    return key(id) if isinstance(id, str) else None
+    return [(key(own) if isinstance(own := item.get("id"), str) else None, encode(item)) for item in items]
 
 
 def find(connection: sqlite3.Connection, kind: str, id: str) -> int | None:

@@ -78,6 +78,7 @@ class Store:
         *,
         parts: Mapping[str, Sequence[Json]] = {},
         numbered: Mapping[str, Iterable[tuple[int, Json]]] = {},
+        copies: Mapping[str, tuple[Kind, str, str]] = {},
         previous: str | None = None,
         conversation: str | None = None,
         append: Sequence[Json] = (),
@@ -92,6 +93,7 @@ class Store:
             body: the object.
             parts: named lists of items, such as "input" and "output"; the others stay as they are.
             numbered: items that are added to parts, each under its number.
+            copies: parts that are copies of another object's: its kind, its id and its part.
             previous: the response that this one continues; only read when the object is new.
             conversation: the conversation that `append` is appended to, in the same transaction.
             append: items with ids.
@@ -102,7 +104,7 @@ class Store:
             False if nothing was changed.
 
         Raises:
-            MissingError: there is no such conversation; nothing is changed.
+            MissingError: there is no such conversation, or nothing to copy; nothing is changed.
             DuplicateError: the conversation has an item with the id of one of `append`; nothing is changed.
         """
         encoded = encode(body)
@@ -118,6 +120,8 @@ class Store:
             for part, items in prepared.items():
                 rows.replace(connection, seq, part, items)
             rows.add(connection, seq, numbered)
+            for part, (its_kind, its_id, its_part) in copies.items():
+                rows.copy(connection, (self._require(connection, its_kind, its_id), its_part), (seq, part))
             self._use(connection, seq)
             if conversation is not None:
                 self._append(connection, "conversation", conversation, rows.ITEMS, appended)
@@ -341,27 +345,6 @@ class Store:
         with self._read() as connection:
             query = "SELECT number FROM pieces WHERE object = ? AND part = ?"
             return {number for (number,) in connection.execute(query, (self._find(connection, kind, id), part))}
-
-    def save_with(
-        self, kind: Kind, id: str, body: Json, part: str, source: tuple[Kind, str, str], *, owner: str | None = None
-    ) -> None:
-        """Insert or replace an object, one of whose parts is a copy of another object's items.
-
-        Args:
-            kind, id, body, owner: as for `save`.
-            part: the new object's.
-            source: kind, id and part of what it is made of.
-
-        Raises:
-            MissingError: the source is not there.
-        """
-        encoded = encode(body)
-        with self._write() as connection:
-            other = self._require(connection, source[0], source[1])
-            seq = rows.write_object(connection, kind, id, None, owner)
-            rows.replace(connection, seq, rows.BODY, [(None, encoded)])
-            rows.copy(connection, (other, source[2]), (seq, part))
-            self._use(connection, seq)
 
     # Processes
 

@@ -44,20 +44,13 @@ FIRST_TOKEN_BUCKETS = [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.
 PER_TOKEN_BUCKETS = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5]
 ROWS_BUCKETS = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0]
 
-_REQUEST_FIELDS: dict[str, tuple[str, type | tuple[type, ...]]] = {
-    "model": ("model", str),
-    "stream": ("stream", bool),
-    "n": ("choice.count", int),
-    "max_tokens": ("max_tokens", int),
-    "max_completion_tokens": ("max_tokens", int),
-    "max_output_tokens": ("max_tokens", int),
-    "temperature": ("temperature", (int, float)),
-    "top_p": ("top_p", (int, float)),
-    "top_k": ("top_k", int),
-    "seed": ("seed", int),
-    "frequency_penalty": ("frequency_penalty", (int, float)),
-    "presence_penalty": ("presence_penalty", (int, float)),
+_REQUEST_FIELDS: dict[str, type | tuple[type, ...]] = {
+    "model": str,
+    "stream": bool,
+    **dict.fromkeys(("n", "max_tokens", "max_completion_tokens", "max_output_tokens", "top_k", "seed"), int),
+    **dict.fromkeys(("temperature", "top_p", "frequency_penalty", "presence_penalty"), (int, float)),
 }
+_OTHER_NAMES = {"n": "choice.count", "max_completion_tokens": "max_tokens", "max_output_tokens": "max_tokens"}
 _AGENTS = {"invoke_agent", "create_agent", "invoke_workflow", "execute_tool"}
 Attributes = dict[str, Any]
 
@@ -136,7 +129,9 @@ def _make_span(tracer: trace.Tracer, here: context.Context, served: Served) -> S
                 span.add_event(f"{NAME}.{event}", timestamp=wall(at))
         if served.error is not None:
             span.set_attribute("error.type", error_type(served.error))
-            span.set_status(Status(StatusCode.ERROR, _description(served.error)))
+            left = "the stream was closed, dropped or cancelled before its end"
+            text = left if isinstance(served.error, GeneratorExit) else str(served.error)
+            span.set_status(Status(StatusCode.ERROR, text))
     span.end(wall(timings.ended))
     return span
 
@@ -152,21 +147,18 @@ def _is_inference(span: Span) -> bool:
 
 def _request(body: Mapping[str, object]) -> Attributes:
     out: Attributes = {}
-    for field, (name, kind) in _REQUEST_FIELDS.items():
+    for field, kind in _REQUEST_FIELDS.items():
         value = body.get(field)
         if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
-            out[f"gen_ai.request.{name}"] = value
+            out[f"gen_ai.request.{_OTHER_NAMES.get(field, field)}"] = value
     stop = body.get("stop")
     stops = [stop] if isinstance(stop, str) else stop
     if isinstance(stops, list) and stops and all(isinstance(each, str) for each in stops):
         out["gen_ai.request.stop_sequences"] = stops
     conversation = body.get("conversation")
     id = conversation.get("id") if isinstance(conversation, Mapping) else conversation
-    if isinstance(id, str):
-        out["gen_ai.conversation.id"] = id
-    if (output := _output_type(body)) is not None:
-        out["gen_ai.output.type"] = output
-    return out
+    more = {"conversation.id": id if isinstance(id, str) else None, "output.type": _output_type(body)}
+    return out | _named("gen_ai", more)
 
 
 def _output_type(body: Mapping[str, object]) -> str | None:
@@ -178,14 +170,13 @@ def _output_type(body: Mapping[str, object]) -> str | None:
 
 
 def _response(served: Served) -> Attributes:
-    out: Attributes = {}
-    if served.model is not None:
-        out["gen_ai.response.model"] = served.model
-    if served.answer_id is not None:
-        out["gen_ai.response.id"] = served.answer_id
-    if served.timings.finish_reasons:
-        out["gen_ai.response.finish_reasons"] = served.timings.finish_reasons
-    return out
+    reasons = served.timings.finish_reasons or None
+    return _named("gen_ai.response", {"model": served.model, "id": served.answer_id, "finish_reasons": reasons})
+
+
+def _named(prefix: str, found: Mapping[str, object]) -> Attributes:
+    """Attributes of what is known."""
+    return {f"{prefix}.{name}": value for name, value in found.items() if value is not None}
 
 
 def _usage(served: Served) -> Attributes:
@@ -223,7 +214,7 @@ def _measured(timings: RequestTimings) -> Attributes:
         "batch_rows": timings.batch_rows,
         **{f"{name}_tokens": count for name, count in _tokens(timings).items()},
     }
-    return {f"{NAME}.{name}": value for name, value in found.items() if value is not None}
+    return _named(NAME, found)
 
 
 def error_type(error: BaseException) -> str:
@@ -232,42 +223,41 @@ def error_type(error: BaseException) -> str:
     return CANCELLED if isinstance(error, GeneratorExit) or name in ("CancelledError", "Cancelled") else name
 
 
-def _description(error: BaseException) -> str:
-    if isinstance(error, GeneratorExit):
-        return "the stream was closed, dropped or cancelled before its end"
-    return str(error)
-
-
 # -- metrics --------------------------------------------------------------------------------------------------------
 
 
+_HISTOGRAMS = {
+    "seconds": ("gen_ai.server.request.duration", "s", "From the call to the end of the answer", REQUEST_BUCKETS),
+    "first_token_seconds": (
+        "gen_ai.server.time_to_first_token",
+        "s",
+        "From the call to the first token",
+        FIRST_TOKEN_BUCKETS,
+    ),
+    "seconds_per_token": ("gen_ai.server.time_per_output_token", "s", "Between two tokens of a row", PER_TOKEN_BUCKETS),
+    "queue_seconds": (f"{NAME}.queue.duration", "s", "Waiting for a request's turn", FIRST_TOKEN_BUCKETS),
+    "batch_rows": (f"{NAME}.batch.rows", "{row}", "Rows that decoded together, the mean of a request", ROWS_BUCKETS),
+}
+"""By what they show of `RequestTimings`."""
+
+
 class _Instruments(NamedTuple):
-    duration: metrics.Histogram
-    first_token: metrics.Histogram
-    per_token: metrics.Histogram
-    queue: metrics.Histogram
-    batch_rows: metrics.Histogram
+    histograms: dict[str, metrics.Histogram]
     tokens: metrics.Counter
 
     def record(self, served: Served, here: context.Context) -> None:
         """Record a request that has ended; `here` holds its span, for exemplars."""
         timings = served.timings
-        _note_engine(served.engine)
-        labels: Attributes = {"gen_ai.operation.name": OPERATIONS[served.path], "gen_ai.provider.name": PROVIDER}
-        if isinstance(asked := served.body.get("model"), str):
-            labels["gen_ai.request.model"] = asked
-        if served.model is not None:
-            labels["gen_ai.response.model"] = served.model
+        if served.engine is not None:
+            with _engines_lock:
+                _engines.add(served.engine)
+        asked = served.body.get("model")
+        models = {"request.model": asked if isinstance(asked, str) else None, "response.model": served.model}
+        labels = _named("gen_ai", {"operation.name": OPERATIONS[served.path], "provider.name": PROVIDER, **models})
         failed = {} if served.error is None else {"error.type": error_type(served.error)}
-        self.duration.record(timings.seconds, labels | failed, here)
-        for histogram, value in (
-            (self.first_token, timings.first_token_seconds),
-            (self.per_token, timings.seconds_per_token),
-            (self.queue, timings.queue_seconds),
-            (self.batch_rows, timings.batch_rows),
-        ):
-            if value is not None:
-                histogram.record(value, labels, here)
+        for name, histogram in self.histograms.items():
+            if (value := getattr(timings, name)) is not None:
+                histogram.record(value, labels | failed if name == "seconds" else labels, here)
         for kind, count in _tokens(timings).items():
             if count:
                 self.tokens.add(count, labels | {f"{NAME}.token.type": kind}, here)
@@ -280,29 +270,18 @@ def _instruments(provider: metrics.MeterProvider) -> _Instruments:
     meter.create_observable_gauge(f"{NAME}.rows", [_rows], "{row}", "Rows that decode, and rows that wait")
     meter.create_observable_gauge(f"{NAME}.memory", [_memory], "By", "What engines hold beside their models' weights")
 
-    def histogram(name: str, unit: str, description: str, buckets: list[float]) -> metrics.Histogram:
-        return meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=buckets)
-
-    return _Instruments(
-        histogram("gen_ai.server.request.duration", "s", "From the call to the end of the answer", REQUEST_BUCKETS),
-        histogram("gen_ai.server.time_to_first_token", "s", "From the call to the first token", FIRST_TOKEN_BUCKETS),
-        histogram("gen_ai.server.time_per_output_token", "s", "Between two tokens of a row", PER_TOKEN_BUCKETS),
-        histogram(f"{NAME}.queue.duration", "s", "Waiting for a request's turn", FIRST_TOKEN_BUCKETS),
-        histogram(f"{NAME}.batch.rows", "{row}", "Rows that decoded together, the mean of a request", ROWS_BUCKETS),
-        meter.create_counter(f"{NAME}.tokens", "{token}", "Tokens of requests that have ended, by what they were"),
-    )
+    histograms = {
+        name: meter.create_histogram(*how, explicit_bucket_boundaries_advisory=buckets)
+        for name, (*how, buckets) in _HISTOGRAMS.items()
+    }
+    tokens = meter.create_counter(f"{NAME}.tokens", "{token}", "Tokens of requests that have ended, by what they were")
+    return _Instruments(histograms, tokens)
 
 
 # -- of engines -----------------------------------------------------------------------------------------------------
 
 _engines: weakref.WeakSet[EngineLike] = weakref.WeakSet()
 _engines_lock = threading.Lock()
-
-
-def _note_engine(engine: EngineLike | None) -> None:
-    if engine is not None:
-        with _engines_lock:
-            _engines.add(engine)
 
 
 def _observed(kind: str, read: Callable[[EngineStats], Mapping[str, int]]) -> Iterator[metrics.Observation]:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
+from ..errors import RequestError
 from .model.replies import Reply
 from .model.tokenizer import Piece
 
@@ -215,12 +216,8 @@ class Trouble:
 
     kind: Literal["status", "timeout", "connection", "hang", "raise"]
     message: str = ""
-    status: int = 500
-    type: str | None = None
-    code: str | None = None
-    param: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
     error: Exception | None = None
+    """Of `raise` the error itself; of `status` what the service would have sent."""
 
     def after(self, *parts: Part, tokens: int | None = None) -> Answer:
         """An answer that begins well, and then has this trouble.
@@ -253,7 +250,7 @@ def api_error(
         ...         print(error.param)
         voice
     """
-    return Trouble("status", message, status, type, code, param, dict(headers or {}))
+    return Trouble("status", message, RequestError(message, param, code, status, type, dict(headers or {})))
 
 
 def rate_limit(retry_after: float | None = None, message: str = "", *, quota: bool = False) -> Trouble:

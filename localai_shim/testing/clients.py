@@ -296,19 +296,16 @@ TINY_SEED = 0
 """Of requests that bring none."""
 
 
-class TinyOpenAI(LocalOpenAI):
+class _Seeded:
+    if not TYPE_CHECKING:
+
+        def _call(self, cast_to, options, stream, stream_cls):
+            return super()._call(cast_to, sdk.with_body_field(options, "seed", TINY_SEED), stream, stream_cls)
+
+
+class TinyOpenAI(_Seeded, LocalOpenAI):
     """A `LocalOpenAI` whose requests have a seed."""
 
-    if not TYPE_CHECKING:
 
-        def _call(self, cast_to, options, stream, stream_cls):
-            return super()._call(cast_to, sdk.with_body_field(options, "seed", TINY_SEED), stream, stream_cls)
-
-
-class AsyncTinyOpenAI(AsyncLocalOpenAI):
+class AsyncTinyOpenAI(_Seeded, AsyncLocalOpenAI):
     """Async form of `TinyOpenAI`."""
-
-    if not TYPE_CHECKING:
-
-        def _call(self, cast_to, options, stream, stream_cls):
-            return super()._call(cast_to, sdk.with_body_field(options, "seed", TINY_SEED), stream, stream_cls)

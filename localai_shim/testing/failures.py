@@ -28,8 +28,6 @@ def exception(trouble: Trouble, call: Call, *, begun: bool = False) -> Exception
         call: the request.
         begun: after the first tokens of the answer. An error amid a stream has no status any more.
     """
-    if trouble.error is not None:
-        return trouble.error
     if trouble.kind == "timeout":
         late = openai.APITimeoutError(request=call.request)
         late.__cause__ = httpx.ReadTimeout("timed out")
@@ -38,9 +36,10 @@ def exception(trouble: Trouble, call: Call, *, begun: bool = False) -> Exception
         lost = openai.APIConnectionError(message=trouble.message, request=call.request)
         lost.__cause__ = httpx.RemoteProtocolError(CUT) if begun else httpx.ConnectError("Connection refused")
         return lost
-    error = RequestError(
-        trouble.message, trouble.param, trouble.code, trouble.status, trouble.type, dict(trouble.headers)
-    )
+    error = trouble.error
+    assert error is not None
+    if not isinstance(error, RequestError) or trouble.kind == "raise":
+        return error
     if not begun or not call.body.get("stream"):
         return sdk.status_error(call.client, error, call.request)
     if call.path.startswith("/responses"):

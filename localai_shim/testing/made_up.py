@@ -36,12 +36,6 @@ _FORMATS = {
 }
 _TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 """Simple ones first."""
-_HINTS = {
-    "object": {"properties", "required", "additionalProperties"},
-    "array": {"items", "prefixItems", "minItems", "maxItems"},
-    "number": {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"},
-}
-"""Keywords that tell the type of a schema that does not say it."""
 MAX_DEPTH = 5
 """Of an instance; below it, the simplest of several alternatives is taken and optional properties are left out."""
 MAX_RANDOM_TOKENS = 400
@@ -137,7 +131,8 @@ class _Instance:
         return found
 
     def _type(self, schema: Json, depth: int) -> str:
-        given = schema.get("type") or next((kind for kind, keys in _HINTS.items() if keys & schema.keys()), "string")
+        hint = "object" if "properties" in schema else "array" if "items" in schema else "string"
+        given = schema.get("type") or hint
         if isinstance(given, str):
             return given
         return str(min(given, key=_TYPES.index) if depth >= MAX_DEPTH else self._numbers.choice(given))

@@ -101,17 +101,20 @@ class Request:
         return given if isinstance(given, dict) else None
 
     @property
+    def _named_schema(self) -> Json:
+        format = self.response_format or {}
+        return dict(format.get("json_schema") or format)
+
+    @property
     def schema(self) -> Json | None:
         """The JSON schema that the answer has to follow."""
-        format = self.response_format or {}
-        found = (format.get("json_schema") or format).get("schema")
+        found = self._named_schema.get("schema")
         return found if isinstance(found, dict) else None
 
     @property
     def schema_name(self) -> str | None:
         """The name that the request gives to its schema."""
-        format = self.response_format or {}
-        return (format.get("json_schema") or format).get("name")
+        return self._named_schema.get("name")
 
     @property
     def stream(self) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..output.formats.values import json_or_text
 from ..runtime.served_models import serve
-from ..types import EmbeddingRequest, GenerationRequest, Task
+from ..types import EmbeddingRequest, GenerationRequest
 from . import failures, marks
 from .answers import Answer, Mark, Marked, Reasoning, ToolCall, Trouble, part_text
 from .callables import decide
@@ -28,22 +28,6 @@ from .script import Script, UnexpectedRequest
 if TYPE_CHECKING:
     from ..client.call import Call
     from ..endpoints.prepared import Prepared
-
-
-@dataclass(frozen=True, slots=True)
-class _Staged:
-    """Reply that was chosen for a piece of work."""
-
-    asked: Request
-    reply: PlayedScript | None = None
-    """To a row."""
-    patience: Patience | None = None
-    vectors: Sequence[Sequence[float]] | None = None
-    """Of a request's texts; None: they are made up."""
-    dimensions: int = 0
-    """Of vectors that are made up."""
-    end: Reply = NO_TOKENS
-    """The event that follows the vectors."""
 
 
 MAX_DIMENSIONS = 3072
@@ -94,10 +78,10 @@ class Stage(ScriptedEngine):
             UnexpectedRequest: the script has no reply.
             Exception: what a function of the script raised.
         """
-        stage: Mapping[Task, Callable[[Call, Prepared, Sequence[Any]], None]]
-        stage = {"generate": self._stage_rows, "embed": self._stage_vectors, "rerank": self._stage_vectors}
         if prepared.works:
-            stage[prepared.works[0].task](call, prepared, prepared.works)
+            generates = prepared.works[0].task == "generate"
+            stage: Callable[[Call, Prepared, Any], None] = self._stage_rows if generates else self._stage_vectors
+            stage(call, prepared, prepared.works)
         return prepared
 
     def failed_with(self, error: BaseException) -> bool:
@@ -130,7 +114,7 @@ class Stage(ScriptedEngine):
             marks.apply_marks(prepared.assembler, marked)
         patience = None if call.timeout is None else Patience(call.timeout, not prepared.stream)
         for each, (reply, _) in zip(rows, played, strict=True):
-            each.reply = _Staged(asked, reply, patience)
+            each.reply = functools.partial(self._choice, asked, reply, patience)
 
     def _stage_vectors(self, call: Call, prepared: Prepared, works: Sequence[EmbeddingRequest]) -> None:
         [request] = works
@@ -152,7 +136,9 @@ class Stage(ScriptedEngine):
         usual = MAX_DIMENSIONS if asked.model == "text-embedding-3-large" else 1536  # as OpenAI's models have them
         dimensions = max(usual, asked.body.get("dimensions") or 0)
         end = NO_TOKENS if trouble is None else replace(NO_TOKENS, hang=True)
-        request.reply = _Staged(asked, None, patience, rows, dimensions, end)
+        request.reply = functools.partial(
+            self._vectors, rows=rows, dimensions=dimensions, reply=end, clock=self.clock, patience=patience
+        )
 
     def _note(self, call: Call, prompts: Sequence[Sequence[int]]) -> Request:
         asked = Request(
@@ -240,28 +226,12 @@ class Stage(ScriptedEngine):
         rest = f"}}\n{end}" if json_or_text(written) is not written else f"\n{end}" * (not last)
         return f'{start}\n{{"name": {json.dumps(call.name)}, "arguments": {written}{rest}'
 
-    def _row(self, request: GenerationRequest, place: Place) -> PlayedRow:
-        staged = _staged(request.reply)
-        assert staged.reply is not None
-        row = PlayedRow(request, place, staged.reply, self.model, False, self.clock, staged.patience)
-        staged.asked.choices.append(row)
+    def _choice(
+        self, asked: Request, script: PlayedScript, patience: Patience | None, work: GenerationRequest, place: Place
+    ) -> PlayedRow:
+        row = PlayedRow(work, place, script, self.model, False, self.clock, patience)
+        asked.choices.append(row)
         return row
-
-    def _vectors(self, work: EmbeddingRequest, place: Place) -> PlayedRow:
-        staged = _staged(work.reply)
-        self._give_vectors(work, staged.vectors, staged.dimensions)
-        return self._end(place, staged.end, self.clock, staged.patience)
-
-
-def _staged(reply: object) -> _Staged:
-    """The reply that was chosen for a piece of work.
-
-    Raises:
-        UnexpectedRequest: none was.
-    """
-    if not isinstance(reply, _Staged):
-        raise UnexpectedRequest("a scripted client's engine answers its clients only")
-    return reply
 
 
 def rows_of(answer: Answer, asked: Request) -> Sequence[Sequence[float]]:

@@ -102,30 +102,22 @@ class Begun(Generic[T]):
     """
 
     def __init__(self, call: Callable[[], T]) -> None:
-        self._call: Callable[[], T] | None = call
-        self._context = contextvars.copy_context()
+        self._future: Future[T] = Future()
+        self._job: Callable[[], None] | None = partial(contextvars.copy_context().run, _fill, self._future, call)
         self._running = threading.Lock()
-        self._value: T | None = None
-        self._error: BaseException | None = None
         _spare.submit(partial(_begin, weakref.ref(self)))
 
     def result(self) -> T:
         """Result of the call; it may be asked for several times. Raises what it raised."""
         self.run()
-        if self._error is not None:
-            raise self._error
-        return self._value  # type: ignore[return-value]
+        return self._future.result()
 
     def run(self) -> None:
         """Run the call, or wait for the thread that does."""
         with self._running:
-            if self._call is None:
-                return
-            try:
-                self._value = self._context.run(self._call)
-            except BaseException as error:
-                self._error = error
-            self._call = None
+            if self._job is not None:
+                self._job()
+                self._job = None
 
 
 def _begin(begun: weakref.ref[Begun[Any]]) -> None:

@@ -17,8 +17,8 @@ from training.dialogues import KINDS, sample_any
 from training.evaluate import Answerer, evaluate
 from training.registry import Split, split_of
 
-SIZE_LIMIT = 5_800_000  # bytes
-PARAMETERS = range(1_000_000, 2_800_001)
+SIZE_LIMIT = 12_000_000  # bytes
+PARAMETERS = range(5_000_000, 6_000_001)
 WEATHER = {
     "type": "function",
     "function": {
@@ -37,6 +37,21 @@ FLOORS = {
     "remember_name": 0.8,
     "tool_call": 0.8,
     "unknown": 0.8,
+    "copy_text": 0.8,
+    "copy_lines": 0.8,
+    "extract_field": 0.8,
+    "table_value": 0.8,
+    "passage_answer": 0.8,
+    "told_by_system": 0.8,
+    "json_of_schema": 0.8,
+    "choose_function": 0.8,
+    "known_function": 0.8,
+    "several_calls": 0.8,
+    "answer_from_result": 0.8,
+    "try_again": 0.8,
+    "no_tool_fits": 0.8,
+    "loop": 0.8,
+    "follow_up": 0.8,
 }
 CASES = 6  # held-out dialogues of each kind
 

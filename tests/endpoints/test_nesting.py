@@ -162,7 +162,7 @@ def test_arguments_as_an_object_that_hold_themselves_are_refused(scripted: Local
 @pytest.mark.parametrize("called", ['<tool_call>\n{{"name": "f", "arguments": {}}}\n</tool_call>', "[f(x={})]"])
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_a_call_of_any_depth_that_a_model_makes_is_delivered(called: str, depth: int) -> None:
-    """As a call or as text, and a stream says the same."""
+    """Deliver a call or a text, and a stream says the same."""
     said = called.format(written(depth))
     tools = function({"type": "object", "properties": {"a": {"type": "object"}, "x": {"type": "object"}}})
     with ScriptedEngine([said, said]) as engine, LocalOpenAI(engine=engine) as client:

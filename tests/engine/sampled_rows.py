@@ -44,6 +44,11 @@ class FakeRow:
     constraint: Any = None
     history: list[int] = field(default_factory=list)
 
+    @property
+    def request(self) -> FakeRow:
+        """What was asked for, which is a part of it."""
+        return self
+
 
 def rows_of(params: list[SamplingParams], **more: Any) -> list[FakeRow]:
     return [FakeRow(p, stream_key(p.seed), **{"prompt_tokens": (1, 3, 3, 7), **more}) for p in params]

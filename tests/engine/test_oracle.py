@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from localai_shim.engine.engine import EngineOptions
+from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import LoadOptions, TextModel
 from tests.engine.harness import Running, engine_for, request
 from tests.engine.oracle import alone
 from tests.samples import only
-from tests.tiny import CONFIGS, VOCABULARY
+from tests.tiny import CONFIGS, VOCABULARY, tiny
 
 
 def prompts(n: int) -> list[list[int]]:
@@ -79,10 +81,14 @@ def test_a_batch_larger_than_max_rows_waits_and_loses_nothing() -> None:
 def test_rows_whose_caches_cannot_be_merged_run_one_after_another() -> None:
     from mlx_lm.models.cache import ConcatenateKVCache
 
-    engine = engine_for("qwen3")
+    def load() -> TextModel:
+        model = load_model(str(tiny("qwen3")), LoadOptions())
+        layers = len(model.new_cache())
+        model.new_cache = lambda: [ConcatenateKVCache() for _ in range(layers)]  # type: ignore[method-assign]
+        return model
+
+    engine = Engine(load)
     try:
-        layers = len(engine.model.new_cache())
-        engine.model.new_cache = lambda: [ConcatenateKVCache() for _ in range(layers)]  # type: ignore[method-assign]
         running = [Running(engine, request(p, max_tokens=15)) for p in prompts(5)[1:]]
         several = Running(engine, [request(prompts(6)[5], max_tokens=9)] * 3)
         for run, prompt in zip(running, prompts(5)[1:], strict=True):

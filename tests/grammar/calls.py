@@ -16,10 +16,10 @@ from localai_shim.grammar.vocabulary import Vocabulary
 from localai_shim.output.answer import AnswerParser
 from localai_shim.output.formats.description import JsonArguments, MarkedArguments, Parameters, PythonArguments
 from localai_shim.output.formats.detection import CHANNELS
+from localai_shim.output.formats.offered import OfferedTools
 from localai_shim.output.formats.table import FORMATS as ROWS
 from localai_shim.output.formats.writing import write_calls
 from localai_shim.output.markup import Markup
-from localai_shim.output.offered import OfferedTools
 from tests.grammar.drafts import vocabulary_with
 from tests.output.reading import Answer, Detokenizer, tokens
 

@@ -54,7 +54,7 @@ def test_what_was_used_last_is_kept_within_the_budget() -> None:
     get("large", 400)
     assert made[5:] == ["large", "large"], "more than the budget is not kept, and drives nothing out"
     get("a")
-    assert len(made) == 7 and cache.bytes <= 350
+    assert len(made) == 7 and cache.used <= 350
 
 
 def test_a_failure_is_nobody_elses() -> None:

@@ -41,14 +41,14 @@ def test_items_come_in_the_order_of_their_numbers(store: Store) -> None:
 def test_an_object_made_of_anothers_items_outlives_that(store: Store) -> None:
     store.add_numbered("file", "a", "content", [(0, {"text": LARGE}), (1, {"text": "b"})])
     for _ in range(2):  # again makes the same
-        store.save_with("batch", "b", {"id": "b", "status": "new"}, "input", ("file", "a", "content"), owner="me")
+        store.save("batch", "b", {"id": "b", "status": "new"}, copies={"input": ("file", "a", "content")}, owner="me")
     store.delete("file", "a")
     assert texts(store, "batch", "b", "input") == [(0, LARGE), (1, "b")]
     assert store.owned("batch") == [("b", "me")] and store.owned() == []
     store.save("batch", "b", {"id": "b"}, parts={"input": ()})
     assert texts(store, "batch", "b", "input") == [] and store.owned("batch") == []
     with pytest.raises(MissingError):
-        store.save_with("batch", "c", {}, "input", ("file", "a", "content"))
+        store.save("batch", "c", {}, copies={"input": ("file", "a", "content")})
     assert store.get("batch", "c") is None
 
 

@@ -12,9 +12,6 @@ from . import products as cuda_products
 #   A decoding batch is `[rows, 1, features]`, so weights are read once per row. Here they are `[rows, features]`.
 # * Fewer than TILE_ROWS rows take a kernel for vectors, which reads the weights once per row, too. Seven rows of a wide
 #   layer take 2 to 7 times as long as eight, so they are padded with zeros.
-# * A block of outputs adds up all inputs one after another. Where these are many and blocks few, most of the GPU idles:
-#   32 rows of 12,288 -> 4,096 take 0.28 ms, and 0.10 as four products of a quarter of the inputs each. Weights have to
-#   be contiguous, and are copied for it: as a whole a step of an 8B model takes 20 ms instead of 26.
 # * Its products are bound by arithmetic early: from some hundred rows on it is faster to unpack the weights and to
 #   multiply with these: 2,048 tokens of an 8B model take 64 ms instead of 233, 256 take 29 instead of 40.
 # * It fails for an input of one dimension.
@@ -25,13 +22,7 @@ TILE_ROWS = 8
 # 11 layers of 1,024 to 151,936 outputs; the number of inputs does not matter.
 PAD_FROM_SIZE = 28_000
 UNPACK_FROM_ROWS = 128
-SPLIT_FROM_INPUTS, SPLIT_MAX_OUTPUTS = 8_192, 8_192  # of products that are split
-SPLITS = 4
-SPLIT_MULTIPLE = 128  # of a split's inputs: its kernels know no remainder
 HALF_DTYPES = (mx.bfloat16, mx.float16)
-
-Packed = tuple[mx.array, mx.array, mx.array | None]
-"""(weight, scales, biases)"""
 
 
 class BatchedQuantizedLinear(nn.QuantizedLinear):  # type: ignore[misc]
@@ -83,45 +74,22 @@ def _multiply(layer: nn.Module, x: mx.array) -> mx.array:
     kernel: cuda_products.Kernel | None = layer.kernel
     if kernel is not None and (y := kernel.multiply(layer, x)) is not None:
         return y
-    features = x.shape[-1]
-    rows = x.size // features
-    packed = layer["weight"], layer["scales"], layer.get("biases")
+    features, outputs = x.shape[-1], layer["weight"].shape[0]
+    rows, scales = x.size // features, layer["scales"]
     # These kernels are there for half precision only, and were measured for these widths.
     known = layer.mode == "affine" and layer.bits in (4, 8) and x.dtype in HALF_DTYPES
-    if known and rows >= UNPACK_FROM_ROWS and x.dtype == packed[1].dtype:
-        return x @ mx.dequantize(*packed, group_size=layer.group_size, bits=layer.bits).T
-    outputs = packed[0].shape[0]
+    if known and rows >= UNPACK_FROM_ROWS and x.dtype == scales.dtype:
+        weight = mx.dequantize(layer["weight"], scales, layer["biases"], group_size=layer.group_size, bits=layer.bits)
+        return x @ weight.T
     if known and 1 < rows < TILE_ROWS and rows * outputs >= PAD_FROM_SIZE:
-        y = _in_one_product(layer, mx.pad(x.reshape(rows, features), [(0, TILE_ROWS - rows), (0, 0)]), packed)[:rows]
+        y = _product(layer, mx.pad(x.reshape(rows, features), [(0, TILE_ROWS - rows), (0, 0)]))[:rows]
     elif x.ndim == 1 or rows > x.shape[-2]:
-        y = _in_one_product(layer, x.reshape(rows, features), packed)
+        y = _product(layer, x.reshape(rows, features))
     else:
-        return _in_one_product(layer, x, packed)
+        return _product(layer, x)
     return y.reshape(*x.shape[:-1], outputs)
 
 
-def _in_one_product(layer: nn.Module, x: mx.array, packed: Packed) -> mx.array:
-    """`[..., rows, inputs]` -> `[..., rows, outputs]`."""
-    *_, rows, features = x.shape
-    outputs = packed[0].shape[0]
-    long = features >= SPLIT_FROM_INPUTS and outputs <= SPLIT_MAX_OUTPUTS and features % (SPLITS * SPLIT_MULTIPLE) == 0
-    # 8 bits are twice as much to copy.
-    measured = layer.bits == 4 and layer.mode == "affine" and x.dtype in HALF_DTYPES
-    if not (long and measured and x.size == rows * features and rows >= TILE_ROWS):
-        return _product(layer, x, packed)
-    weight, scales, biases = packed
-    parts = _split(weight), _split(scales), None if biases is None else _split(biases)
-    y = _product(layer, x.reshape(rows, SPLITS, -1).swapaxes(0, 1), parts)
-    return y.sum(axis=0).reshape(*x.shape[:-1], outputs)
-
-
-def _split(array: mx.array) -> mx.array:
-    """`[outputs, inputs]` -> `[splits, outputs, inputs / splits]`."""
-    return mx.contiguous(array.reshape(array.shape[0], SPLITS, -1).swapaxes(0, 1))
-
-
-def _product(layer: nn.Module, x: mx.array, packed: Packed) -> mx.array:
-    weight, scales, biases = packed
-    return mx.quantized_matmul(
-        x, weight, scales, biases, transpose=True, group_size=layer.group_size, bits=layer.bits, mode=layer.mode
-    )
+def _product(layer: nn.Module, x: mx.array) -> mx.array:
+    packed = layer["weight"], layer["scales"], layer.get("biases")
+    return mx.quantized_matmul(x, *packed, group_size=layer.group_size, bits=layer.bits, mode=layer.mode)

@@ -140,19 +140,14 @@ def _in_turns(*runs: Callable[[], list[mx.array]]) -> list[float]:
 
 
 def _some_blocks(layers: list[nn.Module]) -> list[Packed]:
-    """A block of each layer, then the next one of each, until there are enough; of experts the first one's."""
-    made, numbers, place = [], 0, 0
-    while numbers < TRIAL_NUMBERS:
-        before = numbers
-        for layer in layers:
-            matrix = _first(_packed(layer))
-            step = _block_outputs(matrix[0], layer.bits, BLOCK_NUMBERS)
-            if place * step < matrix[0].shape[0] and numbers < TRIAL_NUMBERS:
-                made.append(_rows(matrix, place * step, step))
-                numbers += _numbers(made[-1][0], layer.bits)
-        if numbers == before:
+    """A block of each layer, until there are enough; of experts the first one's."""
+    made, numbers = [], 0
+    for layer in layers:
+        matrix = _first(_packed(layer))
+        made.append(_rows(matrix, 0, _block_outputs(matrix[0], layer.bits, BLOCK_NUMBERS)))
+        numbers += _numbers(made[-1][0], layer.bits)
+        if numbers >= TRIAL_NUMBERS:
             break
-        place += 1
     return made
 
 

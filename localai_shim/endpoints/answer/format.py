@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from ...errors import BadRequest, listed
@@ -18,10 +20,13 @@ from ...grammar.schema import close_objects
 from ...grammar.schema_cost import check_size
 from ...prompt.messages import encodable
 from ..fields import Fields
-from ..items.fields import ItemFields
 
 GUIDED = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
 _KINDS = ("json", "regex", "choice", "grammar", "json_object")  # of `structured_outputs`
+_REFUSED = {
+    "whitespace_pattern": "JSON is written in one way only.",
+    "structural_tag": "Pass strict tools, or a 'grammar'.",
+}
 _FORMATS = ("text", "json_object", "json_schema")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -41,11 +46,16 @@ class AnswerFormat:
 
     def refused(self, error: GrammarError) -> BadRequest:
         """The grammar cannot be used, for llguidance's reason."""
-        return _refused(self.what, self.refusal, error)
+        return BadRequest(f"Invalid {self.what}: {error}", param=self.refusal[0], code=self.refusal[1])
 
 
-def _refused(what: str, refusal: tuple[str, str | None], error: GrammarError) -> BadRequest:
-    return BadRequest(f"Invalid {what}: {error}", param=refusal[0], code=refusal[1])
+def _made(make: Callable[[], str], param: str, what: str, refusal: tuple[str, str | None]) -> AnswerFormat:
+    """A format whose grammar's source is still to be made."""
+    format = AnswerFormat("", param, what, refusal)
+    try:
+        return replace(format, source=make())
+    except GrammarError as error:
+        raise format.refused(error) from error
 
 
 def read_answer_format(
@@ -60,7 +70,7 @@ def read_answer_format(
     Raises:
         BadRequest: with the path of what is wrong; or two fields say what the answer has to be.
     """
-    format = None if value is None else _format(ItemFields(value, param), flat=param == "text.format")
+    format = None if value is None else _format(Fields(value, param), flat=param == "text.format")
     guided = {name: (name.removeprefix("guided_"), value) for name in GUIDED if (value := fields.get(name)) is not None}
     guided |= _structured_outputs(fields)
     given = [*([param] if format is not None else []), *guided]
@@ -69,11 +79,7 @@ def read_answer_format(
     if not guided:
         return format
     [(name, (kind, value))] = guided.items()
-    what, refusal = f"'{name}'", (name, "invalid_value")
-    try:
-        return AnswerFormat(_guided(kind, name, value), name, what, refusal)
-    except GrammarError as error:
-        raise _refused(what, refusal, error) from error
+    return _made(partial(_guided, kind, name, value), name, f"'{name}'", (name, "invalid_value"))
 
 
 def _structured_outputs(fields: Fields) -> dict[str, tuple[str, object]]:
@@ -84,28 +90,22 @@ def _structured_outputs(fields: Fields) -> dict[str, tuple[str, object]]:
     inner = fields.inner(path)
     # JSON is written without choices of white space, and with the listed properties only, in any case.
     for name in ("disable_any_whitespace", "disable_additional_properties"):
-        inner.boolean(f"{path}.{name}")
-    inner.refuse(
-        {
-            f"{path}.whitespace_pattern": "JSON is written in one way only.",
-            f"{path}.structural_tag": "Pass strict tools, or a 'grammar'.",
-        }
-    )
-    inner.boolean(f"{path}.json_object")
-    given = {f"{path}.{kind}": (kind, found) for kind in _KINDS if (found := inner.get(f"{path}.{kind}")) is not None}
+        inner.boolean(name)
+    inner.refuse(_REFUSED)
+    inner.boolean("json_object")
+    given = {inner.at(kind): (kind, found) for kind in _KINDS if (found := inner.get(kind)) is not None}
     inner.finish()
-    if given.get(f"{path}.json_object") == ("json_object", False):  # as vLLM: it is there, and asks for nothing
-        del given[f"{path}.json_object"]
+    if given.get(inner.at("json_object")) == ("json_object", False):  # as vLLM: it is there, and asks for nothing
+        del given[inner.at("json_object")]
     if not given:
         raise BadRequest.invalid(path, f"Invalid '{path}': it has to have one of {listed(_KINDS)}.")
     return given
 
 
-def _format(fields: ItemFields, *, flat: bool) -> AnswerFormat | None:
-    path = fields.at("type")
-    kind = fields.require(path)
+def _format(fields: Fields, *, flat: bool) -> AnswerFormat | None:
+    kind = fields.require("type")
     if kind not in _FORMATS:
-        raise BadRequest.unknown_value(path, kind, _FORMATS)
+        raise BadRequest.unknown_value(fields.at("type"), kind, _FORMATS)
     if kind == "json_schema":
         return _json_schema(fields, flat=flat)
     fields.finish()
@@ -114,10 +114,10 @@ def _format(fields: ItemFields, *, flat: bool) -> AnswerFormat | None:
     return AnswerFormat(json_object(), fields.path, f"'{fields.path}'", (fields.path, None))
 
 
-def _json_schema(format: ItemFields, *, flat: bool) -> AnswerFormat:
+def _json_schema(format: Fields, *, flat: bool) -> AnswerFormat:
     fields = format
     if not flat:
-        fields = ItemFields(format.require(format.at("json_schema")), format.at("json_schema"))
+        fields = Fields(format.require("json_schema"), format.at("json_schema"))
         format.finish()
     name, path = fields.text("name"), fields.at("schema")
     if not _NAME.fullmatch(name):
@@ -126,19 +126,15 @@ def _json_schema(format: ItemFields, *, flat: bool) -> AnswerFormat:
             f"Invalid '{fields.at('name')}': string does not match pattern. Expected a string that matches the pattern "
             "'^[a-zA-Z0-9_-]{1,64}$'.",
         )
-    strict = fields.boolean(fields.at("strict"))
-    fields.optional("description")
-    schema = fields.mapping(path)
+    strict = fields.boolean("strict")
+    fields.string("description")
+    schema = fields.mapping("schema")
     fields.finish()
     if schema is None and flat:
         raise BadRequest.missing(path)
-    what = f"schema for response_format '{name}'"
     refusal = (path, "invalid_json_schema") if flat else (format.path, None)
-    try:
-        source = _followed({"type": "object"} if schema is None else schema, path, strict=strict is True)
-    except GrammarError as error:
-        raise _refused(what, refusal, error) from error
-    return AnswerFormat(source, format.path, what, refusal)
+    make = partial(_followed, {"type": "object"} if schema is None else schema, path, strict=strict is True)
+    return _made(make, format.path, f"schema for response_format '{name}'", refusal)
 
 
 def _guided(kind: str, name: str, value: object) -> str:
@@ -170,17 +166,13 @@ def _guided(kind: str, name: str, value: object) -> str:
 
 def _guided_schema(name: str, value: object) -> dict[str, object]:
     if isinstance(value, str):
-        value = _parsed(name, value)
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise BadRequest.invalid(name, f"Invalid '{name}': not JSON: {error}") from None
     if not isinstance(value, dict):
         raise BadRequest.wrong_type(name, "a JSON schema", value)
     return value
-
-
-def _parsed(name: str, text: str) -> object:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise BadRequest.invalid(name, f"Invalid '{name}': not JSON: {error}") from None
 
 
 def _followed(schema: dict[str, object], path: str, *, strict: bool) -> str:

@@ -16,7 +16,7 @@ from ...output.channels import ChannelSplitter
 from ...output.formats.description import CallFormat
 from ...output.row_text import RowText
 from ...output.text import TextParser
-from ...types import GenerationRequest, GrammarConstraint, Prompt, SamplingParams
+from ...types import GenerationRequest, GrammarConstraint, Prompt
 from ..request_fields import Generation, Limits, make_requests
 from ..served import ServedModel
 from .format import AnswerFormat
@@ -58,12 +58,6 @@ class AnswerPlan:
         self._forbidden = self._forbidden_tokens()
         self._grammar = self._compile()
 
-    def sampling(self, params: SamplingParams) -> SamplingParams:
-        """The parameters, without the tokens that begin calls where none may be made."""
-        if not self._forbidden:
-            return params
-        return replace(params, logit_bias={**params.logit_bias, **dict.fromkeys(self._forbidden, -math.inf)})
-
     def parser(self, limits: Limits, *, with_tokens: bool) -> AnswerParser | TextParser:
         """Reader of a choice's tokens."""
         detokenizer = self._model.tokenizer.detokenizer(continuing=self._continuing)
@@ -99,7 +93,9 @@ class AnswerPlan:
 
     def requests(self, prompt: Prompt, n: int, generation: Generation, *, param: str) -> list[GenerationRequest]:
         """One request per choice; see `make_requests`."""
-        generation = replace(generation, sampling=self.sampling(generation.sampling))
+        if self._forbidden:  # tokens that begin calls, where none may be made
+            bias = {**generation.sampling.logit_bias, **dict.fromkeys(self._forbidden, -math.inf)}
+            generation = replace(generation, sampling=replace(generation.sampling, logit_bias=bias))
         return make_requests(
             prompt, n, generation, self._model, param=param, text=self.text, constraint=self.constraint
         )

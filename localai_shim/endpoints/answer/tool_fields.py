@@ -18,26 +18,32 @@ from ...errors import BadRequest, listed
 from ...grammar.tool import CustomFormat, Tool
 from ...output.formats.values import MAX_NESTING, nests_too_deeply
 from ...prompt.items import qualified_name
-from ..fields import as_array
-from ..items.fields import ItemFields
+from ..fields import Fields, as_array
 
 MAX_TOOLS = 128
 MAX_NAME_LENGTH = 64
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _HOSTED = ("web_search", "file_search", "code_interpreter", "mcp", "image_generation", "computer", "tool_search")
-_MODES: tuple[Literal["none", "auto", "required"], ...] = ("none", "auto", "required")
+Mode = Literal["none", "auto", "required"]
 _KINDS = ("function", "custom")
 # What else a flat tool says: when OpenAI shows it to the model, and what comes back from it.
 _HINTS = ("allowed_callers", "defer_loading", "output_schema")
 
 Form = Literal["nested", "flat", "legacy"]
+_MODES: tuple[Mode, ...] = ("none", "auto", "required")
+_FIELDS: dict[Form, tuple[str, str, tuple[Mode, ...]]] = {
+    "nested": ("tools", "tool_choice", _MODES),
+    "flat": ("tools", "tool_choice", _MODES),
+    "legacy": ("functions", "function_call", _MODES[:2]),
+}
+"""Names of the fields of tools and of the choice, and the choices that are words."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
     """Choice between tools: if they may or have to be called, and which."""
 
-    mode: Literal["none", "auto", "required"]
+    mode: Mode
     names: frozenset[str] | None = None
     """The tools that may be called; None: all."""
 
@@ -47,69 +53,40 @@ class ToolChoice:
 
 
 def read_tools(value: object, form: Form = "nested") -> list[Tool]:
-    """Check the `tools` field, untrusted. None gives none.
+    """Check the `tools` field, or the deprecated `functions`, untrusted. None gives none.
 
     Raises:
         BadRequest: with the path of what is wrong, such as `tools[0].function.name`.
     """
-    return _checked("tools", [tool for item, path in _items(value, "tools") for tool in _tools(item, path, form)])
-
-
-def read_functions(value: object) -> list[Tool]:
-    """Check the deprecated `functions` field, untrusted. None gives none.
-
-    Raises:
-        BadRequest: with the path of what is wrong, such as `functions[0].name`.
-    """
-    items = _items(value, "functions")
-    return _checked("functions", [_tool("function", ItemFields(item, path), "legacy") for item, path in items])
+    field = _FIELDS[form][0]
+    return _checked(field, [tool for item, path in _items(value, field) for tool in _tools(item, path, form)])
 
 
 def read_tool_choice(value: object, tools: Sequence[Tool], form: Form = "nested") -> ToolChoice:
-    """Check the `tool_choice` field, untrusted. Where it is absent: auto if there are tools, none if not.
+    """Check the `tool_choice` field, or the deprecated `function_call`, untrusted. Where it is absent: auto if there
+    are tools, none if not.
 
     Raises:
         BadRequest: with the path of what is wrong; it names a tool that is not there, or there are no tools.
     """
+    offered, field, modes = _FIELDS[form]
     if value is None:
         return ToolChoice("auto" if tools else "none")
     if not tools:
-        raise _only_with("tool_choice", "tools")
+        raise BadRequest(
+            f"Invalid value for '{field}': '{field}' is only allowed when '{offered}' are specified.", param=field
+        )
     if isinstance(value, str):
-        for mode in _MODES:
+        for mode in modes:
             if value == mode:
                 return ToolChoice(mode)
-        raise BadRequest.unknown_value("tool_choice", value, _MODES)
+        raise BadRequest.unknown_value(field, value, modes)
     if not isinstance(value, dict):
-        raise BadRequest.wrong_type("tool_choice", "one of a string or an object", value)
-    kind, fields = _open(value, "tool_choice", (*_KINDS, "allowed_tools"), form)
+        raise BadRequest.wrong_type(field, "one of a string or an object", value)
+    kind, fields = _open(value, field, (*_KINDS, "allowed_tools"), form)
     if kind == "allowed_tools":
         return _allowed_tools(fields, tools, form)
-    return ToolChoice("required", frozenset({_named_tool(kind, fields, "tool_choice", tools)}))
-
-
-def read_function_call(value: object, functions: Sequence[Tool]) -> ToolChoice:
-    """Check the deprecated `function_call` field, untrusted. Where it is absent: auto if there are functions.
-
-    Raises:
-        BadRequest: with the path of what is wrong; it names a function that is not there, or there are none.
-    """
-    if value is None:
-        return ToolChoice("auto" if functions else "none")
-    if not functions:
-        raise _only_with("function_call", "functions")
-    if value == "none" or value == "auto":
-        return ToolChoice("none" if value == "none" else "auto")
-    if isinstance(value, str):
-        raise BadRequest.unknown_value("function_call", value, ("none", "auto"))
-    if not isinstance(value, dict):
-        raise BadRequest.wrong_type("function_call", "one of a string or an object", value)
-    fields = ItemFields(value, "function_call")
-    name = fields.text("name")
-    fields.finish()
-    if all(function.name != name for function in functions):
-        raise _no_such("function_call", "function", name, "functions")
-    return ToolChoice("required", frozenset({name}))
+    return ToolChoice("required", frozenset({_named_tool(kind, fields, field, tools, form)}))
 
 
 # -- Tools ------------------------------------------------------------------------------------------------------------
@@ -140,26 +117,28 @@ def _checked(field: str, tools: list[Tool]) -> list[Tool]:
 def _tools(value: object, path: str, form: Form) -> list[Tool]:
     """One tool, or those of a namespace."""
     if form == "flat" and isinstance(value, dict) and value.get("type") == "namespace":
-        return _namespace(ItemFields(value, path))
+        return _namespace(Fields(value, path))
     kind, fields = _open(value, path, _KINDS, form)
     return [_tool(kind, fields, form)]
 
 
-def _namespace(fields: ItemFields) -> list[Tool]:
+def _namespace(fields: Fields) -> list[Tool]:
     """Tools under a common name; the model sees each as a tool of its own, such as `crm__list_orders`."""
     fields.option("type", ("namespace",))
     namespace = fields.word("name"), fields.text("description")
     tools: list[Tool] = []
     for item, path in _items(fields.array("tools"), fields.at("tools")):
-        inner = ItemFields(item, path)
+        inner = Fields(item, path)
         tools.append(_tool(inner.option("type", _KINDS), inner, "flat", namespace))
     fields.finish()
     return tools
 
 
-def _open(value: object, path: str, kinds: Sequence[str], form: Form) -> tuple[str, ItemFields]:
-    """The `type` of an object, and what says the rest."""
-    fields = ItemFields(value, path)
+def _open(value: object, path: str, kinds: Sequence[str], form: Form) -> tuple[str, Fields]:
+    """The `type` of an object, and what says the rest; functions are all that there was once."""
+    fields = Fields(value, path)
+    if form == "legacy":
+        return "function", fields
     kind = fields.text("type")
     if kind.startswith(_HOSTED):
         raise BadRequest.unsupported_value(
@@ -171,27 +150,27 @@ def _open(value: object, path: str, kinds: Sequence[str], form: Form) -> tuple[s
     return kind, _nested(fields, kind, form)
 
 
-def _nested(fields: ItemFields, name: str, form: Form) -> ItemFields:
+def _nested(fields: Fields, name: str, form: Form) -> Fields:
     """The object under this name, the only field left of the outer one; in the flat form the outer one itself."""
     if form == "flat":
         return fields
-    inner = ItemFields(fields.require(fields.at(name)), fields.at(name))
+    inner = Fields(fields.require(name), fields.at(name))
     fields.finish()
     return inner
 
 
-def _tool(kind: str, fields: ItemFields, form: Form, namespace: tuple[str, str] | None = None) -> Tool:
+def _tool(kind: str, fields: Fields, form: Form, namespace: tuple[str, str] | None = None) -> Tool:
     """A function or a custom tool.
 
     Args:
         namespace: the name and the description of the one that it is in.
     """
-    own, description = fields.text("name"), fields.optional("description")
+    own, description = fields.text("name"), fields.string("description")
     name = qualified_name(namespace and namespace[0], own)
     _check_name(own, name, fields.at("name"))
     if namespace is not None and namespace[1]:
         description = "\n".join(filter(None, (description, ": ".join(namespace))))
-    strict = fields.boolean(fields.at("strict")) if kind == "function" and form != "legacy" else False
+    strict = fields.boolean("strict") if kind == "function" and form != "legacy" else False
     tool = Tool(
         name,
         parameters=_parameters(fields, name) if kind == "function" else None,
@@ -203,7 +182,7 @@ def _tool(kind: str, fields: ItemFields, form: Form, namespace: tuple[str, str] 
     )
     if form == "flat":
         for hint in _HINTS:
-            fields.get(fields.at(hint))
+            fields.get(hint)
     fields.finish()
     return tool
 
@@ -219,9 +198,9 @@ def _check_name(own: str, name: str, path: str) -> None:
         raise BadRequest.invalid(path, f"Invalid '{path}': {what}.")
 
 
-def _parameters(fields: ItemFields, name: str) -> Mapping[str, object] | None:
+def _parameters(fields: Fields, name: str) -> Mapping[str, object] | None:
     path = fields.at("parameters")
-    schema = fields.mapping(path)
+    schema = fields.mapping("parameters")
     if schema is None:
         return None
     if schema.get("type", "object") != "object":
@@ -237,12 +216,10 @@ def _parameters(fields: ItemFields, name: str) -> Mapping[str, object] | None:
     raise BadRequest(f"Invalid schema for function '{name}': {why}.", param=path, code="invalid_function_parameters")
 
 
-def _custom_format(fields: ItemFields, form: Form) -> CustomFormat:
-    path = fields.at("format")
-    value = fields.get(path)
-    if value is None:
+def _custom_format(fields: Fields, form: Form) -> CustomFormat:
+    if not fields.has("format"):
         return CustomFormat()
-    format = ItemFields(value, path)
+    format = fields.inner("format")
     if format.option("type", ("text", "grammar")) == "text":
         format.finish()
         return CustomFormat()
@@ -255,18 +232,18 @@ def _custom_format(fields: ItemFields, form: Form) -> CustomFormat:
 # -- Choices ----------------------------------------------------------------------------------------------------------
 
 
-def _allowed_tools(fields: ItemFields, tools: Sequence[Tool], form: Form) -> ToolChoice:
+def _allowed_tools(fields: Fields, tools: Sequence[Tool], form: Form) -> ToolChoice:
     mode = fields.option("mode", ("auto", "required"))
     items = list(_items(fields.array("tools"), fields.at("tools")))
     fields.finish()
-    names = [_named_tool(*_open(item, path, _KINDS, form), path, tools) for item, path in items]
+    names = [_named_tool(*_open(item, path, _KINDS, form), path, tools, form) for item, path in items]
     return ToolChoice("auto" if mode == "auto" else "required", frozenset(names))
 
 
-def _named_tool(kind: str, fields: ItemFields, path: str, tools: Sequence[Tool]) -> str:
+def _named_tool(kind: str, fields: Fields, path: str, tools: Sequence[Tool], form: Form) -> str:
     """Name that the model has for the named tool of this kind; one of a namespace may be named `crm.list_orders`."""
-    fields.get(fields.at("name"))
-    namespace = fields.optional("namespace") if fields.path == path else None  # which the flat form has
+    fields.get("name")
+    namespace = fields.string("namespace") if form == "flat" else None
     fields.finish()
     name = fields.text("name")
     for tool in tools:
@@ -275,20 +252,7 @@ def _named_tool(kind: str, fields: ItemFields, path: str, tools: Sequence[Tool])
             names |= {tool.namespace, (None, ".".join(tool.namespace))}
         if tool.kind == kind and (namespace, name) in names:
             return tool.name
-    raise _no_such(path, kind, name, "tools")
-
-
-# -- Errors -----------------------------------------------------------------------------------------------------------
-
-
-def _only_with(field: str, other: str) -> BadRequest:
-    return BadRequest(
-        f"Invalid value for '{field}': '{field}' is only allowed when '{other}' are specified.", param=field
-    )
-
-
-def _no_such(path: str, kind: str, name: str, field: str) -> BadRequest:
-    what = "function" if kind == "function" else "custom tool"
-    return BadRequest(
-        f"Invalid value for '{path}': no {what} named '{name}' was specified in the '{field}' parameter.", param=path
+    what, offered = "function" if kind == "function" else "custom tool", _FIELDS[form][0]
+    raise BadRequest(
+        f"Invalid value for '{path}': no {what} named '{name}' was specified in the '{offered}' parameter.", param=path
     )

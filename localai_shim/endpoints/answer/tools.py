@@ -12,10 +12,10 @@ from ...grammar import GrammarError
 from ...grammar.calls.tools import answer_with_calls
 from ...grammar.tool import Tool
 from ...output.formats.description import CallFormat
-from ...output.offered import OfferedTools
+from ...output.formats.offered import OfferedTools
 from ..fields import Fields
 from ..served import ServedModel
-from .tool_fields import ToolChoice, read_function_call, read_functions, read_tool_choice, read_tools
+from .tool_fields import ToolChoice, read_tool_choice, read_tools
 
 Mode = Literal["auto", "required"]
 
@@ -58,9 +58,9 @@ def read_tool_plan(fields: Fields, model: ServedModel) -> ToolPlan:
     legacy = fields.has("functions")
     if legacy and fields.has("tools"):
         raise BadRequest("Pass 'tools' or the deprecated 'functions', not both.", param="functions")
-    tools = read_functions(fields.get("functions")) if legacy else read_tools(fields.get("tools"))
+    tools = read_tools(fields.get("functions"), "legacy") if legacy else read_tools(fields.get("tools"))
     if legacy or fields.has("function_call"):
-        choice = read_function_call(fields.get("function_call"), tools if legacy else [])
+        choice = read_tool_choice(fields.get("function_call"), tools if legacy else [], "legacy")
     else:
         choice = read_tool_choice(fields.get("tool_choice"), tools)
     parallel = fields.boolean("parallel_tool_calls")
@@ -98,7 +98,13 @@ def _plan(
         return replace(plan, forbidden=True)
     # A weak model that has to call and may go on calling does not stop: several forced calls only where asked for.
     single = legacy or parallel is False or (choice.mode == "required" and parallel is None)
-    making = _Making(_format(model, field), model, field, parallel=not single)
+    if model.markup.tools is None:
+        raise BadRequest.unsupported_value(
+            field,
+            f"'{field}' does not work with this model: it has no chat template, or was loaded with tool_format='none'. "
+            "Name the format in which it writes calls.",
+        )
+    making = _Making(model.markup.tools, model, field, parallel=not single)
     tools, strict = _decided(tools, choice, making)
     allowed = choice.among(tools)
     return replace(
@@ -112,16 +118,6 @@ def _plan(
         grammar=functools.cache(functools.partial(making.grammar, allowed)),
         strict=strict,
     )
-
-
-def _format(model: ServedModel, field: str) -> CallFormat:
-    if model.markup.tools is None:
-        raise BadRequest.unsupported_value(
-            field,
-            f"'{field}' does not work with this model: it has no chat template, or was loaded with tool_format='none'. "
-            "Name the format in which it writes calls.",
-        )
-    return model.markup.tools
 
 
 def _decided(tools: Sequence[Tool], choice: ToolChoice, making: _Making) -> tuple[Sequence[Tool], bool]:

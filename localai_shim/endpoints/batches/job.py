@@ -10,7 +10,7 @@ from typing import Final, Literal
 from ...state.store import Json, Store
 from .. import files
 from ..request_fields import now
-from .lines import Answered, InvalidLine, Line, Usage, error_text, read_lines, split_lines
+from .lines import NO_USAGE, Answered, InvalidLine, Line, error_text, read_lines, split_lines
 
 KIND: Final = "batch"
 INPUT: Final = "input"
@@ -72,7 +72,8 @@ class Job:
 
     def fail(self, errors: list[Json]) -> None:
         """End the batch without any answers."""
-        self._end(lambda body: _failed(body, errors))
+        failed = {"status": "failed", "failed_at": now(), "errors": {"object": "list", "data": errors}}
+        self._end(lambda body: {**body, **failed})
 
     # -----------------------------------------------------------------------------------------------------------
 
@@ -149,7 +150,7 @@ class Job:
 
         def count(body: Json) -> Json:
             counts = {**body["request_counts"], counted: body["request_counts"][counted] + 1}
-            usage = Usage(*map(sum, zip(_read_usage(body), answered.usage, strict=True))).to_json()
+            usage = _added(answered.usage, body.get("usage") or NO_USAGE)
             return {**body, "request_counts": counts, "usage": usage, "model": body["model"] or answered.model}
 
         item = answered.line.number, {"text": f"{answered.text}\n"}
@@ -189,7 +190,7 @@ class Job:
             f"{self._id}_{part}.jsonl", size, "batch_output", None if seconds is None else now() + seconds
         )
         body["id"] = batch[LOCAL][part]
-        self._store.save_with(files.KIND, body["id"], body, files.CONTENT, (KIND, self._id, part))
+        self._store.save(files.KIND, body["id"], body, copies={files.CONTENT: (KIND, self._id, part)})
         return str(body["id"])
 
     def _end(self, change: Callable[[Json], Json]) -> None:
@@ -197,13 +198,6 @@ class Job:
         self._store.update(KIND, self._id, change, drop=(INPUT, "output", "error"), release=True)
 
 
-def _failed(body: Json, errors: list[Json]) -> Json:
-    return {**body, "status": "failed", "failed_at": now(), "errors": {"object": "list", "data": errors}}
-
-
-def _read_usage(body: Json) -> Usage:
-    usage = body.get("usage")
-    if usage is None:
-        return Usage()
-    details = usage["input_tokens_details"]["cached_tokens"], usage["output_tokens_details"]["reasoning_tokens"]
-    return Usage(usage["input_tokens"], details[0], usage["output_tokens"], details[1])
+def _added(usage: Json, more: Json) -> Json:
+    """The numbers of both, with those of the objects in them."""
+    return {k: _added(n, more[k]) if isinstance(n, dict) else n + more[k] for k, n in usage.items()}

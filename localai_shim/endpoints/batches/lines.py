@@ -14,6 +14,20 @@ ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/r
 """Endpoints that the lines of a batch may ask for."""
 
 
+def usage_json(read: int = 0, cached: int = 0, written: int = 0, reasoning: int = 0) -> Json:
+    """`batch.usage` of so many tokens."""
+    return {
+        "input_tokens": read,
+        "input_tokens_details": {"cached_tokens": cached},
+        "output_tokens": written,
+        "output_tokens_details": {"reasoning_tokens": reasoning},
+        "total_tokens": read + written,
+    }
+
+
+NO_USAGE = usage_json()
+
+
 class Line(NamedTuple):
     """A request of a batch."""
 
@@ -25,25 +39,6 @@ class Line(NamedTuple):
     body: Json
 
 
-class Usage(NamedTuple):
-    """Tokens of one answer or of many."""
-
-    input_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-    reasoning_tokens: int = 0
-
-    def to_json(self) -> Json:
-        """Fields of `batch.usage`."""
-        return {
-            "input_tokens": self.input_tokens,
-            "input_tokens_details": {"cached_tokens": self.cached_tokens},
-            "output_tokens": self.output_tokens,
-            "output_tokens_details": {"reasoning_tokens": self.reasoning_tokens},
-            "total_tokens": self.input_tokens + self.output_tokens,
-        }
-
-
 class Answered(NamedTuple):
     """Answer to a line, or its error."""
 
@@ -53,7 +48,7 @@ class Answered(NamedTuple):
     ok: bool
     model: str | None = None
     """Name of the model that answered."""
-    usage: Usage = Usage()
+    usage: Json = NO_USAGE
 
 
 class InvalidLine(Exception):

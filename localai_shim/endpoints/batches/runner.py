@@ -70,9 +70,12 @@ class Batches:
             EngineClosedError: the client was closed, or forked.
             MissingError: the file is gone.
         """
-        self._check()
+        if self._pid != os.getpid():
+            raise EngineClosedError("this process was forked from the one that made the client")
+        if self._closed:
+            raise EngineClosedError("this client was closed")
         body[LOCAL]["served"] = self._served
-        self._store.save_with(KIND, body["id"], body, "input", ("file", file_id, part), owner=self._owner)
+        self._store.save(KIND, body["id"], body, copies={"input": ("file", file_id, part)}, owner=self._owner)
         if progress:
             self._shown.add(body["id"])
         self._run(body["id"])
@@ -114,12 +117,6 @@ class Batches:
             return False
         ends = body["status"] not in ("validating", "in_progress") or body["expires_at"] <= now()
         return ends or body[LOCAL]["served"] == self._served
-
-    def _check(self) -> None:
-        if self._pid != os.getpid():
-            raise EngineClosedError("this process was forked from the one that made the client")
-        if self._closed:
-            raise EngineClosedError("this client was closed")
 
     def _run(self, id: str) -> None:
         with self._lock:

@@ -13,7 +13,7 @@ from ...state.errors import MissingError
 from ...state.store import Json, Page, Store
 from .. import files
 from ..fields import Fields
-from ..paging import check_query, finish, list_object, read_paging, stored_list
+from ..paging import check_query, finish, found, list_object, read_paging, stored_list
 from ..request_fields import new_id, now, read_metadata
 from .job import KIND, LOCAL, UNFINISHED
 from .lines import ENDPOINTS
@@ -28,12 +28,9 @@ _TIMES = ("in_progress", "finalizing", "completed", "failed", "expired", "cancel
 def create(store: Store, batches: Batches, fields: Fields, query: Mapping[str, object]) -> Json:
     """POST /batches."""
     check_query(query)
-    fields.require("input_file_id")
-    file_id = fields.string("input_file_id") or ""
-    fields.require("endpoint")
-    endpoint = fields.choice("endpoint", ENDPOINTS)
-    fields.require("completion_window")
-    fields.choice("completion_window", ("24h",))
+    file_id = fields.text("input_file_id")
+    endpoint = fields.option("endpoint", ENDPOINTS)
+    fields.option("completion_window", ("24h",))
     metadata = read_metadata(fields)
     expires_at = files.read_expiry(fields, "output_expires_after")
     progress = fields.boolean("progress") or False
@@ -71,7 +68,7 @@ def create(store: Store, batches: Batches, fields: Fields, query: Mapping[str, o
 def retrieve(store: Store, batches: Batches, fields: Fields, query: Mapping[str, object], id: str) -> Json:
     """GET /batches/{id}."""
     finish(fields, query)
-    return _shown(_find(store, id))
+    return _shown(found(store.get(KIND, id), _unknown(id)))
 
 
 def list_batches(store: Store, batches: Batches, fields: Fields, query: Mapping[str, object]) -> dict[str, object]:
@@ -84,9 +81,7 @@ def list_batches(store: Store, batches: Batches, fields: Fields, query: Mapping[
 def cancel(store: Store, batches: Batches, fields: Fields, query: Mapping[str, object], id: str) -> Json:
     """POST /batches/{id}/cancel: what was answered already becomes its files. It may be called again."""
     finish(fields, query)
-    body = store.update(KIND, id, _cancelling)
-    if body is None:
-        raise _unknown(id)
+    body = found(store.update(KIND, id, _cancelling), _unknown(id))
     if body["status"] not in ("cancelling", "cancelled", "finalizing"):
         raise BadRequest(
             f"Cannot cancel a batch with status '{body['status']}': it has ended.", param="batch_id", code="batch_ended"
@@ -124,13 +119,6 @@ def _no_file(id: str) -> BadRequest:
         param="input_file_id",
         code="file_not_found",
     )
-
-
-def _find(store: Store, id: str) -> Json:
-    body = store.get(KIND, id)
-    if body is None:
-        raise _unknown(id)
-    return body
 
 
 def _unknown(id: str) -> NotFound:

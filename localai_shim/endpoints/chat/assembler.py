@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NotRequired, TypedDict
+from typing import Literal
 
-from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionTokenLogprob
 from openai.types.chat.chat_completion import ChoiceLogprobs
 from openai.types.chat.chat_completion_token_logprob import TopLogprob
@@ -17,7 +16,7 @@ from ...output.text import Delta, TextParser
 from ...output.token_bytes import TokenBytes
 from ...output.tool_calls import CallDelta, InvalidCall
 from ...prompt.template import ChatTokenizer
-from ...types import Prompt, Token
+from ...types import Json, Prompt, Token
 from ..assembler import Assembler
 from ..optional_fields import NO_PROMPT, Extras
 from ..predictions import PredictionCounts
@@ -27,30 +26,6 @@ from ..usage import usage_fields
 from .copied_models import Original
 
 FinishReason = Literal["stop", "length", "tool_calls", "function_call"]
-
-
-class _Delta(TypedDict, total=False):
-    """A chunk's delta: the fields of the SDK's `ChoiceDelta`, and those beyond OpenAI's."""
-
-    role: Literal["assistant"]
-    content: str | None
-    refusal: None
-    reasoning_content: str | None
-    reasoning: str | None
-    tool_calls: list[dict[str, object]]
-    function_call: dict[str, str]
-    invalid_tool_calls: list[dict[str, object]]
-
-
-class _ChunkChoice(TypedDict):
-    """A chunk's part of one choice."""
-
-    index: int
-    delta: _Delta
-    finish_reason: FinishReason | None
-    logprobs: Mapping[str, object] | None
-    stop_reason: NotRequired[int | str | None]
-    token_ids: list[int] | None
 
 
 class ChatAssembler(Assembler[ChatCompletion]):
@@ -162,7 +137,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
             **self._constant,
             "object": "chat.completion",
             "choices": [self._choice(index, choice) for index, choice in enumerate(self._choices)],
-            "usage": self._counted(),
+            "usage": self._usage(),
             **self._extras.of_prompt(self._prompt, self._model.tokenizer),
         }
         if self._metadata is not None:
@@ -171,9 +146,9 @@ class ChatAssembler(Assembler[ChatCompletion]):
 
     # -- streams ------------------------------------------------------------------------------------------------
 
-    def _delta(self, choice: _ChoiceState, delta: Delta) -> _Delta:
+    def _delta(self, choice: _ChoiceState, delta: Delta) -> Json:
         """The fields of a chunk's delta."""
-        fields: _Delta = {}
+        fields: Json = {}
         if delta.reasoning and self._extras.reasoning:
             fields["reasoning_content"] = fields["reasoning"] = delta.reasoning
         if delta.text:
@@ -185,7 +160,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
             fields["invalid_tool_calls"] = [invalid_call(i, call) for i, call in enumerate(delta.invalid, first)]
         return fields
 
-    def _add_calls(self, choice: _ChoiceState, calls: Sequence[CallDelta], fields: _Delta) -> None:
+    def _add_calls(self, choice: _ChoiceState, calls: Sequence[CallDelta], fields: Json) -> None:
         choice.called = True
         merged: dict[int, CallDelta] = {}
         for call in calls:
@@ -199,7 +174,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
             name = {} if first.name is None else {"name": first.name}
             fields["function_call"] = {**name, "arguments": first.arguments}
 
-    def _start(self, index: int, choice: _ChoiceState, chunks: list[ChatCompletionChunk], fields: _Delta) -> None:
+    def _start(self, index: int, choice: _ChoiceState, chunks: list[ChatCompletionChunk], fields: Json) -> None:
         """The chunk that a choice begins with: its content is null unless there is some.
 
         The choices before it begin, too: the SDK's stream helper takes them in the order of their first chunks.
@@ -219,14 +194,14 @@ class ChatAssembler(Assembler[ChatCompletion]):
     def _chunk(
         self,
         index: int,
-        delta: _Delta,
+        delta: Json,
         tokens: Sequence[tuple[Token, int]] = (),
         finish_reason: FinishReason | None = None,
     ) -> ChatCompletionChunk:
         logprobs = None
         if tokens:
             logprobs = {"content": token_logprobs(tokens, self._model.tokenizer), "refusal": None}
-        choice: _ChunkChoice = {
+        choice: Json = {
             "index": index,
             "delta": {**_NO_REASONING, **delta},  # clients read it of every chunk
             "finish_reason": finish_reason,
@@ -244,7 +219,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
             usage = self._usage(index, begins=begins)
         return self._make_chunk([choice], usage)
 
-    def _make_chunk(self, choices: list[_ChunkChoice], usage: CompletionUsage | None = None) -> ChatCompletionChunk:
+    def _make_chunk(self, choices: list[Json], usage: Json | None = None) -> ChatCompletionChunk:
         # One validation of the whole costs less than a constructor per part.
         fields: dict[str, object] = {**self._constant, "choices": choices}
         if usage is not None:
@@ -286,7 +261,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
             reasoning = "".join(choice.reasoning) or None
         fields: dict[str, object] = {
             "role": "assistant",
-            "content": text if text or not choice.has_more else None,
+            "content": text or (None if choice.calls or choice.reasoning or choice.invalid else ""),
             "refusal": None,
             "annotations": [],
             "reasoning_content": reasoning,
@@ -301,13 +276,10 @@ class ChatAssembler(Assembler[ChatCompletion]):
             fields["invalid_tool_calls"] = choice.invalid
         return fields
 
-    def _usage(self, choice: int | None = None, *, begins: bool = False) -> CompletionUsage:
+    def _usage(self, choice: int | None = None, *, begins: bool = False) -> Json:
         """Of one choice, or of all; `begins`: before its first token."""
-        fields = usage_fields([self._prompt], 0) if begins else self._counted(choice)
-        return CompletionUsage.model_validate(fields)
-
-    def _counted(self, choice: int | None = None) -> dict[str, object]:
-        """The fields of `_usage`."""
+        if begins:
+            return usage_fields([self._prompt], 0)
         parsers = self._parsers if choice is None else [self._parsers[choice]]
         generated = sum(parser.generated for parser in parsers)
         reasoning = sum(parser.reasoning_tokens for parser in parsers)
@@ -331,11 +303,6 @@ class _ChoiceState:
     ids_sent: int = 0
     finish_reason: FinishReason = "length"
     original: Original[ChatCompletionChunk] | None = None
-
-    @property
-    def has_more(self) -> bool:
-        """The message has calls or reasoning: an empty content is null then."""
-        return bool(self.calls or self.reasoning or self.invalid)
 
     def take(self, delta: Delta) -> None:
         self.text.append(delta.text)
@@ -369,7 +336,7 @@ class _Call:
 _CALL_KINDS = {False: ("function", "arguments"), True: ("custom", "input")}
 """The type of a call, by whether its tool is a custom one, and what its text is called there."""
 
-_NO_REASONING: _Delta = {"reasoning_content": None, "reasoning": None}  # DeepSeek's name, and vLLM's
+_NO_REASONING: Json = {"reasoning_content": None, "reasoning": None}  # DeepSeek's name, and vLLM's
 
 
 def new_call_id() -> str:

@@ -13,13 +13,11 @@ from openai import BaseModel
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
-_Setter = Callable[[object, object], None]
 
-
-def _setter(name: str) -> _Setter:
+def _setter(name: str) -> Callable[[object, object], None]:
     """Sets an attribute of an SDK object, whatever its class says about that."""
-    found = next((vars(cls)[name] for cls in BaseModel.__mro__ if name in vars(cls)), None)
-    return getattr(found, "__set__", None) or (lambda made, value: object.__setattr__(made, name, value))
+    slot: Any = next(vars(cls)[name] for cls in BaseModel.__mro__ if name in vars(cls))
+    return slot.__set__  # type: ignore[no-any-return]
 
 
 _new = object.__new__
@@ -49,16 +47,16 @@ class Original(Generic[ModelT]):
                 (inner,) = inner
             self._levels.insert(0, _parts(inner, name, listed))
 
-    def copy(self, fields: Mapping[str, object], extra: Mapping[str, object] | None = None) -> ModelT:
+    def copy(self, fields: Mapping[str, object]) -> ModelT:
         """A copy with these values, which are what validation would make of them, of fields that were set."""
         made: Any = None
         for model_class, others, fields_set, more, private, name, listed in self._levels:
             made = _new(model_class)
             _set_fields(made, {**others, **fields})
             _set_fields_set(made, fields_set.copy())
-            _set_extra(made, {**more, **extra} if extra else more.copy())
+            _set_extra(made, more.copy())
             _set_private(made, private and private.copy())
-            fields, extra = {name: [made] if listed else made}, None
+            fields = {name: [made] if listed else made}
         return made  # type: ignore[no-any-return]
 
 

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...errors import BadRequest
 from ...prompt.history import Message
@@ -18,6 +18,7 @@ from ...prompt.objects import with_data_urls
 from ...prompt.parts import media_parts
 from ...prompt.template import Conversation
 from ...types import Prompt
+from .. import request_fields
 from ..answer.format import AnswerFormat, read_answer_format
 from ..answer.plan import AnswerPlan
 from ..answer.thinking import EFFORTS, ThinkingPlan, read_thinking
@@ -26,16 +27,6 @@ from ..fields import Fields, as_array
 from ..optional_fields import Extras, read_extras
 from ..predictions import counted
 from ..prepared import Prepared
-from ..request_fields import (
-    SERVICE_TIERS,
-    VERBOSITIES,
-    Generation,
-    read_allow_special_tokens,
-    read_generation,
-    read_max_tokens,
-    read_metadata,
-    read_template_variables,
-)
 from ..served import ServedModel, make_prompt
 from ..token_fields import most_tokens, read_truncation, truncated, without_oldest
 from .assembler import ChatAssembler
@@ -76,7 +67,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         logprobs=logprobs,
         metadata=None if asked.metadata is None else {**asked.metadata},
         legacy=asked.tools.legacy,
-        keep=_keeper(given, store) if asked.store else None,
+        keep=partial(_keep, given, store) if asked.store else None,
         extras=asked.extras,
         predicted=counted(generation.prediction, asked.n),
     )
@@ -92,7 +83,7 @@ class _Asked:
     n: int
     store: bool
     metadata: dict[str, str] | None
-    generation: Generation
+    generation: request_fields.Generation
     extras: Extras
     truncation: tuple[int | None, bool]
     tools: ToolPlan
@@ -104,11 +95,6 @@ class _Asked:
     """The prompt ends with what opens an assistant's turn."""
     continues: bool
     """The answer goes on with the last message."""
-
-    @property
-    def is_light(self) -> bool:
-        """There are few answers; grammars were compiled as they were read."""
-        return self.n == 1
 
     def prompt(self, messages: list[Message], model: ServedModel) -> Prompt:
         """The rendered conversation, truncated as the request asks."""
@@ -159,7 +145,9 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
     fields.get("messages")
     fields.refuse(_REFUSED)
     opens_turn, continues = _read_ending(fields, model)
-    variables = read_template_variables(fields, model, fields.choice("verbosity", VERBOSITIES))
+    variables = request_fields.read_template_variables(
+        fields, model, fields.choice("verbosity", request_fields.VERBOSITIES)
+    )
     tools, format = read_tool_plan(fields, model), read_answer_format(fields, fields.get("response_format"))
     thinking = read_thinking(fields, variables, model, fields.choice("reasoning_effort", EFFORTS))
     stream = fields.boolean("stream") or False
@@ -169,13 +157,15 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
         n=fields.integer("n", 1, 128) or 1,
         store=fields.boolean("store") or False,
         metadata=_read_without_effect(fields),
-        generation=read_generation(fields, model, _read_max_tokens(fields, model), top_logprobs=top_logprobs),
+        generation=request_fields.read_generation(
+            fields, model, _read_max_tokens(fields, model), top_logprobs=top_logprobs
+        ),
         extras=read_extras(fields, stream, reasoning=fields.boolean("include_reasoning") is not False),
         truncation=read_truncation(fields),
         tools=tools,
         format=format,
         thinking=thinking,
-        special=read_allow_special_tokens(fields),
+        special=request_fields.read_allow_special_tokens(fields),
         opens_turn=opens_turn,
         continues=continues,
     )
@@ -183,16 +173,11 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
     return asked
 
 
-def _keeper(messages: object, store: Callable[[], Store]) -> Callable[[ChatCompletion], None]:
-    """A function that stores a completion with its messages."""
-    assert isinstance(messages, list)
+def _keep(messages: Any, store: Callable[[], Store], completion: ChatCompletion) -> None:
+    """Store a completion with its messages."""
+    from .stored import save_completion
 
-    def keep(completion: ChatCompletion) -> None:
-        from .stored import save_completion
-
-        save_completion(store(), completion.to_dict(mode="json"), with_data_urls(messages, "messages"))
-
-    return keep
+    save_completion(store(), completion.to_dict(mode="json"), with_data_urls(messages, "messages"))
 
 
 def _read_top_logprobs(fields: Fields) -> int | None:
@@ -211,8 +196,8 @@ def _read_max_tokens(fields: Fields, model: ServedModel) -> int | None:
         raise BadRequest(
             "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.", param="max_tokens"
         )
-    old = read_max_tokens(fields, "max_tokens", model)
-    new = read_max_tokens(fields, "max_completion_tokens", model)
+    old = request_fields.read_max_tokens(fields, "max_tokens", model)
+    new = request_fields.read_max_tokens(fields, "max_completion_tokens", model)
     return next((given for given in (new, old) if given is not None), model.max_new_tokens)
 
 
@@ -247,14 +232,10 @@ def _open_end(tokens: list[int], model: ServedModel) -> str:
 
 def _read_without_effect(fields: Fields) -> dict[str, str] | None:
     """Fields that cannot change the answer of a local model; returns the metadata to echo."""
-    fields.choice("service_tier", SERVICE_TIERS)
-    _check_modalities(fields.get("modalities", ["text"]))
-    return read_metadata(fields)
-
-
-def _check_modalities(modalities: object) -> None:
-    given = as_array("modalities", modalities, "an array of strings")
+    fields.choice("service_tier", request_fields.SERVICE_TIERS)
+    given = as_array("modalities", fields.get("modalities", ["text"]), "an array of strings")
     if "audio" in given:
         raise BadRequest.unsupported("modalities", "Local models answer in text only; leave it out or pass ['text'].")
     if list(given) != ["text"]:
         raise BadRequest.invalid("modalities", "Invalid value for 'modalities': expected ['text'].")
+    return request_fields.read_metadata(fields)

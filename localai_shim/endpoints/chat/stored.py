@@ -13,7 +13,7 @@ from typing import Final
 from ...errors import BadRequest, NotFound
 from ...state.store import Json, Store
 from ..fields import Fields
-from ..paging import finish, list_object, read_paging, stored_list, stored_page
+from ..paging import finish, found, list_object, read_paging, stored_list, stored_page
 from ..request_fields import read_metadata
 
 _KIND: Final = "chat.completion"
@@ -38,20 +38,15 @@ def save_completion(store: Store, completion: Mapping[str, object], request_mess
 def retrieve(store: Store, fields: Fields, query: Mapping[str, object], completion_id: str) -> Json:
     """The completion as it was returned."""
     finish(fields, query)
-    body = store.get(_KIND, completion_id)
-    if body is None:
-        raise _unknown(completion_id)
-    return body
+    return found(store.get(_KIND, completion_id), _unknown(completion_id))
 
 
 def update(store: Store, fields: Fields, query: Mapping[str, object], completion_id: str) -> Json:
     """The completion with other metadata; null removes them all."""
     metadata = read_metadata(fields) or {}
     finish(fields, query)
-    body = store.update(_KIND, completion_id, lambda old: {**old, "metadata": metadata})
-    if body is None:
-        raise _unknown(completion_id)
-    return body
+    changed = store.update(_KIND, completion_id, lambda old: {**old, "metadata": metadata})
+    return found(changed, _unknown(completion_id))
 
 
 def delete(store: Store, fields: Fields, query: Mapping[str, object], completion_id: str) -> Json:

@@ -17,18 +17,11 @@ from ...prompt.infilling import InfillingFormat, find_infilling, infilling_promp
 from ...prompt.messages import encodable
 from ...prompt.template import ChatTokenizer
 from ...types import GenerationRequest, GrammarConstraint, Prompt
+from .. import request_fields
 from ..answer.format import read_answer_format
 from ..answer.thinking import ThinkingPlan, follow_thinking, read_thinking_budget
 from ..fields import Fields
 from ..optional_fields import Extras, read_extras
-from ..request_fields import (
-    Generation,
-    Limits,
-    make_requests,
-    read_allow_special_tokens,
-    read_generation,
-    read_max_tokens,
-)
 from ..served import ServedModel
 from ..token_fields import read_truncation
 
@@ -50,9 +43,9 @@ class Continuation:
     budget: int | None
     """Most tokens of reasoning."""
 
-    def requests(self, prompt: Prompt, n: int, generation: Generation) -> list[GenerationRequest]:
-        """One request per candidate; see `make_requests`."""
-        return make_requests(
+    def requests(self, prompt: Prompt, n: int, generation: request_fields.Generation) -> list[GenerationRequest]:
+        """One request per candidate; see `request_fields.make_requests`."""
+        return request_fields.make_requests(
             prompt,
             n,
             generation,
@@ -62,7 +55,7 @@ class Continuation:
             constraint=partial(self._constraint, prompt),
         )
 
-    def _text(self, prompt: Prompt, limits: Limits) -> RowText:
+    def _text(self, prompt: Prompt, limits: request_fields.Limits) -> RowText:
         splitter = None
         if self.grammar is not None or self.budget is not None:
             state = self.model.markup.state_after(self.model.tokenizer.prompt_end(prompt.tokens))
@@ -114,7 +107,7 @@ def _read_infilling(fields: Fields, tokenizer: ChatTokenizer, echo: bool) -> Inf
     suffix = fields.string("suffix")
     if not suffix:
         return None
-    raw, format = read_allow_special_tokens(fields), find_infilling(tokenizer)
+    raw, format = request_fields.read_allow_special_tokens(fields), find_infilling(tokenizer)
     if format is None:
         raise BadRequest.unsupported("suffix", _NO_INFILLING)
     for name, given in (("echo", echo), ("truncate_prompt_tokens", fields.has("truncate_prompt_tokens"))):
@@ -134,15 +127,10 @@ class Asked:
     best_of: int
     logprobs: int | None
     max_tokens: int
-    generation: Generation
+    generation: request_fields.Generation
     extras: Extras
     truncation: tuple[int | None, bool]
     continuation: Continuation
-
-    @property
-    def is_light(self) -> bool:
-        """There are few answers; grammars were compiled as they were read."""
-        return self.best_of == 1
 
 
 def read_asked(body: Mapping[str, object], model: ServedModel) -> Asked:
@@ -156,10 +144,10 @@ def read_asked(body: Mapping[str, object], model: ServedModel) -> Asked:
     n = fields.integer("n", 1, 128) or 1
     best_of = _read_best_of(fields, n, stream)
     logprobs = fields.integer("logprobs", 0, 5)
-    max_tokens = read_max_tokens(fields, "max_tokens", model, least=0)
+    max_tokens = request_fields.read_max_tokens(fields, "max_tokens", model, least=0)
     max_tokens = _DEFAULT_MAX_TOKENS if max_tokens is None else max_tokens
     scores = 0 if logprobs is None and best_of > n else logprobs
-    generation = read_generation(fields, model, max_tokens, top_logprobs=scores)
+    generation = request_fields.read_generation(fields, model, max_tokens, top_logprobs=scores)
     if infilling is not None:
         ends = generation.limits.stop_token_ids | (infilling.format.ends - model.eos_token_ids)
         generation = replace(generation, limits=replace(generation.limits, stop_token_ids=ends))

@@ -7,23 +7,23 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from openai.types import Completion, CompletionChoice, CompletionUsage
+from openai.types import Completion, CompletionChoice
 from openai.types.completion_choice import Logprobs
 
 from ...errors import BadRequest
 from ...output.text import Delta, TextParser
 from ...prompt.messages import encodable
 from ...prompt.template import ChatTokenizer
-from ...types import Prompt, Token
+from ...types import Json, Prompt, Token
 from ..assembler import Assembler
 from ..fields import Fields, as_array
-from ..optional_fields import NO_PROMPT, Extras, scored
+from ..optional_fields import NO_PROMPT, Extras
 from ..predictions import PredictionCounts, counted
 from ..prepared import Prepared
 from ..request_fields import Generation, new_id, now
 from ..served import ServedModel
 from ..token_fields import token_id, truncated
-from ..usage import make_usage
+from ..usage import usage_fields
 from .asked import DIFFER, Infilling, read_asked
 from .echo import Echo, by_text, make_echo
 
@@ -40,7 +40,8 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     asked = model.field_cache.get(body, DIFFER, partial(read_asked, model=model))
     given = _read_prompts(Fields(body).require("prompt"), model.tokenizer, asked.infilling)
     generation, extras, max_tokens = asked.generation, asked.extras, asked.max_tokens
-    top = scored(extras.prompt_logprobs, asked.logprobs if asked.echo else None)
+    wanted = extras.prompt_logprobs, asked.logprobs if asked.echo else None
+    top = max((each for each in wanted if each is not None), default=None)
     cut = [truncated(tokens, asked.truncation, model.context_length, max_tokens) for tokens, _ in given]
     prompts = [Prompt(tokens, salt=generation.salt, top_logprobs=top) for tokens in cut]
     requests = [one for prompt in prompts for one in asked.continuation.requests(prompt, asked.best_of, generation)]
@@ -271,7 +272,7 @@ class CompletionAssembler(Assembler[Completion]):
             self._prompt_lengths[prompt] = len(self._model.tokenizer.decode(self._prompts[prompt].tokens))
         return self._prompt_lengths[prompt]
 
-    def _make(self, choices: list[CompletionChoice], usage: CompletionUsage | None = None) -> Completion:
+    def _make(self, choices: list[CompletionChoice], usage: Json | None = None) -> Completion:
         fields: dict[str, object] = {
             "id": self.id,
             "object": "text_completion",
@@ -284,14 +285,12 @@ class CompletionAssembler(Assembler[Completion]):
             fields["usage"] = usage
         return Completion.model_validate(fields)
 
-    def _usage(self, candidate: int | None = None) -> CompletionUsage:
+    def _usage(self, candidate: int | None = None) -> Json:
         """Of one candidate, or of all."""
         predicted = (0, 0) if self._predicted is None else self._predicted.counts(candidate)
-        if candidate is None:
-            generated = sum(parser.generated for parser in self._parsers)
-            return make_usage(self._prompts, generated, predicted=predicted)
-        prompt = self._prompts[candidate // self._best_of]
-        return make_usage([prompt], self._parsers[candidate].generated, predicted=predicted)
+        prompts = self._prompts if candidate is None else [self._prompts[candidate // self._best_of]]
+        parsers = self._parsers if candidate is None else [self._parsers[candidate]]
+        return usage_fields(prompts, sum(parser.generated for parser in parsers), predicted=predicted)
 
 
 @dataclass(slots=True)

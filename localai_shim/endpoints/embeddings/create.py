@@ -163,21 +163,12 @@ class EmbeddingAssembler(Assembler[CreateEmbeddingResponse]):
     def __init__(self, model: str, request: EmbeddingRequest, dimensions: int | None, format: Format) -> None:
         super().__init__()
         self._model, self._request, self._dimensions, self._format = model, request, dimensions, format
-        self._made: CreateEmbeddingResponse | None = None
 
     def collect(self, index: int, token: Token) -> None:
         self.finished = True
 
     def save(self) -> None:
         """Make the answer."""
-        self.result()
-
-    def result(self) -> CreateEmbeddingResponse:
-        if self._made is None:
-            self._made = self._make()
-        return self._made
-
-    def _make(self) -> CreateEmbeddingResponse:
         import numpy as np  # not before it is needed: the other endpoints do without
 
         vectors = self._request.vectors
@@ -194,4 +185,8 @@ class EmbeddingAssembler(Assembler[CreateEmbeddingResponse]):
                 made.embedding = base64.b64encode(vector.astype("<f4").tobytes()).decode()  # type: ignore[assignment]
         used = sum(map(len, self._request.texts))
         usage = Usage(prompt_tokens=used, total_tokens=used)
-        return CreateEmbeddingResponse(data=data, model=self._model, object="list", usage=usage)
+        self._made = CreateEmbeddingResponse(data=data, model=self._model, object="list", usage=usage)
+
+    def result(self) -> CreateEmbeddingResponse:
+        """The answer, which `save` has made."""
+        return self._made

@@ -41,7 +41,6 @@ def _decode(ids: Sequence[object], path: str, model: str, encoding: Any) -> str:
             "model's own tokenizer under its own name.",
         )
     try:
-        text: str = encoding.decode(list(ids))
+        return str(encoding.decode(list(ids)))
     except (KeyError, OverflowError, ValueError) as error:
         raise BadRequest.invalid(path, f"Invalid '{path}': these are not token ids of {_ENCODING}: {error}.") from None
-    return text

@@ -49,14 +49,9 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     most_each = fields.integer("max_tokens_per_doc", 0) or None  # as in vLLM 0 is no limit
     priority = read_priority(fields)
     fields.finish()
-    make = _make_pairs if _ranks(model) else _make_texts
+    make = _make_pairs if "rerank" in model.tasks else _make_texts
     request = make(Ranking(query, texts, instruction, most_each=most_each), model, priority, cut=cut)
     return Prepared(RerankAssembler(model.name, request, top_n, returned), [request])
-
-
-def _ranks(model: ServedModel) -> bool:
-    """True if the model reads a query and a document together; otherwise it embeds them."""
-    return "rerank" in model.tasks
 
 
 def _make_pairs(asked: Ranking, model: ServedModel, priority: int, *, cut: bool) -> EmbeddingRequest:
@@ -142,7 +137,7 @@ def _read_instruction(fields: Fields, model: ServedModel) -> str | None:
     instruction = fields.string("instruction")
     if instruction is None:
         return None
-    if not _ranks(model) or model.reranking is None or not model.reranking.takes_instruction:
+    if "rerank" not in model.tasks or model.reranking is None or not model.reranking.takes_instruction:
         raise BadRequest.unsupported("instruction", f"The model '{model.name}' reads no instruction: leave it out.")
     if not instruction.strip():
         raise BadRequest.empty_string("instruction")

@@ -86,14 +86,16 @@ def rerank(
         >>> found.results[0].document
         {'text': 'Some rain fell.'}
     """
-    given: dict[str, Any] = {"model": model, "query": query, "documents": list(documents), "top_n": top_n}
-    given |= {
+    given = {
+        "model": model,
+        "query": query,
+        "documents": list(documents),
+        "top_n": top_n,
         "return_documents": return_documents,
         "instruction": instruction,
         "max_tokens_per_doc": max_tokens_per_doc,
         "rank_fields": rank_fields and list(rank_fields),
+        "truncate": truncate or None,
     }
     body = {name: value for name, value in given.items() if value is not None}
-    if truncate:
-        body["truncate"] = True
     return client.post("/rerank", cast_to=RerankResponse, body=body)

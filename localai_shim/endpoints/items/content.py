@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ...errors import BadRequest
 from ...prompt.objects import is_object
-from ..fields import as_array
-from .fields import ItemFields
+from ..fields import Fields, as_array, given
 
 INPUT = ("input_audio", "input_video", "input_text", "input_image", "input_file")
 OUTPUT = ("output_text", "refusal")
@@ -24,20 +23,20 @@ _ANNOTATIONS = {
 """Type -> its fields: each index is a number, all others are strings."""
 
 
-def content(fields: ItemFields, name: str, kinds: Sequence[str]) -> str | list[dict[str, object]]:
+def content(fields: Fields, name: str, kinds: Sequence[str]) -> str | list[dict[str, object]]:
     """Content that may be a string, or parts of some kinds.
 
     Raises:
         BadRequest: it is neither, or a part is wrong.
     """
-    value = fields.require(fields.at(name))
+    value = fields.require(name)
     if isinstance(value, str):
         return fields.text(name)
     as_array(fields.at(name), value, "one of a string or array of objects")
     return parts(fields, name, kinds)
 
 
-def parts(fields: ItemFields, name: str, kinds: Sequence[str]) -> list[dict[str, object]]:
+def parts(fields: Fields, name: str, kinds: Sequence[str]) -> list[dict[str, object]]:
     """Content that is an array of parts of some kinds.
 
     Raises:
@@ -57,37 +56,33 @@ def input_text(text: str) -> dict[str, object]:
 
 
 def _part(part: object, path: str, kinds: Sequence[str]) -> dict[str, object]:
-    fields = ItemFields(part, path)
+    fields = Fields(part, path)
     kind = fields.option("type", kinds)
-    out = {"type": kind, **_READERS[kind](fields)}
+    out = {"type": kind, **_READERS[kind](fields), **(_breakpoint(fields) if kind in INPUT else {})}
     fields.finish()
     return out
 
 
-def _text(fields: ItemFields) -> dict[str, object]:
+def _text(fields: Fields) -> dict[str, object]:
     return {"text": fields.text("text")}
 
 
-def _input_text(fields: ItemFields) -> dict[str, object]:
-    return {"text": fields.text("text"), **_breakpoint(fields)}
-
-
-def _refusal(fields: ItemFields) -> dict[str, object]:
+def _refusal(fields: Fields) -> dict[str, object]:
     return {"refusal": fields.text("refusal")}
 
 
-def _output_text(fields: ItemFields) -> dict[str, object]:
-    fields.get(fields.at("parsed"))  # `responses.parse` adds it to the answer
+def _output_text(fields: Fields) -> dict[str, object]:
+    fields.get("parsed")  # `responses.parse` adds it to the answer
     out = output_text(fields.text("text"))
-    if fields.has(fields.at("annotations")):
+    if fields.has("annotations"):
         out["annotations"] = _each(fields, "annotations", _annotation)
-    if fields.has(fields.at("logprobs")):
+    if fields.has("logprobs"):
         out["logprobs"] = _each(fields, "logprobs", _logprob)
     return out
 
 
-def _input_image(fields: ItemFields) -> dict[str, object]:
-    url, file_id = _source(fields, "image_url"), fields.optional("file_id")
+def _input_image(fields: Fields) -> dict[str, object]:
+    url, file_id = _source(fields, "image_url"), fields.string("file_id")
     if url is None and file_id is None:
         raise BadRequest.missing(fields.at("image_url"))
     if url is not None and file_id is not None:
@@ -97,48 +92,47 @@ def _input_image(fields: ItemFields) -> dict[str, object]:
             fields.at("image_url"),
             f"Invalid '{fields.at('image_url')}'. Expected a valid URL, but got a value with an invalid format.",
         )
-    detail = fields.choice(fields.at("detail"), _DETAILS) or "auto"
-    return {"detail": detail, **fields.given(image_url=url, file_id=file_id), **_breakpoint(fields)}
+    detail = fields.choice("detail", _DETAILS) or "auto"
+    return {"detail": detail, **given(image_url=url, file_id=file_id)}
 
 
-def _source(fields: ItemFields, name: str) -> object:
+def _source(fields: Fields, name: str) -> object:
     """A string, or what may stand in its place: see `prompt.objects`."""
-    value = fields.get(fields.at(name))
-    return value if is_object(value) else fields.optional(name)
+    value = fields.get(name)
+    return value if is_object(value) else fields.string(name)
 
 
-def _input_audio(fields: ItemFields) -> dict[str, object]:
-    at = fields.at("input_audio")
-    fields.require(at)
-    inner = ItemFields(fields.get(at), at)
-    inner.require(inner.at("data"))
-    out = {"data": _source(inner, "data"), **inner.given(format=inner.optional("format"))}
+def _input_audio(fields: Fields) -> dict[str, object]:
+    fields.require("input_audio")
+    inner = fields.inner("input_audio")
+    inner.require("data")
+    out = {"data": _source(inner, "data"), **given(format=inner.string("format"))}
     inner.finish()
-    return {"input_audio": out, **_breakpoint(fields)}
+    return {"input_audio": out}
 
 
-def _input_video(fields: ItemFields) -> dict[str, object]:
+def _input_video(fields: Fields) -> dict[str, object]:
     """Read a video as mlx-vlm's server takes it: a URL, or a list of frames."""
-    value = fields.require(fields.at("video_url"))
+    value = fields.require("video_url")
     if not is_object(value) and not isinstance(value, list | tuple):
         value = fields.text("video_url")
-    fps = fields.number(fields.at("fps"), 0, 1000)
-    detail = fields.choice(fields.at("detail"), _DETAILS)
-    return {"video_url": value, **fields.given(fps=fps, detail=detail), **_breakpoint(fields)}
+    fps = fields.number("fps", 0, 1000)
+    detail = fields.choice("detail", _DETAILS)
+    return {"video_url": value, **given(fps=fps, detail=detail)}
 
 
-def _input_file(fields: ItemFields) -> dict[str, object]:
-    sources = {name: fields.optional(name) for name in ("file_data", "file_id", "file_url")}
-    given = [name for name, value in sources.items() if value is not None]
-    if not given:
+def _input_file(fields: Fields) -> dict[str, object]:
+    sources = {name: fields.string(name) for name in ("file_data", "file_id", "file_url")}
+    found = given(**sources)
+    if not found:
         raise BadRequest.missing(fields.at("file_data"))
-    if len(given) > 1:
-        raise _mutually_exclusive(fields, given)
-    rest = {"filename": fields.optional("filename"), "detail": fields.choice(fields.at("detail"), _DETAILS[:3])}
-    return {**fields.given(**sources, **rest), **_breakpoint(fields)}
+    if len(found) > 1:
+        raise _mutually_exclusive(fields, list(found))
+    rest = {"filename": fields.string("filename"), "detail": fields.choice("detail", _DETAILS[:3])}
+    return {**found, **given(**rest)}
 
 
-def _mutually_exclusive(fields: ItemFields, names: Sequence[str]) -> BadRequest:
+def _mutually_exclusive(fields: Fields, names: Sequence[str]) -> BadRequest:
     return BadRequest(
         f"Mutually exclusive parameters: {', '.join(repr(fields.at(name)) for name in names)}. Ensure you are only "
         "providing one of them.",
@@ -147,27 +141,27 @@ def _mutually_exclusive(fields: ItemFields, names: Sequence[str]) -> BadRequest:
     )
 
 
-def _breakpoint(fields: ItemFields) -> dict[str, object]:
+def _breakpoint(fields: Fields) -> dict[str, object]:
     """A hint to OpenAI's prompt cache: stored with the item, but the local cache does not need it."""
     name = "prompt_cache_breakpoint"
-    if not fields.has(fields.at(name)):
+    if not fields.has(name):
         return {}
-    hint = ItemFields(fields.get(fields.at(name)), fields.at(name))
-    out = {"mode": hint.option("mode", ("explicit",)), **hint.given(ttl=hint.choice(hint.at("ttl"), ("30m", "12h")))}
+    hint = fields.inner(name)
+    out = {"mode": hint.option("mode", ("explicit",)), **given(ttl=hint.choice("ttl", ("30m", "12h")))}
     hint.finish()
     return {name: out}
 
 
-def _each(fields: ItemFields, name: str, read: Callable[[ItemFields], dict[str, object]]) -> list[dict[str, object]]:
+def _each(fields: Fields, name: str, read: Callable[[Fields], dict[str, object]]) -> list[dict[str, object]]:
     out = []
     for i, value in enumerate(fields.array(name)):
-        inner = ItemFields(value, f"{fields.at(name)}[{i}]")
+        inner = Fields(value, f"{fields.at(name)}[{i}]")
         out.append(read(inner))
         inner.finish()
     return out
 
 
-def _annotation(fields: ItemFields) -> dict[str, object]:
+def _annotation(fields: Fields) -> dict[str, object]:
     kind = fields.option("type", tuple(_ANNOTATIONS))
     out: dict[str, object] = {"type": kind}
     for name in _ANNOTATIONS[kind]:
@@ -175,13 +169,13 @@ def _annotation(fields: ItemFields) -> dict[str, object]:
     return out
 
 
-def _logprob(fields: ItemFields) -> dict[str, object]:
+def _logprob(fields: Fields) -> dict[str, object]:
     return {**_token(fields), "top_logprobs": _each(fields, "top_logprobs", _token)}
 
 
-def _token(fields: ItemFields) -> dict[str, object]:
-    fields.require(fields.at("logprob"))
-    logprob = fields.number(fields.at("logprob"), -MAX_INTEGER, MAX_INTEGER)
+def _token(fields: Fields) -> dict[str, object]:
+    fields.require("logprob")
+    logprob = fields.number("logprob", -MAX_INTEGER, MAX_INTEGER)
     values = fields.array("bytes")
     for i, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, int):
@@ -189,13 +183,13 @@ def _token(fields: ItemFields) -> dict[str, object]:
     return {"token": fields.text("token"), "logprob": logprob, "bytes": values}
 
 
-def _integer(fields: ItemFields, name: str) -> int:
-    fields.require(fields.at(name))
-    return fields.integer(fields.at(name), 0, MAX_INTEGER) or 0
+def _integer(fields: Fields, name: str) -> int:
+    fields.require(name)
+    return fields.integer(name, 0, MAX_INTEGER) or 0
 
 
-_READERS: dict[str, Callable[[ItemFields], dict[str, object]]] = {
-    "input_text": _input_text,
+_READERS: dict[str, Callable[[Fields], dict[str, object]]] = {
+    "input_text": _text,
     "input_image": _input_image,
     "input_file": _input_file,
     "input_audio": _input_audio,

@@ -15,7 +15,7 @@ from ...prompt.items import Item
 from ...prompt.objects import with_data_urls
 from ...state.store import DuplicateError, MissingError, Page, Store
 from ..fields import Fields
-from ..paging import check_query, finish, list_object, read_paging, stored_page
+from ..paging import check_query, finish, found, list_object, read_paging, stored_page
 from ..request_fields import now, read_metadata
 from .includes import read_include, shown
 from .resources import duplicate_item, item_resources
@@ -46,10 +46,8 @@ def update(store: Store, fields: Fields, query: Mapping[str, object], conversati
     """Replace the conversation's metadata; null removes all of it."""
     metadata = read_metadata(fields) or {}
     _begin(fields, query, conversation_id)
-    body = store.update(_KIND, conversation_id, lambda old: {**old, "metadata": metadata})
-    if body is None:
-        raise unknown_conversation(conversation_id)
-    return body
+    changed = store.update(_KIND, conversation_id, lambda old: {**old, "metadata": metadata})
+    return found(changed, unknown_conversation(conversation_id))
 
 
 def delete(store: Store, fields: Fields, query: Mapping[str, object], conversation_id: str) -> dict[str, object]:
@@ -114,27 +112,13 @@ def delete_item(
 # -- also for responses that go on from a conversation --------------------------------------------------------------
 
 
-def check_conversation_id(conversation_id: str) -> None:
-    """Refuse what cannot be the id of a conversation.
-
-    Raises:
-        BadRequest: it has another form.
-    """
-    if not conversation_id.startswith("conv_"):
-        text = f"Invalid 'conversation_id': '{conversation_id}'. Expected an ID that begins with 'conv_'."
-        raise BadRequest.invalid("conversation_id", text)
-
-
 def conversation(store: Store, conversation_id: str) -> dict[str, object]:
     """The conversation of this id.
 
     Raises:
         NotFound: there is none.
     """
-    body = store.get(_KIND, conversation_id)
-    if body is None:
-        raise unknown_conversation(conversation_id)
-    return body
+    return found(store.get(_KIND, conversation_id), unknown_conversation(conversation_id))
 
 
 def unknown_conversation(conversation_id: str, param: str = "conversation_id") -> NotFound:
@@ -148,7 +132,9 @@ def unknown_conversation(conversation_id: str, param: str = "conversation_id") -
 def _begin(fields: Fields, query: Mapping[str, object], conversation_id: str, *known: str) -> None:
     """Check what all requests on a conversation have in common, once the body was read."""
     finish(fields, query, known)
-    check_conversation_id(conversation_id)
+    if not conversation_id.startswith("conv_"):
+        text = f"Invalid 'conversation_id': '{conversation_id}'. Expected an ID that begins with 'conv_'."
+        raise BadRequest.invalid("conversation_id", text)
 
 
 def _read_items(store: Store, fields: Fields) -> list[Item]:

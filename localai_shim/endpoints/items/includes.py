@@ -50,9 +50,6 @@ def shown(item: Item, include: Collection[str]) -> Item:
     if item["type"] == "reasoning" and ENCRYPTED not in include:
         return {key: value for key, value in item.items() if key != "encrypted_content"}
     if item["type"] == "message" and LOGPROBS not in include:
-        return {**item, "content": [_without_logprobs(part) for part in item["content"]]}
+        parts = [{**part, "logprobs": []} if part.get("logprobs") else part for part in item["content"]]
+        return {**item, "content": parts}
     return item
-
-
-def _without_logprobs(part: dict[str, object]) -> dict[str, object]:
-    return {**part, "logprobs": []} if part.get("logprobs") else part

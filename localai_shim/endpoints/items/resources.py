@@ -5,14 +5,15 @@ Shapes follow the SDK's `ResponseInputItemParam` (what comes in), `ConversationI
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable
+from functools import partial
 
 from ...errors import BadRequest, NotFound
 from ...prompt.items import Item
-from ..fields import as_array
+from ..fields import Fields, as_array, given
 from . import content as content_parts
-from .fields import ItemFields
 
 PREFIXES = {
     "message": "msg",
@@ -25,6 +26,8 @@ PREFIXES = {
 }
 """Type of an item -> what its id begins with."""
 
+MAX_ID_LENGTH = 64
+_ID = re.compile(r"[A-Za-z0-9_-]+")
 _ROLES = ("assistant", "system", "developer", "user")
 _STATUSES = ("in_progress", "completed", "incomplete")
 _PHASES = ("commentary", "final_answer")
@@ -70,8 +73,8 @@ def item_resources(items: object, path: str, find: Callable[[str], Item | None])
     """
     out: list[Item] = []
     known: set[str] = set()
-    for i, given in enumerate(as_array(path, items)):
-        item = item_resource(given, f"{path}[{i}]")
+    for i, each in enumerate(as_array(path, items)):
+        item = item_resource(each, f"{path}[{i}]")
         if item["type"] == "item_reference":
             item = _referenced(item["id"], f"{path}[{i}].id", find)
         if item["id"] in known:
@@ -91,13 +94,13 @@ def item_resource(item: object, path: str) -> Item:
     Raises:
         BadRequest: with the path of what is wrong.
     """
-    fields = ItemFields(item, path)
+    fields = Fields(item, path)
     kind = _kind(fields)
     if kind == "item_reference":
-        fields.require(fields.at("id"))
-        out: Item = {"id": fields.id(), "type": kind}
+        fields.require("id")
+        out: Item = {"id": _id(fields), "type": kind}
     else:
-        out = {"id": fields.id() or new_item_id(kind), "type": kind, **_READERS[kind](fields)}
+        out = {"id": _id(fields) or new_item_id(kind), "type": kind, **_READERS[kind](fields)}
     fields.finish()
     return out
 
@@ -121,11 +124,10 @@ def _referenced(item_id: str, path: str, find: Callable[[str], Item | None]) -> 
     return found
 
 
-def _kind(fields: ItemFields) -> str:
+def _kind(fields: Fields) -> str:
     """The type; messages and references may come without."""
-    at = fields.at("type")
-    kind = fields.string(at)
-    if kind is None and fields.has(fields.at("role")):
+    kind, at = fields.string("type"), fields.at("type")
+    if kind is None and fields.has("role"):
         return "message"
     if kind is None and fields.has_only("id"):
         return "item_reference"
@@ -147,77 +149,89 @@ def _kind(fields: ItemFields) -> str:
     return kind
 
 
-def _message(fields: ItemFields) -> dict[str, object]:
+def _id(fields: Fields) -> str | None:
+    """The id, where the caller gives one."""
+    value, at = fields.string("id"), fields.at("id")
+    if value is None:
+        return None
+    if not _ID.fullmatch(value):
+        raise BadRequest.invalid(
+            at,
+            f"Invalid '{at}': '{value[:MAX_ID_LENGTH]}'. Expected an ID that contains letters, numbers, underscores, "
+            "or dashes, but this value contained additional characters.",
+        )
+    if len(value) > MAX_ID_LENGTH:
+        raise BadRequest.long_string(at, MAX_ID_LENGTH, len(value))
+    return value
+
+
+def _message(fields: Fields) -> dict[str, object]:
     role = fields.option("role", _ROLES)
     kinds = content_parts.OUTPUT if role == "assistant" else content_parts.INPUT
     content = content_parts.content(fields, "content", kinds)
     if isinstance(content, str):
         content = [(content_parts.output_text if role == "assistant" else content_parts.input_text)(content)]
-    phase = fields.choice(fields.at("phase"), _PHASES)
+    phase = fields.choice("phase", _PHASES)
     if role != "assistant":
         phase = None  # "not used for user messages"
-    return {"status": _status(fields), "role": role, "content": content, **fields.given(phase=phase)}
+    return {"status": _status(fields), "role": role, "content": content, **given(phase=phase)}
 
 
-def _function_call(fields: ItemFields) -> dict[str, object]:
-    fields.get(fields.at("parsed_arguments"))  # `responses.parse` adds it to the answer
+def _function_call(fields: Fields) -> dict[str, object]:
+    fields.get("parsed_arguments")  # `responses.parse` adds it to the answer
     return _call(fields, "arguments")
 
 
-def _custom_tool_call(fields: ItemFields) -> dict[str, object]:
-    return _call(fields, "input")
+def _function_call_output(fields: Fields) -> dict[str, object]:
+    return {**_custom_tool_call_output(fields), **given(name=fields.string("name"))}
 
 
-def _function_call_output(fields: ItemFields) -> dict[str, object]:
-    return {**_custom_tool_call_output(fields), **fields.given(name=fields.optional("name"))}
-
-
-def _custom_tool_call_output(fields: ItemFields) -> dict[str, object]:
+def _custom_tool_call_output(fields: Fields) -> dict[str, object]:
     return {
         "status": _status(fields),
-        "call_id": fields.call_id(),
+        "call_id": fields.word("call_id", MAX_ID_LENGTH),
         "output": content_parts.content(fields, "output", content_parts.INPUT),
         **_context(fields),
     }
 
 
-def _reasoning(fields: ItemFields) -> dict[str, object]:
+def _reasoning(fields: Fields) -> dict[str, object]:
     out: dict[str, object] = {"summary": content_parts.parts(fields, "summary", ("summary_text",))}
-    if fields.has(fields.at("content")):
+    if fields.has("content"):
         out["content"] = content_parts.parts(fields, "content", ("reasoning_text",))
-    encrypted, status = fields.optional("encrypted_content"), fields.choice(fields.at("status"), _STATUSES)
-    return {**out, **fields.given(encrypted_content=encrypted, status=status)}
+    encrypted, status = fields.string("encrypted_content"), fields.choice("status", _STATUSES)
+    return {**out, **given(encrypted_content=encrypted, status=status)}
 
 
-def _compaction(fields: ItemFields) -> dict[str, object]:
-    created_by = fields.optional("created_by")
-    return {"encrypted_content": fields.text("encrypted_content"), **fields.given(created_by=created_by)}
+def _compaction(fields: Fields) -> dict[str, object]:
+    created_by = fields.string("created_by")
+    return {"encrypted_content": fields.text("encrypted_content"), **given(created_by=created_by)}
 
 
-def _status(fields: ItemFields) -> str:
-    return fields.choice(fields.at("status"), _STATUSES) or "completed"
+def _status(fields: Fields) -> str:
+    return fields.choice("status", _STATUSES) or "completed"
 
 
-def _call(fields: ItemFields, argument: str) -> dict[str, object]:
+def _call(fields: Fields, argument: str) -> dict[str, object]:
     """A call, whose argument's field has this name; the SDK writes `async` of its own objects as `async_`."""
-    flags = [fields.boolean(fields.at(name)) for name in ("async", "async_")]
+    flags = [fields.boolean(name) for name in ("async", "async_")]
     return {
         "status": _status(fields),
-        "call_id": fields.call_id(),
+        "call_id": fields.word("call_id", MAX_ID_LENGTH),
         "name": fields.word("name"),
         argument: fields.text(argument),
-        **fields.given(**{"async": next((flag for flag in flags if flag is not None), None)}),
+        **given(**{"async": next((flag for flag in flags if flag is not None), None)}),
         **_context(fields),
     }
 
 
-def _context(fields: ItemFields) -> dict[str, object]:
+def _context(fields: Fields) -> dict[str, object]:
     """Optional fields of calls and outputs that say where they come from."""
-    out = fields.given(created_by=fields.optional("created_by"), namespace=fields.optional("namespace"))
+    out = given(created_by=fields.string("created_by"), namespace=fields.string("namespace"))
     at = fields.at("caller")
-    if not fields.has(at):
+    if not fields.has("caller"):
         return out
-    caller = ItemFields(fields.get(at), at)
+    caller = fields.inner("caller")
     if caller.option("type", ("direct", "program")) == "program":
         raise BadRequest.unsupported_value(
             f"{at}.type",
@@ -228,11 +242,11 @@ def _context(fields: ItemFields) -> dict[str, object]:
     return {**out, "caller": {"type": "direct"}}
 
 
-_READERS: dict[str, Callable[[ItemFields], dict[str, object]]] = {
+_READERS: dict[str, Callable[[Fields], dict[str, object]]] = {
     "message": _message,
     "function_call": _function_call,
     "function_call_output": _function_call_output,
-    "custom_tool_call": _custom_tool_call,
+    "custom_tool_call": partial(_call, argument="input"),
     "custom_tool_call_output": _custom_tool_call_output,
     "reasoning": _reasoning,
     "compaction": _compaction,

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, TypedDict, get_args
+from typing import Literal, NamedTuple, get_args
 
 from openai.types import responses as types
 from openai.types.chat import ChatCompletionTokenLogprob
 
 from ...output.answer import AnswerParser
 from ...output.text import Delta, TextParser
-from ...output.tool_calls import CallDelta
 from ...types import Prompt, Token
 from ..assembler import Assembler
 from ..chat.assembler import invalid_call, new_call_id, token_logprobs
@@ -22,19 +21,34 @@ from ..items.reasoning import seal
 from ..items.resources import new_item_id
 from ..request_fields import now
 from ..served import ServedModel
-from ..usage import by_kind, make_usage
+from ..usage import by_kind, usage_fields
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
-Kind = Literal["reasoning", "message", "function", "custom"]
-_TYPES: dict[Kind, str] = {
-    "reasoning": "reasoning",
-    "message": "message",
-    "function": "function_call",
-    "custom": "custom_tool_call",
-}
-_CALL_TYPES: dict[Kind, str] = {
-    "function": "response.function_call_arguments",
-    "custom": "response.custom_tool_call_input",
+Kind = Literal["reasoning", "summary", "message", "refusal", "function", "custom"]
+
+
+class _Form(NamedTuple):
+    """Names that a kind of item has for what it holds."""
+
+    type: str
+    """The item's."""
+    events: str
+    """Beginning of the types of its text's events."""
+    text: str
+    """The field that has the text, of the last of these events, and of the item's part or, in calls, of the item."""
+    part: str = ""
+    """Type of the one part that messages and reasoning have."""
+    place: str = ""
+    """The field that has the part."""
+
+
+_FORMS: dict[Kind, _Form] = {
+    "message": _Form("message", "response.output_text", "text", "output_text", "content"),
+    "refusal": _Form("message", "response.refusal", "refusal", "refusal", "content"),
+    "reasoning": _Form("reasoning", "response.reasoning_text", "text", "reasoning_text", "content"),
+    "summary": _Form("reasoning", "response.reasoning_summary_text", "text", "summary_text", "summary"),
+    "function": _Form("function_call", "response.function_call_arguments", "arguments"),
+    "custom": _Form("custom_tool_call", "response.custom_tool_call_input", "input"),
 }
 _EVENTS: Mapping[str, Callable[..., types.ResponseStreamEvent]] = {
     get_args(event.model_fields["type"].annotation)[0]: event
@@ -64,29 +78,21 @@ def new_response_id() -> str:
     return f"resp_{secrets.token_hex(24)}"
 
 
-class _TopLogprob(TypedDict):
-    """A likely token beside an output token, as text events have it."""
-
-    token: str
-    logprob: float
-
-
-class _Logprob(_TopLogprob):
-    """An output token's logprob, as text events have it: without bytes."""
-
-    top_logprobs: list[_TopLogprob]
-
-
 class _Item:
     """An output item that is being made, or is done."""
 
-    __slots__ = ("call_id", "id", "index", "kind", "logprobs", "name", "namespace", "status", "text")
+    __slots__ = ("at", "call_id", "form", "id", "index", "kind", "logprobs", "name", "namespace", "status", "text")
 
     def __init__(self, kind: Kind, index: int, name: str = "") -> None:
         self.kind, self.index, self.name = kind, index, name
+        self.form = _FORMS[kind]
         self.namespace: str | None = None
-        self.id = new_item_id(_TYPES[kind])
-        self.call_id = new_call_id() if kind in ("function", "custom") else ""
+        self.id = new_item_id(self.form.type)
+        self.call_id = "" if self.form.part else new_call_id()
+        self.at: dict[str, str | int] = {"item_id": self.id, "output_index": index}
+        """Place that its events belong to."""
+        if self.form.part:
+            self.at[f"{self.form.place}_index"] = 0
         self.text: list[str] = []
         self.logprobs: list[ChatCompletionTokenLogprob] = []
         self.status = "in_progress"
@@ -196,7 +202,7 @@ class ResponseAssembler(Assembler[types.Response]):
     def finish_reasons(self) -> tuple[str, ...]:
         if self.status not in ("completed", "incomplete"):
             return ()
-        called = any(item.kind in _CALL_TYPES for item in self._items)
+        called = any(not item.form.part for item in self._items)
         return ("length" if self.status == "incomplete" else "tool_calls" if called else "stop",)
 
     @property
@@ -224,12 +230,13 @@ class ResponseAssembler(Assembler[types.Response]):
 
     def _take(self, delta: Delta) -> None:
         if delta.reasoning:
-            item = self._item("reasoning")
-            self._add(item, delta.reasoning, self._reasoning_type + ".delta")
+            self._add(self._item("summary" if self._summary else "reasoning"), delta.reasoning)
         if delta.text or delta.tokens:
             self._add_text(delta.text, delta.tokens)
         for call in delta.calls:
-            self._add_call(call)
+            item = self._item("custom" if call.custom else "function", call.name or "")
+            if call.arguments:
+                self._add(item, call.arguments)
         for invalid in delta.invalid:
             self._invalid.append(invalid_call(len(self._invalid), invalid))
         if delta.finish_reason is not None:
@@ -251,26 +258,20 @@ class ResponseAssembler(Assembler[types.Response]):
         return item
 
     def _add_text(self, text: str, tokens: Sequence[tuple[Token, int]]) -> None:
+        if self.refuses:
+            self._add(self._item("refusal"), text)
+            return
         item = self._item("message")
         logprobs: list[ChatCompletionTokenLogprob] = []
         if self._logprobs and tokens:
             logprobs = token_logprobs(tokens, self._model.tokenizer)
             item.logprobs += logprobs
-        if self.refuses:
-            self._add(item, text, "response.refusal.delta")
-        else:
-            self._add(item, text, "response.output_text.delta", logprobs=_brief(logprobs))
+        self._add(item, text, logprobs=_brief(logprobs))
 
-    def _add_call(self, call: CallDelta) -> None:
-        kind: Kind = "custom" if call.custom else "function"
-        item = self._item(kind, call.name or "")
-        if call.arguments:
-            self._add(item, call.arguments, _CALL_TYPES[kind] + ".delta")
-
-    def _add(self, item: _Item, text: str, type: str, **more: object) -> None:
+    def _add(self, item: _Item, text: str, **more: object) -> None:
         item.text.append(text)
         if self._streams:
-            self._emit(type, delta=text, **self._at(item), **more)
+            self._emit(item.form.events + ".delta", delta=text, **item.at, **more)
 
     def _close(self, status: Literal["completed", "incomplete"]) -> None:
         """The open item is done."""
@@ -280,68 +281,48 @@ class ResponseAssembler(Assembler[types.Response]):
         item.status = status
         if not self._streams:
             return
-        text, at = "".join(item.text), self._at(item)
-        if item.kind == "message" and self.refuses:
-            self._emit("response.refusal.done", refusal=text, **at)
-        elif item.kind == "message":
-            self._emit("response.output_text.done", text=text, logprobs=_brief(item.logprobs), **at)
-        elif item.kind == "reasoning":
-            self._emit(self._reasoning_type + ".done", text=text, **at)
-        elif item.kind == "custom":
-            self._emit(_CALL_TYPES["custom"] + ".done", input=text, **at)
-        else:
-            self._emit(_CALL_TYPES["function"] + ".done", arguments=text, name=item.name, **at)
+        text = "".join(item.text)
+        more: dict[str, object] = {item.form.text: text}
+        if item.kind == "message":
+            more["logprobs"] = _brief(item.logprobs)
+        elif item.kind == "function":
+            more["name"] = item.name
+        self._emit(item.form.events + ".done", **more, **item.at)
         self._emit_part(item, "done", text)
         self._emit("response.output_item.done", item=self._made(item), output_index=item.index)
 
-    @property
-    def _reasoning_type(self) -> str:
-        return "response.reasoning_summary_text" if self._summary else "response.reasoning_text"
-
-    def _at(self, item: _Item) -> dict[str, str | int]:
-        """Place that an event belongs to."""
-        at: dict[str, str | int] = {"item_id": item.id, "output_index": item.index}
-        if item.kind in ("message", "reasoning"):
-            at["summary_index" if item.kind == "reasoning" and self._summary else "content_index"] = 0
-        return at
-
     def _emit_part(self, item: _Item, what: Literal["added", "done"], text: str) -> None:
         """The one part that messages and reasoning have begins or is done."""
-        if item.kind in ("message", "reasoning"):
-            kind = "reasoning_summary_part" if item.kind == "reasoning" and self._summary else "content_part"
-            self._emit(f"response.{kind}.{what}", part=self._part(item, text), **self._at(item))
+        if item.form.part:
+            kind = "reasoning_summary_part" if item.kind == "summary" else "content_part"
+            self._emit(f"response.{kind}.{what}", part=self._part(item, text), **item.at)
 
     def _part(self, item: _Item, text: str) -> dict[str, object]:
         """The one part that messages and reasoning have."""
-        if item.kind == "message" and self.refuses:
-            return {"type": "refusal", "refusal": text}
+        part: dict[str, object] = {"type": item.form.part, item.form.text: text}
         if item.kind == "message":
-            logprobs = [one.to_dict() for one in item.logprobs]
-            return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
-        return {"type": "summary_text" if self._summary else "reasoning_text", "text": text}
+            part |= {"annotations": [], "logprobs": [one.to_dict() for one in item.logprobs]}
+        return part
 
     def _made(self, item: _Item, *, empty: bool = False) -> dict[str, object]:
         """The item as the API shows it; `empty`: as it is when it is added."""
-        text = "" if empty else "".join(item.text)
-        made: dict[str, object] = {"id": item.id, "type": _TYPES[item.kind], "status": item.status}
-        if item.kind in ("message", "reasoning"):
-            parts = [] if empty else [self._part(item, text)]
-            if item.kind == "message":
-                return {**made, "role": "assistant", "content": parts}
-            made |= {"summary": parts} if self._summary else {"summary": [], "content": parts}
-            if self._encrypted:
-                made["encrypted_content"] = seal(text)
-            return made
-        made |= {"call_id": item.call_id, "name": item.name}
-        if item.namespace is not None:
-            made["namespace"] = item.namespace
-        return {**made, "input" if item.kind == "custom" else "arguments": text}
+        text, form = "" if empty else "".join(item.text), item.form
+        made: dict[str, object] = {"id": item.id, "type": form.type, "status": item.status}
+        if not form.part:
+            made |= {"call_id": item.call_id, "name": item.name, form.text: text}
+            return made if item.namespace is None else {**made, "namespace": item.namespace}
+        more: dict[str, object] = {"role": "assistant"} if form.type == "message" else {"summary": []}
+        made |= more
+        made[form.place] = [] if empty else [self._part(item, text)]
+        if self._encrypted and form.type == "reasoning":
+            made["encrypted_content"] = seal(text)
+        return made
 
     # -- the end ------------------------------------------------------------------------------------------------
 
     def _finish(self, *, cut: bool) -> None:
         if not self._items:
-            self._item("message")
+            self._item("refusal" if self.refuses else "message")
         self._close("incomplete" if cut else "completed")
         if cut:
             self._end("incomplete", incomplete_details={"reason": "max_output_tokens"})
@@ -357,24 +338,18 @@ class ResponseAssembler(Assembler[types.Response]):
 
 def response_usage(prompt: Prompt, parser: TextParser | AnswerParser) -> dict[str, object]:
     """Token counts in the form of this API."""
-    usage = make_usage([prompt], parser.generated, parser.reasoning_tokens)
-    cached = usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else 0
+    usage = usage_fields([prompt], parser.generated, parser.reasoning_tokens)
+    cached = usage["prompt_tokens_details"]["cached_tokens"]
     details = by_kind([prompt]) if prompt.media else {}  # under chat.completions' names: this API has none
     return {
-        "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": cached or 0, "cache_write_tokens": 0, **details},
-        "output_tokens": usage.completion_tokens,
+        "input_tokens": usage["prompt_tokens"],
+        "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0, **details},
+        "output_tokens": usage["completion_tokens"],
         "output_tokens_details": {"reasoning_tokens": parser.reasoning_tokens},
-        "total_tokens": usage.total_tokens,
+        "total_tokens": usage["total_tokens"],
     }
 
 
-def _brief(logprobs: Sequence[ChatCompletionTokenLogprob]) -> list[_Logprob]:
-    return [
-        {
-            "token": one.token,
-            "logprob": one.logprob,
-            "top_logprobs": [{"token": top.token, "logprob": top.logprob} for top in one.top_logprobs],
-        }
-        for one in logprobs
-    ]
+def _brief(logprobs: Sequence[ChatCompletionTokenLogprob]) -> list[dict[str, object]]:
+    """Logprobs as text events have them: without bytes."""
+    return [one.model_dump(exclude={"bytes": True, "top_logprobs": {"__all__": {"bytes"}}}) for one in logprobs]

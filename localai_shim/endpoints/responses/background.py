@@ -34,20 +34,11 @@ _POLL_SECONDS = 0.5  # after which a cancellation by another process is noticed 
 _Inbox = queue.SimpleQueue[tuple["Run", Event] | None]
 
 
-class _Inflow:
-    """An engine's sink: every token goes into the one inbox."""
+class Run:
+    """One response that runs in the background; its engine's sink, all of whose tokens go into the one inbox."""
 
     waker = None
-
-    def __init__(self, inbox: _Inbox, run: Run) -> None:
-        self._inbox, self._run = inbox, run
-
-    def put(self, index: int, event: Event) -> None:
-        self._inbox.put((self._run, event))
-
-
-class Run:
-    """One response that runs in the background."""
+    inbox: _Inbox
 
     def __init__(self, assembler: ResponseAssembler, context: Context) -> None:
         self.assembler, self.context = assembler, context
@@ -63,6 +54,9 @@ class Run:
         """Takes what went wrong, if something did, when it has ended."""
         self._error: BaseException | None = None
 
+    def put(self, index: int, event: Event) -> None:
+        self.inbox.put((self, event))
+
     @property
     def id(self) -> str:
         """The response's."""
@@ -76,9 +70,9 @@ class Run:
     def follow(self, sink: Follower, after: int) -> None:
         """Have a sink get the events with larger sequence numbers than `after`, and None behind the last one."""
         with self.lock:
-            _put(sink, [event for event in self.events if event.sequence_number > after])
+            put_events(sink, [event for event in self.events if event.sequence_number > after])
             if self.ended:
-                _put(sink, [None])
+                put_events(sink, [None])
             else:
                 self._followers[id(sink)] = sink
 
@@ -107,13 +101,13 @@ class Run:
         """Have the followers get these events. Called with the lock held."""
         self.events += events
         for sink in list(self._followers.values()):
-            _put(sink, events)
+            put_events(sink, events)
 
     def end(self) -> None:
         """No more events come. Called with the lock held."""
         self.ended = True
         for sink in list(self._followers.values()):
-            _put(sink, [None])
+            put_events(sink, [None])
         self._followers.clear()
         if self.ended_with is not None:
             self.ended_with(self._error)
@@ -128,7 +122,8 @@ def _began(pid: int) -> str:
         return ""
 
 
-def _put(sink: Follower, events: Sequence[ResponseStreamEvent | None]) -> None:
+def put_events(sink: Follower, events: Sequence[ResponseStreamEvent | None]) -> None:
+    """Have a sink get events, and its reader woken."""
     for event in events:
         sink.put(0, event)
     if sink.waker is not None and events:
@@ -174,7 +169,7 @@ class Background:
         with self._lock:
             if self._closed:
                 raise EngineClosedError("this client was closed")
-            self._runs[run.id] = run
+            self._runs[run.id], run.inbox = run, self._inbox
             if self._thread is None:
                 work = (self._inbox, self._runs, self._store, self._shared)
                 self._thread = threading.Thread(target=_pump, args=work, name="localai_shim:background", daemon=True)
@@ -182,7 +177,7 @@ class Background:
         try:
             save_response(self._store, run.context, run.response(), owner=self.owner)
             with run.lock:  # no token is taken before there is a ticket to cancel with
-                run.row = engine, engine.submit(works, _Inflow(self._inbox, run))
+                run.row = engine, engine.submit(works, run)
                 if run.ended:  # the client was closed meanwhile
                     run.cancel_row()
         except BaseException:

@@ -10,6 +10,7 @@ from ...errors import BadRequest, NotFound
 from ...prompt.items import Item
 from ...prompt.messages import encodable
 from ...prompt.objects import with_data_urls
+from ...state.errors import MissingError
 from ..fields import Fields, as_array
 from ..items.conversations import unknown_conversation
 from ..items.resources import item_resources, user_item
@@ -62,8 +63,7 @@ def _read_conversation(fields: Fields) -> str | None:
     value = fields.get("conversation")
     if isinstance(value, dict):
         inner = fields.inner("conversation")
-        inner.require("conversation.id")
-        found = inner.string("conversation.id")
+        found = inner.text("id")
         inner.finish()
         return found
     if value is not None and not isinstance(value, str):
@@ -72,8 +72,6 @@ def _read_conversation(fields: Fields) -> str | None:
 
 
 def _chain(store: Store, previous: str) -> list[Item]:
-    from ...state.store import MissingError
-
     try:
         items = store.chain(previous)
     except MissingError:
@@ -94,8 +92,6 @@ def _chain(store: Store, previous: str) -> list[Item]:
 
 
 def _conversation(store: Store, conversation: str) -> list[Item]:
-    from ...state.store import MissingError
-
     try:
         return store.items("conversation", conversation)
     except MissingError:
@@ -118,19 +114,6 @@ def read_input(fields: Fields, context: Context, store: Callable[[], Store]) -> 
     return replace(context, given=item_resources(value, "input", lambda key: store().find_item(key)))
 
 
-def keeper(context: Context, store: Callable[[], Store], *, kept: bool = True) -> Callable[[Response], None]:
-    """A function that stores a finished response and adds its items to its conversation, if any.
-
-    Args:
-        kept: otherwise only the conversation gets its items.
-    """
-
-    def keep(response: Response) -> None:
-        save_response(store(), context, response, kept=kept)
-
-    return keep
-
-
 def save_response(
     store: Store,
     context: Context,
@@ -150,7 +133,6 @@ def save_response(
         NotFound: its conversation is gone.
     """
     from ...state.rows import EVENTS
-    from ...state.store import MissingError
 
     context.given[:] = with_data_urls(context.given, "input")
     body = response.to_dict(mode="json")

@@ -15,31 +15,20 @@ from ...prompt.items import Item, item_messages
 from ...prompt.parts import ReadPart
 from ...prompt.template import Conversation
 from ...types import Prompt
+from .. import request_fields
 from ..answer.format import AnswerFormat, read_answer_format
 from ..answer.plan import AnswerPlan
 from ..answer.thinking import EFFORTS, ThinkingPlan, read_thinking
 from ..answer.tools import ToolPlan, read_flat_tool_plan
 from ..fields import Fields
-from ..items.fields import ItemFields
 from ..items.includes import ENCRYPTED, LOGPROBS, read_include
 from ..items.reasoning import unseal
 from ..prepared import Prepared
-from ..request_fields import (
-    SERVICE_TIERS,
-    VERBOSITIES,
-    Generation,
-    read_allow_special_tokens,
-    read_generation,
-    read_max_tokens,
-    read_metadata,
-    read_template_variables,
-    stream_options,
-)
 from ..served import ServedModel, make_prompt
 from ..token_fields import without_oldest
 from .assembler import ResponseAssembler
 from .background import Run
-from .context import Context, keeper, read_context, read_input
+from .context import Context, read_context, read_input, save_response
 
 if TYPE_CHECKING:
     from ...state.store import Store
@@ -86,12 +75,7 @@ class _Asked:
     kept: bool
     include: frozenset[str]
     logprobs: bool
-    generation: Generation
-
-    @property
-    def is_light(self) -> bool:
-        """Its grammars were compiled before, and it has one answer."""
-        return True
+    generation: request_fields.Generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +117,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         encrypted=ENCRYPTED in asked.include,
         background=background,
         namespaces=plan.asked.tools.namespaces,
-        keep=keeper(context, store, kept=asked.kept) if keeps else None,
+        keep=(lambda response: save_response(store(), context, response, kept=asked.kept)) if keeps else None,
     )
     requests = answer.requests(prompt, 1, generation, param="input")
     return Prepared(assembler, requests, asked.stream, Run(assembler, context) if background else None)
@@ -154,8 +138,8 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
     include = _read_include(fields)
     top_logprobs = fields.integer("top_logprobs", 0, 20) or 0
     logprobs = LOGPROBS in include or top_logprobs > 0
-    given = read_max_tokens(fields, "max_output_tokens", model)
-    generation = read_generation(
+    given = request_fields.read_max_tokens(fields, "max_output_tokens", model)
+    generation = request_fields.read_generation(
         fields, model, model.max_new_tokens if given is None else given, top_logprobs=top_logprobs if logprobs else None
     )
     plan = read_asked(fields, model)
@@ -184,7 +168,7 @@ def read_asked(fields: Fields, model: ServedModel) -> Asked:
     instructions = fields.string("instructions")
     effort, summary = _read_reasoning(fields)
     format, verbosity, text_echo = _read_text(fields)
-    variables = read_template_variables(fields, model, verbosity)
+    variables = request_fields.read_template_variables(fields, model, verbosity)
     thinking = read_thinking(fields, variables, model, effort)
     tools, tool_echo = _read_tools(fields, model)
     truncation = fields.choice("truncation", ("auto", "disabled")) or "disabled"
@@ -195,7 +179,7 @@ def read_asked(fields: Fields, model: ServedModel) -> Asked:
         "truncation": truncation,
         **tool_echo,
     }
-    special = read_allow_special_tokens(fields)
+    special = request_fields.read_allow_special_tokens(fields)
     return Asked(instructions, thinking, tools, format, truncation == "auto", special, summary, echo)
 
 
@@ -283,29 +267,28 @@ def _read_delivery(fields: Fields) -> tuple[bool, bool, bool]:
             "store", "Invalid value for 'store': a response in the background has to be stored to be found again."
         )
     _read_background_options(fields, waits=background and not stream)
-    stream_options(fields, stream).finish()
+    request_fields.stream_options(fields, stream).finish()
     return stream, background, kept is not False
 
 
 def _read_background_options(fields: Fields, *, waits: bool) -> None:
     """`background_options`: the answer is made as soon as possible, which is within any window."""
     inner = fields.inner("background_options")
-    window = inner.choice("background_options.completion_window", ("soonest", "2h", "8h"))
+    window = inner.choice("completion_window", ("soonest", "2h", "8h"))
     if window not in (None, "soonest") and not waits:
         raise BadRequest.invalid(
             "background_options.completion_window",
             f"Invalid value: '{window}'. A window needs 'background' and no 'stream'.",
         )
-    inner.string("background_options.continuation_id")
+    inner.string("continuation_id")
     inner.finish()
 
 
 def _read_image(fields: Fields) -> None:
     """`image`: how OpenAI may compress the images of a conversation; here none are."""
     inner = fields.inner("image")
-    path = "image.context_compression"
-    if inner.choice(path, ("auto", "enabled", "disabled")) == "enabled":  # which demands it
-        raise BadRequest.unsupported_value(path, "Images are not compressed here; pass 'auto'.")
+    if inner.choice("context_compression", ("auto", "enabled", "disabled")) == "enabled":  # which demands it
+        raise BadRequest.unsupported_value("image.context_compression", "Images are not compressed here; pass 'auto'.")
     inner.finish()
 
 
@@ -318,14 +301,14 @@ def _read_include(fields: Fields) -> frozenset[str]:
 
 def _read_reasoning(fields: Fields) -> tuple[str | None, str | None]:
     """Read the effort of reasoning, and the kind of summary of it."""
-    inner = ItemFields(fields.get("reasoning", {}), "reasoning")
-    effort = inner.choice("reasoning.effort", EFFORTS)
+    inner = fields.inner("reasoning")
+    effort = inner.choice("effort", EFFORTS)
     if effort is not None and fields.has("reasoning_effort"):
         raise BadRequest("Pass 'reasoning.effort' or 'reasoning_effort', not both.", param="reasoning.effort")
-    old = inner.choice("reasoning.generate_summary", SUMMARIES)  # deprecated
-    summary = inner.choice("reasoning.summary", SUMMARIES) or old
-    inner.choice("reasoning.context", ("auto", "current_turn", "all_turns"))  # the template knows what to read again
-    inner.string("reasoning.mode")  # any name, as documented
+    old = inner.choice("generate_summary", SUMMARIES)  # deprecated
+    summary = inner.choice("summary", SUMMARIES) or old
+    inner.choice("context", ("auto", "current_turn", "all_turns"))  # the template knows what to read again
+    inner.string("mode")  # any name, as documented
     inner.finish()
     return effort or fields.choice("reasoning_effort", EFFORTS), summary
 
@@ -335,13 +318,13 @@ def _read_text(fields: Fields) -> tuple[AnswerFormat | None, str | None, dict[st
 
     The SDK's `responses.parse` also has `verbosity` as an argument of its own.
     """
-    inner = ItemFields(fields.get("text", {}), "text")
-    given, verbosity = inner.get("text.format"), inner.choice("text.verbosity", VERBOSITIES)
+    inner = fields.inner("text")
+    given, verbosity = inner.get("format"), inner.choice("verbosity", request_fields.VERBOSITIES)
     inner.finish()
     format = read_answer_format(fields, given, "text.format")
     if verbosity is not None and fields.has("verbosity"):
         raise BadRequest("Pass 'text.verbosity' or 'verbosity', not both.", param="text.verbosity")
-    verbosity = verbosity or fields.choice("verbosity", VERBOSITIES)
+    verbosity = verbosity or fields.choice("verbosity", request_fields.VERBOSITIES)
     return format, verbosity, {"format": _echoed_format(given), "verbosity": verbosity or "medium"}
 
 
@@ -349,12 +332,9 @@ def _echoed_format(given: object) -> dict[str, object]:
     """`text.format` that was read, as the response shows it."""
     if not isinstance(given, Mapping):
         return {"type": "text"}
-    schema = given["type"] == "json_schema"
-    return (
-        {**given, "description": given.get("description"), "strict": given.get("strict") or False}
-        if schema
-        else {**given}
-    )
+    if given["type"] != "json_schema":
+        return {**given}
+    return {**given, "description": given.get("description"), "strict": given.get("strict") or False}
 
 
 def _read_tools(fields: Fields, model: ServedModel) -> tuple[ToolPlan, dict[str, object]]:
@@ -391,11 +371,11 @@ def _echoed_tools(tools: object, strict: bool) -> list[dict[str, object]]:
 
 def _read_without_effect(fields: Fields) -> dict[str, object]:
     """Fields that cannot change the answer of a local model, and are echoed."""
-    fields.choice("service_tier", SERVICE_TIERS)
+    fields.choice("service_tier", request_fields.SERVICE_TIERS)
     names = ("user", "safety_identifier", "prompt_cache_key")
     retention = fields.string("prompt_cache_retention")
     return {
-        "metadata": read_metadata(fields) or {},
+        "metadata": request_fields.read_metadata(fields) or {},
         "service_tier": "default",
         "prompt_cache_retention": retention and retention.replace("-", "_"),  # it once was written "in-memory"
         **{name: fields.get(name) for name in names if fields.has(name)},

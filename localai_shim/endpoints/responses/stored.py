@@ -11,13 +11,13 @@ from openai.types.responses import Response
 from ...errors import BadRequest, NotFound
 from ..fields import Fields
 from ..items.includes import read_include
-from ..paging import list_object, read_paging, stored_page, url_value
+from ..paging import finish, found, list_object, read_paging, stored_page, url_value
 from .assembler import UNFINISHED, make_event, make_response
+from .background import Background, Run, put_events
 
 if TYPE_CHECKING:
     from ...state.store import Json, Store
     from ..prepared import Follower
-    from .background import Background, Run
 
 _ENDED_WITH_PROCESS = {"code": "server_error", "message": "The process that ran this response has ended."}
 
@@ -30,14 +30,13 @@ class StoredEvents:
 
     def follow(self, sink: Follower, after: int) -> None:
         """Put the stored events behind `after` into a sink, like `Run.follow`."""
+        events = []
         for event in self._events:
             if event["sequence_number"] > after:
                 if "response" in event:
                     event = {**event, "response": make_response(event["response"])}
-                sink.put(0, make_event(**event))
-        sink.put(0, None)
-        if sink.waker is not None:
-            sink.waker.wake()
+                events.append(make_event(**event))
+        put_events(sink, [*events, None])
 
     def leave(self, sink: Follower) -> None:
         """Nothing more comes."""
@@ -88,8 +87,7 @@ def delete(
     store: Store, background: Background, fields: Fields, query: Mapping[str, object], id: str
 ) -> dict[str, object]:
     """DELETE /responses/{id}; one that still runs is stopped."""
-    fields.finish()
-    Fields(query).finish()
+    finish(fields, query)
     background.cancel(id)
     if not store.delete("response", id):
         raise no_response(id)
@@ -98,8 +96,7 @@ def delete(
 
 def cancel(store: Store, background: Background, fields: Fields, query: Mapping[str, object], id: str) -> Response:
     """POST /responses/{id}/cancel: only those in the background; again and again if one likes."""
-    fields.finish()
-    Fields(query).finish()
+    finish(fields, query)
     body = _stored(store, background, id)
     if not body.background:
         raise BadRequest(
@@ -133,9 +130,7 @@ def _unless_ended(**changes: object) -> Callable[[Json], Json]:
 
 
 def _stored(store: Store, background: Background, id: str) -> Response:
-    body = store.get("response", id)
-    if body is None:
-        raise no_response(id)
+    body = found(store.get("response", id), no_response(id))
     if body["status"] in UNFINISHED and background.get(id) is None:
         body = _without_owner(store, background, id) or body
     return make_response({**body, "output": store.items("response", id, "output")})

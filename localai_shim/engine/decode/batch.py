@@ -15,18 +15,19 @@ from contextlib import contextmanager
 from functools import partial
 
 import mlx.core as mx
+import numpy as np
 
-from ...types import Failure
+from ...types import Failure, RowError
 from ..drafts.controller import Speculation
 from ..kv import Buckets, Place, RowCache
 from ..ports import Model
 from ..prefix.cache import PrefixCache
-from ..row import MAX_STEP_TOKENS, Emit, Row, emit_all, row_error
+from ..row import MAX_STEP_TOKENS, Emit, Row, emit_next, row_error
 from ..sampling.sampler import Sampler
 from ..step_plan import Decode, Draft
 from . import verify
 from .forward import Built, forward
-from .in_flight import AwaitingHost, Idle, InFlight, Queued, sampled
+from .in_flight import AwaitingHost, Idle, InFlight, Queued
 from .verify import Verifying
 
 log = logging.getLogger("localai_shim")
@@ -194,7 +195,8 @@ class Batch:
             self._renew_sampler()
         assert self._sampler is not None
         tokens = mx.array([row.last_token for row in self.rows], dtype=mx.int32)
-        self.in_flight = flight = sampled(self._forward(tokens), self._sampler)
+        logits, queues = self._forward(tokens), self._sampler.queues_ahead
+        self.in_flight = flight = Queued(self._sampler.sample(logits)) if queues else AwaitingHost(logits)
         flight.launch()
 
     def _launch_several(self, idle: Idle, drafts: Sequence[Draft]) -> None:
@@ -230,7 +232,10 @@ class Batch:
         elif isinstance(flight, Queued):
             flight.next = sampler.sample(self._forward(flight.sample.tokens))
         elif isinstance(flight, AwaitingHost) and self._builds_one and not sampler.queues_ahead:
-            flight.built = Built.of(len(self.rows), self._forward)
+            tokens = mx.array(np.zeros(len(self.rows), dtype=np.int32))
+            # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
+            view = np.array(tokens, copy=False)
+            flight.built = Built(view, list(range(len(self.rows))), self._forward(tokens))
 
     def _finish(self) -> None:
         """Launch what was built behind the step in flight, and emit its tokens."""
@@ -243,7 +248,12 @@ class Batch:
             self.in_flight = following  # lets go of the logits before the next ones take as much memory
             following.launch()
             tokens, details = sample.read()
-            self._reap(*emit_all(self.rows, tokens, details, self._model.eos_token_ids, self._emit))
+            eos, outcomes = self._model.eos_token_ids, dict[Row, RowError | bool]()
+            for i, (row, token_id) in enumerate(zip(self.rows, tokens, strict=True)):
+                if outcome := emit_next(row, token_id, details.get(i), eos, self._emit):
+                    outcomes[row] = outcome
+            ended = [row for row, outcome in outcomes.items() if outcome is True]
+            self._reap(ended, [row for row in outcomes if row not in ended])
 
     def _verify(self, flight: Verifying) -> None:
         """Emit what holds of a step of several tokens."""
@@ -251,7 +261,7 @@ class Batch:
         self.in_flight, flight.next = Idle(sizes=flight.sizes, built=flight.next), None
         done = flight.finish(self.rows, self._cache, self._model, self._emit)
         if self._speculation is not None:
-            self._speculation.verified(flight.drafts, done.accepted)
+            self._speculation.verified(flight.rows, flight.drafts, done.accepted)
         self._reap(done.ended, done.failed)
 
     def _prepare(self) -> None:
@@ -317,12 +327,10 @@ class Batch:
 
     def _arrange(self, indices: list[int]) -> None:
         """Have these rows, in this order, with what is in flight for them."""
-        if indices == list(range(len(self.rows))):
-            self._renew_sampler()
-            return
-        self.rows = [self.rows[i] for i in indices]
-        self._places = [self._places[i] for i in indices]
-        self.in_flight = self.in_flight.take(indices)
+        if indices != list(range(len(self.rows))):
+            self.rows = [self.rows[i] for i in indices]
+            self._places = [self._places[i] for i in indices]
+            self.in_flight = self.in_flight.take(indices)
         self._renew_sampler()
 
     def _renew_sampler(self) -> None:

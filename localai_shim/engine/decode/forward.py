@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -57,14 +57,6 @@ class Built:
     """Places where the tokens of the present rows go."""
     logits: mx.array
     """`[rows, vocabulary]`, not computed yet."""
-
-    @classmethod
-    def of(cls, rows: int, run: Callable[[mx.array], mx.array]) -> Built:
-        """Built by this function, which makes tokens' logits, and computes nothing of them."""
-        tokens = mx.array(np.zeros(rows, dtype=np.int32))
-        # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
-        view = np.array(tokens, copy=False)
-        return cls(view, list(range(rows)), run(tokens))
 
     def run(self, tokens: npt.NDArray[np.int32]) -> mx.array:
         """Its logits with these tokens of the present rows."""

@@ -92,8 +92,3 @@ class AwaitingHost:
 
 
 InFlight: TypeAlias = Idle | Queued | AwaitingHost | Verifying
-
-
-def sampled(logits: mx.array, sampler: Sampler) -> Queued | AwaitingHost:
-    """A step of one token each, to be launched: with its sample where that needs nothing from the host."""
-    return Queued(sampler.sample(logits)) if sampler.queues_ahead else AwaitingHost(logits)

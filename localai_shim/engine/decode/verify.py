@@ -19,41 +19,12 @@ import numpy.typing as npt
 from ...types import Failure, RowError
 from ..kv import Buckets, BucketStep, BuiltBuckets, Place
 from ..ports import Model, StepInput
-from ..row import Emit, Row, emit_next
+from ..row import Details, Emit, Row, emit_next
 from ..sampling.sampler import Sampler, has_history
 from ..step_plan import Draft
 from .forward import states_of
 
-Details = tuple[float, Sequence[tuple[int, float]]]
-"""A token's logprob, and those of the likeliest ones: (token id, logprob)."""
-
 _async_eval: Callable[..., None] = mx.async_eval
-
-
-@dataclass(slots=True)
-class Verified:
-    """Outcome of a step's drafts."""
-
-    emitted: list[int]
-    """Tokens that each row emitted; 0 for one that failed at once, or has left."""
-    accepted: list[int]
-    """Of these, its drafts: all, where a row ended with one, else all but the last."""
-    ended: list[Row] = field(default_factory=list)
-    failed: list[Row] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Positions:
-    """The logits of a step of several tokens, possibly still being computed."""
-
-    logits: mx.array
-    """`[positions, vocabulary]`: after each token that ran, those to no purpose included."""
-    first: list[int]
-    """Of each row, the position after its last token; those after its drafts follow."""
-
-    def at(self, positions: list[int]) -> mx.array:
-        """The logits at some positions, `[positions, vocabulary]`."""
-        return self.logits if positions == list(range(len(self.logits))) else self.logits[mx.array(positions)]
 
 
 @dataclass(slots=True)
@@ -80,8 +51,10 @@ class Verifying:
     steps: Sequence[BucketStep]
     built: Built | None = None
     """Its graph, where that was built before."""
-    positions: Positions | None = None
-    """None: not launched yet."""
+    logits: mx.array | None = None
+    """`[positions, vocabulary]`: after each token that runs, those to no purpose included. None: not launched yet."""
+    first: list[int] = field(default_factory=list)
+    """Of each row, the position after its last token; those after its drafts follow."""
     repeats: bool = False
     """The step before it was of as many tokens of each row, and the one behind it probably is."""
     next: Built | None = None
@@ -95,7 +68,7 @@ class Verifying:
     def launch(self, model: Model) -> None:
         """Queue the step's graph, built now if it was not before; models may compute some of it meanwhile."""
         at = {place: i for i, place in enumerate(self.places)}
-        first, start = [0] * len(self.rows), 0
+        self.first, start = [0] * len(self.rows), 0
         parts: list[mx.array] = []
         built, self.built = self.built, None
         for number, (name, step) in enumerate(zip(_names(self.places), self.steps, strict=True)):
@@ -105,15 +78,16 @@ class Verifying:
             if built is None:
                 counts = [len(mine.get(slot, padding)) for slot in range(step.width)]
                 states = _states(self.rows, at, name, step)
-                parts.append(_flat(model.forward(StepInput(mx.array(tokens, mx.int32), step.layers, counts, states))))
+                inputs = StepInput(mx.array(tokens, mx.int32), step.layers, counts, states)
+                parts.append(model.forward(inputs).flatten(0, 1))
             else:
                 built.tokens[number][...] = tokens
             for slot in step.slots:
                 i = at[name, slot]
-                first[i] = start + slot * step.tokens + len(self.blocks[i]) - len(self.drafts[i].tokens) - 1
+                self.first[i] = start + slot * step.tokens + len(self.blocks[i]) - len(self.drafts[i].tokens) - 1
             start += step.width * step.tokens
-        self.positions = Positions(_joined(parts) if built is None else built.logits, first)
-        _async_eval(self.positions.logits)
+        self.logits = _joined(parts) if built is None else built.logits
+        _async_eval(self.logits)
 
     def build(self, cache: Buckets, model: Model) -> None:
         """While it runs, build a step behind it, of as many tokens, if that can be done.
@@ -129,19 +103,20 @@ class Verifying:
             parts = []
             for name, step, tokens in zip(names, made.steps, inputs, strict=True):
                 states = _states(self.rows, at, name, step)
-                parts.append(_flat(model.forward(StepInput(tokens, step.layers, [step.tokens] * step.width, states))))
+                whole = [step.tokens] * step.width
+                parts.append(model.forward(StepInput(tokens, step.layers, whole, states)).flatten(0, 1))
         # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
         self.next = Built(made, [np.array(tokens, copy=False) for tokens in inputs], _joined(parts))
 
     def wait(self) -> None:
-        if self.positions is not None:
-            mx.eval(self.positions.logits)
+        if self.logits is not None:
+            mx.eval(self.logits)
 
     def take(self, indices: Sequence[int]) -> Verifying:
         """The same: those of its rows that have left get nothing."""
         return self
 
-    def finish(self, rows: list[Row], cache: Buckets, model: Model, emit: Emit) -> Verified:
+    def finish(self, rows: list[Row], cache: Buckets, model: Model, emit: Emit) -> Verifier:
         """Emit what holds, and take the rest out of the caches.
 
         Args:
@@ -150,15 +125,13 @@ class Verifying:
             model: as well.
             emit: takes each event.
         """
-        assert self.positions is not None
+        assert self.logits is not None
         here = set(rows)
         which = [i for i, row in enumerate(self.rows) if row in here]
-        done = Verifier(self.rows, self.drafts, self.positions, model, emit).verify(which)
+        done = Verifier(self, self.logits, model, emit)
+        done.verify(which)
         places, left = [self.places[i] for i in which], [self.rows[i] for i in which]
         settle(cache, places, left, [done.emitted[i] for i in which])
-        for row, draft, accepted in zip(self.rows, self.drafts, done.accepted, strict=True):
-            if draft.tokens:
-                row.request.timings.drafts = row.request.timings.drafts.plus(len(draft.tokens), accepted)
         return done
 
 
@@ -191,11 +164,6 @@ def _names(places: Sequence[Place]) -> list[int]:
     return list(dict.fromkeys(name for name, _ in places))
 
 
-def _flat(logits: mx.array) -> mx.array:
-    """`[rows, tokens, vocabulary]` -> `[positions, vocabulary]`"""
-    return logits.reshape(-1, logits.shape[-1])
-
-
 def _joined(parts: list[mx.array]) -> mx.array:
     return parts[0] if len(parts) == 1 else mx.concatenate(parts)
 
@@ -220,27 +188,27 @@ class Verifier:
     """Samples after every token of a step, and emits what holds.
 
     Args:
-        rows: in batch order.
-        drafts: each row's.
-        positions: the logits after each row's last token and after each of its drafts.
+        step: what ran.
+        logits: its.
         model: whose they are.
         emit: takes each event.
+
+    Attributes:
+        emitted: tokens that each row emitted; 0 for one that failed at once, or has left.
+        accepted: of these, its drafts: all, where a row ended with one, else all but the last.
+        ended: rows that did with one of these.
+        failed: rows that did.
     """
 
-    def __init__(
-        self,
-        rows: Sequence[Row],
-        drafts: Sequence[Draft],
-        positions: Positions,
-        model: Model,
-        emit: Emit,
-    ) -> None:
-        self._rows, self._drafts, self._positions, self._model, self._emit = rows, drafts, positions, model, emit
-        self._eos = sorted(model.eos_token_ids)
-        self._out = Verified([0] * len(rows), [0] * len(rows))
+    def __init__(self, step: Verifying, logits: mx.array, model: Model, emit: Emit) -> None:
+        self._rows, self._drafts, self._first, self._logits = step.rows, step.drafts, step.first, logits
+        self._model, self._emit, self._eos = model, emit, sorted(model.eos_token_ids)
+        self.emitted, self.accepted = [0] * len(step.rows), [0] * len(step.rows)
+        self.ended: list[Row] = []
+        self.failed: list[Row] = []
 
-    def verify(self, which: Sequence[int]) -> Verified:
-        """Those at these places."""
+    def verify(self, which: Sequence[int]) -> None:
+        """Sample and emit for the rows at these places."""
         at_once = [i for i in which if not has_history(self._rows[i])]
         others = [i for i in which if has_history(self._rows[i])]
         if at_once:
@@ -249,29 +217,31 @@ class Verifier:
         while others:
             others = self._sample_at(others, t)
             t += 1
-        return self._out
+
+    def _at(self, positions: list[int]) -> mx.array:
+        """The logits at some positions, `[positions, vocabulary]`."""
+        return self._logits if positions == list(range(len(self._logits))) else self._logits[mx.array(positions)]
 
     def _sample_at_once(self, which: Sequence[int]) -> None:
         pairs = [(i, t) for i in which for t in range(1 + len(self._drafts[i].tokens))]
         rows, ahead = [self._rows[i] for i, _ in pairs], [t for _, t in pairs]
         sampler = Sampler(rows, self._eos, on_device=self._model.samples_on_device, ahead=ahead)
-        first = self._positions.first
-        places = [first[i] + t for i, t in pairs]
+        places = [self._first[i] + t for i, t in pairs]
         details: Mapping[int, Details] = {}
         if sampler.queues_ahead and not self._model.samples_on_device:  # NumPy's argmax takes a tenth of MLX's time
-            tokens: list[int] = np.argmax(np.asarray(self._positions.logits), axis=-1)[places].tolist()
+            tokens: list[int] = np.argmax(np.asarray(self._logits), axis=-1)[places].tolist()
         else:
-            tokens, details = sampler.sample(self._positions.at(places)).read()
+            tokens, details = sampler.sample(self._at(places)).read()
         going = dict.fromkeys(which, True)
         for at, (i, t) in enumerate(pairs):
             going[i] = going[i] and self._take(i, t, tokens[at], details.get(at))
         for i in which:
-            self._rows[i].sampled += self._out.emitted[i]
+            self._rows[i].sampled += self.emitted[i]
 
     def _sample_at(self, which: Sequence[int], t: int) -> list[int]:
         """Sample these rows after their first `t` drafts; returns those that the next draft is right for."""
         which = list(which)
-        vocabulary = self._positions.logits.shape[-1]
+        vocabulary = self._logits.shape[-1]
         while which:
             sampler = Sampler([self._rows[i] for i in which], self._eos, on_device=self._model.samples_on_device)
             failures = sampler.prepare(vocabulary)
@@ -282,7 +252,7 @@ class Verifier:
             which = [i for at, i in enumerate(which) if at not in failures]
         if not which:
             return []
-        tokens, details = sampler.sample(self._positions.at([self._positions.first[i] + t for i in which])).read()
+        tokens, details = sampler.sample(self._at([self._first[i] + t for i in which])).read()
         sampler.retire()
         return [i for at, i in enumerate(which) if self._take(i, t, tokens[at], details.get(at))]
 
@@ -291,15 +261,15 @@ class Verifier:
         row, drafts = self._rows[i], self._drafts[i].tokens
         ended = emit_next(row, token_id, details, self._model.eos_token_ids, self._emit)
         if isinstance(ended, RowError):
-            self._out.failed.append(row)
+            self.failed.append(row)
             return False
         right = t < len(drafts) and drafts[t] == token_id
-        self._out.emitted[i] += 1
-        self._out.accepted[i] += right
+        self.emitted[i] += 1
+        self.accepted[i] += right
         if ended:
-            self._out.ended.append(row)
+            self.ended.append(row)
         return right and not ended
 
     def _fail(self, i: int, error: RowError) -> None:
         self._emit(self._rows[i], Failure(error))
-        self._out.failed.append(self._rows[i])
+        self.failed.append(self._rows[i])

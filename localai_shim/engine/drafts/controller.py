@@ -14,11 +14,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 
+from ...options import DRAFT_TOKENS, SPECULATION, EngineOptions
 from ...stats import NO_DRAFTS, DraftCounts
 from ..costs.cost_model import STEP_TOKENS, CostModel
+from ..ports import Model
+from ..probes import agreement, takes_several
 from ..row import MAX_STEP_TOKENS, Row
 from ..step_plan import Draft
-from .sources import CostlyDrafter, Drafter, ForcedTokens, PredictedText, PromptLookup
+from .draft_model import DraftModel
+from .sources import Drafter, ForcedTokens, PredictedText, PromptLookup
 
 log = logging.getLogger("localai_shim")
 
@@ -111,7 +115,7 @@ class Speculation:
     vocabulary: int = 2**31
     counts: dict[str, DraftCounts] = field(default_factory=dict)
     costs: CostModel = field(default_factory=CostModel)
-    costly: CostlyDrafter | None = None
+    costly: DraftModel | None = None
     max_stall: float = inf
     spent: float = 0.0
     _failed: bool = False
@@ -159,10 +163,12 @@ class Speculation:
             for guess in guesses
         )
 
-    def verified(self, drafts: Sequence[Draft], accepted: Sequence[int]) -> None:
+    def verified(self, rows: Sequence[Row], drafts: Sequence[Draft], accepted: Sequence[int]) -> None:
         """Count drafts that were run, of which so many of each row were right."""
-        for draft, right in zip(drafts, accepted, strict=True):
+        for row, draft, right in zip(rows, drafts, accepted, strict=True):
             if draft.tokens:
+                timings = row.request.timings
+                timings.drafts = timings.drafts.plus(len(draft.tokens), right)
                 self.counts[draft.source] = self.counts.get(draft.source, NO_DRAFTS).plus(len(draft.tokens), right)
 
     def note(self, rows: int, tokens: int, seconds: float) -> None:
@@ -314,6 +320,38 @@ class Speculation:
             for row in rows:
                 self._record(row).acceptance.pop(drafter, None)
             return [()] * len(rows)
+
+
+def speculation_for(
+    model: Model, draft: Model | None, options: EngineOptions, max_stall: float, costs: CostModel
+) -> Speculation | None:
+    """Chooser of the drafts of a model's rows; None: it has none.
+
+    Args:
+        model: the one that rows run on.
+        draft: drafts for it, if there is one.
+        options: the engine's.
+        max_stall: as in these, or its default.
+        costs: the engine's.
+
+    Raises:
+        ValueError: `draft` cannot draft for it; says why.
+    """
+    mode = options.get("speculation", SPECULATION if draft is None else "auto")
+    vocabulary = takes_several(model) if mode != "off" and agreement(model).together else 0
+    if draft is not None and not vocabulary:
+        raise ValueError(f"draft_model: '{model.name}' takes one token per step: drafts cannot be run")
+    if not vocabulary:
+        return None
+    most = options.get("draft_tokens") or DRAFT_TOKENS
+    return Speculation(
+        own_drafters(),
+        few_sizes=model.samples_on_device,
+        vocabulary=vocabulary,
+        costs=costs,
+        costly=None if draft is None else DraftModel(draft, most, model, max_stall, costs),
+        max_stall=max_stall,
+    )
 
 
 def _room(row: Row) -> int:

@@ -12,17 +12,14 @@ from dataclasses import dataclass
 import mlx.core as mx
 import numpy as np
 
-from ...options import DRAFT_TOKENS, SPECULATION, EngineOptions
 from ..cache_contents import KeyValues
 from ..costs.cost_model import CostModel, Stopwatch
 from ..kv import Buckets, BucketStep, Place, RowCache, fits_slots, read_row
 from ..kv.row import leaves
 from ..ports import Model, StepInput
-from ..probes import agreement, takes_several
+from ..probes import takes_several
 from ..row import MAX_STEP_TOKENS, Row
 from ..sampling.sampler import Sampler, has_history
-from . import controller as speculation
-from .controller import Speculation
 
 STALL_SHARE = 0.5  # of the time that a prompt may keep rows from their next token; the other model's prefill has all
 MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS = 16, 512  # of a prompt in one pass, however slow or fast the machine is
@@ -202,7 +199,7 @@ class DraftModel:
         while behind := [row for row in rows if self._behind(row) > LAST_TOKENS]:
             before = watch.seconds
             blocks = {row: self._next(row, min(MAX_STEP_TOKENS, self._behind(row) - 1)) for row in behind}
-            mx.eval([layer.state for step, _ in self._advance(blocks) for layer in step.layers])
+            mx.eval([layer.state for step in self._advance(blocks)[0] for layer in step.layers])
             if 2 * watch.seconds - before > self._stall:
                 return
 
@@ -219,10 +216,10 @@ class DraftModel:
         watch = self._costs.start()
         picks = _Picks(rows, self._eos, self._model.samples_on_device)
         blocks = {row: self._next(row, self._behind(row)) for row in rows}
-        tokens = [picks.pick(self._ends(rows, blocks, self._advance(blocks)))]
+        tokens = [picks.pick(self._advance(blocks)[1])]
         one = dict.fromkeys(rows, (0,))
         while len(tokens) < count:
-            tokens.append(picks.pick(self._ends(rows, one, self._advance(one, tokens[-1]))))
+            tokens.append(picks.pick(self._advance(one, tokens[-1])[1]))
         drafts: list[list[int]] = np.array(mx.stack(tokens, axis=1)).tolist()
         for row, its in zip(rows, drafts, strict=True):
             self._seats[row].drafts = its
@@ -231,8 +228,8 @@ class DraftModel:
 
     def _advance(
         self, blocks: Mapping[Row, Sequence[int]], known: mx.array | None = None
-    ) -> list[tuple[BucketStep, mx.array]]:
-        """Run some rows' next tokens: the passes and their logits, `[slots, tokens, vocabulary]`, lazy.
+    ) -> tuple[list[BucketStep], mx.array]:
+        """Run some rows' next tokens: the passes, and the logits after each row's last one, `[rows, vocabulary]`, lazy.
 
         Args:
             blocks: by row; others in their buckets run to no purpose.
@@ -242,8 +239,8 @@ class DraftModel:
         used, its = {name for name, _ in at}, list(blocks.values())
         places = sorted(seat.place for seat in self._seats.values() if seat.place[0] in used)
         counts = {place: len(its[at[place]]) if place in at else 0 for place in places}
-        passes = []
         steps = self._cache.advance_several(counts)
+        logits, ends, start = [], [0] * len(its), 0
         for name, step in zip(dict.fromkeys(name for name, _ in places), steps, strict=True):
             which = [at.get((name, slot)) for slot in range(step.width)]
             if known is None:
@@ -251,24 +248,13 @@ class DraftModel:
             else:
                 tokens = known[mx.array([i or 0 for i in which])][:, None]
             lengths = [counts.get((name, slot), 0) for slot in range(step.width)]
-            passes.append((step, self._model.forward(StepInput(tokens, step.layers, lengths))))
+            logits.append(self._model.forward(StepInput(tokens, step.layers, lengths)).flatten(0, 1))
+            for slot, i in enumerate(which):
+                if i is not None:
+                    ends[i] = start + slot * step.tokens + lengths[slot] - 1
+            start += step.width * step.tokens
         self._cache.settle(counts)
-        return passes
-
-    def _ends(
-        self, rows: Sequence[Row], blocks: Mapping[Row, Sequence[int]], passes: Sequence[tuple[BucketStep, mx.array]]
-    ) -> mx.array:
-        """The logits after each row's last token, `[rows, vocabulary]`."""
-        names = sorted({self._seats[row].place[0] for row in rows})
-        starts, start = {}, 0
-        for name, (step, _) in zip(names, passes, strict=True):
-            starts[name], start = (start, step.tokens), start + step.width * step.tokens
-        flat = [logits.reshape(-1, logits.shape[-1]) for _, logits in passes]
-        ends = []
-        for row in rows:
-            name, slot = self._seats[row].place
-            ends.append(starts[name][0] + slot * starts[name][1] + len(blocks[row]) - 1)
-        return (flat[0] if len(flat) == 1 else mx.concatenate(flat))[mx.array(ends)]
+        return steps, (logits[0] if len(logits) == 1 else mx.concatenate(logits))[mx.array(ends)]
 
     def _inputs(self, rows: Sequence[Sequence[int]]) -> mx.array:
         """Rows' tokens with padding behind, `[rows, tokens]` int32; what this model does not have is another."""
@@ -276,38 +262,6 @@ class DraftModel:
         for row, its in zip(tokens, rows, strict=True):
             row[: len(its)] = its
         return mx.array(np.minimum(tokens, self._last_id))
-
-
-def speculation_for(
-    model: Model, draft: Model | None, options: EngineOptions, max_stall: float, costs: CostModel
-) -> Speculation | None:
-    """Chooser of the drafts of a model's rows; None: it has none.
-
-    Args:
-        model: the one that rows run on.
-        draft: drafts for it, if there is one.
-        options: the engine's.
-        max_stall: as in these, or its default.
-        costs: the engine's.
-
-    Raises:
-        ValueError: `draft` cannot draft for it; says why.
-    """
-    mode = options.get("speculation", SPECULATION if draft is None else "auto")
-    vocabulary = takes_several(model) if mode != "off" and agreement(model).together else 0
-    if draft is not None and not vocabulary:
-        raise ValueError(f"draft_model: '{model.name}' takes one token per step: drafts cannot be run")
-    if not vocabulary:
-        return None
-    most = options.get("draft_tokens") or DRAFT_TOKENS
-    return Speculation(
-        speculation.own_drafters(),
-        few_sizes=model.samples_on_device,
-        vocabulary=vocabulary,
-        costs=costs,
-        costly=None if draft is None else DraftModel(draft, most, model, max_stall, costs),
-        max_stall=max_stall,
-    )
 
 
 class _Picks:

@@ -21,48 +21,19 @@ class Drafter(Protocol):
     anything else of it.
     """
 
-    @property
-    def source(self) -> str:
-        """Its name in `stats()`."""
-        ...
-
-    @property
-    def trust(self) -> float:
-        """The share of its tokens that is taken to be right before a row has shown how many are."""
-        ...
+    source: str
+    """Its name in `stats()`."""
+    trust: float
+    """The share of its tokens that is taken to be right before a row has shown how many are."""
 
     def takes(self, row: Row) -> bool:
         """True if it may have drafts for a row, sooner or later; asked once."""
-        ...
 
     def draft(self, rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
         """Each row's tokens after its last one, at most so many; none where there is no guess.
 
         Whatever it raises, these rows are not drafted for by this source any more.
         """
-        ...
-
-
-class CostlyDrafter(Drafter, Protocol):
-    """One whose guesses take time: it is asked with nothing in flight, and only for what is to be run."""
-
-    @property
-    def most(self) -> int:
-        """Drafts of a row in one step."""
-        ...
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of what it keeps of rows."""
-        ...
-
-    def seconds(self, rows: int, drafts: int, plain: float) -> float:
-        """Cost of so many drafts for each of so many rows, where a step of one token takes `plain` seconds."""
-        ...
-
-    def keep(self, rows: Sequence[Row]) -> None:
-        """These are running; what it has of others is to be dropped."""
-        ...
 
 
 class ForcedTokens:

@@ -103,12 +103,11 @@ class Buckets:
 
     def advance(self, places: Sequence[Place]) -> list[BucketStep]:
         """Begin a step with one token for each of the rows at these places: all rows, in the order of the batch."""
-        slots: dict[int, list[int]] = {}
-        for name, slot in places:
-            slots.setdefault(name, []).append(slot)
-        return [
-            BucketStep(self._buckets[name].advance(), self._buckets[name].width, its) for name, its in slots.items()
-        ]
+        steps = []
+        for name, its in _by_bucket(dict.fromkeys(places, 1)).items():
+            bucket = self._buckets[name]
+            steps.append(BucketStep(bucket.advance(), bucket.width, list(its)))
+        return steps
 
     def advance_several(self, counts: Mapping[Place, int]) -> list[BucketStep]:
         """Begin a step with so many tokens for each of all rows, by place, in the order of the batch.
@@ -167,7 +166,7 @@ class Buckets:
         }
 
     def rollback(self, tokens: Mapping[Place, int]) -> None:
-        """Remove the last tokens of rows, by place so many. Raises ValueError where the model's caches cannot."""
+        """Remove the last tokens of rows, by place so many: see `SlotCache.rollback`."""
         for (name, slot), count in tokens.items():
             self._buckets[name].rollback(slot, count)
 

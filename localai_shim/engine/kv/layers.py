@@ -62,10 +62,6 @@ class LayerSlots:
         """
         raise NotImplementedError
 
-    def can_roll_back(self, length: int, tokens: int) -> bool:
-        """True if so many of the last tokens of a row of this length can be removed."""
-        return False
-
     def arrays(self) -> list[mx.array]:
         """Its buffers."""
         raise NotImplementedError
@@ -223,9 +219,6 @@ class KeyValueSlots(LayerSlots):
         if self._ring is not None and length > self._ring.size:
             arrays = [self._in_order(self._grid(i)[slot : slot + 1], length) for i in range(len(self._flat))]
         return KeyValues(length, tuple(arrays), self._ring, self._how, self._upstream)
-
-    def can_roll_back(self, length: int, tokens: int) -> bool:
-        return self._ring is None or length < self._ring.size or tokens <= self._current.spare
 
     def arrays(self) -> list[mx.array]:
         return list(self._flat)

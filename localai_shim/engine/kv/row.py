@@ -133,7 +133,5 @@ class OneRow:
         return copied(self.row, start)
 
     def rollback(self, slot: int, tokens: int) -> None:
-        if tokens and not all(layer.is_trimmable() for layer in self.row):
-            raise ValueError("this model's caches cannot be rolled back")
         for layer in self.row:
             layer.trim(tokens)

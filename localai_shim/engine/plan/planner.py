@@ -138,21 +138,17 @@ class Planner:
     def _texts_are_due(self, lane: EmbeddingLane, running: bool) -> bool:
         if not lane:
             return False
+        prompts = None
+        if self._prompts:
+            try:
+                prompts = self._prompts.scheduler.priority
+            except BaseException as error:
+                self._prompts.fail(error)
         try:
-            return lane.is_due(running, self._priority())
+            return lane.is_due(running, prompts)
         except BaseException as error:
             lane.fail(error)
             return False
-
-    def _priority(self) -> int | None:
-        """Of the most urgent prompts that wait; None: there are none."""
-        if not self._prompts:
-            return None
-        try:
-            return self._prompts.scheduler.priority
-        except BaseException as error:
-            self._prompts.fail(error)
-            return None
 
 
 def _noted(

@@ -62,18 +62,8 @@ class PromptRunner:
         self._tower = tower = Tower(model, features or FeatureCache(0))
         self._prefiller = prefiller = Prefiller(model, meter, prefixes, batch.wait, ends_prompts, costs)
         self.queue = queue = PromptQueue(prefiller, tower, emit, max_rows)
-        self._room = Room(model, batch, queue, tower, max_rows=max_rows, memory=memory)
-        self.scheduler = Scheduler(
-            batch,
-            queue,
-            self._room,
-            prefiller,
-            tower,
-            max_stall=max_stall,
-            prefill_chunk=prefill_chunk,
-            meter=meter,
-            costs=costs,
-        )
+        self._room = Room(batch, queue, tower, max_rows, memory)
+        self.scheduler = Scheduler(batch, queue, self._room, prefiller, tower, max_stall, prefill_chunk, meter, costs)
 
     def __len__(self) -> int:
         """Number of rows that do not run yet."""

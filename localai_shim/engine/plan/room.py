@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ..decode.batch import Batch
-from ..kv import can_batch
 from ..memory import Memory
-from ..ports import Model
 from ..prompts.features import Tower
 from ..prompts.prefill import PrefillJob
 from ..row import Row
@@ -21,11 +20,11 @@ RESERVED_TOKENS = 2048  # of its answer that memory is reserved for when a row b
 FURTHER_TOKENS = 256  # that are reserved each time a row has outgrown that; a divisor of it
 
 
+@dataclass(eq=False)
 class Room:
     """Tells what fits, and what that leaves for what is kept for later prompts.
 
     Args:
-        model: whose caches they are.
         batch: the rows that run.
         queue: the prompts that do not run yet.
         tower: knows what features take.
@@ -33,21 +32,13 @@ class Room:
         memory: the budget for rows; None: no limit is known.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        batch: Batch,
-        queue: PromptQueue,
-        tower: Tower,
-        *,
-        max_rows: int,
-        memory: Memory | None = None,
-    ) -> None:
-        self._model, self._batch, self._queue, self._tower = model, batch, queue, tower
-        self._max_rows, self.memory = max_rows, memory
-        self._batches: bool | None = None
-        self._steps_planned = 0
-        """Steps for which there is memory for the rows that run."""
+    batch: Batch
+    queue: PromptQueue
+    tower: Tower
+    max_rows: int
+    memory: Memory | None = None
+    _steps_planned: int = 0
+    """Steps for which there is memory for the rows that run."""
 
     def outgrown(self) -> Iterator[Piece]:
         """Before a step, the rows that there will be no memory for, the least urgent and youngest first."""
@@ -55,9 +46,9 @@ class Room:
         if self.memory is None or self._steps_planned > 0:
             return
         try:
-            while len(self._batch) > 1 and self.memory.batch(self._lengths()) > self.memory.budget:
+            while len(self.batch) > 1 and self.memory.batch(self._lengths()) > self.memory.budget:
                 yield Preempt(self.least_urgent().number)
-            self._steps_planned = min((_reserved(row) - _length(row) for row in self._batch.rows), default=0)
+            self._steps_planned = min((_reserved(row) - _length(row) for row in self.batch.rows), default=0)
             yield Limit(self.memory.budget - self.memory.batch(self._lengths()))
         except Exception:
             log.exception("planning the memory of running rows failed; they go on")
@@ -65,7 +56,7 @@ class Room:
 
     def least_urgent(self) -> Row:
         """Of the running rows, and of these the youngest."""
-        return max(self._batch.rows, key=lambda row: (row.request.priority, row.arrival))
+        return max(self.batch.rows, key=lambda row: (row.request.priority, row.arrival))
 
     def joined(self) -> None:
         """Rows have joined: what was planned for those that ran before does not hold."""
@@ -73,9 +64,8 @@ class Room:
 
     def fitting(self, job: PrefillJob) -> int:
         """Number of a job's rows that may begin: all, or none; some only where nothing else runs."""
-        others = [row for other in (*self._queue.begun, *self._queue.joining) for row in other.rows]
-        taken, rows = len(self._batch) + len(others), len(job.rows)
-        while not self._fits(job, rows, taken, others):
+        taken, rows = len(self.batch) + len(self._begun()), len(job.rows)
+        while not self._fits(job, rows, taken):
             if taken or rows == 1:
                 return 0
             rows -= 1
@@ -83,43 +73,32 @@ class Room:
 
     def open(self, job: PrefillJob) -> Open:
         """Begin a job that there is room for."""
-        rows, spare = max(1, self.fitting(job)), None
-        if self.memory is not None:
-            others = [row for other in (*self._queue.begun, *self._queue.joining) for row in other.rows]
-            lengths = [*self._lengths(), *map(_reserved, others), *map(_reserved, job.rows[:rows])]
-            spare = self.memory.budget - self.memory.batch(lengths) - self._prefilling(job, lengths)
-        return Open(job.number, rows, spare)
+        rows = max(1, self.fitting(job))
+        return Open(job.number, rows, None if self.memory is None else self._spare(self.memory, job, rows))
 
-    def _fits(self, job: PrefillJob, count: int, taken: int, others: Sequence[Row]) -> bool:
+    def _fits(self, job: PrefillJob, count: int, taken: int) -> bool:
         rows = taken + count
-        if rows > (self._max_rows if self._can_batch() else 1):
+        if rows > self.max_rows:
             return False
-        if self.memory is None or rows == 1:
-            return True
-        lengths = [*self._lengths(), *map(_reserved, others), *map(_reserved, job.rows[:count])]
-        return self.memory.batch(lengths) + self._prefilling(job, lengths) <= self.memory.budget
+        return self.memory is None or rows == 1 or self._spare(self.memory, job, count) >= 0
 
-    def _prefilling(self, job: PrefillJob, lengths: Sequence[int]) -> int:
-        """Bytes that prompts take before they join, this one's among them."""
-        assert self.memory is not None
-        jobs = (*self._queue.begun, *self._queue.joining, job)
-        taken = sum(self.memory.row(len(other.tokens), other.first_pass) for other in jobs)
+    def _begun(self) -> list[Row]:
+        """Rows whose prompts are being prefilled."""
+        return [row for other in (*self.queue.begun, *self.queue.joining) for row in other.rows]
+
+    def _spare(self, memory: Memory, job: PrefillJob, count: int) -> int:
+        """Bytes that are left with so many of a job's rows: of what prompts take before they join, and all rows."""
+        lengths = [_reserved(row) for row in (*self.batch.rows, *self._begun(), *job.rows[:count])]
+        jobs = (*self.queue.begun, *self.queue.joining, job)
+        taken, batch = sum(memory.row(len(other.tokens), other.first_pass) for other in jobs), memory.batch(lengths)
         if len(lengths) == 1:  # it decodes in the cache that it was prefilled in
-            taken = max(0, taken - self.memory.batch(lengths))
+            taken = max(0, taken - batch)
         if any(other.prompt.media for other in jobs):
-            taken += self._tower.bytes_for(jobs)
-        return taken
-
-    def _can_batch(self) -> bool:
-        if self._batches is None:
-            try:
-                self._batches = can_batch(self._model.new_cache())
-            except Exception:
-                return True  # the next request fails with the reason
-        return self._batches
+            taken += self.tower.bytes_for(jobs)
+        return memory.budget - batch - taken
 
     def _lengths(self) -> list[int]:
-        return [_reserved(row) for row in self._batch.rows]
+        return [_reserved(row) for row in self.batch.rows]
 
 
 def _length(row: Row) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from dataclasses import dataclass
 
 from ..costs.cost_model import CostModel
 from ..costs.meter import Meter
@@ -12,13 +13,14 @@ from ..prompts.prefill import Prefiller, PrefillJob
 from ..step_plan import Chunk, Item, Join, Piece, Preempt
 from .queue import PromptQueue
 from .room import Room
-from .waiting import by_age, by_length, by_urgency
+from .waiting import Order, by_age, by_length, by_urgency
 
 MIN_CHUNK_TOKENS = 16  # however slow the machine is
 GATHER_STALLS = 4  # stalls for which prompts that come together are gathered while no row is running
 OLDEST_EVERY = 8  # one choice of so many is for the prompt that has waited longest, however urgent the others are
 
 
+@dataclass(eq=False)
 class Scheduler:
     """Shares the time for prefill between long and short prompts, as far as there is room for their rows.
 
@@ -44,38 +46,30 @@ class Scheduler:
         costs: what passes take.
     """
 
-    def __init__(
-        self,
-        batch: Batch,
-        queue: PromptQueue,
-        room: Room,
-        prefiller: Prefiller,
-        tower: Tower,
-        *,
-        max_stall: float,
-        prefill_chunk: int,
-        meter: Meter,
-        costs: CostModel,
-    ) -> None:
-        self._batch, self._queue, self._room = batch, queue, room
-        self._prefiller, self._tower = prefiller, tower
-        self._max_stall, self._prefill_chunk = max_stall, prefill_chunk
-        self._meter, self._costs = meter, costs
-        self._item_ran = False  # since the running rows got their last tokens
-        self._turn = 0
-        self._overtaken = 0  # choices since the one that waits longest was last chosen
-        self._blocked = False  # no prompt could be run the last time
+    batch: Batch
+    queue: PromptQueue
+    room: Room
+    prefiller: Prefiller
+    tower: Tower
+    max_stall: float
+    prefill_chunk: int
+    meter: Meter
+    costs: CostModel
+    _item_ran: bool = False  # since the running rows got their last tokens
+    _turn: int = 0
+    _overtaken: int = 0  # choices since the one that waits longest was last chosen
+    _blocked: bool = False  # no prompt could be run the last time
 
     @property
     def will_prefill(self) -> bool:
         """True if `pieces` probably has some: there are prompts, and one could be run the last time."""
-        return bool(self._queue) and not self._blocked
+        return bool(self.queue) and not self._blocked
 
     @property
     def priority(self) -> int | None:
         """Of the most urgent prompts that wait; None: there are none."""
-        first = self._queue.waiting.first()
-        jobs = self._queue.begun if first is None else [*self._queue.begun, first]
+        first = self.queue.waiting.first(by_urgency)
+        jobs = self.queue.begun if first is None else [*self.queue.begun, first]
         return min((job.priority for job in jobs), default=None)
 
     def added(self) -> None:
@@ -84,17 +78,17 @@ class Scheduler:
 
     def before(self) -> Iterator[Piece]:
         """Before a step: rows that there will be no memory for go."""
-        return self._room.outgrown()
+        return self.room.outgrown()
 
     def pieces(self) -> Iterator[Piece]:
         """Prefill for as long as the running rows may wait, at least one chunk; rows that are done join.
 
         Each piece has to be run before the next one is asked for. What is raised in choosing is everybody's.
         """
-        watch, idle = self._costs.start(), True
-        beside, self._item_ran = bool(len(self._batch)), False
-        seconds = self._max_stall * (1 if beside else GATHER_STALLS)
-        pace = self._costs.pace("prompts", self._max_stall)
+        watch, idle = self.costs.start(), True
+        beside, self._item_ran = bool(len(self.batch)), False
+        seconds = self.max_stall * (1 if beside else GATHER_STALLS)
+        pace = self.costs.pace("prompts", self.max_stall)
         while (job := (yield from self._choose())) is not None:
             idle = False
             try:
@@ -103,38 +97,33 @@ class Scheduler:
             except GeneratorExit:
                 raise
             except BaseException as error:
-                self._queue.fail(job, error)
+                self.queue.fail(job, error)
             if not pace.is_enough(seconds - watch.seconds):
                 break
-        if self._queue.joining:
-            yield Join(tuple(row.number for job in self._queue.joining for row in job.rows))
+        if self.queue.joining:
+            yield Join(tuple(row.number for job in self.queue.joining for row in job.rows))
         self._blocked = idle
         if beside and not idle:
-            self._meter.stalled(watch.seconds)
+            self.meter.stalled(watch.seconds)
 
     # -- the next prompt ----------------------------------------------------------------------------------------
 
     def _choose(self) -> Generator[Piece, None, PrefillJob | None]:
         """The job whose prompt is run next, if one can be."""
         yield from self._make_way()
-        queue = self._queue
-        oldest = queue.waiting.oldest()
-        if oldest is not None and not self._room.fitting(oldest):
+        queue = self.queue
+        oldest = queue.waiting.first(by_age)
+        if oldest is not None and not self.room.fitting(oldest):
             oldest = None
         if oldest is None and len(queue.begun) < 2:  # nothing to choose, and no turn
             return queue.begun[0] if queue.begun else None
         self._turn += 1
-        fresh: PrefillJob | None
-        if self._turn % OLDEST_EVERY == 0:
-            fresh, key = oldest, by_age
-        elif self._turn % 2:
-            fresh, key = queue.waiting.first(), by_urgency
-        else:
-            fresh, key = queue.waiting.shortest(), by_length
+        key: Order = by_urgency if self._turn % 2 else by_length if self._turn % OLDEST_EVERY else by_age
+        fresh = oldest if key is by_age else queue.waiting.first(key)
         # None overtakes the one that has waited longest while there is no memory for it: it would never begin. Nor do
         # more than a few while there is: its own turns may all come when there is none.
         due = oldest is None or fresh is None or self._overtaken >= OLDEST_EVERY - 1
-        if due or (fresh is not oldest and fresh is not None and not self._room.fitting(fresh)):
+        if due or (fresh is not oldest and fresh is not None and not self.room.fitting(fresh)):
             fresh = oldest
         job = min(queue.begun if fresh is None else [*queue.begun, fresh], key=key)
         if job is fresh:
@@ -143,9 +132,11 @@ class Scheduler:
 
     def _make_way(self) -> Iterator[Preempt]:
         """Preempt rows for a prompt that is more urgent than they, if there is no room for it otherwise."""
-        while (urgent := self._queue.waiting.first()) is not None and len(self._batch):  # it may leave meanwhile
-            row = self._room.least_urgent()
-            if row.request.priority <= urgent.priority or self._room.fitting(urgent):
+        while (urgent := self.queue.waiting.first(by_urgency)) is not None and len(
+            self.batch
+        ):  # it may leave meanwhile
+            row = self.room.least_urgent()
+            if row.request.priority <= urgent.priority or self.room.fitting(urgent):
                 return
             yield Preempt(row.number)
 
@@ -161,42 +152,42 @@ class Scheduler:
         Returns:
             False: nothing is to be run; the prompt needs an item, and running rows shall have a token between two.
         """
-        most = self._prefiller.chunk_limit(job, self._prefill_chunk)
+        most = self.prefiller.chunk_limit(job, self.prefill_chunk)
         if left is not None:
-            pace = self._costs.pace("prompts" if job.scores is None else "scores", self._max_stall)
+            pace = self.costs.pace("prompts" if job.scores is None else "scores", self.max_stall)
             most = min(most, max(MIN_CHUNK_TOKENS, pace.chunk(left)))
         if not job.begun:
-            yield self._room.open(job)
+            yield self.room.open(job)
         if not job.rows:  # it has failed
             return True
-        if job.prompt.media and (item := self._tower.missing(job)) is not None:
+        if job.prompt.media and (item := self.tower.missing(job)) is not None:
             if self._item_ran and left is not None:
                 return False
             self._item_ran = True
             yield Item(job.number, item.media.digest)
         elif job.left > 0:
-            last = len(self._queue) == len(job.rows) and not self._queue.joining
+            last = len(self.queue) == len(job.rows) and not self.queue.joining
             together = yield from self._gather(job, most)
             yield Chunk(tuple(each.number for each in together), most, left is not None, last)
         return True
 
     def _gather(self, job: PrefillJob, most: int) -> Generator[Piece, None, list[PrefillJob]]:
         """The jobs to run in one pass: a short prompt runs with others that are as short."""
-        prefiller, together, waiting = self._prefiller, [job], self._queue.waiting
+        prefiller, together, waiting = self.prefiller, [job], self.queue.waiting
         if not prefiller.is_short(job, most):
             return together
-        while (other := waiting.shortest()) is not None:
-            oldest = waiting.oldest()
+        while (other := waiting.first(by_length)) is not None:
+            oldest = waiting.first(by_age)
             fits = prefiller.is_short(other, most) and prefiller.worth_padding(together, other.left, most)
             if (
                 not (fits or other.left <= 0)
                 or (other.scores is None) != (job.scores is None)
                 or oldest is None
-                or not self._room.fitting(oldest)
-                or not self._room.fitting(other)
+                or not self.room.fitting(oldest)
+                or not self.room.fitting(other)
             ):
                 break
-            yield self._room.open(other)
+            yield self.room.open(other)
             if other.rows and other.done == job.done:
                 together.append(other)
-        return prefiller.together(job, self._queue.begun, most)
+        return prefiller.together(job, self.queue.begun, most)

@@ -2,81 +2,60 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from ..prompts.prefill import PrefillJob
 
-STALE_ENTRIES = 64  # that a heap may have beyond one per job
-
-_Heap = list[tuple[tuple[int, ...], int]]
-"""(key, serial number): not the job itself, since stale entries would keep its cache alive."""
+Order: TypeAlias = Callable[["PrefillJob"], tuple[int, ...]]
 
 
 def by_age(job: PrefillJob) -> tuple[int, ...]:
+    """The job that arrived first, of any priority."""
     return (job.arrival,)
 
 
 def by_urgency(job: PrefillJob) -> tuple[int, ...]:
+    """Of the most urgent ones, the one that came first."""
     return (job.priority, job.arrival)
 
 
 def by_length(job: PrefillJob) -> tuple[int, ...]:
+    """Of the most urgent ones, the one with the fewest items for the tower, and of these with the fewest tokens."""
     return (job.priority, *job.length, job.arrival)
 
 
-_KEYS = {"oldest": by_age, "first": by_urgency, "shortest": by_length}
-
-
 class Waiting:
-    """Jobs, each once. Everything but `__iter__` takes time logarithmic in their number."""
+    """Jobs, each once, in three orders. To add or remove one of thousands takes some ten microseconds."""
 
     def __init__(self) -> None:
-        self._serials: dict[PrefillJob, int] = {}
-        self._jobs: dict[int, PrefillJob] = {}
-        self._heaps: dict[str, _Heap] = {"oldest": [], "first": [], "shortest": []}
+        self._entries: dict[PrefillJob, list[tuple[Any, ...]]] = {}
+        """Its place in each order: its key when it came, a serial number, and itself."""
+        self._orders: dict[Order, list[tuple[Any, ...]]] = {by_age: [], by_urgency: [], by_length: []}
         self._next = itertools.count()
 
     def __len__(self) -> int:
-        return len(self._jobs)
+        return len(self._entries)
 
     def __iter__(self) -> Iterator[PrefillJob]:
-        return iter(self._serials)
+        return iter(self._entries)
 
     def add(self, job: PrefillJob) -> None:
-        self._serials[job] = serial = next(self._next)
-        self._jobs[serial] = job
-        for name, key in _KEYS.items():
-            heapq.heappush(self._heaps[name], (key(job), serial))
+        serial = next(self._next)
+        self._entries[job] = [(*key(job), serial, job) for key in self._orders]
+        for order, entry in zip(self._orders.values(), self._entries[job], strict=True):
+            insort(order, entry)
 
     def discard(self, job: PrefillJob) -> None:
-        """Remove a job, if it is here. Its heap entries go when they come up, or when there are too many stale ones."""
-        serial = self._serials.pop(job, None)
-        if serial is None:
-            return
-        del self._jobs[serial]
-        for name, heap in self._heaps.items():
-            if len(heap) > 2 * len(self._jobs) + STALE_ENTRIES:
-                self._heaps[name] = [entry for entry in heap if entry[1] in self._jobs]
-                heapq.heapify(self._heaps[name])
+        """Remove a job, if it is here."""
+        for order, entry in zip(self._orders.values(), self._entries.pop(job, ()), strict=False):
+            del order[bisect_left(order, entry)]
 
-    def oldest(self) -> PrefillJob | None:
-        """The job that arrived first, of any priority."""
-        return self._top("oldest")
-
-    def first(self) -> PrefillJob | None:
-        """Of the most urgent ones, the one that came first."""
-        return self._top("first")
-
-    def shortest(self) -> PrefillJob | None:
-        """Of the most urgent ones, the one with the fewest items for the tower, and of these with the fewest tokens."""
-        return self._top("shortest")
-
-    def _top(self, name: str) -> PrefillJob | None:
-        heap = self._heaps[name]
-        while heap and heap[0][1] not in self._jobs:
-            heapq.heappop(heap)
-        return self._jobs[heap[0][1]] if heap else None
+    def first(self, key: Order) -> PrefillJob | None:
+        """The first in one of these orders."""
+        order = self._orders[key]
+        job: PrefillJob | None = order[0][-1] if order else None
+        return job

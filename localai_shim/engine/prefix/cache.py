@@ -120,10 +120,10 @@ class PrefixCache:
         """Number of tokens with these keys, from the first on, with which a row could start, as far as they are in
         memory.
         """
-        found: Match | None = None
         with self._reporting():
-            found = self._tree.match_prefix(salt, keys)
-        return found.length if found is not None else 0
+            if (found := self._tree.match_prefix(salt, keys)) is not None:
+                return found.length
+        return 0
 
     def limit(self, budget: int) -> None:
         """Hold at most so many bytes, and at most the budget that it was made with, until the next call."""

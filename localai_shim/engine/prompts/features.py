@@ -8,7 +8,7 @@ raises, all prompts that wait for the item fail, and the next one that has it tr
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -35,14 +35,18 @@ class FeatureCache:
         runs: how many were made.
         hits: how many more were asked for and were there.
         bytes: what is held.
-        pinned_bytes: what is in use of that.
     """
 
     def __init__(self, budget: int) -> None:
-        self.runs = self.hits = self.bytes = self.pinned_bytes = 0
+        self.runs = self.hits = self.bytes = 0
         self._budget, self._spare = budget, budget
         self._kept: OrderedDict[Key, Features] = OrderedDict()
-        self._pins: dict[Key, int] = {}
+        self._pins: Counter[Key] = Counter()
+
+    @property
+    def pinned_bytes(self) -> int:
+        """Bytes of what is in use."""
+        return sum(self._kept[key].nbytes for key in self._pins)
 
     def __contains__(self, key: Key) -> bool:
         return key in self._kept
@@ -54,7 +58,7 @@ class FeatureCache:
             return None
         self._kept.move_to_end(key)
         self.hits += 1
-        self._count(key, features)
+        self._pins[key] += 1
         return features
 
     def add(self, key: Key, features: Features) -> None:
@@ -62,7 +66,7 @@ class FeatureCache:
         self.runs += 1
         self._kept[key] = features
         self.bytes += features.nbytes
-        self._count(key, features)
+        self._pins[key] += 1
         self._evict()
 
     def release(self, key: Key) -> None:
@@ -70,7 +74,6 @@ class FeatureCache:
         self._pins[key] -= 1
         if not self._pins[key]:
             del self._pins[key]
-            self.pinned_bytes -= self._kept[key].nbytes
             self._evict()
 
     def limit(self, spare: int) -> None:
@@ -82,12 +85,7 @@ class FeatureCache:
         """Drop everything; nothing is in use any more."""
         self._kept.clear()
         self._pins.clear()
-        self.bytes = self.pinned_bytes = 0
-
-    def _count(self, key: Key, features: Features) -> None:
-        pins = self._pins[key] = self._pins.get(key, 0) + 1
-        if pins == 1:
-            self.pinned_bytes += features.nbytes
+        self.bytes = 0
 
     def _evict(self) -> None:
         while self.bytes > self.pinned_bytes and (
@@ -114,18 +112,14 @@ class Tower:
 
     def missing(self, job: PrefillJob) -> MediaSpan | None:
         """The first item of a job of which nobody has the features."""
-        for span in job.spans():
-            digest = span.media.digest
-            if digest not in job.features and (job.prompt.salt, digest) not in self.features:
-                return span
-        return None
+        missing = (span for key, span in _keyed(job) if key[1] not in job.features and key not in self.features)
+        return next(missing, None)
 
     def pin(self, job: PrefillJob) -> None:
         """Pin the features that are here for a job."""
-        for span in job.spans() if job.prompt.media else ():
-            digest = span.media.digest
-            if digest not in job.features and (features := self.features.pin((job.prompt.salt, digest))) is not None:
-                job.features[digest] = features
+        for key, _ in _keyed(job):
+            if key[1] not in job.features and (features := self.features.pin(key)) is not None:
+                job.features[key[1]] = features
 
     def run(self, job: PrefillJob, span: MediaSpan) -> None:
         """Run an item for a job, and wait for it. Raises what the model does."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import mlx.core as mx
 import numpy as np
@@ -24,7 +24,7 @@ from ..kv.segments import stack, takes_padding, unstack
 from ..ports import Features, MediaSpan, Model, StepInput
 from ..prefix.cache import PrefixCache
 from ..row import Row
-from .scores import Scorer, Scoring
+from .scores import FIRST_PORTION_TOKENS, MAX_LOGITS, Scoring
 
 MAX_SHORT_TOKENS = 128  # of prompts that share a pass: 8 of 32 tokens take 0.57 of the time, of 128 take 0.79 (CPU)
 MIN_SHARED_TOKENS = 64  # of the prefix of two waiting prompts, for one to wait for the other
@@ -42,29 +42,6 @@ class PrefillJob:
         output: what a preempted row has generated so far, which follows the prompt; None for new rows.
     """
 
-    __slots__ = (
-        "alone",
-        "arrival",
-        "batch_inserts",
-        "begun",
-        "cache",
-        "dependents",
-        "done",
-        "features",
-        "first_pass",
-        "insert_at",
-        "keys",
-        "logits",
-        "min_prefix",
-        "priority",
-        "prompt",
-        "resumed",
-        "rows",
-        "scores",
-        "state",
-        "tokens",
-    )
-
     def __init__(self, rows: list[Row], prompt: Prompt, arrival: int, output: Sequence[int] | None = None) -> None:
         self.rows, self.prompt, self.arrival = rows, prompt, arrival
         self.priority = rows[0].request.priority
@@ -77,7 +54,8 @@ class PrefillJob:
         self.logits: mx.array | None = None
         """`[1, vocabulary]`: of the next token, where the last one has been run as well."""
         self.begun = False
-        self.scores: list[TokenScore] | None = None if output or not _wants_scores(prompt) else []
+        wants_scores = not output and prompt.top_logprobs is not None and prompt.scores is None
+        self.scores: list[TokenScore] | None = [] if wants_scores else None
         """Those of the tokens so far; None: not wanted. Where they are, all of the prompt is run, whatever the prefix
         cache has of it."""
         self.alone = False
@@ -137,10 +115,6 @@ class PrefillJob:
         return StepInput(tokens, self.cache, state=state, media=media, ends=ends)
 
 
-def _wants_scores(prompt: Prompt) -> bool:
-    return prompt.top_logprobs is not None and prompt.scores is None
-
-
 class Prefiller:
     """Runs prompts from the longest prefix that the prefix cache has, and inserts them there.
 
@@ -151,6 +125,9 @@ class Prefiller:
         wait_for_step: returns when the decode step in flight has run.
         ends_prompts: the model gives the right logits of prompts' last tokens.
         costs: measures passes.
+
+    Attributes:
+        portion: most tokens that are scored in one pass, those of all its rows together: their logits are held at once.
     """
 
     def __init__(
@@ -165,8 +142,7 @@ class Prefiller:
         self._end_tokens = model.end_tokens if ends_prompts else 0
         self._model, self._meter, self._prefixes = model, meter, prefixes
         self._wait_for_step, self._costs = wait_for_step, costs
-        self._scorer = Scorer(model)
-        self._padding: int | None = None
+        self.portion = FIRST_PORTION_TOKENS
 
     def estimate(self, job: PrefillJob) -> None:
         """Set how many tokens of a waiting prompt the prefix cache would give now."""
@@ -184,7 +160,10 @@ class Prefiller:
         prefixes, prompt = self._prefixes, job.prompt
         if prompt.scores is not None:  # another job with this prompt has found them meanwhile
             job.scores = None
-        self._set_state(job)
+        if prompt.media and prompt.media[-1].stop == len(job.tokens):
+            raise ValueError("the prompt ends with an image, a video or a sound: some text has to follow it")
+        self._set_first_pass(job)
+        job.state = self._model.row_state(prompt)
         found = None
         if prefixes is not None and job.scores is None:
             found = prefixes.start(prompt.salt, job.keys, job.min_prefix)
@@ -199,13 +178,6 @@ class Prefiller:
         if not any(end - NEAR_END_TOKENS <= length <= end for length in lengths):
             lengths.add(end)
         job.insert_at = sorted(length for length in lengths if job.done < length <= end and length >= job.min_prefix)
-
-    def _set_state(self, job: PrefillJob) -> None:
-        prompt = job.prompt
-        if prompt.media and prompt.media[-1].stop == len(job.tokens):
-            raise ValueError("the prompt ends with an image, a video or a sound: some text has to follow it")
-        self._set_first_pass(job)
-        job.state = self._model.row_state(prompt)
 
     def _set_first_pass(self, job: PrefillJob) -> None:
         job.first_pass = job.min_prefix = self._model.first_pass(job.prompt)
@@ -256,7 +228,7 @@ class Prefiller:
         tokens = 1 + max(job.left for job in jobs)
         if tokens > self._end_tokens or tokens * len(jobs) > most or any(job.scores is not None for job in jobs):
             return False
-        return all(not job.insert_at or len(job.tokens) <= self._takes_padding() for job in jobs)
+        return all(not job.insert_at or len(job.tokens) <= self._takes_padding for job in jobs)
 
     def _launch(self, jobs: Sequence[PrefillJob], step: StepInput) -> mx.array | None:
         """Run a pass without waiting for it, and have the jobs' logits if it ends them."""
@@ -269,14 +241,20 @@ class Prefiller:
 
     def chunk_limit(self, job: PrefillJob, most: int) -> int:
         """Most tokens of a job in one pass: fewer where it wants scores, for which all logits are held."""
-        return most if job.scores is None else min(most, self._scorer.portion)
+        return most if job.scores is None else min(most, self.portion)
 
     def _run_scored(self, jobs: Sequence[PrefillJob], step: StepInput) -> float:
         """Run tokens of several jobs and score those that follow them; returns the seconds that it took."""
         following = [job.tokens[job.done + 1 :] for job in jobs]
         top = max(job.prompt.top_logprobs or 0 for job in jobs)
         launched: list[Scoring] = []
-        seconds = self._timed(lambda: launched.append(self._scorer.launch(step, following, top)), step.layers)
+
+        def launch() -> None:
+            logits = self._model.forward(step)
+            self.portion = max(1, MAX_LOGITS // logits.shape[-1])
+            launched.append(Scoring(logits, following, top, on_device=self._model.samples_on_device))
+
+        seconds = self._timed(launch, step.layers)
         reading = self._costs.start()
         for job, scores in zip(jobs, launched[0].read(), strict=True):
             assert job.scores is not None
@@ -329,12 +307,11 @@ class Prefiller:
         needs_own_pass = job.alone or job.prompt.media or job.first_pass or job.state is not None
         if needs_own_pass or inserts_before_end or not 0 < job.left <= min(MAX_SHORT_TOKENS, most):
             return False
-        return len(job.tokens) <= self._takes_padding()
+        return len(job.tokens) <= self._takes_padding
 
+    @cached_property
     def _takes_padding(self) -> int:
-        if self._padding is None:
-            self._padding = takes_padding(self._model.new_cache())
-        return self._padding
+        return takes_padding(self._model.new_cache())
 
     def together(self, job: PrefillJob, others: Sequence[PrefillJob], most: int) -> list[PrefillJob]:
         """The jobs of one pass: a short one, and those of the others that fit."""

@@ -13,13 +13,12 @@ import mlx.core as mx
 import numpy as np
 
 from ...types import TokenScore
-from ..ports import Model, StepInput
 from ..row import Array
 from ..sampling import device, host
 
 _async_eval: Callable[..., None] = mx.async_eval
-_MAX_LOGITS = 2**24  # at once: 64 MiB of float32, and as much again three or four times while they are looked at
-_FIRST_PORTION_TOKENS = 64  # tokens of the first portion, when the size of the vocabulary is not known yet
+MAX_LOGITS = 2**24  # at once: 64 MiB of float32, and as much again three or four times while they are looked at
+FIRST_PORTION_TOKENS = 64  # tokens of the first portion, when the size of the vocabulary is not known yet
 
 
 class Scoring:
@@ -63,21 +62,3 @@ class Scoring:
         ]
         ends = np.cumsum(self._lengths).tolist()
         return [scores[end - length : end] for end, length in zip(ends, self._lengths, strict=True)]
-
-
-class Scorer:
-    """Scores prompts in portions.
-
-    Attributes:
-        portion: most tokens whose logits may be held at once, those of all rows of a pass together.
-    """
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-        self.portion = _FIRST_PORTION_TOKENS
-
-    def launch(self, step: StepInput, following: Sequence[Sequence[int]], top: int) -> Scoring:
-        """Begin to run tokens, and to score those of each row that follow them, with so many likely ones beside."""
-        logits = self._model.forward(step)
-        self.portion = max(1, _MAX_LOGITS // logits.shape[-1])
-        return Scoring(logits, following, top, on_device=self._model.samples_on_device)

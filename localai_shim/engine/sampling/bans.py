@@ -40,10 +40,10 @@ class Bans:
     def __init__(self, rows: Sequence[Row], eos: Sequence[int], xp: ModuleType) -> None:
         self._rows, self._xp, self._vocabulary = rows, xp, 0
         held = [
-            (i, token_id, row.min_tokens)
+            (i, token_id, row.request.min_tokens)
             for i, row in enumerate(rows)
-            if row.sampled < row.min_tokens
-            for token_id in sorted({*eos, *row.stop_token_ids})
+            if row.sampled < row.request.min_tokens
+            for token_id in sorted({*eos, *row.request.stop_token_ids})
         ]
         self._held = np.array(held, dtype=np.int64).reshape(-1, 3)
         self._allowing = [i for i, row in enumerate(rows) if row.sampling.allowed_token_ids is not None]

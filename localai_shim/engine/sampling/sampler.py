@@ -17,7 +17,6 @@ queued ahead. Only the logits of constrained rows are copied and masked, and tak
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 from typing import TypeAlias
@@ -99,45 +98,26 @@ class Sample:
         }
 
 
-@dataclass(frozen=True, slots=True)
 class Parameters:
     """The parameters of all rows, as arrays."""
 
-    keys: npt.NDArray[np.uint64]
-    temperature: Floats
-    top_k: Ints
-    top_p: Floats
-    min_p: Floats
-    plain: Ints
-    """Places of the rows that sample from the whole distribution."""
-    filtered: Ints
-    """Places of those that sample from what filters keep of it; all others take the likeliest token."""
-    logprob_rows: list[int]
-    """Places of the rows that want logprobs."""
-    top_logprobs: int
-    """The likeliest tokens that they want, at most."""
-
-
-def gather(rows: Sequence[Row]) -> Parameters:
-    """Make arrays of what the rows ask for."""
-    params = [row.sampling for row in rows]
-    temperature = np.array([p.temperature for p in params], dtype=np.float32)
-    top_k = np.array([p.top_k for p in params], dtype=np.int64)
-    top_p = np.array([p.top_p for p in params], dtype=np.float32)
-    min_p = np.array([p.min_p for p in params], dtype=np.float32)
-    sampled = temperature > 0
-    filtered = sampled & ((top_p < 1) | (top_k > 0) | (min_p > 0))
-    return Parameters(
-        np.array([row.key for row in rows], dtype=np.uint64),
-        temperature,
-        top_k,
-        top_p,
-        min_p,
-        np.flatnonzero(sampled & ~filtered),
-        np.flatnonzero(filtered),
-        [i for i, p in enumerate(params) if p.top_logprobs is not None],
-        max((p.top_logprobs or 0 for p in params), default=0),
-    )
+    def __init__(self, rows: Sequence[Row]) -> None:
+        params = [row.sampling for row in rows]
+        self.keys = np.array([row.key for row in rows], dtype=np.uint64)
+        self.temperature = np.array([p.temperature for p in params], dtype=np.float32)
+        self.top_k = np.array([p.top_k for p in params], dtype=np.int64)
+        self.top_p = np.array([p.top_p for p in params], dtype=np.float32)
+        self.min_p = np.array([p.min_p for p in params], dtype=np.float32)
+        sampled = self.temperature > 0
+        filtered = sampled & ((self.top_p < 1) | (self.top_k > 0) | (self.min_p > 0))
+        self.plain = np.flatnonzero(sampled & ~filtered)
+        """Places of the rows that sample from the whole distribution."""
+        self.filtered = np.flatnonzero(filtered)
+        """Places of those that sample from what filters keep of it; all others take the likeliest token."""
+        self.logprob_rows = [i for i, p in enumerate(params) if p.top_logprobs is not None]
+        """Places of the rows that want logprobs."""
+        self.top_logprobs = max((p.top_logprobs or 0 for p in params), default=0)
+        """The likeliest tokens that they want, at most."""
 
 
 class Sampler:
@@ -165,7 +145,7 @@ class Sampler:
         self.constrained = [i for i, row in enumerate(rows) if row.constraint is not None]
         greedy = not self.constrained and not any(map(_is_more_than_argmax, dict.fromkeys(rows)))
         self.queues_ahead = (on_device or greedy) and not self.constrained
-        self._parameters = None if greedy else gather(rows)  # None: all that is asked for is an argmax
+        self._parameters = None if greedy else Parameters(rows)  # None: all that is asked for is an argmax
         self._adjustments: list[Bias | Penalties | Bans] = []
         if not greedy:
             made = Bias(rows, self._xp), Penalties(rows, self._xp), Bans(rows, eos, self._xp)
@@ -278,7 +258,7 @@ def _picked(logits: Array, masks: Masks | None, masked: Array, xp: ModuleType, w
 
 def _is_more_than_argmax(row: Row) -> bool:
     p = row.sampling
-    plain = p.temperature == 0 and not p.logit_bias and p.top_logprobs is None and row.min_tokens == 0
+    plain = p.temperature == 0 and not p.logit_bias and p.top_logprobs is None and row.request.min_tokens == 0
     return not plain or has_penalty(p) or p.allowed_token_ids is not None or bool(p.bad_words)
 
 

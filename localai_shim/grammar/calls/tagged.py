@@ -14,13 +14,14 @@ from html import escape
 from ...output.formats.description import CallFormat, Parameters
 from ...output.formats.layout import around, layout
 from ...output.formats.values import typed_value
+from ...output.formats.writing import json_type
 from .. import GrammarError
 from ..lark_rules import LarkRules, other_than, times
 from ..raw_text import containing, holding, regex, text
 from ..schema import Schema, array_at, object_at
 from ..tool import Call
-from ..vocabulary import literal
-from .values import Branch, JsonStyle, ValueGrammar, cannot_write, item_counts, type_of
+from ..vocabulary import expression, literal
+from .values import Branch, JsonStyle, ValueGrammar, cannot_write, item_counts
 
 _CDATA = ("<![CDATA[", "]]>")
 _KEY = r'[^\s<>"|=]+'
@@ -96,7 +97,7 @@ class _Tags:
         begin = first.pop() if first and isinstance(first[-1], str) else ""
         end = last.pop(0) if last and isinstance(last[0], str) else ""
         key = self._rules.terminal(f"{literal(str(begin))} (/{_KEY}/{other_than(names)}) {literal(str(end))}")
-        return " ".join([*map(_piece, first), key, *map(_piece, last)])
+        return " ".join([*map(expression, first), key, *map(expression, last)])
 
     def end(self, name: str) -> str:
         """Text behind a value."""
@@ -194,9 +195,9 @@ class _Tags:
                         raise GrammarError(cannot_write(value))
                     continue
             if not (self._kind.cdata and re.search("[<&]", spelt)):
-                yield type_of(value), self._rules.until(literal(spelt), end)
+                yield json_type(value), self._rules.until(literal(spelt), end)
             if self._kind.cdata:
-                yield type_of(value), self._rules.until(literal(_CDATA[0] + spelt), _CDATA[1] + end)
+                yield json_type(value), self._rules.until(literal(_CDATA[0] + spelt), _CDATA[1] + end)
 
     # -- Elements -----------------------------------------------------------------------------------------------------
 
@@ -223,7 +224,7 @@ class _Tags:
 def _spelling_others(branches: Sequence[Branch]) -> Iterator[str]:
     """Bodies of terminals: texts that readers take for a value that is no string, and that might not be allowed."""
     for branch in branches:
-        types = {branch.type} if branch.type else set(map(type_of, branch.constants))
+        types = {branch.type} if branch.type else set(map(json_type, branch.constants))
         if types & {"array", "object"}:
             yield _JSON_BEGUN
         if "boolean" in types and not branch.type:
@@ -265,7 +266,3 @@ def _is_plain(schema: object) -> bool:
 
 
 _NESTED = ("array", "object")
-
-
-def _piece(part: str | int) -> str:
-    return literal(part) if isinstance(part, str) else f"<[{part}]>"

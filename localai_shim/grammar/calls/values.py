@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import NoneType
+from dataclasses import dataclass
 
 from ...output.formats.reading.tagged import dumps
 from ...output.formats.references import resolve
+from ...output.formats.writing import json_type
 from .. import GrammarError, TooComplexError
 from ..compile import check, json_expression, json_schema, lark
 from ..lark_rules import LarkRules, other_than, times
@@ -40,8 +40,6 @@ _STRUCTURAL = ("$ref", "anyOf", "oneOf", "enum", "const", "type", *_UNKNOWN, *_I
 # Beyond these a double no longer holds every integer, and parsers that read numbers as doubles change them.
 _MAX_NUMBER = {"integer": 2**53 - 1, "number": 10**15}
 MAX_BRANCHES = 20_000
-_NAMES = ((NoneType, "null"), (bool, "boolean"), (int | float, "number"), (str, "string"), (list, "array"))
-"""JSON Schema's names of Python's types; a bool is an int as well."""
 _CHARACTER = r'[^"\\\x00-\x1F\x7F]|\\["\\bfnrt]'
 
 
@@ -202,11 +200,7 @@ class ValueGrammar:
             case "array":
                 return self._array(branch.schema)
             case _:
-                return self.object_value(branch.schema)
-
-    def object_value(self, schema: Schema) -> str:
-        """An expression of an object."""
-        return f'"{{" {self.members(schema, self.style.key, self.style.other_key)} "}}"'
+                return f'"{{" {self.members(branch.schema, self.style.key, self.style.other_key)} "}}"'
 
     def members(self, schema: Schema, key: Callable[[str], str], other_key: Callable[[Sequence[str]], str]) -> str:
         """An expression of what is in an object: its properties in order, then any others.
@@ -327,23 +321,18 @@ class ValueGrammar:
             )
 
     def _telltale(self, option: object) -> _Telltale:
-        found = _Telltale()
+        types, constants = set[str](), dict[str, list[object]]()
         for branch in self.branches(option):
-            found.types |= {branch.type} if branch.type else set(map(type_of, branch.constants))
+            types |= {branch.type} if branch.type else set(map(json_type, branch.constants))
             for name in array_at(branch.schema, "required") if branch.type else ():
                 member = object_at(branch.schema, "properties").get(str(name))
                 if isinstance(member, Mapping) and ("const" in member or "enum" in member):
-                    found.constants.setdefault(str(name), []).extend(self._constants(member))
-        found.types = {"number" if name == "integer" else name for name in found.types}
-        return found
+                    constants.setdefault(str(name), []).extend(self._constants(member))
+        return {"number" if name == "integer" else name for name in types}, constants
 
 
-@dataclass(slots=True)
-class _Telltale:
-    """Signs that tell an option from another: its types, and the values of required properties that are constant."""
-
-    types: set[str] = field(default_factory=set[str])
-    constants: dict[str, list[object]] = field(default_factory=dict[str, list[object]])
+_Telltale = tuple[set[str], dict[str, list[object]]]
+"""Signs that tell an option from another: its types, and the values of required properties that are constant."""
 
 
 def item_counts(schema: Schema) -> tuple[int, int | None]:
@@ -367,20 +356,14 @@ def cannot_write(text: str) -> str:
 
 def _overlap(a: _Telltale, b: _Telltale) -> bool:
     """A value may satisfy both."""
-    shared = a.types & b.types
-    if shared != {"object"}:
-        return bool(shared)
+    (types, constants), (others, theirs) = a, b
+    if types & others != {"object"}:
+        return bool(types & others)
     return not any(
-        name in b.constants and not any(value in b.constants[name] for value in values)
-        for name, values in a.constants.items()
+        name in theirs and not any(value in theirs[name] for value in values) for name, values in constants.items()
     )
-
-
-def type_of(value: object) -> str:
-    """JSON Schema's name of a value's type."""
-    return next((name for kind, name in _NAMES if isinstance(value, kind)), "object")
 
 
 def _is_of(value: object, types: Sequence[str]) -> bool:
     is_whole = isinstance(value, int | float) and not isinstance(value, bool) and float(value).is_integer()
-    return type_of(value) in types or (is_whole and "integer" in types)
+    return json_type(value) in types or (is_whole and "integer" in types)

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...backends.machine import on_cuda
 from ...options import LoadOptions
 from ...types import Json, ModelLoadError, Task
 from ...vectors import Reranking
-from ..checkpoint_files import Checkpoint, read_json
+from ..checkpoint_files import Checkpoint, context_length, read_json
 from ..heads.generative_reranker import PairTokenizer
 from ..heads.pooling import pad
 from ..heads.sentence_files import SentenceFiles
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 _KINDS = ("bert", "modernbert", "xlm_roberta")
 """mlx-vlm's modules that have such a head."""
-_UNLIMITED = 10**6  # transformers' stand-in for "not said" is far above this
 
 
 def is_classifier(config: Json) -> bool:
@@ -42,9 +40,7 @@ class ClassifierModel(EncoderModel):
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         tokenizer = checkpoint.tokenizer._tokenizer
-        longest = getattr(tokenizer, "model_max_length", _UNLIMITED)
-        super().__init__(checkpoint, SentenceFiles(("cls",), max_tokens=longest if longest < _UNLIMITED else None))
-        self._fills = on_cuda()
+        super().__init__(checkpoint, SentenceFiles(("cls",), max_tokens=context_length({}, tokenizer)))
         pairs, self._separator = _pair_tokenizer(tokenizer.backend_tokenizer)
         self.reranking = Reranking(pairs)
 
@@ -59,7 +55,9 @@ class ClassifierModel(EncoderModel):
         from mlx_vlm.encoder_loader import load_encoder_model
 
         config = read_json(path / "config.json")
-        name, labels = encoder_module(path, config), _labels(config)
+        named = config.get("id2label")
+        labels = config.get("num_labels") or (len(named) if isinstance(named, dict) else 2)  # as transformers has it
+        name = encoder_module(path, config)
         if name not in _KINDS or labels != 1:
             raise ModelLoadError(
                 f"'{path.name}' is a sequence classifier of {config.get('model_type')} with {labels} labels. Those "
@@ -86,7 +84,7 @@ class ClassifierModel(EncoderModel):
         """The relevance of each document to its query; see `Encoder`."""
         import mlx.core as mx
 
-        tokens, mask = pad(pairs, self._padding, fills=self._fills)
+        tokens, mask = pad(pairs, self._padding)
         given = {"attention_mask": mx.array(mask)}
         if self._separator is not None:  # what stands behind the first one is of the second kind
             ends = tokens == self._separator
@@ -102,9 +100,3 @@ def _pair_tokenizer(backend: Tokenizer) -> tuple[PairTokenizer, int | None]:
     parts = (pair.ids[: query[0]], pair.ids[query[-1] + 1 : document[0]], pair.ids[document[-1] + 1 :])
     separator = pair.ids[pair.type_ids.index(1) - 1] if 1 in pair.type_ids else None
     return PairTokenizer(backend, *parts), separator
-
-
-def _labels(config: Json) -> int:
-    """Labels of a classifier; transformers' default is two."""
-    names = config.get("id2label")
-    return int(config.get("num_labels") or (len(names) if isinstance(names, dict) else 2))

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import mlx.core as mx
     from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
-    from transformers import PreTrainedTokenizerBase
 
 _ENCODERS = {
     "bert": "bert",
@@ -81,7 +80,9 @@ class EncoderModel:
         parameters = [*(array for _, array in tree_flatten(model.parameters())), *more]
         self.weight_bytes = sum(array.nbytes for array in parameters)
         self.context_length: int | None = max_tokens(module, config, files, options)
-        take_all(tokenizer._tokenizer)
+        if (backend := getattr(tokenizer._tokenizer, "backend_tokenizer", None)) is not None:
+            backend.no_truncation()  # the files of many embedders say that it should cut and pad
+            backend.no_padding()
         self.text = TextTokenizer(tokenizer, cuts_anywhere=True)
         self.generation_defaults: Json = {}
         self.fingerprint = fingerprint(config, path, options, parameters, self.libraries)
@@ -90,12 +91,6 @@ class EncoderModel:
     def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> Reading | None:
         """Nothing: attention looks in both directions."""
         return None
-
-    def check(self) -> None:
-        """No option is refused so late."""
-
-    def warm_up(self) -> None:
-        """Nothing is prepared before it is needed."""
 
 
 class EmbeddingModel(EncoderModel):
@@ -180,11 +175,3 @@ def max_tokens(module: str, config: Json, files: SentenceFiles, options: LoadOpt
         positions -= int(config.get("pad_token_id", 1)) + 1
     limits = (positions, files.max_tokens, options.get("context_length"))
     return min((limit for limit in limits if isinstance(limit, int)), default=None)
-
-
-def take_all(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Have a fast tokenizer neither cut nor pad: the files of many embedders say that it should."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is not None:
-        backend.no_truncation()
-        backend.no_padding()

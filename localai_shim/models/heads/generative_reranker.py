@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...threads.panics import panics_are_errors
@@ -30,22 +29,12 @@ _BEFORE = (
 _AFTER = "<|im_end|>\n<|im_start|>assistant\n"
 
 
-@dataclass(frozen=True)
-class _Wording:
-    """Wording of the question that a kind of model was trained on; mlx-vlm's server has the same."""
-
-    ask: str
-    """With places for an instruction and the query; no token of a BPE vocabulary reaches across its end."""
-    lead: str
-    after: str
-
-
 _JUDGES = {
-    "qwen3": _Wording(
-        "<Instruct>: {instruction}\n\n<Query>: {query}\n\n<Document>:", " ", f"{_AFTER}<think>\n\n</think>\n\n"
-    ),
-    "qwen3_vl": _Wording("<Instruct>: {instruction}<Query>:{query}\n", "<Document>:", _AFTER),
+    "qwen3": ("<Instruct>: {instruction}\n\n<Query>: {query}\n\n<Document>:", " ", f"{_AFTER}<think>\n\n</think>\n\n"),
+    "qwen3_vl": ("<Instruct>: {instruction}<Query>:{query}\n", "<Document>:", _AFTER),
 }
+"""Questions that kinds of models were trained on, as mlx-vlm's server has them: what asks, with places for an
+instruction and the query (no token of a BPE vocabulary reaches across its end); what leads to the document; its end."""
 
 
 def find_judge(model: nn.Module, encoder: Encoder | None, tokenizer: TokenizerWrapper, config: Json) -> Judge | None:
@@ -66,8 +55,9 @@ def find_judge(model: nn.Module, encoder: Encoder | None, tokenizer: TokenizerWr
     answers = [token for word in ("yes", "no") if (token := backend.token_to_id(word)) is not None]
     if len(answers) < 2 or len(backend.encode(_AFTER[:10], add_special_tokens=False).ids) != 1:
         return None  # its turns end otherwise
-    begin, end = encode_texts(backend, [_BEFORE, wording.after])
-    return Judge(model, encoder, PairTokenizer(backend, begin, [], end, wording.ask, wording.lead), answers)
+    ask, lead, after = wording
+    begin, end = encode_texts(backend, [_BEFORE, after])
+    return Judge(model, encoder, PairTokenizer(backend, begin, [], end, ask, lead), answers)
 
 
 class Judge:

@@ -44,15 +44,8 @@ class Encoder:
         begin: begins one more text that is read in pieces; None: the model sees all of a text at once.
     """
 
-    def __init__(
-        self,
-        hidden: Hidden,
-        head: Head,
-        padding: int = 0,
-        begin: Callable[[], Read] | None = None,
-    ) -> None:
+    def __init__(self, hidden: Hidden, head: Head, padding: int = 0, begin: Callable[[], Read] | None = None) -> None:
         self._hidden, self._head, self._padding, self._begin = hidden, head, padding, begin
-        self._fills = on_cuda()  # it prepares for each new shape
         self._tried = begin is None
 
     @property
@@ -71,7 +64,7 @@ class Encoder:
         """Hidden states `[texts, tokens, width]`, lazy, and how many tokens each text has; what follows is padding."""
         import mlx.core as mx
 
-        tokens, mask = pad(texts, self._padding, fills=self._fills)
+        tokens, mask = pad(texts, self._padding)
         return self._hidden(mx.array(tokens), mx.array(mask))[: len(texts)], [len(text) for text in texts]
 
     def begin(self, text: Sequence[int], skip: int = 0) -> Reading | None:
@@ -138,19 +131,18 @@ class Reading:
         return made
 
 
-def pad(
-    texts: Sequence[Sequence[int]], padding: int, *, fills: bool = False
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+def pad(texts: Sequence[Sequence[int]], padding: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     """Texts as `[texts, tokens]`, with padding on the right, and which of the tokens are theirs.
+
+    On CUDA, which prepares for each new shape, there are more tokens and rows, so that both are of few numbers.
 
     Args:
         texts: token ids.
         padding: the token that stands where a text is shorter than others.
-        fills: there are more tokens and rows, so that both are of few numbers.
     """
     counts = np.array([len(text) for text in texts])
     rows, length = len(texts), int(counts.max())
-    if fills:
+    if on_cuda():
         from ...backends.cuda.attention import filled, filled_rows
 
         counts = np.pad(counts, (0, filled_rows(rows) - rows), constant_values=1)  # all see something

@@ -47,16 +47,9 @@ _REFUSED = {
         ("embedding_gemma2", "llama_nemotron_vl_embedding", "qwen3_vl_embedding", "siglip"), _MEDIA_VECTORS
     ),
     "mllama": _CROSS_ATTENTION,
-    "florence2": _ENCODER_DECODER,
-    "nemotron_parse": _ENCODER_DECODER,
-    "diffusion_gemma": _DIFFUSION,
-    "llada2_moe": _DIFFUSION,
-    "llada_image": _DIFFUSION,
-    "nemotron_labs_diffusion": _DIFFUSION,
-    "falcon_ocr": _OWN_STATE,
-    "falcon_perception": _OWN_STATE,
-    "hunyuan_vl": _OWN_STATE,
-    "minicpmo": _OWN_STATE,
+    **dict.fromkeys(("florence2", "nemotron_parse"), _ENCODER_DECODER),
+    **dict.fromkeys(("diffusion_gemma", "llada2_moe", "llada_image", "nemotron_labs_diffusion"), _DIFFUSION),
+    **dict.fromkeys(("falcon_ocr", "falcon_perception", "hunyuan_vl", "minicpmo"), _OWN_STATE),
 }
 _NO_MEDIA = {"minicpmv4_7"}
 """Its images' positions come from what only its own batch code has: text alone is served."""

@@ -8,7 +8,7 @@ begins, and handed over in each pass: nothing of a request stands on the model.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ...engine.cache_contents import RowCache
 from ...engine.ports import Features, StepInput
-from ...media import MediaSpan, ProcessedMedia
+from ...media import ProcessedMedia
 from ...options import LoadOptions
 from ...types import Json, Prompt
 from ..checkpoint_files import Checkpoint
@@ -204,7 +204,8 @@ class VisionModel(TextModel):
     def first_pass(self, prompt: Prompt) -> int:
         if self._whole_prompts:
             return len(prompt.tokens) - 1
-        return _end_of_images(prompt.media) if self._whole_images else 0
+        ends = (span.stop for span in prompt.media if span.media.kind != "audio")
+        return max(ends, default=0) if self._whole_images else 0
 
 
 def on_device(array: npt.NDArray[Any]) -> mx.array:
@@ -223,11 +224,6 @@ def _within(step: StepInput, k: int) -> bool:
     prompt = step.state[0] if step.state else None
     offset = step.layers[0].offset  # an array for rows of a batch, which are behind their prompts
     return isinstance(prompt, WholePrompt) and isinstance(offset, int) and offset + k <= prompt.length
-
-
-def _end_of_images(spans: Sequence[MediaSpan]) -> int:
-    """End of the last image or video; 0 if there is none."""
-    return max((span.stop for span in spans if span.media.kind != "audio"), default=0)
 
 
 def _chunks(model: nn.Module, arguments: Mapping[str, object]) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...backends.patches import class_like, rebound, scope_with, with_names
-from .pixels import quick_pil, qwen_patches
+from .pixels import qwen_patches
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -42,19 +42,11 @@ _NUMPY = with_names(np, array=_Array, eval=lambda *_: None)
 
 
 def without_mlx(processor: ProcessorMixin) -> ProcessorMixin:
-    """The same processor, and what it is made of, with functions that compute with NumPy, and quick forms of some."""
+    """The same processor, and what it is made of, whose functions compute with NumPy, and a quick form of Qwen's."""
     for part in (processor, *(vars(processor).values() if hasattr(processor, "__dict__") else ())):
         if type(part).__module__.startswith(_PACKAGE):
             part.__class__ = _without_mlx(type(part))  # type: ignore[arg-type]
-        elif getattr(part, "backend", None) == "pil":
-            part.__class__ = _quick(type(part))  # type: ignore[arg-type]
     return processor
-
-
-@functools.cache
-def _quick(kind: type) -> type:
-    """A subclass of one of transformers' image processors."""
-    return class_like(kind, {}, quick_pil())
 
 
 @functools.cache

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,16 +12,13 @@ from PIL.Image import Resampling
 
 from ...backends.machine import has_gpu
 from ...threads.workers import run_all
-from .pixel_images import Shown
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
-SEEN = "digest of pixels"
-"""Key of the pixels' digest among a quick form's inputs, so that nobody has to go over the floats again."""
-_BAND_PIXELS = 1 << 17  # of the picture, which one thread does; digests depend on it
+_BAND_PIXELS = 1 << 17  # of the picture, which one thread does
 _BLOCK_PATCHES = 128  # whose floats are in the processor's cache until they are copied
 
 
@@ -46,22 +41,20 @@ class Levels(np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]):
 
 def qwen_patches(processor: Any, images: Sequence[Image], **_: object) -> dict[str, object]:
     """In the place of `__call__` of Qwen's image processor in mlx-vlm: patches of pictures, and their grids."""
-    made, grids, seen, levels = list[Any](), list[list[int]](), hashlib.sha256(), has_gpu()
+    made, grids, levels = list[Any](), list[list[int]](), has_gpu()
     for image in images:
         height, width = processor._resolved_size(image.height, image.width)
         if (width, height) != image.size:
             image = image.resize((width, height), Resampling.BICUBIC)
-        patches, digest = _patches(image, processor, levels)
-        made.append(patches)
+        made.append(_patches(image, processor, levels))
         grids.append([1, height // processor.patch_size, width // processor.patch_size])
-        seen.update(digest)
     pixels = made[0] if len(made) == 1 else np.concatenate(made)
     pixels = Levels.of(pixels, processor) if levels else pixels.reshape(len(pixels), -1)
-    return {"pixel_values": pixels, "image_grid_thw": np.array(grids, np.int64), SEEN: seen.digest()}
+    return {"pixel_values": pixels, "image_grid_thw": np.array(grids, np.int64)}
 
 
-def _patches(image: Image, processor: Any, levels: bool) -> tuple[Floats | Bytes, bytes]:
-    """Patches, those that become one token side by side, and a digest of their pixels.
+def _patches(image: Image, processor: Any, levels: bool) -> Floats | Bytes:
+    """Patches, those that become one token side by side.
 
     Returns:
         floats `[patches, 3, frames, patch * patch]`, or bytes `[patches, 3, patch * patch]`.
@@ -72,18 +65,17 @@ def _patches(image: Image, processor: Any, levels: bool) -> tuple[Floats | Bytes
     shape: tuple[int, ...] = (rows * columns * merge * merge, 3, patch * patch)
     made = np.empty(shape, np.uint8) if levels else np.empty((*shape[:2], frames, shape[2]), np.float32)
 
-    def band(first: int, stop: int) -> bytes:
+    def band(first: int, stop: int) -> None:
         pixels = _rearranged(image.crop((0, first * side, image.width, stop * side)), patch, merge)
         out = made[first * columns * merge * merge : stop * columns * merge * merge]
         if levels:
             out[:] = pixels
         else:
             _normalise(pixels, out, *factors)
-        return hashlib.sha256(pixels.data).digest()
 
     step = max(1, _BAND_PIXELS // (side * image.width))
-    digests = run_all([partial(band, at, min(at + step, rows)) for at in range(0, rows, step)])
-    return made, b"".join(digests)
+    run_all([partial(band, at, min(at + step, rows)) for at in range(0, rows, step)])
+    return made
 
 
 def _normalise(pixels: Bytes, out: Any, scale: np.float32, mean: Floats, std: Floats) -> None:
@@ -111,32 +103,3 @@ def _factors(processor: Any) -> tuple[np.float32, Floats, Floats]:
     scale = np.float32(processor.rescale_factor if processor.do_rescale else 1)
     mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ((0.0,) * 3, (1.0,) * 3)
     return scale, np.array(mean, np.float32)[:, None], np.array(std, np.float32)[:, None]
-
-
-@functools.cache
-def quick_pil() -> type:
-    """The base of transformers' image processors without torch, with quick forms of what it goes over pixels for."""
-    from transformers.image_processing_backends import PilBackend
-
-    class QuickPil(PilBackend):  # type: ignore[misc]
-        """Stands behind a processor's own class: methods that this has of its own stay as they are."""
-
-        def resize(self, image: Any, size: Any, resample: Any = None, **options: Any) -> Any:
-            given = {name for name, value in dict(size).items() if value}
-            plain = given == {"height", "width"} and isinstance(resample, int) and not any(options.values())
-            if not plain or image.dtype != np.uint8 or image.ndim != 3 or len(image) != 3:
-                return super().resize(image=image, size=size, resample=resample, **options)
-            shown = Shown(np.ascontiguousarray(image.transpose(1, 2, 0)))
-            return np.asarray(shown.resize((size.width, size.height), resample)).transpose(2, 0, 1)
-
-        def rescale(self, image: Any, scale: float, **_: Any) -> Any:
-            made = np.empty(image.shape, np.float32)
-            return np.multiply(image, np.float64(scale), out=made, casting="same_kind")  # in pieces, in float64
-
-        def normalize(self, image: Any, mean: Any, std: Any, **_: Any) -> Any:
-            shape = (-1, 1, 1)
-            made = np.subtract(image, np.array(mean, np.float32).reshape(shape), dtype=np.float32, order="C")
-            made /= np.array(std, np.float32).reshape(shape)
-            return made
-
-    return QuickPil

@@ -21,7 +21,7 @@ from ..text import Restore, TextTokenizer, Tools
 from .locked_tokenizer import OneAtATime
 from .media_tokens import least_tokens
 from .numpy_processor import without_mlx
-from .pixels import SEEN, Levels
+from .pixels import Levels
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -37,7 +37,6 @@ _KINDS: tuple[MediaKind, ...] = ("image", "video", "audio")
 # item until the caller's text is whole again. Random, so that no caller can write it; see `CallerText`.
 _GUARD = "7" + "".join(secrets.choice("012345689") for _ in range(20))
 _PLACE = re.compile(rf"{_GUARD}(\d{{7}})")
-_SMALL_BYTES = 1 << 16
 _NARROW = "it is too narrow for its length; cut it, or put something beside it"
 _PLAINLY = {"Exceed pos emb": _NARROW, "height and width must be > 0": _NARROW}
 """Errors of processors, with what they mean."""
@@ -86,7 +85,6 @@ class MediaProcessor:
         place = self.placeholders[media.kind]
         try:
             made = self._run(media, place.text)
-            seen = made.pop(SEEN, None)
             inputs = {name: array for name, value in made.items() if (array := _numbers(name, value)) is not None}
         except Exception as error:  # processors raise what they like
             why = _PLAINLY.get(str(error), error)
@@ -102,8 +100,7 @@ class MediaProcessor:
             _set_deepseek(inputs, tokens, place)
         for array in inputs.values():
             array.flags.writeable = False
-        digest = _digest(media, inputs, tokens, seen)
-        return ProcessedMedia(media.kind, digest, inputs, expansion, tokens)
+        return ProcessedMedia(media.kind, _digest(media, inputs, tokens), inputs, expansion, tokens)
 
     def unread(self, size: MediaSize) -> ProcessedMedia | None:
         """An item of this size without its data, with the tokens that it takes at least; None: that is not known."""
@@ -116,8 +113,12 @@ class MediaProcessor:
 
     def _run(self, media: Media, text: str) -> dict[str, object]:
         if media.kind == "image":
+            from .pixel_images import Shown
+
             processor = self._with_limits(media.detail, media.data.shape[0] * media.data.shape[1])
-            picture = _picture(media)
+            picture = Shown(media.data)
+            if media.detail == "low":
+                picture.thumbnail((LOW_DETAIL_PIXELS, LOW_DETAIL_PIXELS))
             _check_sides(picture, getattr(processor, "image_processor", None))
             return dict(processor(images=[picture], text=[text], return_tensors="np"))
         if media.kind == "video":
@@ -174,16 +175,11 @@ class MediaProcessor:
         """Text that is tokenised to these ids: `decode` may put spaces between tokens added to a vocabulary."""
         added = self._tokenizer.added_tokens_decoder
         parts: list[str] = []
-        run: list[int] = []
-        for token_id in [*ids, None]:
-            if token_id is not None and token_id not in added:
-                run.append(token_id)
-                continue
-            if run:
-                parts.append(self._tokenizer.decode(run, clean_up_tokenization_spaces=False))
-                run = []
-            if token_id is not None:
-                parts.append(str(added[token_id]))
+        for is_added, run in itertools.groupby(ids, added.__contains__):
+            if is_added:
+                parts += [str(added[i]) for i in run]
+            else:
+                parts.append(self._tokenizer.decode(list(run), clean_up_tokenization_spaces=False))
         return "".join(parts)
 
     def places(self, media: ProcessedMedia) -> npt.NDArray[np.int64]:
@@ -304,44 +300,23 @@ class VisionTokenizer(TextTokenizer):
 
     def _name(self, kind: MediaKind) -> str | None:
         """The type of such parts in the template: ours, or OpenAI's; None: it knows none."""
-        return next((name for name in (kind, f"{kind}_url") if self._knows(name)), None)
-
-    def _knows(self, kind: str) -> bool:
-        template = getattr(self.tokenizer, "chat_template", None)
-        return re.search(rf"['\"]{kind}\b", template if isinstance(template, str) else str(template)) is not None
+        template = str(getattr(self.tokenizer, "chat_template", None))
+        return next((name for name in (kind, f"{kind}_url") if re.search(rf"['\"]{name}\b", template)), None)
 
     def _as_text(self, part: Json) -> str:
         if part.get("type") not in _KINDS:
             return str(part.get("text", ""))
-        return self._processor.placeholders[part["type"]].text + _after_placeholder(self._model_type)
+        from mlx_vlm.prompt_utils import MODEL_CONFIG, MessageFormat
 
-
-def _after_placeholder(model_type: str) -> str:
-    """Text that mlx-vlm puts behind a placeholder in a message, for models whose template knows text only."""
-    from mlx_vlm.prompt_utils import MODEL_CONFIG, MessageFormat
-
-    return "\n" if MODEL_CONFIG.get(model_type) is MessageFormat.IMAGE_TOKEN_NEWLINE else ""
+        # As mlx-vlm does for models whose template knows text only.
+        after = "\n" if MODEL_CONFIG.get(self._model_type) is MessageFormat.IMAGE_TOKEN_NEWLINE else ""
+        return self._processor.placeholders[part["type"]].text + after
 
 
 def _find(ids: list[int], core: list[int], start: int) -> int | None:
     """Find `core` in ids, at `start` or later."""
-    while True:
-        try:
-            start = ids.index(core[0], start)
-        except ValueError:
-            return None
-        if ids[start : start + len(core)] == core:
-            return start
-        start += 1
-
-
-def _picture(media: Media) -> Image:
-    from .pixel_images import Shown
-
-    picture = Shown(media.data)
-    if media.detail == "low":
-        picture.thumbnail((LOW_DETAIL_PIXELS, LOW_DETAIL_PIXELS))
-    return picture
+    places = (i for i in range(start, len(ids)) if ids[i] == core[0])
+    return next((i for i in places if ids[i : i + len(core)] == core), None)
 
 
 def _check_sides(picture: Image, processor: Any) -> None:
@@ -404,24 +379,10 @@ def _set_deepseek(inputs: dict[str, npt.NDArray[Any]], tokens: Sequence[int], pl
     inputs["images_spatial_crop"] = np.pad(sizes, ((0, 0), (0, tiles - sizes.shape[1]), (0, 0)))
 
 
-def _digest(
-    media: Media, inputs: Mapping[str, npt.NDArray[Any]], tokens: Sequence[int], seen: object | None = None
-) -> int:
-    """Equal for equal arrays and tokens; above 0 and of 63 bits.
-
-    Args:
-        seen: a digest of what large arrays were made of. Without it that is the item itself, where it is smaller.
-    """
-    data = media.data
-    if seen is None and media.detail != "low" and data.nbytes < sum(array.nbytes for array in inputs.values()):
-        rate = f"{media.rate}{data.shape}{data.dtype}"
-        seen = hashlib.sha256(rate.encode() + hashlib.sha256(np.ascontiguousarray(data).data).digest()).digest()
-    digest = hashlib.sha256(media.kind.encode())  # processors have instructions for it: half of the time of blake2b
-    for name in sorted(inputs):
-        array = np.ascontiguousarray(inputs[name])
-        digest.update(f"{name}{array.dtype}{array.shape}".encode())
-        if seen is None or array.nbytes <= _SMALL_BYTES:
-            digest.update(array.data)
-    digest.update(seen if isinstance(seen, bytes) else b"")
-    digest.update(np.asarray(tokens, np.int64).data)
+def _digest(media: Media, inputs: Mapping[str, npt.NDArray[Any]], tokens: Sequence[int]) -> int:
+    """Equal for equal items of which the processor has made equally many numbers and tokens; above 0 and of 63 bits."""
+    data, shapes = media.data, sorted((name, array.shape) for name, array in inputs.items())
+    made = (media.kind, media.rate, media.detail == "low", data.shape, data.dtype, shapes, list(tokens))
+    digest = hashlib.sha256(repr(made).encode())  # processors have instructions for it: half of the time of blake2b
+    digest.update(np.ascontiguousarray(data).data)
     return int.from_bytes(digest.digest()[:8], "big") % (2**63 - 1) + 1

@@ -27,6 +27,18 @@ def _glm(name: str, prefix: str = "") -> CallFormat:
     )
 
 
+def _invoke(name: str, block: str, prefix: str = "", *, thought: bool = True) -> CallFormat:
+    return CallFormat(
+        name,
+        f'<{prefix}invoke name="NAME">\nARGUMENTS</{prefix}invoke>\n',
+        Parameters(f'<{prefix}parameter name="KEY">VALUE</{prefix}parameter>\n'),
+        start=f"<{block}>",
+        end=f"</{block}>",
+        inside=("\n", ""),
+        thought=thought,
+    )
+
+
 _MISTRAL = CallFormat(
     "mistral",
     "NAME[ARGS]ARGUMENTS",
@@ -215,14 +227,7 @@ _ROWS = (
         between="\n",
         heads=("<function name=",),
     ),
-    CallFormat(
-        "minimax_m2",
-        '<invoke name="NAME">\nARGUMENTS</invoke>\n',
-        Parameters('<parameter name="KEY">VALUE</parameter>\n'),
-        start="<minimax:tool_call>",
-        end="</minimax:tool_call>",
-        inside=("\n", ""),
-    ),
+    _invoke("minimax_m2", "minimax:tool_call"),
     CallFormat(
         "minimax_m3",
         f'{_MINIMAX}<invoke name="NAME">ARGUMENTS{_MINIMAX}</invoke>\n',
@@ -246,15 +251,7 @@ _ROWS = (
         heads=("<|open|>call",),
         first_index=1,
     ),
-    CallFormat(
-        "muse",
-        '<atem:invoke name="NAME">\nARGUMENTS</atem:invoke>\n',
-        Parameters('<atem:parameter name="KEY">VALUE</atem:parameter>\n'),
-        start="<atem:function_calls>",
-        end="</atem:function_calls>",
-        inside=("\n", ""),
-        thought=False,
-    ),
+    _invoke("muse", "atem:function_calls", "atem:", thought=False),
     # -- Python, and Gemma's marks ------------------------------------------------------------------------------------
     CallFormat(
         "lfm2",

@@ -106,8 +106,8 @@ class Form:
             simple: their parameters are described by what templates surely know.
         """
         if tools:
-            change = _simplified if simple else _described if self.describes else None
-            tools = [*map(change, tools)] if change else tools
+            change = _simple if simple else _described if self.describes else None
+            tools = [_with_properties(tool, change) for tool in tools] if change else tools
         out: dict[str, object] = {name: [] for name in self.empty if name != "tools"}
         if self.tools_in == "functions":
             given = [tool["function"] for tool in tools or ()]
@@ -151,7 +151,7 @@ class Form:
         if not self.late_system:
             rest = roles.late_as_user(rest)
         if self.results == "parts":
-            rest = [*map(_result_of_parts, rest)]
+            rest = [history.with_parts([m])[0] if m["role"] == "tool" else m for m in rest]
         if self.answers_results:
             rest = roles.answered_results(rest)
         if self.one_system and len(head) > 1:
@@ -173,27 +173,16 @@ class Form:
 # ---------------------------------------------------------------------------------------------------------------
 
 
-def _result_of_parts(message: Message) -> Message:
-    return history.with_parts([message])[0] if message["role"] == "tool" else message
-
-
-def _described(tool: Json) -> Json:
-    """A tool each of whose properties has a description."""
-    return _with_properties(
-        tool, lambda schema: {"description": "", **schema} if isinstance(schema, dict) else {"description": ""}
-    )
-
-
-def _simplified(tool: Json) -> Json:
-    """A tool whose properties have one type each."""
-    return _with_properties(tool, _simple)
-
-
 def _with_properties(tool: Json, change: Callable[[object], Json]) -> Json:
     function = tool["function"]
     parameters = function["parameters"]
     properties = {name: change(schema) for name, schema in parameters["properties"].items()}
     return {**tool, "function": {**function, "parameters": {**parameters, "properties": properties}}}
+
+
+def _described(schema: object) -> Json:
+    """A schema with a description."""
+    return {"description": "", **schema} if isinstance(schema, dict) else {"description": ""}
 
 
 def _simple(schema: object) -> Json:

@@ -15,7 +15,7 @@ from ...output.formats.table import PLAIN
 from ...output.formats.writing import write_calls
 from ...types import Json
 from ..history import Message
-from .roles import HEAD, Content, joined_contents
+from .roles import Content, joined_contents, split_head
 
 WriteCalls = Callable[[Sequence[tuple[str, Mapping[str, object]]]], str]
 """Names and arguments of calls -> the text that a model writes to make them."""
@@ -45,11 +45,9 @@ def with_tools(messages: Sequence[Message], tools: Sequence[Json], write: WriteC
     """
     functions = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
     text = _TOOLS.format(functions=functions, example=write([_EXAMPLE]))
-    at = next((i for i, message in enumerate(messages) if message["role"] not in HEAD), len(messages))
-    if at == 0:
-        return [{"role": "system", "content": text}, *messages]
-    last = messages[at - 1]
-    return [*messages[: at - 1], {**last, "content": joined_contents(last["content"], text)}, *messages[at:]]
+    head, rest = split_head(messages)
+    last = head.pop() if head else {"role": "system", "content": ""}
+    return [*head, {**last, "content": joined_contents(last["content"], text)}, *rest]
 
 
 def calls_as_content(messages: Sequence[Message], write: WriteCalls) -> list[Message]:

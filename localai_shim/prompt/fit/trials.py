@@ -193,21 +193,6 @@ class Fitting:
         """The form of conversations where tools are offered; None: the template does not show them."""
         return self._found(_TOOLS, Form() if self._reads_tools else None)
 
-    @property
-    def shows_tools(self) -> bool:
-        """The template tells the model of tools: their names, descriptions and parameters."""
-        return self.with_tools is not None
-
-    @property
-    def shows_calls(self) -> bool:
-        """The template shows earlier calls: their names and arguments."""
-        return (self.with_tools or self.without_tools).calls
-
-    @property
-    def shows_results(self) -> bool:
-        """The template shows what calls returned."""
-        return (self.with_tools or self.without_tools).results != "user"
-
     def form(self, tools: list[Json] | None) -> Form:
         """The form of a conversation.
 

@@ -13,22 +13,13 @@ from PIL import Image
 
 from ...errors import BadRequest
 from ...media import Detail, Fits, Media, MediaKind, MediaRules, MediaSize
+from . import PARTS
 from .pictures import array_pixels, decode_picture, picture_pixels, picture_size
 from .sounds import decode_sound
 from .sources import read_source
 from .videos import MAX_VIDEO_FRAMES, decode_video, joined_frames
 
-# type of a part -> what it is, and the fields that may hold its content
-_PARTS: dict[str, tuple[MediaKind, tuple[str, ...]]] = {
-    "image_url": ("image", ("image_url",)),
-    "input_image": ("image", ("image_url",)),
-    "video_url": ("video", ("video_url",)),
-    "input_video": ("video", ("video_url", "input_video", "video")),
-    "video": ("video", ("video", "video_url")),
-    "audio_url": ("audio", ("audio_url",)),
-    "input_audio": ("audio", ("input_audio",)),
-}
-_PICTURES = tuple(name for name, (kind, _) in _PARTS.items() if kind == "image")
+_PICTURES = tuple(name for name, (kind, _) in PARTS.items() if kind == "image")
 _INNER = {"image": ("url",), "video": ("url",), "audio": ("data", "url")}
 _DETAILS: tuple[Detail, ...] = get_args(Detail)
 
@@ -86,7 +77,7 @@ def open_media(part: Mapping[str, object], path: str, rules: MediaRules, fits: F
     Raises:
         BadRequest: a field is wrong, or its content cannot or may not be read.
     """
-    kind, fields = _PARTS[str(part["type"])]
+    kind, fields = PARTS[str(part["type"])]
     _refuse_files(part, path, kind)
     field = next((field for field in fields if part.get(field) is not None), None)
     if field is None:
@@ -116,11 +107,7 @@ def _content(
 
 def _refuse_files(holder: Mapping[str, object], path: str, kind: MediaKind) -> None:
     if holder.get("file_id") is not None:
-        raise BadRequest(
-            f"Unsupported parameter: '{path}.file_id'. There are no uploaded files here: send the {kind} itself.",
-            param=f"{path}.file_id",
-            code="unsupported_parameter",
-        )
+        raise BadRequest.unsupported(f"{path}.file_id", f"There are no uploaded files here: send the {kind} itself.")
 
 
 def _opened(
@@ -185,9 +172,7 @@ def _frames(
 
 def _array_frames(value: npt.NDArray[np.generic], path: str) -> list[npt.NDArray[np.uint8]]:
     if value.ndim != 4:
-        raise BadRequest.invalid(
-            path, f"Invalid '{path}': an array of frames is [frames, height, width, 3], not {value.shape}."
-        )
+        raise BadRequest.refused(path, f"an array of frames is [frames, height, width, 3], not {value.shape}")
     _check_count(len(value), path)
     return [array_pixels(frame, f"{path}[{i}]") for i, frame in enumerate(value)]
 
@@ -231,5 +216,5 @@ def _rate(part: Mapping[str, object], path: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadRequest.wrong_type(f"{path}.fps", "a decimal", value)
     if not 0 < value <= 1000:
-        raise BadRequest.invalid(f"{path}.fps", f"Invalid '{path}.fps': {value} is not between 0 and 1000.")
+        raise BadRequest.refused(f"{path}.fps", f"{value} is not between 0 and 1000")
     return float(value)

@@ -184,10 +184,9 @@ def _tls() -> ssl.SSLContext:
     """Checks who answers. Python's own builds for macOS know no authorities, so certifi's do where there are none."""
     context = ssl.create_default_context()
     if not context.cert_store_stats()["x509_ca"]:
-        with contextlib.suppress(ImportError):
-            import certifi
+        import certifi
 
-            context.load_verify_locations(certifi.where())
+        context.load_verify_locations(certifi.where())
     return context
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Frames = npt.NDArray[np.uint8]
 """`[frames, height, width, 3]`, RGB; nobody writes to it."""
 
+_refuse = BadRequest.refused
 MAX_VIDEO_FRAMES = 768
 """Of one video, as in mlx-vlm, whose other defaults are here too."""
 MAX_VIDEO_PIXELS = 128_000_000
@@ -54,16 +55,12 @@ def decode_video(
         check: gets the number of frames, their height and width before they are decoded, and may raise BadRequest.
 
     Raises:
-        BadRequest: it is none of these, is broken, too large or takes too long; or OpenCV is missing.
+        BadRequest: it is none of these, is broken, too large or takes too long.
     """
     if not is_video(data):
         raise _refuse(path, "the video is neither MP4, MOV, WebM, MKV nor AVI" if data else "the video is empty")
-    try:
-        import cv2
-    except ImportError:
-        raise _refuse(
-            path, "videos need the package opencv-python ('pip install opencv-python'), frames do not"
-        ) from None
+    import cv2
+
     with tempfile.NamedTemporaryFile(prefix="localai-video-", suffix=".video") as file:
         file.write(data)
         file.flush()
@@ -162,7 +159,3 @@ def _check_time(path: str, deadline: float) -> None:
 def _frozen(frames: Frames) -> Frames:
     frames.flags.writeable = False
     return frames
-
-
-def _refuse(path: str, why: str) -> BadRequest:
-    return BadRequest.invalid(path, f"Invalid '{path}': {why}.")

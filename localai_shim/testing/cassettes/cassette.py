@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -27,7 +27,7 @@ class Cassette:
         path: the file; it need not exist where something is recorded.
         record_mode: `none` records nothing; `once` only a cassette that does not exist yet; `new_episodes` what it does
             not have; `all` asks for every answer again; `rewrite` does, and forgets what is not asked for.
-        source: makes the client that is asked when something is recorded.
+        source: the client that is asked when something is recorded.
         normalize: how the texts of requests are compared and recorded; see `play_cassette`.
 
     Attributes:
@@ -42,7 +42,7 @@ class Cassette:
         self,
         path: Path,
         record_mode: RecordMode = "none",
-        source: Callable[[], openai.OpenAI] | None = None,
+        source: openai.OpenAI | None = None,
         normalize: Sequence[Normalize | None] = (),
     ) -> None:
         if record_mode not in RECORD_MODES:
@@ -120,7 +120,7 @@ class Cassette:
         if self._source is None:
             raise BadRequest(f"{self.path} is to be recorded, but there is no client to ask: pass a `source`")
         try:
-            return record(self._source(), api, request)
+            return record(self._source, api, request)
         except CassetteError as error:
             raise BadRequest(f"{error}.") from error
 

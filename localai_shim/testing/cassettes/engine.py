@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,18 +62,10 @@ def play_cassette(
     """
     from ...client.local import LocalOpenAI
 
-    cassette = Cassette(Path(path), record_mode, None if source is None else lambda: source, [normalize])
+    cassette = Cassette(Path(path), record_mode, source, [normalize])
     with CassetteEngine(cassette) as engine, LocalOpenAI(engine=engine) as client:
         yield client
     cassette.save()
-
-
-@dataclass(frozen=True, slots=True)
-class _Recorded:
-    """Answer that was recorded for a piece of work, which is one choice of it, or its vectors."""
-
-    answer: Interaction
-    choice: int
 
 
 class CassetteEngine(ScriptedEngine):
@@ -97,7 +89,7 @@ class CassetteEngine(ScriptedEngine):
             refused = f"{self.cassette.path}: a request is nested so deeply that it cannot be compared."
             raise self.cassette.refuse(refused) from None
         for index, work in enumerate(prepared.works):
-            work.reply = _Recorded(played, index)
+            work.reply = partial(self._replay, played, index)
         chosen = range(len(prepared.works))
         marked: dict[int, Mark] = {index: mark for index in chosen if (mark := _mark(played, index)) is not None}
         marks.apply_marks(prepared.assembler, marked)
@@ -107,21 +99,14 @@ class CassetteEngine(ScriptedEngine):
                 _sign(queued, played)
         return prepared
 
-    def _row(self, request: GenerationRequest, place: Place) -> PlayedRow:
-        """The row of a recorded answer, which ends where that ended, whatever else was asked for."""
-        played = _recorded(request)
-        reply = _reply(played.answer, played.choice, self.tokenizer)
-        row = GenerationRequest(request.prompt, request.sampling, _ENDLESS, timings=request.timings)
+    def _replay(self, played: Interaction, choice: int, work: Work, place: Place) -> PlayedRow:
+        """The row of a recorded answer, which ends where that ended, whatever else was asked for; or its vectors."""
+        if isinstance(work, EmbeddingRequest):
+            return self._vectors(work, place, played.vectors())
+        assert isinstance(work, GenerationRequest)
+        reply = _reply(played, choice, self.tokenizer)
+        row = GenerationRequest(work.prompt, work.sampling, _ENDLESS, timings=work.timings)
         return PlayedRow(row, place, Script(reply, self.tokenizer), self.model, False)
-
-    def _vectors(self, work: EmbeddingRequest, place: Place) -> PlayedRow:
-        self._give_vectors(work, _recorded(work).answer.vectors())
-        return self._end(place)
-
-
-def _recorded(work: Work) -> _Recorded:
-    assert isinstance(work.reply, _Recorded)
-    return work.reply
 
 
 def _request(call: Call) -> Json:
@@ -157,13 +142,10 @@ def _reply(played: Interaction, choice: int, tokenizer: ScriptedTokenizer) -> Re
     scored = any("tokens" in delta for delta in deltas)
     pieces: list[Piece] = []
     scores: dict[int, Logprob] = {}
-    thinking = False
-    for delta in deltas:
-        if "reasoning" in delta and not thinking:
-            pieces.append(_marker(tokenizer.think_start))
-        if "reasoning" not in delta and thinking:
-            pieces.append(_marker(tokenizer.think_end))
+    for delta, before, after in zip(deltas, [{}, *deltas], [*deltas[1:], {}], strict=False):
         thinking = "reasoning" in delta
+        if thinking and "reasoning" not in before:
+            pieces.append(_marker(tokenizer.think_start))
         text = delta.get("reasoning") or (not scored and (delta.get("content") or delta.get("refusal")))
         if text:
             pieces.append(text.encode())  # bytes are never a marker
@@ -173,8 +155,8 @@ def _reply(played: Interaction, choice: int, tokenizer: ScriptedTokenizer) -> Re
                 piece: token["logprob"]
             }
             pieces.append(piece)
-    if thinking:
-        pieces.append(_marker(tokenizer.think_end))
+        if thinking and "reasoning" not in after:
+            pieces.append(_marker(tokenizer.think_end))
     for index in dict.fromkeys(delta["call"] for delta in deltas if "call" in delta):
         pieces += _call([delta for delta in deltas if delta.get("call") == index], tokenizer)
     is_cut = played.end(choice) in ("length", "content_filter")

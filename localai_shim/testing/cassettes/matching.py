@@ -129,12 +129,8 @@ MAX_SHOWN_DIFFERENCES = 12
 def differences(recorded: Json, now: Json) -> list[str]:
     """A line for each field in which two canonical forms differ."""
     old, new = dict(_leaves(recorded)), dict(_leaves(now))
-    lines = []
-    for path in {**old, **new}:
-        was, is_ = old.get(path, _NONE), new.get(path, _NONE)
-        if was != is_:
-            lines.append(f"{path}: {_shown(was, is_)}")
-    return lines
+    pairs = ((path, old.get(path, _NONE), new.get(path, _NONE)) for path in {**old, **new})
+    return [f"{path}: {_shown(was, is_)}" for path, was, is_ in pairs if was != is_]
 
 
 def nearest(recorded: Sequence[Json], now: Json) -> int | None:

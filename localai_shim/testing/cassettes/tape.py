@@ -63,10 +63,9 @@ class Interaction:
 
     def add_vector(self, at: float, vector: Sequence[float] | str) -> None:
         """Take down the vector of the next text, which may be base64 already."""
-        written = (
-            vector if isinstance(vector, str) else base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
-        )
-        self.deltas.append({"at": at, "vector": written})
+        if not isinstance(vector, str):
+            vector = base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+        self.deltas.append({"at": at, "vector": vector})
 
 
 def spelling_bytes(token: str | list[int]) -> bytes:

@@ -12,9 +12,8 @@ import queue
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any
 
 from ...media import modalities
 from ...stats import EngineStats
@@ -28,7 +27,6 @@ from ...types import (
     RowError,
     SamplingParams,
     Sink,
-    Task,
     Ticket,
     Work,
     deliver_events,
@@ -103,7 +101,6 @@ class ScriptedEngine:
             if isinstance(replies, str):
                 raise TypeError("`replies` is a list of replies: pass [text]")
             self.say(*replies)
-        self._pid = os.getpid()
         self._player = Player(name)
         weakref.finalize(self, self._player.tell_to_stop).atexit = False
 
@@ -151,9 +148,7 @@ class ScriptedEngine:
         """
         self._check_open()
         ticket = Ticket()
-        play: Mapping[Task, Callable[[Any, Place], PlayedRow]]
-        play = {"generate": self._row, "embed": self._vectors, "rerank": self._vectors}
-        self._play([play[work.task](work, (sink, index, ticket)) for index, work in enumerate(works)])
+        self._play([self._row(work, (sink, index, ticket)) for index, work in enumerate(works)])
         return ticket
 
     def cancel(self, ticket: Ticket) -> None:
@@ -167,7 +162,7 @@ class ScriptedEngine:
 
     @property
     def is_closed(self) -> bool:
-        return self._player.closing or self._pid != os.getpid()
+        return self._player.closing or self._player.pid != os.getpid()
 
     def close(self) -> None:
         """End the thread; requests in flight fail with `EngineClosedError`."""
@@ -175,7 +170,7 @@ class ScriptedEngine:
 
     def check_process(self) -> None:
         """Raise EngineClosedError in a process that was forked from the engine's."""
-        if self._pid != os.getpid():
+        if self._player.pid != os.getpid():
             raise EngineClosedError("this process was forked from the engine's, whose thread did not come along")
 
     def _check_open(self) -> None:
@@ -189,18 +184,27 @@ class ScriptedEngine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _row(self, request: GenerationRequest, place: Place) -> PlayedRow:
-        return PlayedRow(request, place, self._next_script(request), self._model, self._obey_constraints)
+    def _row(self, work: Work, place: Place) -> PlayedRow:
+        """Begin to play what was chosen for a piece of work, or else what comes next."""
+        if callable(work.reply):
+            row: PlayedRow = work.reply(work, place)
+            return row
+        if isinstance(work, GenerationRequest):
+            return PlayedRow(work, place, self._next_script(work), self._model, self._obey_constraints)
+        assert isinstance(work, EmbeddingRequest)
+        return self._vectors(work, place)
 
-    def _vectors(self, work: EmbeddingRequest, place: Place) -> PlayedRow:
-        """Give a request its vectors; returns what ends it."""
-        self._give_vectors(work)
-        return self._end(place)
-
-    def _give_vectors(
-        self, work: EmbeddingRequest, rows: Sequence[Sequence[float]] | None = None, dimensions: int | None = None
-    ) -> None:
-        """Give a request the vectors that are there for it, or made-up ones of so many dimensions."""
+    def _vectors(
+        self,
+        work: EmbeddingRequest,
+        place: Place,
+        rows: Sequence[Sequence[float]] | None = None,
+        dimensions: int | None = None,
+        reply: Reply = NO_TOKENS,
+        clock: Clock = REAL,
+        patience: Patience | None = None,
+    ) -> PlayedRow:
+        """Give a request the vectors that are there for it, or made-up ones of so many dimensions; `reply` ends it."""
         import numpy as np
 
         if rows is not None:
@@ -211,10 +215,6 @@ class ScriptedEngine:
             texts = [self.tokenizer.decode(tokens) for tokens in work.texts]
             work.vectors = make_up_vectors(texts, dimensions or self._model.embedding.dimensions)
         self.embedded.append(work)
-
-    def _end(
-        self, place: Place, reply: Reply = NO_TOKENS, clock: Clock = REAL, patience: Patience | None = None
-    ) -> PlayedRow:
         once, script = GenerationRequest(Prompt([]), SamplingParams(), 1), Script(reply, self.tokenizer)
         return PlayedRow(once, place, script, self._model, False, clock, patience)
 
@@ -258,7 +258,7 @@ class Player:
         self.rows: dict[PlayedRow, None] = {}
         self.steps = 0
         self.thread = threading.Thread(target=self._run, name=f"localai_shim:{name}", daemon=True)
-        self._pid = os.getpid()
+        self.pid = os.getpid()
 
     def play(self, rows: list[PlayedRow]) -> None:
         """Begin to play rows. Raises EngineClosedError when the thread is to end."""
@@ -278,12 +278,12 @@ class Player:
         self.tell_to_stop()
         with self.lock:
             begun = self.thread.ident is not None
-        if begun and self._pid == os.getpid() and self.thread is not threading.current_thread():
+        if begun and self.pid == os.getpid() and self.thread is not threading.current_thread():
             self.thread.join()
 
     def tell_to_stop(self) -> None:
         """Begin to close without waiting or taking a lock."""
-        if os.getpid() == self._pid:
+        if os.getpid() == self.pid:
             self.closing = True
             self.inbox.put(None)
 

@@ -193,7 +193,7 @@ class PlayedRow:
         self.clock, self.due, self.hangs = clock, 0.0, False
         """Time of the next event, on the clock; a row that hangs waits for it without moving the clock on."""
         self._patience, self._began, self._expires = patience, clock.now, False
-        self.reply = script.reply
+        self.reply, self._cut = script.reply, script.reply.finish_reason == "length"
         self._request, self._script, self._tokenizer = request, script, model.tokenizer
         self._eos = model.eos_token_ids
         self._constraint = request.constraint if obey_guide else None
@@ -265,14 +265,13 @@ class PlayedRow:
         self._at = 0 if position is None else position + 1
         is_eos = token_id in self._eos
         ends = is_eos and not request.ignore_eos and len(self._output) > request.min_tokens
-        ends = ends or token_id in request.stop_token_ids
-        ends = ends or stopped
+        ends = ends or stopped or token_id in request.stop_token_ids
         if constraint_ended and not ends and 0 < self._at < len(script.ids):
             self._refuse(script.ids[self._at])
         reason: FinishReason | None = None
         if ends or constraint_ended:
             reason = "stop"
-        elif len(self._output) >= self._max_tokens or self._ends_here(position):
+        elif len(self._output) >= self._max_tokens or (self._cut and position == len(script.ids) - 1):
             reason = "length"
         self._note(reason)
         logprob, top = self._logprobs(token_id, LIKELY_LOGPROB if position is None else script.logprobs[position])
@@ -291,9 +290,6 @@ class PlayedRow:
         if self._at < len(ids):
             return self._at
         return 0 if ids and len(self._output) < self._request.min_tokens else None
-
-    def _ends_here(self, position: int | None) -> bool:
-        return self._script.reply.finish_reason == "length" and position == len(self._script.ids) - 1
 
     def _advance_constraint(self, token_id: int) -> bool:
         """Pass a token to the grammar constraint; where that does not allow it as it is, byte by byte, since the token

@@ -11,13 +11,13 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import jinja2
 import jinja2.ext
 import jinja2.nodes
 import jinja2.parser
-import jinja2.sandbox
 
 from ...output.token_bytes import byte_of_char
 
@@ -123,7 +123,7 @@ class ScriptedTokenizer:
         self.chat_template = _chatml(think, tools) if chat_template == CHATML else chat_template
         self.has_chat_template = chat_template is not None
         self._compiled = None if self.chat_template is None else _environment().from_string(self.chat_template)
-        self.backend_tokenizer = _Backend()
+        self.backend_tokenizer = SimpleNamespace(decoder="ByteLevel")  # where `TokenBytes` looks how tokens are written
         none: tuple[str | None, str | None] = (None, None)
         self.think_start, self.think_end = think or none
         self.tool_call_start, self.tool_call_end = tools or none
@@ -234,12 +234,6 @@ class ScriptedTokenizer:
 _CHARS = {byte: char for char, byte in byte_of_char().items()}
 
 
-class _Backend:
-    """Stand-in for the tokenizer's backend, where `TokenBytes` looks for how tokens are written."""
-
-    decoder = "ByteLevel"
-
-
 def _chatml(think: tuple[str, str] | None, tools: tuple[str, str] | None) -> str:
     """The built-in template, without the parts that are about what the model does not do."""
     template = _TEMPLATE
@@ -262,17 +256,9 @@ class _Generation(jinja2.ext.Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
-    """A sandbox whose templates may change lists, as `models/template_sandbox.py` lets them."""
-
-    def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
-        changes = type(obj) is list and attr in ("append", "extend", "insert", "pop")
-        return changes or super().is_safe_attribute(obj, attr, value)
-
-
 def _environment() -> jinja2.Environment:
-    """Jinja with what transformers gives to chat templates."""
-    made = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"])
+    """Jinja with what transformers gives to chat templates, but no sandbox: this one is the test's own."""
+    made = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"])
     made.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
     made.globals.update(raise_exception=_raise_exception, strftime_now=_now)
     return made

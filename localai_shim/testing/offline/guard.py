@@ -11,14 +11,11 @@ import functools
 import os
 import sys
 import threading
+import traceback
 import weakref
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 _ADDRESSES = {"socket.connect", "socket.sendto", "socket.sendmsg"}
 _NAMES = {"socket.getaddrinfo", "socket.gethostbyname"}
@@ -163,29 +160,23 @@ def _is_local(host: object, *, lookup: bool) -> bool:
 def _call_site() -> str:
     """The innermost line that is neither a library's nor this package's, and the libraries that it went through."""
     libraries: dict[str, None] = {}
-    for frame in _frames():
+    for frame, line in traceback.walk_stack(sys._getframe(1)):
         library = _library(frame.f_code.co_filename)
         if library is None:
             through = f", through {', '.join(reversed(libraries))}" if libraries else ""
-            return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}{through}"
+            return f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_qualname}{through}"
         if library:
             libraries[library] = None
     return f"a place unknown, through {', '.join(reversed(libraries)) or 'the standard library'}"
-
-
-def _frames() -> Iterator[FrameType]:
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_filename != __file__:
-            yield frame
-        frame = frame.f_back
 
 
 _STANDARD = os.path.dirname(os.__file__) + os.sep
 
 
 def _library(file: str) -> str | None:
-    """The package that a file belongs to, empty for the standard library; None for code of the project."""
+    """The package that a file belongs to, empty for Python's own and this file; None for code of the project."""
+    if file == __file__:
+        return ""
     for folder in ("site-packages", "dist-packages"):
         _, found, rest = file.replace("\\", "/").rpartition(f"/{folder}/")
         if found:

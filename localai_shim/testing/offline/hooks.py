@@ -181,7 +181,7 @@ def cassette(request: pytest.FixtureRequest, cassette_normalize: Normalize | Non
     if mode != "none" and not (mode == "once" and path.exists()):
         source = request.getfixturevalue("cassette_source")
     rules = [cassette_normalize, marked.get("normalize")]
-    made = Cassette(path, mode, None if source is None else lambda: source, rules)
+    made = Cassette(path, mode, source, rules)
     request.node.stash[_CASSETTE] = made
     return made
 

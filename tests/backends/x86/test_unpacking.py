@@ -302,8 +302,7 @@ def test_a_trial_multiplies_with_parts_of_all_layers_and_of_no_more_numbers_than
     assert len(some) == 6
     assert [block[0].shape for block in unpacking._some_blocks(some)] == [(3, INPUTS // 8)] * 4
     monkeypatch.setattr(unpacking, "TRIAL_NUMBERS", 10**9)
-    blocks = unpacking._some_blocks(some)
-    assert sum(block[0].shape[0] for block in blocks) == 6 * OUTPUTS
+    assert len(unpacking._some_blocks(some)) == 6
 
 
 # Prompts of many lengths in one batch, against mlx-lm alone on the packed weights.

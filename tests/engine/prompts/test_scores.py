@@ -15,7 +15,7 @@ from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.plan.planner import Planner
 from localai_shim.engine.plan.prompt_runner import PromptRunner
 from localai_shim.engine.ports import StepInput
-from localai_shim.engine.prompts import scores
+from localai_shim.engine.prompts import prefill
 from localai_shim.engine.prompts.scores import Scoring
 from localai_shim.engine.row import Row
 from localai_shim.engine.sinks import SyncSink
@@ -114,7 +114,7 @@ def test_no_more_logits_are_held_than_a_portion(
         sizes.append(logits.shape[0] * logits.shape[1])
         made(self, logits, *args, **more)
 
-    monkeypatch.setattr(scores, "_MAX_LOGITS", most)
+    monkeypatch.setattr(prefill, "MAX_LOGITS", most)
     monkeypatch.setattr(Scoring, "__init__", noting)
     first = prompt_of(4, 20)
     Running(engine, GenerationRequest(first, GREEDY, 1)).finish()  # the portion is known from the first one on

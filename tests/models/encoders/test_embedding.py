@@ -136,13 +136,15 @@ def test_what_sees_all_of_a_text_reads_it_at_once(caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.parametrize("kind", ["bert", "modernbert", "xlm-roberta", "qwen3", "lfm2"])
-def test_passes_are_filled_up_to_few_shapes_where_each_new_one_costs(kind: str) -> None:
+def test_passes_are_filled_up_to_few_shapes_where_each_new_one_costs(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = load(tiny_embedder(kind))
     texts = [[5 + (7 * i + j) % 20 for j in range(1 + (11 * i) % 37)] for i in range(70)]
     plain, shapes = encode(model, texts), set()
     hidden = model.encode._hidden
     model.encode._hidden = lambda tokens, mask: (shapes.add(tokens.shape), hidden(tokens, mask))[1]
-    model.encode._fills = True
+    monkeypatch.setattr(pooling, "on_cuda", lambda: True)
     for count in (1, 3, 5, 6, 7, 17, 33, 70):
         assert np.abs(encode(model, texts[:count]) - plain[:count]).max() < 1e-5
     assert shapes == {(1, 32), (4, 32), (8, 64), (32, 64), (40, 64), (80, 64)}

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from localai_shim.backends.cuda.attention import LENGTHS
+from localai_shim.models.heads import pooling
 from localai_shim.models.loading import load_model
 from localai_shim.types import ModelLoadError
 from localai_shim.vectors import Ranking
@@ -123,13 +124,15 @@ def test_a_judge_reads_a_long_pair_in_pieces(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)
-def test_passes_are_filled_up_to_few_shapes_where_each_new_one_costs(kind: str) -> None:
+def test_passes_are_filled_up_to_few_shapes_where_each_new_one_costs(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = load_model(str(tiny_classifier(kind)), {})
     pairs = pairs_of(model, DOCUMENTS)
     plain, shapes = scored(model, pairs), []
     inner = model._model
     model._model = lambda tokens, **more: (shapes.append(tokens.shape), inner(tokens, **more))[1]
-    model._fills = True
+    monkeypatch.setattr(pooling, "on_cuda", lambda: True)
     assert scored(model, pairs) == pytest.approx(plain, abs=2e-6)
     [(rows, length)] = shapes
     assert rows in (8, 16) and length in LENGTHS

@@ -25,15 +25,13 @@ LONGEST: dict[str, Any] = {"size": {"longest_edge": 280}}
 WIDE: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "paddleocr_vl"), QWEN),
     **dict.fromkeys(("glm4v", "glm4v_moe", "glm_ocr"), GLM),
-    **dict.fromkeys(("smolvlm", "idefics3", "pixtral", "mistral3"), LONGEST),
-    "kimi_vl": {},
-    "internvl_chat": {},
+    **dict.fromkeys(("smolvlm", "idefics3"), LONGEST),
     "gemma4": {},
 }
 """Families whose pictures take more or fewer tokens, with limits that let them."""
 MANY = {"phi3_v": {"num_crops": 4}}
-OTHERS = ("deepseek_vl_v2", "ernie4_5_moe_vl", "phi3_v")
-LIKE = ("qwen2_5_vl", "glm4v_moe", "glm_ocr", "idefics3", "mistral3", "ernie4_5_moe_vl", "phi3_v", "deepseek_vl_v2")
+OTHERS = ("ernie4_5_moe_vl", "phi3_v")
+LIKE = ("qwen2_5_vl", "glm4v_moe", "glm_ocr", "idefics3", "ernie4_5_moe_vl", "phi3_v")
 SIZES = [
     (56, 56),
     (30, 100),

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from localai_shim.output.answer import AnswerParser
 from localai_shim.output.formats.description import CallFormat, MarkedArguments, Parameters
 from localai_shim.output.formats.detection import CHANNELS
+from localai_shim.output.formats.offered import OfferedTools
 from localai_shim.output.formats.table import FORMATS
 from localai_shim.output.formats.writing import write_calls
 from localai_shim.output.markup import Markup
-from localai_shim.output.offered import OfferedTools
 from tests.output.reading import Answer, Detokenizer, tokens
 
 _WHOLE = [format for format in FORMATS.values() if format.name not in CHANNELS]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import struct
-import sys
 import wave
 from typing import Any
 
@@ -112,7 +111,7 @@ def test_flac(stated: int | None) -> None:
         (b"RIFX" + wav(SINE)[4:], "RIFX"),
         (wav(SINE[:, None].repeat(40, axis=1)), "40 channels"),
         (wav(SINE, rate=2), "2 samples per second"),
-        (wav(SINE).replace(b"\x03\x00\x01\x00", b"\x11\x00\x01\x00"), "format 17"),
+        (wav(SINE).replace(b"\x03\x00\x01\x00", b"\x11\x00\x01\x00"), "cannot be decoded"),
         (b"ID3" + bytes(500), "cannot be decoded"),
         (b"fLaC" + bytes(500), "cannot be decoded"),
     ],
@@ -125,13 +124,6 @@ def test_what_is_no_sound_is_named(data: bytes, says: str) -> None:
 def test_too_many_samples(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sounds, "MAX_SOUND_SAMPLES", 1_000)
     assert "at most" in refusal(data) or "the most" in refusal(data)
-
-
-@pytest.mark.parametrize("data", [mp3(2), flac([1])])
-def test_what_miniaudio_is_for_names_it_where_it_is_missing(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "miniaudio", None)
-    assert "pip install miniaudio" in refusal(data)
-    decode_sound(wav(SINE), PATH)
 
 
 @pytest.mark.parametrize("prefix", ["", "data:audio/wav;base64,", "data:audio/mpeg;base64,"])

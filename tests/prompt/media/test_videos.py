@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import glob
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -141,11 +140,6 @@ def test_truncated_files_are_refused_or_shorter(name: str, clips: dict[str, Path
     for length in range(0, len(data), len(data) // 25):
         with contextlib.suppress(BadRequest):
             assert decode_video(data[:length], PATH)[0].shape[1:] == (48, 64, 3)
-
-
-def test_opencv_that_is_missing_is_named(clips: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cv2", None)
-    assert "pip install opencv-python" in refusal(clips["a.mp4"].read_bytes())
 
 
 def test_parts(clips: dict[str, Path]) -> None:

@@ -134,7 +134,7 @@ def test_chunks_are_the_deltas_of_the_recording(source: LocalOpenAI, path: Path)
 @pytest.mark.anyio
 async def test_async_clients_record_and_play(source: LocalOpenAI, path: Path) -> None:
     for mode in ("once", "none"):
-        cassette = Cassette(path, mode, lambda: source)  # type: ignore[arg-type]
+        cassette = Cassette(path, mode, source)  # type: ignore[arg-type]
         with CassetteEngine(cassette) as engine:
             made = await AsyncLocalOpenAI(engine=engine).chat.completions.create(**ASK)
             assert made.choices[0].message.content == "Hello there, friend"
@@ -210,7 +210,7 @@ def test_a_request_that_is_not_there_is_an_error_that_shows_the_nearest(source: 
         client.chat.completions.create(**message("Something quite different"), temperature=0, seed=3)
     before = asked(source)
     for mode in ("none", "once"):
-        cassette = Cassette(path, mode, lambda: source)  # type: ignore[arg-type]
+        cassette = Cassette(path, mode, source)  # type: ignore[arg-type]
         with CassetteEngine(cassette) as engine, pytest.raises(openai.BadRequestError) as caught:
             LocalOpenAI(engine=engine).chat.completions.create(**ASK, temperature=0.5)
         assert caught.value.code == "not_in_cassette"

@@ -104,7 +104,7 @@ def test_the_model_s_name_stays(path: Path) -> None:
 def test_rules_are_applied_one_after_the_other(path: Path) -> None:
     rules: Any = [DATES, None, lambda text: text.replace("<date>", "<when>")]
     with scripted("Hi") as source:
-        cassette = Cassette(path, "once", lambda: source, rules)
+        cassette = Cassette(path, "once", source, rules)
         with CassetteEngine(cassette) as engine:
             CALLS["input"](openai_client(engine), "2026-11-23")
         cassette.save()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterator, Sequence
 
 from ..description import CallFormat, JsonArguments, Parameters, PythonArguments
 from ..layout import Layout, around, layout
+from ..offered import OfferedTools
 from .json_values import json_text, object_call
 from .marked import marked_arguments
 from .python_call import python_arguments
@@ -16,20 +16,6 @@ from .tagged import parameters
 
 _SEPARATORS = ",;"
 _NAME = re.compile(r"[\w.-]+")
-
-
-class Offered(Protocol):
-    """The functions that may be called."""
-
-    @property
-    def names(self) -> Sequence[str]: ...
-
-    @property
-    def custom(self) -> Collection[str]:
-        """Names of those that take free text."""
-        ...
-
-    def parameters(self, name: str) -> Mapping[str, object]: ...
 
 
 class BlockReader:
@@ -49,7 +35,7 @@ class BlockReader:
         ending: the marker that ended it; empty where none did.
     """
 
-    def __init__(self, format: CallFormat, offered: Offered, *, stops: Sequence[str], marked: bool) -> None:
+    def __init__(self, format: CallFormat, offered: OfferedTools, *, stops: Sequence[str], marked: bool) -> None:
         self._source = Source([*format.ends, *format.starts, *stops])
         self._format, self._offered = format, offered
         self._only = None if marked else frozenset(offered.names)
@@ -101,7 +87,8 @@ class BlockReader:
                 break
             if (yield from source.stops_here()):
                 break
-            if following == "[" and not calls and not listed and self._in_list:
+            in_list = self._objects or "[" in format.inside[0]
+            if following == "[" and not calls and not listed and in_list:
                 listed = True
                 source.at += 1
             elif following == "]" and listed:
@@ -123,10 +110,6 @@ class BlockReader:
                 yield from self._skip()
         self.rejected = not self.begun and self._only is not None  # whitespace, or a marker amid the reasoning
         self.done = not self.rejected
-
-    @property
-    def _in_list(self) -> bool:
-        return self._objects or "[" in self._format.inside[0]
 
     def _looks_like_one(self, following: str) -> bool:
         """True if what follows an opening marker begins as a call does, although it cannot be read."""
@@ -161,7 +144,8 @@ class BlockReader:
         """Pass over what is no call, up to the end of the block or the next call."""
         source = self._source
         source.at += 1
-        end = yield from source.until(*(word for head in self._heads if (word := _first_word(head))))
+        fixed = [part.split() for head in self._heads for is_hole, part in head.parts[:1] if not is_hole]
+        end = yield from source.until(*(words[0] for words in fixed if words))
         source.at -= 1
         text = source.take(end)
         source.forget()
@@ -224,9 +208,3 @@ class BlockReader:
         end = yield from source.until(*self._tail)
         yield Event("broken", source.take(end).removeprefix("\n").removesuffix("\n"))
         yield from source.match(self._tails)
-
-
-def _first_word(head: Layout) -> str:
-    """Fixed text that a call begins with, where that is no name."""
-    is_hole, part = head.parts[0]
-    return "" if is_hole else next(iter(part.split()), "")

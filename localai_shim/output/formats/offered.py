@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-
-from ..types import Json
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +16,7 @@ class OfferedTools:
         custom: names of the custom tools among them.
     """
 
-    functions: Sequence[Json] = ()
+    functions: Sequence[dict[str, Any]] = ()
     custom: Collection[str] = ()
 
     @property
