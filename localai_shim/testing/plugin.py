@@ -150,3 +150,29 @@ def async_local_openai_tiny() -> Iterator[AsyncTinyOpenAI]:
     client = AsyncTinyOpenAI(keep_alive=0)
     yield client
     client._runtime.close()
+
+
+@pytest.fixture(scope="session")
+def local_openai_vision() -> Iterator[TinyOpenAI]:
+    """The small checkpoint in the package that sees pictures, on the real engine; needs mlx-vlm and Pillow.
+
+    Example:
+        def test_colour(local_openai_vision):
+            picture = localai_shim.input_image(Image.new("RGB", (128, 128), "red"))
+            question = [{"role": "user", "content": [picture, {"type": "input_text", "text": "What colour is this?"}]}]
+            assert "red" in local_openai_vision.responses.create(model="any", input=question).output_text.lower()
+    """
+    from .clients import TinyOpenAI
+
+    with TinyOpenAI("builtin:vision", keep_alive=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def async_local_openai_vision() -> Iterator[AsyncTinyOpenAI]:
+    """Async form of `local_openai_vision`, for any event loop."""
+    from .clients import AsyncTinyOpenAI
+
+    client = AsyncTinyOpenAI("builtin:vision", keep_alive=0)
+    yield client
+    client._runtime.close()
