@@ -50,7 +50,7 @@ def test_size() -> None:
     assert [path.name for path in VISION.glob("*.safetensors")] == ["model.safetensors"]
 
 
-def test_its_tokenizer_and_template_are_those_of_the_training(tmp_path: Path) -> None:
+def test_tokenizer_and_template_are_those_of_the_training(tmp_path: Path) -> None:
     save_tokenizer(tmp_path)
     for path in tmp_path.iterdir():
         assert (VISION / path.name).read_bytes() == path.read_bytes(), path.name

@@ -106,7 +106,7 @@ def test_the_builtin_checkpoint_that_sees_has_one_alone_and_among_others() -> No
     with LocalOpenAI("builtin:vision") as alone, LocalOpenAI(models={"seer": "builtin:vision", "m": None}) as several:
         assert [model.id for model in alone.models.list()] == ["localai-shim-builtin-vision"]
         assert [model.id for model in several.models.list()] == ["seer", "m"]
-        assert several.chat.completions.create(model="seer", **CREATE).model == "seer"
+        assert several.chat.completions.create(model="seer", **CREATE).model == "localai-shim-builtin-vision"
 
 
 def test_a_builtin_checkpoint_that_is_none_says_which_there_is() -> None:

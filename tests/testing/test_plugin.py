@@ -146,7 +146,7 @@ def test_the_tiny_model_is_real_and_answers_the_same_each_time(suite: Any) -> No
     """).assert_outcomes(passed=3)
 
 
-def test_the_model_that_sees_answers_about_a_picture_sync_and_async(suite: Any) -> None:
+def test_the_model_that_sees_answers_about_a_picture_sync_and_async(suite: Any, sees_already: None) -> None:
     suite("""
         from localai_shim import input_image
         from tests.endpoints.pictures import BLUE, RED, picture
