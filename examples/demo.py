@@ -1,11 +1,13 @@
-"""Several chats at once, streamed, on the checkpoint that ships with the package."""
+"""Several chats at once, streamed, and questions about a picture, on the two checkpoints that ship with the package."""
 
 import asyncio
 import shutil
 import sys
 import time
 
-from localai_shim import AsyncLocalOpenAI
+from PIL import Image, ImageDraw, ImageFont
+
+from localai_shim import AsyncLocalOpenAI, image
 
 QUESTIONS = [
     "What is your name?",
@@ -16,6 +18,12 @@ QUESTIONS = [
     "List five colours.",
     "What is the capital of France?",
     "What is the opposite of hot?",
+]
+ABOUT_THE_PICTURE = [
+    "What is in this picture?",
+    "How many shapes are there?",
+    "What is left of the blue square?",
+    "What number is printed?",
 ]
 
 
@@ -60,6 +68,23 @@ class Screen:
         print(f"\033[{up}A\r\033[K{line[: shutil.get_terminal_size().columns - 1]}\033[{up}B\r", end="", flush=True)
 
 
+def draw() -> Image.Image:
+    """A red circle, right of it a blue square, and a number below them."""
+    picture = Image.new("RGB", (384, 256), "white")
+    pen = ImageDraw.Draw(picture)
+    pen.ellipse((40, 30, 120, 110), fill="red")
+    pen.rectangle((250, 30, 330, 110), fill="blue")
+    pen.text((130, 150), "472", fill="black", font=ImageFont.load_default(72))
+    return picture
+
+
+async def look(client: AsyncLocalOpenAI, picture: Image.Image, question: str) -> str:
+    """One answer about a picture."""
+    content = [image(picture), {"type": "text", "text": question}]
+    answer = await client.chat.completions.create(model="gpt-4o", messages=[{"role": "user", "content": content}])
+    return answer.choices[0].message.content or ""
+
+
 async def main() -> None:
     async with AsyncLocalOpenAI() as client:
         screen = Screen(QUESTIONS)
@@ -71,6 +96,12 @@ async def main() -> None:
         for question, answer in screen.answers.items():
             print(f"  {question}\n    {answer.strip()}\n")
         print(f"{sum(tokens)} tokens in {seconds:.2f} s, the time to load the model included")
+    async with AsyncLocalOpenAI("builtin:vision") as client:
+        picture = draw()
+        answers = await asyncio.gather(*(look(client, picture, question) for question in ABOUT_THE_PICTURE))
+        print("\nA picture, drawn by this program: a red circle, right of it a blue square, and 472 below them:\n")
+        for question, answer in zip(ABOUT_THE_PICTURE, answers, strict=True):
+            print(f"  {question}\n    {answer}\n")
 
 
 asyncio.run(main())

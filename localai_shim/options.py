@@ -36,8 +36,8 @@ class Option(NamedTuple):
 
 
 MODEL = Option(
-    "A folder with an MLX or Hugging Face checkpoint, a GGUF file, a hub id, or `None` for the small checkpoint in "
-    "the package. It serves every model name."
+    "A folder with an MLX or Hugging Face checkpoint, a GGUF file, a hub id, `None` for the small checkpoint in "
+    "the package, or `builtin:vision` for its sibling that sees. It serves every model name."
 )
 
 

@@ -48,6 +48,7 @@ from localai_shim.sdk import event_stream
 from localai_shim.sdk import private as sdk
 from localai_shim.types import Token
 from tests.bodies import CheckedResponse, CheckedStreamResponse, violations
+from tests.endpoints.pictures import data_url, image_url, user
 from tests.endpoints.responses.legal import check_stream
 from tests.tiny import CORPUS, byte_fallback_tokenizer, make_tokenizer, tiny
 
@@ -200,6 +201,13 @@ def every_endpoint() -> None:
     for module in pkgutil.walk_packages(endpoints.__path__, f"{endpoints.__name__}."):
         import_module(module.name)
     sdk.httpx.HTTPTransport().close()  # which imports the exceptions that httpx holds against those it meets
+
+
+@pytest.fixture(scope="session")
+def sees_already() -> None:
+    """All that the model in the package that sees imports is imported, for `pytester` forgets what it brings."""
+    with LocalOpenAI("builtin:vision", keep_alive=0) as client:
+        client.chat.completions.create(model="m", messages=[user(image_url(data_url()), "What is this?")])
 
 
 @pytest.fixture

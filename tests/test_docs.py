@@ -17,7 +17,6 @@ from localai_shim.options import LoadOptions, RunOptions
 from localai_shim.types import log
 from tests.embedding_models import tiny_embedder, tiny_judge
 from tests.otel import no_telemetry
-from tests.vision import tiny_vision
 
 pytest_plugins = ["pytester"]
 ROOT = Path(__file__).parents[1]
@@ -37,7 +36,6 @@ STAND_INS = {
         "qwen3", prompts=(("query", "Instruct: find\nQuery:"), ("document", ""))
     ),
     "Qwen/Qwen3-Reranker-0.6B": tiny_judge,
-    "mlx-community/Qwen2.5-VL-3B-Instruct-4bit": lambda: tiny_vision("smolvlm"),
 }
 """Models that a text names, and the small ones that stand in for them."""
 

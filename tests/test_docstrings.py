@@ -83,7 +83,7 @@ def test_what_is_no_function_and_no_class_is_a_type_of_what_these_take() -> None
 
 
 def test_the_examples_of_fixtures_are_tests_that_pass(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    sees_already: None, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     tests = 0

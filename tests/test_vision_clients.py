@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from tests.endpoints.pictures import BLUE, GREEN, RED, image_url, input_image, p
 from tests.engine.harness import eventually
 from tests.prompt.media.files import SINE, wav
 from tests.samples import exhaustive, only
+from tests.scripts import run
 from tests.vision import FAMILIES, tiny_vision
 
 ASK: dict[str, Any] = {"model": "any", "max_tokens": 4, "temperature": 0}
@@ -194,14 +194,12 @@ def test_models_and_stats_say_what_is_read_once_it_is_known() -> None:
         assert client.stats().modalities == ("text", "image") and client.stats().tower_runs == 0
 
 
-def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    path = Path(__file__).parents[1] / "examples" / "vision.py"
-    spec = importlib.util.spec_from_file_location("vision_example", path)
-    assert spec is not None and spec.loader is not None
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
-    example.main(str(tiny_vision("smolvlm")))
-    assert "This model reads text, image" in capsys.readouterr().out
+def test_the_example_runs_on_the_model_in_the_package_and_warns_of_nothing() -> None:
+    example = Path(__file__).parents[1] / "examples" / "vision.py"
+    done = run(example.read_text(encoding="utf-8"))
+    assert (done.returncode, done.stderr) == (0, "")
+    said = done.stdout
+    assert "red circle" in said and "blue square" in said and "This model reads text, image" in said
 
 
 @pytest.mark.parametrize("spelled", ["<|vision_start|><|image_pad|><|vision_end|>", "<|video_pad|>"])

@@ -32,10 +32,10 @@ def test_the_wheel_carries_the_package_and_nothing_else(tmp_path: Path) -> None:
     assert {PurePosixPath(path).parts[0] for path in carried} == {"localai_shim", f"localai_shim-{version}.dist-info"}
     sources = [path for ending in ("py", "cuh") for path in PACKAGE.rglob(f"*.{ending}")]
     modules = {path.relative_to(ROOT).as_posix() for path in sources}
-    checkpoint = {path.relative_to(ROOT).as_posix() for path in (PACKAGE / "builtin" / "checkpoint").iterdir()}
-    assert "localai_shim/builtin/checkpoint/model.safetensors" in checkpoint
+    checkpoints = {path.relative_to(ROOT).as_posix() for path in (PACKAGE / "builtin").glob("[!_]*/*")}
+    assert {f"localai_shim/builtin/{name}/model.safetensors" for name in ("checkpoint", "vision")} <= checkpoints
     ours = {path for path in carried if path.startswith("localai_shim/")}
-    assert ours == modules | checkpoint | {"localai_shim/py.typed"}
+    assert ours == modules | checkpoints | {"localai_shim/py.typed"}
 
 
 def test_the_source_distribution_carries_what_makes_and_tests_it(tmp_path: Path) -> None:

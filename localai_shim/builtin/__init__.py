@@ -1,5 +1,7 @@
-"""The small checkpoint that ships with the package; `training/` made it."""
+"""The small checkpoints that ship with the package; `training/` made them."""
 
 from pathlib import Path
 
-CHECKPOINT: Path = Path(__file__).resolve().parent / "checkpoint"
+_HERE = Path(__file__).resolve().parent
+CHECKPOINT: Path = _HERE / "checkpoint"
+VISION: Path = _HERE / "vision"

@@ -1,4 +1,4 @@
-"""List the models on this machine: those in the hub's cache, and the small one in the package.
+"""List the models on this machine: those in the hub's cache, and the small ones in the package.
 
 With a model: how it writes tool calls and reasoning, what its chat template shows, and a prompt.
 """
@@ -29,7 +29,10 @@ NO_TEMPLATE = "it has no chat template: it completes texts, and knows neither co
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "model", nargs="?", metavar="MODEL", help="a folder, GGUF file or hub id, whose chat template is shown"
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        help="a folder, GGUF file, hub id or builtin:vision, whose chat template is shown",
     )
     parser.add_argument("--tool-format", metavar="NAME", help="instead of what is found")
     parser.add_argument("--reasoning-format", metavar="NAME", help="likewise")
@@ -55,9 +58,9 @@ def run(arguments: argparse.Namespace) -> int:
 def find_models() -> list[LocalModel]:
     """Those that can be had without a network."""
     from ..models.hub import cached_models, describe
-    from ..runtime.sources import BUILTIN_NAME, builtin_path
+    from ..runtime.sources import BUILTIN_NAMES
 
-    return [describe(BUILTIN_NAME, builtin_path()), *cached_models()]
+    return [*(describe(name, path) for path, name in BUILTIN_NAMES.items()), *cached_models()]
 
 
 def print_models(console: Console, found: list[LocalModel]) -> None:

@@ -1,4 +1,4 @@
-"""A model as a client names it: a folder, a hub id, or the checkpoint in the package, and how it is to be loaded."""
+"""A model as a client names it: a folder, a hub id, or a checkpoint in the package, and how it is to be loaded."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from ..builtin import CHECKPOINT
+from ..builtin import CHECKPOINT, VISION
 from ..options import LoadOptions, ModelOptions, ModelPath
 from ..types import ModelLoadError
 
-BUILTIN_NAME = "localai-shim-builtin"
+BUILTIN_NAMES = {str(CHECKPOINT): "localai-shim-builtin", str(VISION): "localai-shim-builtin-vision"}
+"""Names of the checkpoints in the package, by folder."""
+_BUILTIN, _VISION = "builtin:", "builtin:vision"
 _FILE = ".gguf"
 
 
@@ -28,25 +30,31 @@ class Source:
     @property
     def name(self) -> str:
         """Name for `response.model`: the hub id, or the folder's or file's name."""
-        if self.path == builtin_path():
-            return BUILTIN_NAME
+        if name := BUILTIN_NAMES.get(self.path):
+            return name
         return Path(self.path).name if os.path.exists(self.path) else self.path
 
 
 def builtin_path() -> str:
-    """The folder of the checkpoint that ships with the package."""
+    """The folder of the checkpoint that serves where no model is named."""
     return str(CHECKPOINT)
 
 
 def resolve_path(model: ModelPath | None) -> str:
-    """A folder's real path, a GGUF file's path, or a hub id as it is.
+    """A folder's real path, a GGUF file's path, or a hub id as it is; the folder of a checkpoint in the package.
 
     Raises:
-        ModelLoadError: it looks like a path and is none.
+        ModelLoadError: it looks like a path, or like a model in the package, and is none.
     """
     if model is None:
         return builtin_path()
     text = os.fspath(model)
+    if text == _VISION:
+        return str(VISION)
+    if text.startswith(_BUILTIN):
+        raise ModelLoadError(
+            f"'{text}' is not in the package: pass '{_VISION}', or no model for the one without pictures.", missing=True
+        )
     path = Path(text).expanduser()
     if path.is_file():
         if path.suffix.lower() != _FILE:

@@ -150,3 +150,41 @@ def async_local_openai_tiny() -> Iterator[AsyncTinyOpenAI]:
     client = AsyncTinyOpenAI(keep_alive=0)
     yield client
     client._runtime.close()
+
+
+@pytest.fixture(scope="session")
+def local_openai_vision() -> Iterator[TinyOpenAI]:
+    """The small checkpoint in the package that sees pictures, on the real engine; needs mlx-vlm and Pillow.
+
+    Example:
+        from PIL import Image
+        from localai_shim import input_image
+
+
+        def test_colour(local_openai_vision):
+            picture = Image.new("RGB", (128, 128), "red")
+            parts = [input_image(picture), {"type": "input_text", "text": "What colour is this?"}]
+            answer = local_openai_vision.responses.create(model="any", input=[{"role": "user", "content": parts}])
+            assert "red" in answer.output_text.lower()
+    """
+    from .clients import TinyOpenAI
+
+    with TinyOpenAI("builtin:vision", keep_alive=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def async_local_openai_vision() -> Iterator[AsyncTinyOpenAI]:
+    """Async form of `local_openai_vision`, for any event loop.
+
+    Example:
+        @pytest.mark.anyio
+        async def test_name(async_local_openai_vision):
+            answer = await async_local_openai_vision.responses.create(model="any", input="What is your name?")
+            assert "Vision" in answer.output_text
+    """
+    from .clients import AsyncTinyOpenAI
+
+    client = AsyncTinyOpenAI("builtin:vision", keep_alive=0)
+    yield client
+    client._runtime.close()

@@ -1,7 +1,6 @@
 """The shipped checkpoint: format, template, split and a quick look at its held-out accuracy."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import pytest
 
 from localai_shim.builtin import CHECKPOINT
-from tests.builtin.digest import RECORD, is_recorded
+from tests.builtin.digest import RECORD, is_recorded, when_changed
 from tests.samples import exhaustive, only
 from tests.scripts import run
 from training.chat import prompt_text, tool_call_text
@@ -54,11 +53,6 @@ FLOORS = {
     "follow_up": 0.8,
 }
 CASES = 6  # held-out dialogues of each kind
-
-
-def when_changed(test: Callable[..., None]) -> Callable[..., None]:
-    """`make test` runs it when the checkpoint, or what makes and asks it, is not what was tested last."""
-    return exhaustive(test) if is_recorded() else test
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +169,7 @@ def test_what_is_generated_and_where_it_belongs_is_the_same_in_each_process() ->
     assert said[0].stdout.startswith(str(10 * len(KINDS) + 1_000)) and said[0].stdout == said[1].stdout, said
 
 
-@when_changed
+@when_changed("checkpoint")
 @pytest.mark.timeout(600)
 def test_held_out_accuracy(answerer: Answerer) -> None:
     report = evaluate(answerer, [kind for kind in KINDS if kind.name in FLOORS], CASES, seed=7)
@@ -185,7 +179,7 @@ def test_held_out_accuracy(answerer: Answerer) -> None:
 
 @exhaustive
 def test_what_was_tested_is_recorded() -> None:
-    assert is_recorded(), f"run the tests of this file, then: {RECORD}"
+    assert is_recorded("checkpoint"), f"run the tests of this file, then: {RECORD} checkpoint"
 
 
 def test_checkpoint_path() -> None:

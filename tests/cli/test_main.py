@@ -52,14 +52,15 @@ def test_help_is_light_and_models_come_from_the_cache_without_a_hub(tmp_path: Pa
     help, _, rest = done.stdout.partition("heavy: []\n")
     for name in main.COMMANDS:
         assert f"\n    {name} " in help
-    table = [line.split(None, 3) for line in rest.splitlines()[:6]]
+    table = [line.split(None, 3) for line in rest.splitlines()[:7]]
     assert rest.splitlines()[0].split() == ["model", "type", "calls", "reasoning", "weights", "fits"]
-    assert [row[:2] for row in table[1:4]] == [
+    assert [row[:2] for row in table[1:5]] == [
         ["localai-shim-builtin", "qwen3"],
+        ["localai-shim-builtin-vision", "smolvlm,"],
         ["somebody/Tiny-4bit", "qwen3"],
         ["somebody/gguf", "unknown"],
     ]
-    assert table[1][3].split()[-1] == table[2][3].split()[-1] == "yes"
+    assert {table[i][3].split()[-1] for i in (1, 2, 3)} == {"yes"}
     assert "no: it has no config.json" in rest and "no: 1 of its files are missing" in rest
     assert "gemma3, image, audio" in rest and "10,000.0 GB  no: MLX may use" in rest
     assert rest.splitlines()[-2] == "0" and rest.splitlines()[-1] == "1"  # an answer, and a model that is not there

@@ -50,6 +50,10 @@ def test_the_model_in_the_package(capsys: pytest.CaptureFixture[str]) -> None:
     assert '"name": "get_weather"' in found["prompt"] and "What is the weather in Paris?" in found["prompt"]
 
 
+def test_the_model_in_the_package_that_sees_has_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(capsys, "builtin:vision")["model"].endswith("vision")
+
+
 def test_a_template_that_shows_no_tools_is_given_them_as_text(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -102,6 +102,18 @@ def test_the_builtin_checkpoint_has_a_name(builtin: LocalOpenAI) -> None:
     assert builtin.models.list().data[0].id == "localai-shim-builtin"
 
 
+def test_the_builtin_checkpoint_that_sees_has_one_alone_and_among_others() -> None:
+    with LocalOpenAI("builtin:vision") as alone, LocalOpenAI(models={"seer": "builtin:vision", "m": None}) as several:
+        assert [model.id for model in alone.models.list()] == ["localai-shim-builtin-vision"]
+        assert [model.id for model in several.models.list()] == ["seer", "m"]
+        assert several.chat.completions.create(model="seer", **CREATE).model == "localai-shim-builtin-vision"
+
+
+def test_a_builtin_checkpoint_that_is_none_says_which_there_is() -> None:
+    with pytest.raises(FileNotFoundError, match="'builtin:sound' is not in the package: pass 'builtin:vision'"):
+        LocalOpenAI("builtin:sound")
+
+
 ABSENT: dict[str, Callable[[LocalOpenAI], Any]] = {
     "images": lambda c: c.images.generate(prompt="a cat"),
     "speech": lambda c: c.audio.speech.create(model="m", voice="alloy", input="hi"),

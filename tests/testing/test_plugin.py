@@ -146,6 +146,21 @@ def test_the_tiny_model_is_real_and_answers_the_same_each_time(suite: Any) -> No
     """).assert_outcomes(passed=3)
 
 
+def test_the_model_that_sees_answers_about_a_picture_sync_and_async(suite: Any, sees_already: None) -> None:
+    suite("""
+        from localai_shim import input_image
+        from tests.endpoints.pictures import BLUE, RED, picture
+        def about(colour):
+            parts = [input_image(picture(colour)), {"type": "input_text", "text": "What colour is this?"}]
+            return {"model": "any", "input": [{"role": "user", "content": parts}]}
+        def test_sync(local_openai_vision):
+            assert "red" in local_openai_vision.responses.create(**about(RED)).output_text.lower()
+        @pytest.mark.anyio
+        async def test_async(async_local_openai_vision):
+            assert "blue" in (await async_local_openai_vision.responses.create(**about(BLUE))).output_text.lower()
+    """).assert_outcomes(passed=3)
+
+
 def test_async_tests_run_under_pytest_asyncio_too(suite: Any) -> None:
     pytest.importorskip("pytest_asyncio")
     tests = """

@@ -22,7 +22,9 @@ SNIPPETS = [
 ]
 
 
-def test_every_snippet_is_run_and_passes(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_snippet_is_run_and_passes(
+    sees_already: None, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     for number, snippet in enumerate(SNIPPETS):
         (pytester.path / f"test_snippet_{number}.py").write_text(snippet, encoding="utf-8")

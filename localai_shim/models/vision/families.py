@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,11 @@ Their models ask the host for the ids of each pass, unless they get embeddings.
 IMAGE_TOKEN = "<|image|>"
 UNSCALED = {"gemma3n"}
 """Families of which mlx-vlm embeds prompts without the factor that their language models apply to tokens."""
+
+# mlx-vlm passes SmolVLM's processor an argument that transformers calls deprecated; nobody here can change that.
+logging.getLogger("transformers.models.auto.image_processing_auto").addFilter(
+    lambda record: "`use_fast` parameter is deprecated" not in record.getMessage()
+)
 
 _CROSS_ATTENTION = "reads images through cross-attention, not in the place of tokens"
 _ENCODER_DECODER = "is an encoder-decoder model"

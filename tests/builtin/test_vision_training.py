@@ -1,0 +1,93 @@
+"""The data for the model that sees: what is drawn, asked and held out."""
+
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from transformers import AutoTokenizer
+
+from training.registry import Split
+from training.vision import questions, scenes
+from training.vision.dialogues import IMAGE, SKILLS, one_picture
+from training.vision.drawing import SIDE, draw, shown
+from training.vision.scenes import Scene, Thing
+from training.vision.tokens import IGNORED, IMAGE_TOKENS, Encoder, row, save_tokenizer
+
+LEFT = Thing("star", "red", 0.2, 0.2, 0.15)
+RIGHT = Thing("circle", "blue", 0.8, 0.8, 0.1)
+SCENE = Scene("white", (LEFT, RIGHT))
+
+
+def test_training_and_held_out_scenes_words_and_numbers_are_disjoint() -> None:
+    rng, halves = Random(0), dict[Split, set[str]]()
+    for split in Split:
+        found = {scenes.shapes(rng, split, 1, 2).key for _ in range(300)}
+        found |= {scenes.word(rng, split).lower() for _ in range(300)}
+        halves[split] = found | {made for _ in range(300) if len(made := scenes.number(rng, split)) > 1}
+    assert not halves[Split.TRAIN] & halves[Split.HELD_OUT]
+
+
+def test_a_thing_is_drawn_in_its_place_and_colour() -> None:
+    pixels = shown(draw(Random(1), SCENE, size=(200, 160))).astype(int)
+    assert pixels.shape == (SIDE, SIDE, 3)
+    red, _, blue = pixels[int(0.2 * SIDE), int(0.2 * SIDE)]
+    assert red > blue + 100
+    red, _, blue = pixels[int(0.8 * SIDE), int(0.8 * SIDE)]
+    assert blue > red + 60
+    assert pixels[5, SIDE - 6].min() > 220  # the background, white
+
+
+def test_one_seed_draws_one_picture() -> None:
+    first, second = (shown(draw(Random(3), SCENE)) for _ in range(2))
+    assert np.array_equal(first, second)
+
+
+def test_a_description_names_things_from_left_to_right() -> None:
+    assert questions.described(SCENE) == "A red star and a blue circle on a white background."
+
+
+def test_relations_are_said_only_where_they_are_clear() -> None:
+    assert questions.relations(LEFT, RIGHT) == {"left of": True, "right of": False, "above": True, "below": False}
+    beside = Thing("ring", "green", 0.5, 0.21, 0.1)
+    assert questions.relations(LEFT, beside) == {"left of": True, "right of": False}
+
+
+@pytest.mark.parametrize(("place", "x", "y"), [("top left", 0.1, 0.2), ("middle", 0.5, 0.5), ("right", 0.9, 0.5)])
+def test_parts_of_the_picture_have_names(place: str, x: float, y: float) -> None:
+    assert Thing("star", "red", x, y, 0.1).place == place
+
+
+def test_between_two_parts_a_place_has_no_name() -> None:
+    assert Thing("star", "red", 0.35, 0.1, 0.1).place is None
+
+
+@pytest.mark.parametrize("skill", SKILLS)
+def test_every_skill_has_held_out_dialogues_with_a_place_for_each_picture(skill: str) -> None:
+    dialogue = SKILLS[skill](Random(5), Split.HELD_OUT)
+    assert sum(question.count(IMAGE) for question, _ in dialogue.turns) == len(dialogue.scenes)
+
+
+def test_the_table_encodes_as_the_tokenizer_does(tmp_path: Path) -> None:
+    save_tokenizer(tmp_path)
+    tokenizer, encoder, rng = AutoTokenizer.from_pretrained(tmp_path), Encoder(tmp_path / "tokenizer.json"), Random(7)
+    for _ in range(50):
+        dialogue = one_picture(rng, Split.TRAIN)
+        messages = [] if dialogue.system is None else [{"role": "system", "content": dialogue.system}]
+        for question, answer in dialogue.turns:
+            messages += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+        text = tokenizer.apply_chat_template(messages, tokenize=False)
+        before, *rest = text.split(IMAGE)
+        whole = "".join([before, *("<fake_token_around_image><global-img>" + IMAGE * IMAGE_TOKENS +
+                                   "<fake_token_around_image>" + piece for piece in rest)])  # fmt: skip
+        ids, wanted = row(encoder, dialogue)
+        assert ids == tokenizer(whole, add_special_tokens=False)["input_ids"][:-1]
+        taught = "".join(f"{answer}<|im_end|>" for _, answer in dialogue.turns)
+        assert tokenizer.decode([one for one in wanted if one != IGNORED]) == taught
+
+
+def test_printed_letters_are_one_token_each(tmp_path: Path) -> None:
+    save_tokenizer(tmp_path)
+    encoder = Encoder(tmp_path / "tokenizer.json")
+    for word in ("house", "HOUSE", "House", "qwxz"):
+        assert len(encoder(word)) == len(word)

@@ -1,0 +1,1 @@
+"""The checkpoint that sees: its data, its training, and what it is worth."""

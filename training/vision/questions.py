@@ -1,0 +1,380 @@
+"""Questions about a picture of shapes, with their answers."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from training.vision.scenes import COLOURS, PLURALS, SHAPES, Scene, Thing
+
+Turn = tuple[str, str]
+CLEAR: Final = 0.14
+"""Distance between centres from which one thing is beside, above or below another."""
+LARGER: Final = 1.3
+WORDS: Final = ("no", "one", "two", "three", "four", "five", "six")
+
+
+def pick(rng: Random, wordings: str) -> str:
+    """One of the wordings, which stand between bars."""
+    return rng.choice(wordings.split("|")).strip()
+
+
+def article(name: str) -> str:
+    """The name with the indefinite article."""
+    return f"an {name}" if name[0] in "aeiou" else f"a {name}"
+
+
+def colour_word(rng: Random) -> str:
+    """The word in one of its spellings."""
+    return "colour" if rng.random() < 0.6 else "color"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question, its answer, and the thing that a next question may call 'it'."""
+
+    question: str
+    answer: str
+    about: Thing | None = None
+
+
+Ask = Callable[[Random, Scene], Asked | None]
+
+
+def describe(rng: Random, scene: Scene) -> Asked:
+    """All things by name, with their number, and the background."""
+    question = pick(
+        rng,
+        "What is in this picture?|What do you see?|Describe the picture.|Describe this image.|What is this?"
+        "|What does the picture show?|What is in the image?|What can you see in this picture?|Tell me what you see."
+        "|What is shown here?|Caption this image.|What's in this image?|Please describe the image.",
+    )
+    return Asked(question, described(scene), scene.things[0] if len(scene.things) == 1 else None)
+
+
+def described(scene: Scene) -> str:
+    """A sentence that names what is in a scene, from left to right."""
+    if not scene.things and not scene.prints:
+        return f"A plain {scene.background} picture."
+    ordered = sorted(scene.things, key=lambda one: one.x)
+    parts = [
+        article(name) if count == 1 else f"{WORDS[count]} {name.split()[0]} {PLURALS[name.split()[1]]}"
+        for name, count in Counter(one.name for one in ordered).items()
+    ]
+    if scene.prints:
+        what = "number" if scene.prints[0].text.isdigit() else "word"
+        parts.append(f"the {what} {scene.prints[0].text}")
+    text = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return f"{text[0].upper()}{text[1:]} on a {scene.background} background.".replace(" a orange", " an orange")
+
+
+def count_all(rng: Random, scene: Scene) -> Asked:
+    """The number of things."""
+    question = pick(
+        rng,
+        "How many shapes are there?|How many things are in the picture?|Count the shapes.|How many objects do you see?"
+        "|How many shapes do you see?|What is the number of shapes?|How many shapes are in this picture?"
+        "|Count all the objects.|How many figures are there in total?|How many objects are in the image?",
+    )
+    return Asked(question, str(len(scene.things)))
+
+
+def count_some(rng: Random, scene: Scene) -> Asked:
+    """The number of things of a colour, a shape or both."""
+    one = rng.choice(scene.things)
+    colour = one.colour if rng.random() < 0.85 else rng.choice(COLOURS)
+    shape = one.shape if rng.random() < 0.85 else rng.choice(SHAPES)
+    draw = rng.random()
+    if draw < 0.35:
+        name, count = f"{colour} {pick(rng, 'shapes|things|objects')}", scene.count(colour=colour)
+    elif draw < 0.7:
+        name, count = PLURALS[shape], scene.count(shape=shape)
+    else:
+        name, count = f"{colour} {PLURALS[shape]}", scene.count(shape, colour)
+    question = pick(
+        rng,
+        f"How many {name} are there?|How many {name} do you see?|Count the {name}.|How many {name} are in the picture?"
+        f"|How many {name}?|What is the number of {name}?|How many {name} can you see?|How many of them are {name}?",
+    )
+    return Asked(question, str(count))
+
+
+def colour_of(rng: Random, scene: Scene) -> Asked | None:
+    """The colour of the only thing of its shape, or of all that have it."""
+    word = colour_word(rng)
+    shapes = Counter(one.shape for one in scene.things)
+    fit = [one for one in scene.things if shapes[one.shape] == 1]
+    if len(scene.things) == 1 and rng.random() < 0.4:
+        one = scene.things[0]
+        question = f"What {word} is the shape?|What {word} is it?|What {word}?|Which {word} does the shape have?"
+    elif fit:
+        one = rng.choice(fit)
+        question = (
+            f"What {word} is the {one.shape}?|Which {word} is the {one.shape}?|What is the {word} of the {one.shape}?"
+            f"|Tell me the {word} of the {one.shape}.|The {one.shape} is what {word}?"
+            f"|What {word} does the {one.shape} have?"
+        )
+    else:
+        colours = {one.colour for one in scene.things}
+        if len(colours) > 1:
+            return None
+        one = scene.things[0]
+        question = f"What {word} are the shapes?|Which {word} are they?|What {word} are they?|What {word} do they have?"
+    return Asked(pick(rng, question), sentence(rng, one.colour), one)
+
+
+def sentence(rng: Random, answer: str) -> str:
+    """An answer of one word, with a capital."""
+    return answer[0].upper() + answer[1:] + "."
+
+
+def shape_of(rng: Random, scene: Scene) -> Asked | None:
+    """The shape of the only thing of its colour."""
+    colours = Counter(one.colour for one in scene.things)
+    fit = [one for one in scene.things if colours[one.colour] == 1]
+    if not fit:
+        return None
+    one = rng.choice(fit)
+    question = (
+        f"What shape is {one.colour}?|What is the {one.colour} shape?|Which shape is {one.colour}?"
+        f"|What is the {one.colour} thing?|What shape is the {one.colour} one?|Name the {one.colour} shape."
+    )
+    if len(scene.things) == 1:
+        question += "|What shape is it?|What shape is this?|Which shape is in the picture?|What shape do you see?"
+    return Asked(pick(rng, question), sentence(rng, article(one.shape)), one)
+
+
+def exists(rng: Random, scene: Scene) -> Asked:
+    """The presence of a colour, a shape or both."""
+    one, other = rng.choice(scene.things), rng.choice(scene.things)
+    draw = rng.random()
+    yes = draw < 0.5
+    colour = one.colour if yes or rng.random() < 0.5 else rng.choice(COLOURS)
+    shape = one.shape if yes else other.shape if rng.random() < 0.4 else rng.choice(SHAPES)
+    kind = rng.random()
+    if kind < 0.25:
+        name, found = f"{colour} shape", scene.count(colour=colour) > 0
+    elif kind < 0.5:
+        name, found = shape, scene.count(shape=shape) > 0
+    else:
+        name, found = f"{colour} {shape}", scene.count(shape, colour) > 0
+    a = article(name)
+    question = pick(
+        rng,
+        f"Is there {a}?|Do you see {a}?|Is there {a} in the picture?|Can you see {a}?|Does the picture have {a}?"
+        f"|Is {a} in the image?|Is there any {name}?|Does the image show {a}?",
+    )
+    return Asked(question, yes_or_no(found))
+
+
+def yes_or_no(true: bool) -> str:
+    """The answer to a question of truth."""
+    return "Yes." if true else "No."
+
+
+def where(rng: Random, scene: Scene) -> Asked | None:
+    """The part of the picture in which a thing is."""
+    fit = [one for one in scene.alone() if one.place]
+    if not fit:
+        return None
+    one = rng.choice(fit)
+    name = called(rng, scene, one)
+    question = pick(
+        rng,
+        f"Where is the {name}?|Where is the {name} in the picture?|In which part of the picture is the {name}?"
+        f"|Where can you see the {name}?|Find the {name}.|What is the position of the {name}?|Where do you see the {name}?"
+        f"|Where in the image is the {name}?",
+    )
+    return Asked(question, located(one), one)
+
+
+def located(thing: Thing) -> str:
+    """A thing's place, as an answer."""
+    place = thing.place
+    if place == "middle":
+        return "In the middle."
+    return (
+        f"At the {place}."
+        if place in ("top", "bottom")
+        else f"On the {place}."
+        if place in ("left", "right")
+        else (f"In the {place} corner.")
+    )
+
+
+def at_place(rng: Random, scene: Scene) -> Asked | None:
+    """The only thing in a part of the picture."""
+    places = Counter(one.place for one in scene.things)
+    fit = [one for one in scene.things if one.place and places[one.place] == 1 and places[None] == 0]
+    if not fit:
+        return None
+    one = rng.choice(fit)
+    place = one.place or ""
+    spot = "in the middle" if place == "middle" else f"at the {place}" if place in ("top", "bottom") else (
+        f"on the {place}" if place in ("left", "right") else f"in the {place} corner"
+    )  # fmt: skip
+    question = pick(
+        rng, f"What is {spot}?|Which shape is {spot}?|What do you see {spot}?|What is {spot} of the picture?"
+    )
+    return Asked(question, sentence(rng, article(one.name)), one)
+
+
+def called(rng: Random, scene: Scene, thing: Thing) -> str:
+    """A name that only this thing has."""
+    shapes = scene.count(shape=thing.shape)
+    colours = scene.count(colour=thing.colour)
+    if shapes == 1 and rng.random() < 0.4:
+        return thing.shape
+    if colours == 1 and rng.random() < 0.3:
+        return f"{thing.colour} {pick(rng, 'shape|one|thing')}"
+    return thing.name
+
+
+RELATIONS: Final = {
+    "left of": "to the left of|left of|on the left of",
+    "right of": "to the right of|right of|on the right of",
+    "above": "above|over|higher than",
+    "below": "below|under|lower than",
+}
+
+
+def relations(one: Thing, other: Thing) -> dict[str, bool] | None:
+    """The relations of two things that are clear, true or not."""
+    made: dict[str, bool] = {}
+    if abs(one.x - other.x) > CLEAR:
+        made |= {"left of": one.x < other.x, "right of": one.x > other.x}
+    if abs(one.y - other.y) > CLEAR:
+        made |= {"above": one.y < other.y, "below": one.y > other.y}
+    return made or None
+
+
+def is_beside(rng: Random, scene: Scene) -> Asked | None:
+    """The truth of a relation between two things."""
+    fit = scene.alone()
+    if len(fit) < 2:
+        return None
+    one, other = rng.sample(fit, 2)
+    found = relations(one, other)
+    if found is None:
+        return None
+    relation = rng.choice(list(found))
+    word = pick(rng, RELATIONS[relation])
+    a, b = called(rng, scene, one), called(rng, scene, other)
+    question = pick(rng, f"Is the {a} {word} the {b}?|Is the {a} {word} the {b} in the picture?")
+    return Asked(question, yes_or_no(found[relation]), one)
+
+
+def beside(rng: Random, scene: Scene) -> Asked | None:
+    """The thing on one side of the only other one, or where one is from the other."""
+    if len(scene.things) != 2 or len(scene.alone()) != 2:
+        return None
+    one, other = rng.sample(scene.things, 2)
+    true = [name for name, holds in (relations(one, other) or {}).items() if holds]
+    if not true:
+        return None
+    relation = rng.choice(true)
+    word = pick(rng, RELATIONS[relation]) if relation.endswith("of") else relation
+    question = pick(rng, f"What is {word} the {called(rng, scene, other)}?|Which shape is {word} the {other.name}?")
+    return Asked(question, sentence(rng, article(one.name)), one)
+
+
+def extreme(rng: Random, scene: Scene) -> Asked | None:
+    """The largest or the smallest thing, or the one that is farthest on one side."""
+    if len(scene.things) < 2:
+        return None
+    axis = rng.choice(("size", "size", "x", "y"))
+    last = rng.random() < 0.5
+    if axis == "size":
+        ordered = sorted(scene.things, key=lambda one: one.radius, reverse=last)
+        clear = max(ordered[0].radius, ordered[1].radius) > LARGER * min(ordered[0].radius, ordered[1].radius)
+        words = "largest|biggest" if last else "smallest|tiniest"
+    else:
+        ordered = sorted(scene.things, key=lambda one: one.x if axis == "x" else one.y, reverse=last)
+        gap = abs(ordered[0].x - ordered[1].x) if axis == "x" else abs(ordered[0].y - ordered[1].y)
+        clear = gap > CLEAR / 1.5
+        words = {("x", False): "leftmost", ("x", True): "rightmost", ("y", False): "highest|topmost"}.get(
+            (axis, last), "lowest|bottom most"
+        )
+    if not clear:
+        return None
+    word, one = pick(rng, words), ordered[0]
+    draw = rng.random()
+    if draw < 0.6:
+        question = pick(
+            rng,
+            f"What is the {word} shape?|Which shape is the {word}?|What is the {word} thing?|Name the {word} shape.",
+        )
+        return Asked(question, sentence(rng, article(one.name)), one)
+    colour = colour_word(rng)
+    question = pick(rng, f"What {colour} is the {word} shape?|Which {colour} does the {word} shape have?")
+    return Asked(question, sentence(rng, one.colour), one)
+
+
+def bigger(rng: Random, scene: Scene) -> Asked | None:
+    """The truth of one thing being larger than another."""
+    fit = scene.alone()
+    if len(fit) < 2:
+        return None
+    one, other = rng.sample(fit, 2)
+    large = one.radius > other.radius
+    if max(one.radius, other.radius) < LARGER * min(one.radius, other.radius):
+        return None
+    more = rng.random() < 0.5
+    word = "bigger|larger" if more else "smaller"
+    a, b = called(rng, scene, one), called(rng, scene, other)
+    return Asked(f"Is the {a} {pick(rng, word)} than the {b}?", yes_or_no(large == more), one)
+
+
+def behind(rng: Random, scene: Scene) -> Asked:
+    """The colour of the background."""
+    word = colour_word(rng)
+    question = f"What {word} is the background?|What is the background {word}?|What {word} is behind it?|Which {word} is the background?"
+    if not scene.things and not scene.prints:
+        question += (
+            f"|What {word} is it?|What {word} is this?|What {word}?|What {word} is the picture?|What {word} is this image?"
+            f"|What {word} do you see?|Which {word} is it?|Name the {word}.|What is the {word} of this picture?"
+        )
+    return Asked(pick(rng, question), sentence(rng, scene.background))
+
+
+def about(rng: Random, scene: Scene, thing: Thing) -> Asked:
+    """A question about what the one before was about."""
+    draw, word = rng.random(), colour_word(rng)
+    if draw < 0.35:
+        return Asked(
+            pick(rng, f"What {word} is it?|And its {word}?|Which {word} is it?|And what {word} is it?|Its {word}?"),
+            sentence(rng, thing.colour),
+            thing,
+        )
+    if draw < 0.6 and thing.place:
+        return Asked(
+            pick(rng, "Where is it?|And where is it?|Where in the picture is it?|Its position?"), located(thing), thing
+        )
+    if draw < 0.8:
+        return Asked(
+            pick(rng, "What shape is it?|And its shape?|Which shape is it?|And what shape is it?"),
+            sentence(rng, article(thing.shape)),
+            thing,
+        )
+    yes = rng.random() < 0.5
+    colour = thing.colour if yes else rng.choice([one for one in COLOURS if one != thing.colour])
+    return Asked(pick(rng, f"Is it {colour}?|Is its {word} {colour}?|So is it {colour}?"), yes_or_no(yes), thing)
+
+
+ABOUT_SHAPES: Final[dict[str, tuple[Ask, float]]] = {
+    "description": (describe, 1.0),
+    "counting all": (count_all, 0.8),
+    "counting some": (count_some, 1.8),
+    "colour": (colour_of, 1.0),
+    "shape": (shape_of, 1.0),
+    "presence": (exists, 1.2),
+    "place": (where, 1.2),
+    "at a place": (at_place, 0.8),
+    "relation": (is_beside, 1.5),
+    "beside": (beside, 1.0),
+    "extreme": (extreme, 1.0),
+    "size": (bigger, 0.7),
+    "background": (behind, 0.5),
+}
+"""Ways of asking about shapes, and how often."""
