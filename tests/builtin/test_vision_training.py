@@ -53,6 +53,30 @@ def test_relations_are_said_only_where_they_are_clear() -> None:
     assert questions.relations(LEFT, beside) == {"left of": True, "right of": False}
 
 
+def test_sizes_are_compared_only_where_they_differ_clearly() -> None:
+    near = Scene("white", (LEFT, Thing("circle", "blue", 0.8, 0.8, 0.14)))
+    assert all(ask(Random(0), near) is None for ask in (questions.bigger, questions.larger_of_two))
+
+
+def test_answers_about_two_sizes_are_true_and_as_often_yes_as_no() -> None:
+    rng, found = Random(0), list[str]()
+    for _ in range(400):
+        asked = questions.bigger(rng, SCENE)
+        assert asked is not None
+        star_first = "star" in asked.question.split(" than ")[0] or "red" in asked.question.split(" than ")[0]
+        assert (asked.answer == "Yes.") == (("smaller" not in asked.question) == star_first)
+        found.append(asked.answer)
+    assert 150 < found.count("Yes.") < 250
+
+
+def test_the_larger_of_two_is_named() -> None:
+    rng = Random(0)
+    for _ in range(50):
+        asked = questions.larger_of_two(rng, SCENE)
+        assert asked is not None
+        assert asked.answer == ("A blue circle." if "smaller" in asked.question else "A red star.")
+
+
 @pytest.mark.parametrize(("place", "x", "y"), [("top left", 0.1, 0.2), ("middle", 0.5, 0.5), ("right", 0.9, 0.5)])
 def test_parts_of_the_picture_have_names(place: str, x: float, y: float) -> None:
     assert Thing("star", "red", x, y, 0.1).place == place

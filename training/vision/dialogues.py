@@ -66,7 +66,7 @@ def of_shapes(rng: Random, split: Split, skill: str) -> Dialogue:
     while True:
         if skill in ("beside",):
             scene = shapes(rng, split, 2, 2)
-        elif skill in ("size", "extreme", "relation"):
+        elif skill in ("size", "larger of two", "extreme", "relation"):
             scene = shapes(rng, split, 2, 5)
         elif skill in ("description",):
             scene = shapes(rng, split, 1, 4)
@@ -96,6 +96,18 @@ def many(rng: Random, split: Split) -> Dialogue:
             break
     made = made or [describe(rng, scene)]
     return _turns(rng, "many", scene, made[0], made[1:])
+
+
+def comparisons(rng: Random, split: Split) -> Dialogue:
+    """Several questions that compare two of a few things."""
+    made: list[Asked] = []
+    while not made:
+        scene = shapes(rng, split, 2, 4)
+        for _ in range(6):
+            asked = ABOUT_SHAPES[rng.choice(("size", "size", "larger of two", "relation"))][0](rng, scene)
+            if asked is not None and all(asked.question != one.question for one in made):
+                made.append(asked)
+    return _turns(rng, "comparisons", scene, made[0], made[1:])
 
 
 def follow_up(rng: Random, split: Split) -> Dialogue:
@@ -178,7 +190,7 @@ def reading(rng: Random, split: Split, skill: str) -> Dialogue:
 
 def many_of_print(rng: Random, split: Split) -> Dialogue:
     """Several questions about printed lines and what is beside them."""
-    digits = rng.random() < 0.45
+    digits = rng.random() < 0.35
     text = number(rng, split) if digits else word(rng, split)
     lines = [text]
     if rng.random() < 0.25:
@@ -360,8 +372,9 @@ SKILLS: Final[dict[str, Maker]] = {
 """What is evaluated."""
 
 ONE_PICTURE: Final[tuple[tuple[Maker, float], ...]] = (
-    (many, 0.46),
-    (many_of_print, 0.36),
+    (many, 0.4),
+    (many_of_print, 0.34),
+    (comparisons, 0.14),
     (follow_up, 0.08),
     (one_colour, 0.05),
     (talk, 0.05),

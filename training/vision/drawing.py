@@ -29,7 +29,7 @@ def faces(folder: str = "") -> tuple[str, ...]:
     """Files of the fonts that are found; an empty name is Pillow's own, which is always there."""
     folders = (folder,) if folder else FOLDERS
     found = [str(Path(one) / f"{name}.ttf") for one in folders for name in FACES]
-    return ("", "", "", *(name for name in found if Path(name).exists()))
+    return ("", "", "", "", "", *(name for name in found if Path(name).exists()))
 
 
 @cache

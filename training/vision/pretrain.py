@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from queue import Queue
 from random import Random
+from shutil import copyfile
 from threading import Thread
 from typing import Any, Final
 
@@ -126,7 +127,9 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="folder for the checkpoint")
     parser.add_argument("--scratch", type=Path, default=Path("/tmp/pictures"), help="(default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=420, help="how long to train (default: %(default)s)")
-    parser.add_argument("--start", type=Path, metavar="FILE", help="go on from these weights")
+    parser.add_argument(
+        "--start", type=Path, metavar="FILE", help="go on from these weights, with tokenizer.json beside them"
+    )
     parser.add_argument("--rows", type=int, default=512, help="of a step (default: %(default)s)")
     parser.add_argument("--pool", type=int, default=400_000, help="rows on the device (default: %(default)s)")
     parser.add_argument("--matrix-rate", type=float, default=0.02, help="for Muon (default: %(default)s)")
@@ -219,6 +222,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for folder in (options.out, options.scratch):
         folder.mkdir(parents=True, exist_ok=True)
     save_tokenizer(options.out)
+    if options.start:
+        copyfile(options.start.with_name("tokenizer.json"), options.out / "tokenizer.json")
     table = Encoder(options.out / "tokenizer.json").table
     helpers = list(workers(options))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

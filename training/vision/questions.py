@@ -311,15 +311,40 @@ def extreme(rng: Random, scene: Scene) -> Asked | None:
     return Asked(question, sentence(rng, one.colour), one)
 
 
-def bigger(rng: Random, scene: Scene) -> Asked | None:
-    """The truth of one thing being larger than another."""
+def unlike_in_size(rng: Random, scene: Scene) -> tuple[Thing, Thing] | None:
+    """Two things of which one is clearly larger."""
     fit = scene.alone()
     if len(fit) < 2:
         return None
     one, other = rng.sample(fit, 2)
-    large = one.radius > other.radius
-    if max(one.radius, other.radius) < LARGER * min(one.radius, other.radius):
+    clear = max(one.radius, other.radius) >= LARGER * min(one.radius, other.radius)
+    return (one, other) if clear else None
+
+
+def larger_of_two(rng: Random, scene: Scene) -> Asked | None:
+    """The larger or the smaller of two things that the question names."""
+    found = unlike_in_size(rng, scene)
+    if found is None:
         return None
+    one, other = found
+    more = rng.random() < 0.5
+    word = pick(rng, "bigger|larger" if more else "smaller")
+    a, b = called(rng, scene, one), called(rng, scene, other)
+    right = one if (one.radius > other.radius) == more else other
+    question = pick(
+        rng,
+        f"Which is {word}, the {a} or the {b}?|Which one is {word}, the {a} or the {b}?|What is {word}, the {a} or the {b}?",
+    )
+    return Asked(question, sentence(rng, article(right.name)), right)
+
+
+def bigger(rng: Random, scene: Scene) -> Asked | None:
+    """The truth of one thing being larger than another."""
+    found = unlike_in_size(rng, scene)
+    if found is None:
+        return None
+    one, other = found
+    large = one.radius > other.radius
     more = rng.random() < 0.5
     word = "bigger|larger" if more else "smaller"
     a, b = called(rng, scene, one), called(rng, scene, other)
@@ -371,10 +396,11 @@ ABOUT_SHAPES: Final[dict[str, tuple[Ask, float]]] = {
     "presence": (exists, 1.2),
     "place": (where, 1.2),
     "at a place": (at_place, 0.8),
-    "relation": (is_beside, 1.5),
+    "relation": (is_beside, 2.5),
     "beside": (beside, 1.0),
     "extreme": (extreme, 1.0),
-    "size": (bigger, 0.7),
+    "size": (bigger, 3.0),
+    "larger of two": (larger_of_two, 1.5),
     "background": (behind, 0.5),
 }
 """Ways of asking about shapes, and how often."""
