@@ -1,8 +1,9 @@
-"""Guards of what must stay as it is while upstream's code is imported."""
+"""Guards of what must stay as it is while upstream's code is imported and loads."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import resource
 import threading
 from collections.abc import Iterator
@@ -33,3 +34,18 @@ def keeping_file_limits() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit = set_limit
+
+
+@contextlib.contextmanager
+def without_advice() -> Iterator[None]:
+    """Keep transformers from calling an argument deprecated that mlx-vlm passes to SmolVLM's processor."""
+    log = logging.getLogger("transformers.models.auto.image_processing_auto")
+
+    def keep(record: logging.LogRecord) -> bool:
+        return "`use_fast` parameter is deprecated" not in record.getMessage()
+
+    log.addFilter(keep)
+    try:
+        yield
+    finally:
+        log.removeFilter(keep)

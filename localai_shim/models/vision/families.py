@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import logging
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from ...options import LoadOptions
 from ...types import Json, ModelLoadError
 from ..checkpoint_files import read_json
 from ..heads.sentence_files import TOKEN_VECTORS
-from ..upstream_imports import LOADING
+from ..upstream_imports import LOADING, without_advice
 from .processor import MediaProcessor, Placeholder
 
 if TYPE_CHECKING:
@@ -34,11 +33,6 @@ Their models ask the host for the ids of each pass, unless they get embeddings.
 IMAGE_TOKEN = "<|image|>"
 UNSCALED = {"gemma3n"}
 """Families of which mlx-vlm embeds prompts without the factor that their language models apply to tokens."""
-
-# mlx-vlm passes SmolVLM's processor an argument that transformers calls deprecated; nobody here can change that.
-logging.getLogger("transformers.models.auto.image_processing_auto").addFilter(
-    lambda record: "`use_fast` parameter is deprecated" not in record.getMessage()
-)
 
 _CROSS_ATTENTION = "reads images through cross-attention, not in the place of tokens"
 _ENCODER_DECODER = "is an encoder-decoder model"
@@ -135,7 +129,7 @@ def load_processor(model: nn.Module, path: Path, options: LoadOptions) -> MediaP
 
     trusted = options.get("trust_remote_code", False)
     try:
-        with LOADING, warnings.catch_warnings():
+        with LOADING, without_advice(), warnings.catch_warnings():
             # Gemma's warns, and where warnings are errors mlx-vlm takes that for a processor that is not its own.
             warnings.simplefilter("ignore")
             processor = mlx_vlm.utils.load_processor(path, add_detokenizer=False, trust_remote_code=trusted)
