@@ -398,7 +398,7 @@ def test_a_closed_engine_is_a_connection_that_broke() -> None:
 @pytest.mark.parametrize("make", [http_client, async_http_client])
 def test_every_option_of_a_local_client_is_one(make: Any) -> None:
     assert "timeout" in inspect.signature(make).parameters
-    assert all(f"\n        {name}: " in (make.__doc__ or "") for name in ("model", "timeout", *OWN))
+    assert all(f"\n    {name}: " in (inspect.getdoc(make) or "") for name in ("model", "timeout", *OWN))
     with pytest.raises(TypeError, match=r"'max_row'. Did you mean 'max_rows'\?"):
         make(max_row=1)
     with pytest.raises(TypeError, match="api_key"):

@@ -144,8 +144,9 @@ def with_options_described(documented: DocumentedT) -> DocumentedT:
     lines = [
         textwrap.fill(f"{name}: {option.doc}", 112, subsequent_indent=" " * 4) for name, option in DOCUMENTED.items()
     ]
-    own = textwrap.indent("\n".join(lines), " " * 8).lstrip()
-    documented.__doc__ = (documented.__doc__ or "").replace("{own}", own)
+    text = documented.__doc__ or ""
+    margin = " " * (text.find("{own}") - text.rfind("\n", 0, text.find("{own}")) - 1)  # Python 3.13 takes some away
+    documented.__doc__ = text.replace("{own}", textwrap.indent("\n".join(lines), margin).lstrip())
     return documented
 
 
