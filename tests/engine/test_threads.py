@@ -45,7 +45,7 @@ def test_loading_and_closing_again_and_again_leaves_no_more_threads_than_once() 
     before = system_threads()
     for _ in range(6):
         load_and_close()
-    assert system_threads() == before
+    assert system_threads() <= before  # a thread of an earlier test may have ended meanwhile
 
 
 @ON_LINUX
@@ -61,7 +61,7 @@ def test_as_many_are_left_as_ran_at_once() -> None:
     before = system_threads()
     several()
     load_and_close()
-    assert system_threads() == before and len(threads._idle) == 3
+    assert system_threads() <= before and len(threads._idle) == 3
 
 
 def test_engines_that_start_at_once_have_a_thread_each() -> None:
