@@ -86,7 +86,7 @@ def guided(bench: Bench) -> Section:
 
 
 def replicated(bench: Bench) -> Section:
-    """What replicas on Ray cost and bring."""
+    """Costs and gains of replicas on Ray."""
     from . import replicas  # which needs the extra
 
     return replicas.measure(bench)

@@ -1,4 +1,4 @@
-"""What replicas on Ray cost beside one process, what more of them bring, and a run in which they are killed."""
+"""Costs of replicas on Ray beside one process, gains of more of them, and a run in which they are killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What options and requests do on one process they do on several; what is not done is refused by name."""
+"""Options and requests do on several processes what they do on one; the others are refused by name."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_options_that_need_one_process_are_refused_at_once(name: str, tmp_path: 
 
 
 def refusal(folder: Path, processes: int) -> str:
-    """What the constructor says of a model that is to be spread."""
+    """Refusal by the constructor of a model that is to be spread."""
     with pytest.raises(ValueError) as raised:
         LocalOpenAI(model=folder, tensor_parallel=processes, keep_alive=0)
     return str(raised.value)

@@ -152,7 +152,7 @@ def test_a_replica_that_hangs_is_a_timeout(lone: RayOpenAI) -> None:
 
 
 def test_a_replica_that_cannot_load_the_model_gets_no_requests_while_others_can(cluster: None, tmp_path: Path) -> None:
-    """As on a machine of a cluster that lacks the files."""
+    """Happens on a machine of a cluster that lacks the files."""
     folder = tmp_path / "model"
     shutil.copytree(CHECKPOINT, folder)
     with RayOpenAI(folder, replicas=1, max_retries=0) as client:

@@ -1,4 +1,4 @@
-"""What runs on replicas: the command line's batches, and the examples."""
+"""Programs on replicas: the command line's batches, and the examples."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_options_are_those_of_a_folder(tmp_path: Path) -> None:
 
 
 def test_the_fingerprint_changes_with_the_file(tmp_path: Path) -> None:
-    """What a `cache_dir` holds is of one file."""
+    """Keys and values in a `cache_dir` belong to one file."""
     path = write(tiny("qwen3"), tmp_path / "a.gguf")
 
     def fingerprint() -> str:

@@ -72,7 +72,7 @@ def test_quantised_products_stay_packed(kind: str, tmp_path: Path) -> None:
 
 
 def test_a_head_in_q6_k_is_taken_apart(tmp_path: Path) -> None:
-    """As files in 4 bits have it whose rows are long enough. llama.cpp's package reads this type and writes it not."""
+    """Stands in files of 4 bits whose rows are long enough. llama.cpp's package reads this type and writes it not."""
     folder = make_model(tmp_path / "wide", "llama", hidden_size=256)
     raw = np.random.default_rng(0).integers(0, 256, (400, 210), dtype=np.uint8)
     raw[:, -2:] = np.frombuffer(np.float16(1e-4).tobytes(), np.uint8)
