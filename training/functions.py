@@ -90,6 +90,10 @@ LONG_FORMS: Final = wordings("""
     having [the |]{p} {v}
     and set [the |its |]{p} to {v}
     and use {v} [as|for] the {p}
+    and [put|turn|change|keep|fix] [the|its] {p} [to|at] {v}
+    and let [the|its] {p} be {v}
+    setting [the|its] {p} to {v}
+    and give it a {p} of {v}
     for the {p} {v}
     by the {p} {v}
     - {p}: {v}

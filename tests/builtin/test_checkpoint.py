@@ -52,7 +52,7 @@ FLOORS = {
     "loop": 0.8,
     "follow_up": 0.8,
 }
-CASES = 6  # held-out dialogues of each kind
+CASES = 12  # held-out dialogues of each kind
 
 
 @pytest.fixture(scope="module")

@@ -68,7 +68,7 @@ def test_tokenizer_and_template_are_those_of_the_training(tmp_path: Path) -> Non
     letters = [entry for entry in made if len(entry) == 1]
     assert {entry: shipped.get(entry) for entry in letters} == {entry: made[entry] for entry in letters}
     # Whole words are those of a sample of questions, which change with the programs; others are spelt.
-    assert len(shipped.keys() & made.keys()) >= 0.97 * len(made) and len(shipped) == len(made)
+    assert len(shipped.keys() & made.keys()) >= 0.97 * max(len(shipped), len(made))
     assert json.loads((VISION / "config.json").read_text(encoding="utf-8"))["model_type"] == "smolvlm"
 
 

@@ -207,7 +207,7 @@ def many_of_print(rng: Random, split: Split) -> Dialogue:
     else:
         made = [(ask_number if digits else ask_word)(rng, text)]
         made += [_about_print(rng, scene, split) for _ in range(rng.randint(1, 2))]
-        if scene.things and rng.random() < 0.4:
+        if rng.random() < 0.25:
             made.append(describe(rng, scene))
     names = list(ABOUT_SHAPES)
     for _ in range(rng.randint(1, 2) if scene.things else 0):
@@ -373,7 +373,7 @@ SKILLS: Final[dict[str, Maker]] = {
 
 ONE_PICTURE: Final[tuple[tuple[Maker, float], ...]] = (
     (many, 0.4),
-    (many_of_print, 0.34),
+    (many_of_print, 0.44),
     (comparisons, 0.14),
     (follow_up, 0.08),
     (one_colour, 0.05),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from training.registry import loose, wordings
 from training.vision.scenes import COLOURS, PLURALS, SHAPES, Scene, Thing
 
 Turn = tuple[str, str]
@@ -15,9 +16,9 @@ LARGER: Final = 1.3
 WORDS: Final = ("no", "one", "two", "three", "four", "five", "six")
 
 
-def pick(rng: Random, wordings: str) -> str:
-    """One of the wordings, which stand between bars."""
-    return rng.choice(wordings.split("|")).strip()
+def pick(rng: Random, sentences: str) -> str:
+    """One of the sentences, which stand between bars."""
+    return rng.choice(sentences.split("|")).strip()
 
 
 def article(name: str) -> str:
@@ -42,14 +43,21 @@ class Asked:
 Ask = Callable[[Random, Scene], Asked | None]
 
 
+DESCRIBE: Final = wordings("""
+    [What is|What's] in [this|the|that|my] [picture|image|photo]?
+    What [do|can] you see[| here| in this picture| in the picture| in this image| in the image]?
+    [Describe|Please describe|Caption] [this|the] [picture|image|photo].
+    What does [this|the] [picture|image] show?
+    What is shown[| here| in this picture| in the image]?
+    Tell me what [you see|is in the picture|is in this image|the picture shows].
+    [Can|Could] you describe [this|the] [picture|image]?
+    What is this?
+""")
+
+
 def describe(rng: Random, scene: Scene) -> Asked:
     """All things by name, with their number, and the background."""
-    question = pick(
-        rng,
-        "What is in this picture?|What do you see?|Describe the picture.|Describe this image.|What is this?"
-        "|What does the picture show?|What is in the image?|What can you see in this picture?|Tell me what you see."
-        "|What is shown here?|Caption this image.|What's in this image?|Please describe the image.",
-    )
+    question = loose(rng, rng.choice(DESCRIBE))
     return Asked(question, described(scene), scene.things[0] if len(scene.things) == 1 else None)
 
 
@@ -62,9 +70,7 @@ def described(scene: Scene) -> str:
         article(name) if count == 1 else f"{WORDS[count]} {name.split()[0]} {PLURALS[name.split()[1]]}"
         for name, count in Counter(one.name for one in ordered).items()
     ]
-    if scene.prints:
-        what = "number" if scene.prints[0].text.isdigit() else "word"
-        parts.append(f"the {what} {scene.prints[0].text}")
+    parts += [f"the {'number' if one.text.isdigit() else 'word'} {one.text}" for one in scene.prints]
     text = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
     return f"{text[0].upper()}{text[1:]} on a {scene.background} background.".replace(" a orange", " an orange")
 
@@ -388,7 +394,7 @@ def about(rng: Random, scene: Scene, thing: Thing) -> Asked:
 
 
 ABOUT_SHAPES: Final[dict[str, tuple[Ask, float]]] = {
-    "description": (describe, 1.0),
+    "description": (describe, 1.3),
     "counting all": (count_all, 0.8),
     "counting some": (count_some, 1.8),
     "colour": (colour_of, 1.0),
