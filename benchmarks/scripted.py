@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from localai_shim import LocalOpenAI
+from localai_shim.engine.sinks import deliver_events
 from localai_shim.testing import ClientFactory, ScriptedEngine, scripted
 from localai_shim.testing.model.engine import is_last
 from localai_shim.testing.model.replies import PlayedRow
-from localai_shim.types import Event, deliver_events
+from localai_shim.types import Event
 
 from .bench import Bench
 from .figures import Figure, Section, print_figures

@@ -175,6 +175,15 @@ class _Models(TypedDict, total=False):
 class LocalOptions(_Models, LoadOptions, RunOptions, total=False):
     """All that a client has beyond the SDK's own arguments, but for `model`."""
 
+    adapters: Annotated[
+        Mapping[str, ModelPath] | None,
+        Option(
+            "LoRA adapters by name, folders or hub ids as mlx-lm or PEFT makes them, any of them on any row of a "
+            "batch: a request names one as its `model`, or with `extra_body={'adapter': name}`. Each is loaded on "
+            "first use; not with `models`, `engine` or `tensor_parallel`. See docs/adapters.md."
+        ),
+    ]
+
     allow_remote_images: Annotated[
         bool,
         Option(

@@ -147,6 +147,8 @@ class EngineStats:
     """Those that prompts needed and that did not have to be, as the same had been run before."""
     feature_bytes: int = 0
     """Bytes of the features that the tower made and that are kept."""
+    adapter_bytes: int = 0
+    """Bytes of the LoRA adapters that are loaded beside the model."""
     kv_bytes: int = 0
     """Bytes that the decode batch's caches hold, free room included."""
     kv_bytes_per_token: int = 0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from .stats import InputCounts, RowTimings
 
@@ -69,6 +69,16 @@ class SamplingParams:
     """None: no logprobs. 0: the sampled token's only. n: those of the n likeliest tokens as well."""
 
 
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A LoRA adapter that work may use. Equal ones have the same contents, whatever their names."""
+
+    name: str = field(compare=False)
+    fingerprint: str
+    """Changes with its contents."""
+    folder: str = field(compare=False)
+
+
 class Prompt:
     """Token ids of a prompt. Requests that hold the same object are prefilled once.
 
@@ -81,13 +91,14 @@ class Prompt:
         salt: what this prompt left in the prefix cache is found by prompts with an equal salt only.
         top_logprobs: score the prompt's own tokens, with so many likely ones beside each; None: they are not scored.
         media: where images, videos and sounds stand, ascending.
+        adapter: what runs it; what it left in the prefix cache is found by prompts of this one only.
 
     Attributes:
         cached_tokens: how many of the tokens were in the prefix cache; the engine says so before the first event.
         scores: of each token but the first one, if wanted; the engine fills it in before the first event.
     """
 
-    __slots__ = ("boundaries", "cached_tokens", "keys", "media", "salt", "scores", "tokens", "top_logprobs")
+    __slots__ = ("adapter", "boundaries", "cached_tokens", "keys", "media", "salt", "scores", "tokens", "top_logprobs")
 
     def __init__(
         self,
@@ -98,6 +109,7 @@ class Prompt:
         salt: str | None = None,
         top_logprobs: int | None = None,
         media: Sequence[MediaSpan] = (),
+        adapter: Adapter | None = None,
     ) -> None:
         self.tokens = list(tokens)
         self.keys = self.tokens if keys is None else list(keys)
@@ -105,7 +117,8 @@ class Prompt:
         if len(self.keys) != len(self.tokens):
             raise ValueError(f"{len(self.keys)} keys cannot stand for {len(self.tokens)} tokens")
         self.boundaries = tuple(boundaries)
-        self.salt = salt
+        self.adapter = adapter
+        self.salt = salt if adapter is None else f"{adapter.fingerprint} {salt or ''}"
         self.top_logprobs = top_logprobs
         self.media = tuple(media)
         self.cached_tokens: int | None = None
@@ -200,6 +213,11 @@ class Work:
     def input(self) -> Input:
         raise NotImplementedError
 
+    @property
+    def uses(self) -> Adapter | None:
+        """The adapter that it needs; None: the model alone."""
+        raise NotImplementedError
+
 
 @dataclass(slots=True)
 class GenerationRequest(Work):
@@ -229,6 +247,10 @@ class GenerationRequest(Work):
     def input(self) -> Prompt:
         return self.prompt
 
+    @property
+    def uses(self) -> Adapter | None:
+        return self.prompt.adapter
+
 
 @dataclass(slots=True, eq=False)
 class EmbeddingRequest(Work):
@@ -240,6 +262,7 @@ class EmbeddingRequest(Work):
     """Tokens at the beginning of each text that are a prompt's, where pooling leaves these out."""
     ranks: bool = False
     """Each text is a query with a document, as `Reranking.encode` makes it, and gets a score."""
+    adapter: Adapter | None = None
     vectors: npt.NDArray[np.float32] | None = field(default=None, init=False)
     """`[texts, dimensions]`, a row of length 1 per text; scores are `[texts, 1]`, from 0 to 1. Set before the event."""
 
@@ -250,6 +273,10 @@ class EmbeddingRequest(Work):
     @property
     def input(self) -> EmbeddingRequest:
         return self
+
+    @property
+    def uses(self) -> Adapter | None:
+        return self.adapter
 
     def counts(self) -> InputCounts:
         return InputCounts(sum(map(len, self.texts)))
@@ -304,36 +331,6 @@ class Recipient(Protocol):
     @property
     def index(self) -> int:
         """The request's place in its submission."""
-
-
-RecipientT = TypeVar("RecipientT", bound=Recipient)
-
-
-def deliver_events(events: Sequence[tuple[RecipientT, Event]], in_flight: Collection[RecipientT]) -> set[RecipientT]:
-    """Give a step's events to the sinks, and wake each event loop once. Runs on the engine thread.
-
-    Returns:
-        The rows whose consumer is gone: of those that go on, which are `in_flight`, and of those that do not.
-    """
-    wakers: dict[Waker, None] = {}
-    lost: set[RecipientT] = set()
-    for row, event in events:
-        sink = row.sink
-        try:
-            sink.put(row.index, event)
-            if (waker := sink.waker) is not None:
-                wakers[waker] = None
-        except BaseException:
-            log.exception("a consumer's sink failed; its request ends")
-            lost.add(row)
-    for waker in wakers:
-        try:
-            waker.wake()
-        except BaseException as error:  # the event loop has ended, and nobody will ever read these
-            if not isinstance(error, RuntimeError):
-                log.exception("an event loop could not be woken; its requests end")
-            lost.update(row for row in (*in_flight, *(row for row, _ in events)) if row.sink.waker is waker)
-    return lost
 
 
 class Ticket:
@@ -416,6 +413,10 @@ class QueueFullError(EngineError):
 
 class TooManyRowsError(EngineError):
     """A request asks for more rows than may ever run and wait together."""
+
+
+class AdapterGoneError(EngineError):
+    """The adapter that a request names was unloaded before the request reached the engine."""
 
 
 class EngineClosedError(EngineError):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import re
+import tempfile
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from localai_shim.builtin import CHECKPOINT
 from localai_shim.options import LoadOptions, RunOptions
 from localai_shim.types import log
 from tests.embedding_models import tiny_embedder, tiny_judge
+from tests.lora import make_adapter
 from tests.otel import no_telemetry
 
 pytest_plugins = ["pytester"]
@@ -36,8 +39,17 @@ STAND_INS = {
         "qwen3", prompts=(("query", "Instruct: find\nQuery:"), ("document", ""))
     ),
     "Qwen/Qwen3-Reranker-0.6B": tiny_judge,
+    "adapters/sql": lambda: adapter_of(0),
+    "adapters/support": lambda: adapter_of(1),
 }
 """Models that a text names, and the small ones that stand in for them."""
+
+
+@functools.cache
+def adapter_of(seed: int) -> Path:
+    """Random LoRA adapters for the checkpoint in the package."""
+    folder = Path(tempfile.mkdtemp(prefix="localai_shim-adapter-"))
+    return make_adapter(folder, CHECKPOINT, seed=seed, keys=["self_attn.q_proj", "self_attn.v_proj"])
 
 
 def blocks(text: str, kind: str) -> list[tuple[int, str]]:

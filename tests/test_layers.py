@@ -38,7 +38,7 @@ MAY = {
         "client endpoints endpoints.embeddings endpoints.responses errors output.formats sdk testing "
         "testing.model types"
     ),
-    "testing.model": "media output stats types vectors",
+    "testing.model": "engine media output stats types vectors",
     "testing.offline": "client testing testing.cassettes",
     # -- clients
     "client": (
@@ -49,7 +49,8 @@ MAY = {
     "sdk": "errors prompt runtime",
     "runtime": (
         "backends builtin endpoints endpoints.batches endpoints.responses engine engine.mirror grammar media models "
-        "models.gguf options output output.formats parallel prompt prompt.fit state telemetry threads types"
+        "models.adapters models.gguf options output output.formats parallel prompt prompt.fit state telemetry threads "
+        "types"
     ),
     "telemetry": "endpoints stats types",
     # -- one model over several processes
@@ -77,9 +78,10 @@ MAY = {
     "prompt.media": "errors media threads types",
     # -- the engine, which imports the nouns alone
     "engine": (
-        "engine.costs engine.decode engine.drafts engine.kv engine.mirror engine.plan engine.prefix engine.prompts "
-        "engine.texts media options stats types"
+        "engine.changes engine.costs engine.decode engine.drafts engine.kv engine.mirror engine.plan engine.prefix "
+        "engine.prompts engine.texts media options stats types"
     ),
+    "engine.changes": "engine types",
     "engine.costs": "engine stats",
     "engine.decode": "engine engine.drafts engine.kv engine.prefix engine.prompts engine.sampling types",
     "engine.drafts": "engine engine.costs engine.kv engine.sampling options stats",
@@ -97,9 +99,10 @@ MAY = {
     "backends.cuda": "backends engine",
     "backends.x86": "backends",
     "models": (
-        "backends backends.cuda backends.x86 engine engine.mirror media models.encoders models.gguf models.heads "
-        "models.vision options output output.formats threads types"
+        "backends backends.cuda backends.x86 engine engine.mirror media models.adapters models.encoders models.gguf "
+        "models.heads models.vision options output output.formats threads types"
     ),
+    "models.adapters": "models types",
     "models.encoders": "backends backends.x86 models models.heads options types vectors",
     "models.gguf": "types",
     "models.heads": "backends backends.cuda engine models threads types vectors",
@@ -140,6 +143,7 @@ PACKAGES = {
     "grammar": "llguidance numpy",
     "media": "numpy",
     "models": "huggingface_hub jinja2 mlx mlx_lm transformers",
+    "models.adapters": "mlx mlx_lm",
     "models.encoders": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
     "models.gguf": "mlx mlx_lm tokenizers transformers",
     "models.heads": "mlx mlx_lm numpy tokenizers",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
@@ -61,6 +61,8 @@ class Call:
         self.method = options.method.lower()
         self.path = "/" + str(options.url).removeprefix(sdk.BASE_URL).split("?")[0].strip("/")
         self.body: dict[str, object] = {}
+        self.adapter: str | None = None
+        """The name of the adapter that it uses."""
         self._generation: routes.Generation | None = None
         self._contents = Contents()
         self._observation = observe(self.method, self.path, self.body, self.started)
@@ -121,7 +123,23 @@ class Call:
         engine = self.runtime.engine(name)
         if engine is None:
             raise unknown_model(name, self.runtime.names())
+        self.adapter = self._read_adapter(name)
         return engine
+
+    def _read_adapter(self, model: str) -> str | None:
+        """The adapter that the request names, as its model or in a field of its own.
+
+        Raises:
+            RequestError: there is no such adapter.
+        """
+        given = self.body.pop("adapter", None)
+        if given is None:
+            return model if model in self.runtime.adapters else None
+        if not isinstance(given, str):
+            raise BadRequest.wrong_type("adapter", "a string", given)
+        if given not in self.runtime.adapters:
+            raise _unknown_adapter(given, self.runtime.adapters.paths())
+        return given
 
     def prepare(self, engine: EngineLike) -> Prepared:
         """Validate, render and tokenise, and read files and URLs for it. Not for event loops."""
@@ -141,11 +159,23 @@ class Call:
         assert self._generation is not None
         with until(self.deadline):
             self.deadline.check()
-            served = self.runtime.served(engine, self._contents)
+            served = self._served(engine)
             task = self._generation.task
             if task not in served.tasks and not (task == "rerank" and "embed" in served.tasks):  # which ranks by cosine
                 raise _unfit(served, task)
             return self._generation.prepare(self.body, served, self.runtime.store)
+
+    def _served(self, engine: EngineLike) -> ServedModel:
+        try:
+            return self.runtime.served(engine, self._contents, self.adapter)
+        except KeyError:
+            if self.adapter is None or self.adapter in self.runtime.adapters:
+                raise
+            raise _unknown_adapter(self.adapter, self.runtime.adapters.paths()) from None
+        except types.ModelLoadError as error:
+            if self.adapter is None or error.transient:
+                raise
+            raise BadRequest(str(error), param="adapter", code="invalid_adapter") from error
 
     def read_contents(self) -> Future[None]:
         """Read the files and URLs that a request names, on threads that nothing else waits for."""
@@ -169,7 +199,9 @@ class Call:
         assert self._generation is not None
         if not self._generation.differ or not is_described(engine) or hasattr(engine, "stage_call"):
             return False
-        served = self.runtime.served(engine)
+        if self.adapter is not None and not self.runtime.adapters.is_ready(self.adapter, engine):
+            return False
+        served = self.runtime.served(engine, adapter=self.adapter)
         return served.is_quick and served.field_cache.is_light(self.body, self._generation.differ)
 
     def staged(self, engine: EngineLike, prepared: Prepared) -> Prepared:
@@ -291,6 +323,15 @@ def _unfit(model: ServedModel, task: Task) -> BadRequest:
     )
 
 
+def _unknown_adapter(name: str, known: Collection[str]) -> NotFound:
+    some = f"It has {listed(sorted(known))}" if known else "It has none"
+    return NotFound(
+        f"The adapter '{name}' does not exist. {some}: pass `adapters=` to the client, or call its `load_adapter`.",
+        param="adapter",
+        code="model_not_found",
+    )
+
+
 def _load(runtime: Runtime) -> None:
     """Import what requests need."""
     routes.load()
@@ -331,6 +372,8 @@ def _request_error(error: Exception) -> RequestError:
     """Report of the engine or the store, in the terms of OpenAI's error body."""
     if isinstance(error, types.ModelLoadError) and error.missing:
         return NotFound(str(error), param="model", code="model_not_found")
+    if isinstance(error, types.AdapterGoneError):
+        return NotFound(f"{error}.", param="adapter", code="model_not_found")
     if isinstance(error, types.QueueFullError):
         return TooManyRequests(f"{error}.")
     if isinstance(error, types.TooManyRowsError):

@@ -181,6 +181,27 @@ class LocalOpenAI(_LocalClient, sdk.OpenAI):
     def __init__(self, model: ModelPath | None = None, **options: Unpack[ClientArguments]) -> None:
         super().__init__(**self._open(LocalOpenAI, sdk.LocalHttpClient, model, options))
 
+    def load_adapter(self, name: str, path: ModelPath) -> None:
+        """Load a LoRA adapter while requests run; one of the same name is replaced, and rows that use it keep it.
+
+        Args:
+            name: by which requests name it.
+            path: its folder, as mlx-lm or PEFT makes it, or its hub id.
+
+        Raises:
+            FileNotFoundError: there is no such folder.
+            ValueError: it does not fit this model, or into its memory; names the file, the tensor and the shapes.
+        """
+        self._runtime.adapters.load(name, path, self._runtime.engine_of(""))
+
+    def unload_adapter(self, name: str) -> None:
+        """Forget a LoRA adapter; rows that use it keep it until they end.
+
+        Raises:
+            ValueError: there is none of this name.
+        """
+        self._runtime.adapters.unload(name)
+
     @staticmethod
     def _respond(call: Call) -> AnyResponse:
         if (imports := call.begin()) is not None:
@@ -252,6 +273,15 @@ class AsyncLocalOpenAI(_LocalClient, sdk.AsyncOpenAI):
 
     def __init__(self, model: ModelPath | None = None, **options: Unpack[AsyncClientArguments]) -> None:
         super().__init__(**self._open(AsyncLocalOpenAI, sdk.LocalAsyncHttpClient, model, options))
+
+    async def load_adapter(self, name: str, path: ModelPath) -> None:
+        """Load a LoRA adapter while requests run: see `LocalOpenAI.load_adapter`."""
+        engine = self._runtime.engine_of("")
+        await anyio.to_thread.run_sync(self._runtime.adapters.load, name, path, engine)
+
+    async def unload_adapter(self, name: str) -> None:
+        """Forget a LoRA adapter: see `LocalOpenAI.unload_adapter`."""
+        self._runtime.adapters.unload(name)
 
     @staticmethod
     async def _respond(call: Call) -> AnyResponse:

@@ -31,6 +31,9 @@ class Listed(NamedTuple):
     dimensions: int | None = None
     """Numbers in the vectors that it makes of texts; None where it makes none."""
 
+    parent: str | None = None
+    """Of an adapter, the model that it is for."""
+
     @classmethod
     def of(cls, model: LoadedModel, created: int, root: str) -> Listed:
         """One that is loaded."""
@@ -45,11 +48,12 @@ def list_models(models: Mapping[str, Listed], fields: Fields, query: Mapping[str
 
 
 def _model(name: str, known: Listed) -> Model:
-    """With vLLM's `root` and `max_model_len`, and what the model reads, is for and embeds as."""
+    """With vLLM's `root`, `parent` and `max_model_len`, and what the model reads, is for and embeds as."""
     fields = {"id": name, "created": known.created, "object": "model", "owned_by": OWNER, "root": known.root}
     reads = None if known.modalities is None else list(known.modalities)
     tasks = None if known.tasks is None else list(known.tasks)
-    more = {"modalities": reads, "tasks": tasks, "embedding_dimensions": known.dimensions}
+    parent = {} if known.parent is None else {"parent": known.parent}
+    more = {**parent, "modalities": reads, "tasks": tasks, "embedding_dimensions": known.dimensions}
     return Model.model_validate({**fields, "max_model_len": known.context_length, **more})
 
 

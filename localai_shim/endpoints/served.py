@@ -11,7 +11,7 @@ from ..output.markup import Markup
 from ..prompt.history import Message
 from ..prompt.parts import MediaCache, MediaReader, ReadPart, no_media
 from ..prompt.template import ChatTokenizer
-from ..types import Prompt, Task
+from ..types import Adapter, Prompt, Task
 from ..vectors import Embedding, Reranking
 from .field_cache import FieldCache
 
@@ -43,6 +43,8 @@ class ServedModel:
     """Settings for scoring documents; None: it scores none."""
     is_quick: bool = False
     """Making a short prompt takes some tenths of a millisecond."""
+    adapter: Adapter | None = None
+    """The LoRA adapter that requests of this model use."""
     field_cache: FieldCache = field(default_factory=FieldCache)
     """Fields of the last requests as they were read, for all clients."""
 
@@ -95,4 +97,5 @@ def make_prompt(
         salt=salt,
         top_logprobs=top_logprobs,
         media=spans,
+        adapter=model.adapter,
     )

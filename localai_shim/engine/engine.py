@@ -16,9 +16,10 @@ from typing import Any, Generic
 
 from ..options import EngineOptions, check_names
 from ..stats import EngineStats
-from ..types import EngineClosedError, ModelLoadError, Sink, Ticket, Work
+from ..types import Adapter, EngineClosedError, ModelLoadError, Sink, Ticket, Work
 from . import threads
-from .inbox import Inbox, Submit
+from .changes.adapters import Adapters
+from .inbox import Change, Inbox, Submit
 from .loop import Loaded, Loop, ModelT
 from .ports import Model
 from .threads import Run
@@ -121,6 +122,29 @@ class Engine(Generic[ModelT]):
             self._inbox.put(Submit(ticket, works, sink))
         return ticket
 
+    def load_adapter(self, adapter: Adapter) -> Future[None]:
+        """Have work name an adapter, from the next step on; done when it is loaded, or could not be.
+
+        It stays until it was unloaded as often as it was loaded.
+
+        Raises:
+            EngineClosedError: see `submit`.
+        """
+        self.check_process()
+        done = Future[None]()
+        with self._loop.lock:
+            if self._loop.ended or self._loop.closing:
+                raise EngineClosedError("the engine was closed")
+            self._inbox.put(Change(partial(_with_adapters, self._loop, Adapters.load, adapter), done))
+        return done
+
+    def unload_adapter(self, adapter: Adapter) -> None:
+        """Take an adapter's loading back. Work that uses it keeps it until it ends; new work may not name it.
+
+        Never blocks: finalizers call it, too.
+        """
+        self._inbox.put(Change(partial(_with_adapters, self._loop, Adapters.unload, adapter), Future()))
+
     def cancel(self, ticket: Ticket) -> None:
         """Remove a submission's rows, without another event. Never blocks."""
         self._inbox.put(ticket)
@@ -162,6 +186,12 @@ class Engine(Generic[ModelT]):
 def _load(load: Callable[[], ModelT], load_draft: Callable[[ModelT], Model | None] | None) -> Loaded[ModelT]:
     model = load()
     return model, None if load_draft is None else load_draft(model)
+
+
+def _with_adapters(loop: Loop[Any], change: Callable[[Adapters, Adapter], None], adapter: Adapter) -> None:
+    """Change the adapters of an engine, on its thread; holds no `Engine`."""
+    assert loop.adapters is not None
+    change(loop.adapters, adapter)
 
 
 def _ran(loop: Loop[Any]) -> None:

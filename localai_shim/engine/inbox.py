@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import queue
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from ..types import Event, Failure, Sink, Ticket, Work
@@ -24,8 +25,31 @@ class Submit:
             put_last(self.sink, index, Failure(error))
 
 
-Message = Submit | Ticket | None
-"""Work, what is cancelled, or nothing: look if the engine is closing."""
+@dataclass(slots=True)
+class Change:
+    """A change of the model or of what belongs to it, between two steps."""
+
+    apply: Callable[[], None]
+    done: Future[None]
+
+    def run(self) -> None:
+        """Apply it, and say how that went. What it raises is its caller's."""
+        if not self.done.set_running_or_notify_cancel():
+            return
+        try:
+            self.apply()
+        except BaseException as error:
+            self.done.set_exception(error)
+        else:
+            self.done.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        if self.done.set_running_or_notify_cancel():
+            self.done.set_exception(error)
+
+
+Message = Submit | Change | Ticket | None
+"""Work, a change, what is cancelled, or nothing: look if the engine is closing."""
 Inbox = queue.SimpleQueue[Message]
 
 

@@ -17,13 +17,24 @@ import mlx.core as mx
 from ..media import modalities
 from ..options import EngineOptions
 from ..stats import EngineStats
-from ..types import EngineClosedError, EngineError, Event, Failure, ModelLoadError, Ticket, deliver_events
+from ..types import (
+    AdapterGoneError,
+    EngineClosedError,
+    EngineError,
+    Event,
+    Failure,
+    ModelLoadError,
+    Ticket,
+)
+from .changes.adapters import Adapters
 from .costs.meter import Meter
-from .inbox import Inbox, Message, Submit, put_last
+from .inbox import Change, Inbox, Message, Submit, put_last
+from .memory import Memory
 from .mirror import journal as mirror
 from .ports import Encoder, Model, host
 from .row import release_frames, row_error
 from .setup import MAX_ROWS, Parts, Setup, max_rows, set_up
+from .sinks import deliver_events
 from .tickets import Entry, Tickets
 
 log = logging.getLogger("localai_shim")
@@ -58,6 +69,8 @@ class Loop(Generic[ModelT]):
         self.load_error: ModelLoadError | None = None
         self._setup: Setup | None = None
         self._parts: Parts | None = None
+        self.adapters: Adapters | None = None
+        """On the engine thread only."""
         self._out: list[tuple[Entry, Event]] = []
         self._steps = self._cleared = 0
 
@@ -93,6 +106,7 @@ class Loop(Generic[ModelT]):
         self._flush()
         parts.step()
         self._flush()
+        self._sweep()
         self._steps += 1
 
     def stats(self, *, plans: bool = False) -> EngineStats:
@@ -120,6 +134,7 @@ class Loop(Generic[ModelT]):
             tower_runs=features.runs if features else 0,
             feature_hits=features.hits if features else 0,
             feature_bytes=features.bytes if features else 0,
+            adapter_bytes=0 if model is None or self.adapters is None else model.adapter_bytes,
             kv_bytes=batch.nbytes if batch is not None else 0,
             kv_bytes_per_token=memory.per_token if memory else 0,
             kv_bytes_per_token_unquantised=memory.per_token_unquantised if memory else 0,
@@ -139,7 +154,9 @@ class Loop(Generic[ModelT]):
             self.ended = True
             while not self._inbox.empty():
                 message = self._inbox.get()
-                if isinstance(message, Submit):
+                if isinstance(message, Change):
+                    message.fail(error)
+                elif isinstance(message, Submit):
                     message.fail(error)
                     self.tickets.free(len(message.works))
         for entry in self.tickets.clear():
@@ -161,6 +178,8 @@ class Loop(Generic[ModelT]):
                 weights = self.model.weight_bytes + (0 if draft is None else draft.weight_bytes)
                 host().memory.loaded(self, weights)
                 self._setup = set_up(cast(Model, self.model), draft, self._options)
+                memory = self._setup.memory
+                self.adapters = Adapters(self.model, memory if isinstance(memory, Memory) else None)
                 self._parts = self._make_parts()
             except BaseException as error:
                 self.load_error = _load_error(f"this model cannot be run: {error}", error)
@@ -205,6 +224,9 @@ class Loop(Generic[ModelT]):
                 wait = False
                 if isinstance(message, Submit):
                     self._admit(message)
+                elif isinstance(message, Change):
+                    message.run()
+                    self._sweep()
                 elif message is not None:
                     cancelled.add(message)
                 elif self.closing:
@@ -213,6 +235,12 @@ class Loop(Generic[ModelT]):
             pass
         if gone := self.tickets.find(cancelled):
             self._drop(gone)
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove adapters that were unloaded, once nothing uses them."""
+        if self.adapters is not None:
+            self.adapters.sweep(self.tickets)
 
     def _rest(self) -> None:
         """Nothing is in flight: apply the limit of MLX's free buffers, or return them to the system."""
@@ -250,8 +278,14 @@ class Loop(Generic[ModelT]):
                 self._parts = self._make_parts()
             parts, entries = self._parts, list[Entry]()
             for index, work in enumerate(message.works):
+                if self.adapters is not None:
+                    self.adapters.check(work)
                 entries.append(parts.runner(work.task).enter(work, message.sink, index))
             self.tickets.enter(message.ticket, entries)
+        except AdapterGoneError as error:
+            message.fail(error)
+            self.tickets.free(len(message.works))
+            return
         except BaseException as error:
             message.fail(row_error("the request could not be admitted", error))
             self.tickets.free(len(message.works))
@@ -316,7 +350,7 @@ class Loop(Generic[ModelT]):
             self._parts.lane.close()
         if self._setup is not None:
             self._setup.close()
-        self._setup = self._parts = None
+        self._setup = self._parts = self.adapters = None
         model = None if self.model is None else weakref.ref(self.model)
         self.model = None
         if model is not None and model() is not None:  # a reference cycle, or the caller, holds it

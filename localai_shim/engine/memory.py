@@ -58,7 +58,7 @@ class Memory:
     """
 
     def __init__(self, model: Model, limit: int | None, chunk: int, draft: Model | None = None) -> None:
-        self._chunk, self.limit, self.weights = chunk, limit, 0
+        self._chunk, self.limit, self.weights, self._adapters = chunk, limit, 0, 0
         self._padding = self._state = self.per_token = self.per_token_unquantised = 0
         self._windows: list[tuple[int, int]] = []
         """(bytes per token, most tokens) of each sliding window."""
@@ -91,6 +91,13 @@ class Memory:
             else:
                 self.per_token += size
                 self.per_token_unquantised += _unquantised(layer, size)
+
+    def set_adapters(self, size: int) -> None:
+        """Count so many bytes of adapters with the weights."""
+        with _lock:
+            self.weights += size - self._adapters
+            self._adapters = size
+            _share_out()
 
     def close(self) -> None:
         """Leave this engine's share to others; it has ended."""

@@ -6,12 +6,13 @@ The engine imports none of them. `models/` and `backends/` fill the ports; `runt
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..media import MediaSpan as MediaSpan
 from ..media import ProcessedMedia as ProcessedMedia
-from ..types import LoadedModel, Prompt
+from ..types import Adapter, LoadedModel, Prompt
 from .cache_contents import Contents, LayerCache, RowCache, Upstream
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class StepInput:
     """States that `Model.row_state` made, one for each row or None. None: it made none for any row."""
     media: Sequence[tuple[MediaSpan, Features]] = ()
     """Of a chunk of one row's prompt: the items of which placeholders are among its tokens, with their features."""
+    adapters: Sequence[Adapter | None] | None = None
+    """Adapters of the rows, one for each or None. None: no row has one."""
     ends: bool = False
     """Its tokens end their rows' prompts: `Model.prefill` returns the logits after the last one that counts of each."""
 
@@ -83,6 +86,23 @@ class Encoder(LoadedModel, Protocol):
 
     @property
     def weight_bytes(self) -> int: ...
+
+    @property
+    def adapter_bytes(self) -> int:
+        """Bytes of the adapters that were added."""
+
+    def add_adapter(self, adapter: Adapter) -> None:
+        """Load an adapter, so that passes may name it.
+
+        Raises:
+            ModelLoadError: it does not fit; names the file, the tensor and the shapes.
+        """
+
+    def remove_adapter(self, adapter: Adapter) -> None:
+        """Forget an adapter; it may be gone."""
+
+    def adapted(self, adapters: Sequence[Adapter | None]) -> AbstractContextManager[None]:
+        """Have the rows of a pass that is built within this use these adapters; one for all rows, if it is one."""
 
     def encode(self, texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
         """A vector of length 1 of each text, which does not depend on the others: `[texts, dimensions]` float32. Lazy.

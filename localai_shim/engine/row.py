@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from ..types import (
+    Adapter,
     EngineError,
     Event,
     Failure,
@@ -44,6 +45,7 @@ class Row:
         """Its name in plans, from 1; set when it is queued."""
         self.state: object | None = None
         """See `Model.row_state`; rows that share a prompt share it."""
+        self.adapter = request.prompt.adapter
         self.sampling = request.sampling
         self.key = stream_key(request.sampling.seed)
         self.sampled = 0
@@ -112,6 +114,12 @@ class Row:
         except BaseException as error:
             raise grammar_failed(error) from error
         return ends
+
+
+def adapters_of(rows: Sequence[Row]) -> list[Adapter | None] | None:
+    """The adapter of each row; None: no row has one."""
+    adapters = [row.adapter for row in rows]
+    return adapters if any(adapter is not None for adapter in adapters) else None
 
 
 def release_frames(error: BaseException) -> None:

@@ -1,4 +1,4 @@
-"""Sinks for a submission's events: the only difference between sync and async callers."""
+"""Sinks for a submission's events, the only difference between sync and async callers, and delivery to them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any, TypeVar
 
 import anyio
 
-from ..types import Event
+from ..types import Event, Recipient, Waker, log
 
 
 class SyncSink:
@@ -189,3 +189,33 @@ def running_loop() -> tuple[object, str]:
     if hasattr(lowlevel, "current_trio_token") and lowlevel.in_trio_run():
         return lowlevel.current_trio_token(), "run_sync_soon"
     return asyncio.get_running_loop(), "call_soon_threadsafe"
+
+
+RecipientT = TypeVar("RecipientT", bound=Recipient)
+
+
+def deliver_events(events: Sequence[tuple[RecipientT, Event]], in_flight: Collection[RecipientT]) -> set[RecipientT]:
+    """Give a step's events to the sinks, and wake each event loop once. Runs on the engine thread.
+
+    Returns:
+        The rows whose consumer is gone: of those that go on, which are `in_flight`, and of those that do not.
+    """
+    wakers: dict[Waker, None] = {}
+    lost: set[RecipientT] = set()
+    for row, event in events:
+        sink = row.sink
+        try:
+            sink.put(row.index, event)
+            if (waker := sink.waker) is not None:
+                wakers[waker] = None
+        except BaseException:
+            log.exception("a consumer's sink failed; its request ends")
+            lost.add(row)
+    for waker in wakers:
+        try:
+            waker.wake()
+        except BaseException as error:  # the event loop has ended, and nobody will ever read these
+            if not isinstance(error, RuntimeError):
+                log.exception("an event loop could not be woken; its requests end")
+            lost.update(row for row in (*in_flight, *(row for row, _ in events)) if row.sink.waker is waker)
+    return lost

@@ -7,6 +7,7 @@ import json
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from ..engine.ports import Features, StepInput
 from ..media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia
 from ..options import LoadOptions
 from ..threads.panics import panics_are_errors
-from ..types import VERSION, Json, ModelLoadError, Prompt, Task
+from ..types import VERSION, Adapter, Json, ModelLoadError, Prompt, Task
 from . import caches
 from .checkpoint_files import Checkpoint, context_length, read_json, version
 from .gguf.folder import WEIGHTS
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
     from transformers import PreTrainedTokenizerBase
+
+    from .adapters import Bank
 
 Tools = list[Json] | None
 Restore = Callable[[str], str] | None
@@ -196,6 +199,7 @@ class TextModel:
         self.encode: Any = decoder_encoder(self._decoder or model, plain_cache, path)
         self.embedding = None if self.encode is None else self.encode.embedding
         self._ending: Ending | None = None
+        self._bank: Bank | None = None
         self.end_tokens = 0
         if self.encode is not None:  # what computes hidden states is known
             self.end_tokens = end_tokens(len(self.new_cache()), self.weight_bytes)
@@ -276,7 +280,7 @@ class TextModel:
 
         fills = self._fills and (self._fills_media or not step.media)
         tokens, padding = fill(step.tokens, step.layers) if fills else (step.tokens, 0)
-        with self._at_once():
+        with self._at_once(), self._adapted(step):
             made = self._run(step, tokens)
         logits = made[:, 0].astype(self._mx.float32) if step.ends else None
         forget(step.layers, padding)
@@ -288,7 +292,7 @@ class TextModel:
 
         Of several tokens an x86 CPU may have computed nearly all of it: there such a step is never built ahead.
         """
-        with self._at_once(step.tokens.shape[1] > 1 and not self.samples_on_device):
+        with self._at_once(step.tokens.shape[1] > 1 and not self.samples_on_device), self._adapted(step):
             return self._run(step, step.tokens).astype(self._mx.float32)
 
     def _run(self, step: StepInput, tokens: mx.array) -> mx.array:
@@ -307,6 +311,37 @@ class TextModel:
         rows, k = step.tokens.shape
         last = [count - 1 for count in step.counts or [k] * rows]
         return partial(self._ending, last=last)
+
+    @property
+    def adapter_bytes(self) -> int:
+        return 0 if self._bank is None else self._bank.nbytes
+
+    def add_adapter(self, adapter: Adapter) -> None:
+        """Load an adapter, so that passes may name it.
+
+        Raises:
+            ModelLoadError: it does not fit; names the file, the tensor and the shapes.
+        """
+        from .adapters import Bank
+
+        if self._bank is None:
+            self._bank = Bank(self._decoder or self._model)
+        self._bank.add(adapter)
+        self._ending = None  # it knows the layers as they were
+
+    def remove_adapter(self, adapter: Adapter) -> None:
+        """Forget an adapter; it may be gone."""
+        if self._bank is not None:
+            self._bank.remove(adapter)
+            self._ending = None
+
+    def adapted(self, adapters: Sequence[Adapter | None]) -> AbstractContextManager[None]:
+        """Have the rows of a pass that is built within this use these adapters; one for all rows, if it is one."""
+        assert self._bank is not None
+        return self._bank.selected(adapters)
+
+    def _adapted(self, step: StepInput) -> AbstractContextManager[None]:
+        return nullcontext() if step.adapters is None else self.adapted(step.adapters)
 
     def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> Reading | None:
         made: Reading | None = self.score.begin(text) if ranks else self.encode.begin(text, skip)

@@ -16,6 +16,7 @@ from ..media import NO_SOURCES, Contents, MediaRules
 from ..options import (
     KEEP_ALIVE_SECONDS,
     LocalOptions,
+    ModelOptions,
     ModelPath,
     check_number,
     media_rules,
@@ -26,6 +27,7 @@ from ..options import (
 from ..telemetry.logs import follow_environment
 from ..types import EngineClosedError, EngineError, EngineLike, ModelLoadError
 from . import served_models
+from .adapters import ClientAdapters, adapter_path
 from .offload import are_imported, import_modules, importing
 from .served_models import serve
 from .sources import Source, make_sources
@@ -66,6 +68,7 @@ def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
     if (progress := given.get("progress")) not in (None, True, False):
         raise ValueError(f"`progress` must be True, False or None, not {progress!r}")
     set_switch_interval(given)
+    adapters = _adapter_paths(given, options)
     store_path = None if store is None else os.fspath(store)
     sources: Mapping[str, Source] = {}
     if engine is not None:
@@ -87,10 +90,32 @@ def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
             join_if_launched(options)
     only = models is not None
     runtime = Runtime(sources, only=only, engine=engine, keep_alive=keep_alive, store_path=store_path, rules=rules)
+    for name, path in adapters.items():
+        runtime.adapters.enter(name, path)
     if store_path is not None:
         _open_store(runtime)
     runtime.start()
     return runtime
+
+
+def _adapter_paths(given: LocalOptions, options: ModelOptions) -> dict[str, str]:
+    """The folder or hub id of each adapter.
+
+    Raises:
+        FileNotFoundError: one of them is a path that leads to no folder.
+        ValueError: this client can have none, or a name or a path is none.
+    """
+    adapters = given.get("adapters")
+    if not adapters:
+        return {}
+    for other in ("models", "engine"):
+        if given.get(other) is not None:
+            raise ValueError(f"`adapters` are for the one `model` of a client: leave them or `{other}` out")
+    if processes(options) > 1:
+        raise ValueError("`adapters` need a model that runs in one process: leave them or `tensor_parallel` out")
+    if not isinstance(adapters, Mapping) or not all(isinstance(name, str) and name for name in adapters):
+        raise ValueError("`adapters` must be a mapping of names to folders or hub ids")
+    return {name: adapter_path(name, path, "`adapters`") for name, path in adapters.items()}
 
 
 def _open_store(runtime: Runtime) -> None:
@@ -240,6 +265,8 @@ class Runtime:
         self._rules = rules
         self.only = only
         self._engine = engine
+        parallel = any(processes(source.options) > 1 for source in sources.values())
+        self.adapters = ClientAdapters(allowed=not only and engine is None and not parallel)
         self.is_scripted = bool(getattr(engine, "is_scripted", False))
         self._engines: dict[Source, _Shared] = {}
         self._lock = threading.RLock()
@@ -248,7 +275,7 @@ class Runtime:
         self._keep_alive = keep_alive
         self.make_batches: MakeBatches  # clients set it; it must not hold this object
         self._state: list[ClientState] = []  # one, once something is stored
-        self._finalizer = weakref.finalize(self, _release_all, self._engines, keep_alive, self._state)
+        self._finalizer = weakref.finalize(self, _release_all, self._engines, keep_alive, self._state, self.adapters)
         self._finalizer.atexit = False
 
     def start(self) -> None:
@@ -290,13 +317,20 @@ class Runtime:
         with self._lock:
             return [shared.engine for shared in self._engines.values()]
 
-    def served(self, engine: EngineLike, contents: Contents | None = None) -> ServedModel:
+    def served(self, engine: EngineLike, contents: Contents | None = None, adapter: str | None = None) -> ServedModel:
         """Description of an engine's model for the endpoints; waits until it is loaded.
 
         Args:
             contents: of the request that it is for.
+            adapter: the name of the one that it uses; it is loaded if it is not.
+
+        Raises:
+            KeyError: there is no such adapter any more.
+            ModelLoadError: the adapter does not fit, or cannot be read.
         """
         made = serve(engine)
+        if adapter is not None:
+            made = self.adapters.served(adapter, engine, made)
         if not made.tokenizer.media_kinds:
             return made
         return replace(made, media_rules=replace(self._rules, contents=contents))
@@ -347,7 +381,10 @@ class Runtime:
             return {model.name: Listed.of(model, model.created, model.name)}
         first = next(iter(self.sources.values()))
         listed = self.sources if self.only else {first.name: first}
-        return {name: self._listed(source) for name, source in listed.items()}
+        known = {name: self._listed(source) for name, source in listed.items()}
+        for name, path in self.adapters.paths().items():
+            known[name] = known[first.name]._replace(root=path, parent=first.name)
+        return known
 
     def _listed(self, source: Source) -> Listed:
         """Entry of a model for lists, without waiting for it to be loaded."""
@@ -373,12 +410,17 @@ class Runtime:
         while self._state:
             self._state.pop().close()
         if self._finalizer.detach() is not None:
-            _release_all(self._engines, self._keep_alive, self._state, wait=True)
+            _release_all(self._engines, self._keep_alive, self._state, self.adapters, wait=True)
 
 
 def _release_all(
-    engines: dict[Source, _Shared], keep_alive: float, state: list[ClientState], wait: bool = False
+    engines: dict[Source, _Shared],
+    keep_alive: float,
+    state: list[ClientState],
+    adapters: ClientAdapters,
+    wait: bool = False,
 ) -> None:
+    adapters.close()
     while state:
         state.pop().stop()
     while engines:

@@ -43,7 +43,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     wanted = extras.prompt_logprobs, asked.logprobs if asked.echo else None
     top = max((each for each in wanted if each is not None), default=None)
     cut = [truncated(tokens, asked.truncation, model.context_length, max_tokens) for tokens, _ in given]
-    prompts = [Prompt(tokens, salt=generation.salt, top_logprobs=top) for tokens in cut]
+    prompts = [Prompt(tokens, salt=generation.salt, top_logprobs=top, adapter=model.adapter) for tokens in cut]
     requests = [one for prompt in prompts for one in asked.continuation.requests(prompt, asked.best_of, generation)]
     echoed = zip(prompts, given, strict=True) if asked.echo else ()
     whole = (

@@ -52,7 +52,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     ids = encode_texts(texts, before, model)
     tokens = [fitting(ids[path], path, texts[path], model, cut=cut) for path in texts]
     skip = 0 if embedding.pools_prompt or not before else prompt_tokens(before, model)
-    request = EmbeddingRequest(tokens, priority=priority, skip=skip)
+    request = EmbeddingRequest(tokens, priority=priority, skip=skip, adapter=model.adapter)
     return Prepared(EmbeddingAssembler(model.name, request, dimensions, format), [request])
 
 

@@ -61,7 +61,7 @@ def _make_pairs(asked: Ranking, model: ServedModel, priority: int, *, cut: bool)
     most = reranking.max_tokens or model.context_length
     pairs = reranking.encode(replace(asked, most=most if cut else None))
     _check_lengths(pairs, most, cut=cut)
-    return EmbeddingRequest(pairs, priority=priority, ranks=True)
+    return EmbeddingRequest(pairs, priority=priority, ranks=True, adapter=model.adapter)
 
 
 def _make_texts(asked: Ranking, model: ServedModel, priority: int, *, cut: bool) -> EmbeddingRequest:
@@ -76,7 +76,9 @@ def _make_texts(asked: Ranking, model: ServedModel, priority: int, *, cut: bool)
         special, most = model.tokenizer.special_ids, asked.most_each
         ids |= {path: _shortened(ids[path], start, most, special) for path in texts if path != "query"}
     tokens = [fitting(ids[path], path, text, model, cut=cut) for path, text in texts.items()]
-    return EmbeddingRequest(tokens, priority=priority, skip=0 if embedding.pools_prompt else start)
+    return EmbeddingRequest(
+        tokens, priority=priority, skip=0 if embedding.pools_prompt else start, adapter=model.adapter
+    )
 
 
 def _shortened(ids: list[int], start: int, most: int, special: Collection[int]) -> list[int]:

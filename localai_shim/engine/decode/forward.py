@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..kv import Buckets, Place
 from ..ports import Model, StepInput
-from ..row import Row
+from ..row import Row, adapters_of
 
 
 def forward(model: Model, cache: Buckets, places: Sequence[Place], rows: Sequence[Row], tokens: mx.array) -> mx.array:
@@ -34,8 +34,9 @@ def forward(model: Model, cache: Buckets, places: Sequence[Place], rows: Sequenc
             for i, slot in enumerate(part.slots):
                 source[slot] = start + i
         mine = tokens if source == list(range(len(places))) else tokens[mx.array(source)]
-        state = states_of([rows[i] for i in source])
-        logits = model.forward(StepInput(mine[:, None], part.layers, state=state))[:, -1]
+        mine_rows = [rows[i] for i in source]
+        step = StepInput(mine[:, None], part.layers, state=states_of(mine_rows), adapters=adapters_of(mine_rows))
+        logits = model.forward(step)[:, -1]
         parts.append(logits[mx.array(part.slots)] if sparse else logits)
         start = end
     return parts[0] if len(parts) == 1 else mx.concatenate(parts)

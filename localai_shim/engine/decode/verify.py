@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ...types import Failure, RowError
 from ..kv import Buckets, BucketStep, BuiltBuckets, Place
 from ..ports import Model, StepInput
-from ..row import Details, Emit, Row, emit_next
+from ..row import Details, Emit, Row, adapters_of, emit_next
 from ..sampling.sampler import Sampler, has_history
 from ..step_plan import Draft
 from .forward import states_of
@@ -77,8 +77,7 @@ class Verifying:
             tokens = [[*mine.get(slot, ()), *padding][: step.tokens] for slot in range(step.width)]
             if built is None:
                 counts = [len(mine.get(slot, padding)) for slot in range(step.width)]
-                states = _states(self.rows, at, name, step)
-                inputs = StepInput(mx.array(tokens, mx.int32), step.layers, counts, states)
+                inputs = _step(mx.array(tokens, mx.int32), counts, _rows(self.rows, at, name, step), step)
                 parts.append(model.forward(inputs).flatten(0, 1))
             else:
                 built.tokens[number][...] = tokens
@@ -102,9 +101,9 @@ class Verifying:
             inputs = [mx.array(np.zeros((step.width, step.tokens), np.int32)) for step in made.steps]
             parts = []
             for name, step, tokens in zip(names, made.steps, inputs, strict=True):
-                states = _states(self.rows, at, name, step)
                 whole = [step.tokens] * step.width
-                parts.append(model.forward(StepInput(tokens, step.layers, whole, states)).flatten(0, 1))
+                rows = _rows(self.rows, at, name, step)
+                parts.append(model.forward(_step(tokens, whole, rows, step)).flatten(0, 1))
         # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
         self.next = Built(made, [np.array(tokens, copy=False) for tokens in inputs], _joined(parts))
 
@@ -168,11 +167,13 @@ def _joined(parts: list[mx.array]) -> mx.array:
     return parts[0] if len(parts) == 1 else mx.concatenate(parts)
 
 
-def _states(
-    rows: Sequence[Row], at: Mapping[Place, int], name: int, step: BucketStep
-) -> Sequence[object | None] | None:
-    """State that the model keeps of each slot's row; freed ones run on some row's."""
-    return states_of([rows[at.get((name, slot), at[name, step.slots[0]])] for slot in range(step.width)])
+def _rows(rows: Sequence[Row], at: Mapping[Place, int], name: int, step: BucketStep) -> list[Row]:
+    """The row of each slot; freed ones run on some row's."""
+    return [rows[at.get((name, slot), at[name, step.slots[0]])] for slot in range(step.width)]
+
+
+def _step(tokens: mx.array, counts: Sequence[int], rows: Sequence[Row], step: BucketStep) -> StepInput:
+    return StepInput(tokens, step.layers, counts, states_of(rows), adapters=adapters_of(rows))
 
 
 def settle(cache: Buckets, places: Sequence[Place], rows: Sequence[Row], emitted: Sequence[int]) -> None:

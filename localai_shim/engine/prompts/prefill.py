@@ -23,7 +23,7 @@ from ..kv import RowCache, copied
 from ..kv.segments import stack, takes_padding, unstack
 from ..ports import Features, MediaSpan, Model, StepInput
 from ..prefix.cache import PrefixCache
-from ..row import Row
+from ..row import Row, adapters_of
 from .scores import FIRST_PORTION_TOKENS, MAX_LOGITS, Scoring
 
 MAX_SHORT_TOKENS = 128  # of prompts that share a pass: 8 of 32 tokens take 0.57 of the time, of 128 take 0.79 (CPU)
@@ -107,12 +107,13 @@ class PrefillJob:
         assert self.cache is not None
         end = self.done + size + ends
         tokens = mx.array([self.tokens[self.done : end]])
+        adapters = None if self.prompt.adapter is None else [self.prompt.adapter]
         if self.state is None and not self.prompt.media:
-            return StepInput(tokens, self.cache, ends=ends)
+            return StepInput(tokens, self.cache, adapters=adapters, ends=ends)
         inside = [span for span in self.prompt.media if np.diff(np.searchsorted(span.places, (self.done, end)))[0]]
         media = [(span, self.features[span.media.digest]) for span in inside]
         state = None if self.state is None else [self.state]
-        return StepInput(tokens, self.cache, state=state, media=media, ends=ends)
+        return StepInput(tokens, self.cache, state=state, media=media, adapters=adapters, ends=ends)
 
 
 class Prefiller:
@@ -346,7 +347,8 @@ class Prefiller:
         try:
             cache = stack([job.cache for job in jobs if job.cache is not None]) if jobs[0].done else None
             all_rows = cache or self._model.new_cache()
-            step = StepInput(mx.array(padded), all_rows, counts=counts, ends=ends)
+            adapters = adapters_of([job.rows[0] for job in jobs])
+            step = StepInput(mx.array(padded), all_rows, counts=counts, adapters=adapters, ends=ends)
             if jobs[0].scores is not None:
                 seconds = self._run_scored(jobs, step)
             else:

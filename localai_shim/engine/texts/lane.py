@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 
 import mlx.core as mx
@@ -68,7 +69,7 @@ class EmbeddingJob:
         self.vectors: Vectors | None = None
         self.waiting = sorted((len(text), i) for i, text in enumerate(request.texts))
         """(length, place) of the texts that no pass has, the shortest first."""
-        self.kind = (request.ranks, request.skip)
+        self.kind = (request.ranks, request.skip, request.adapter)
         """Those of one kind may share a pass."""
         self.left = len(request.texts)
         """Texts that have no vector yet."""
@@ -337,20 +338,25 @@ class EmbeddingLane:
             return None
         reading = job.reading[1]
         before = reading.done
-        reading.run(most)
         vector = None
-        if not reading.left:
-            vector = np.array(reading.result())
-            job.reading = None
+        with self._adapted(job.request):
+            reading.run(most)
+            if not reading.left:
+                vector = np.array(reading.result())
+                job.reading = None
         return vector, reading.done - before, reading.done
 
     def _embed(self, texts: Sequence[Text]) -> tuple[Vectors, int, int]:
         """Run one pass: vectors, its tokens, and 0."""
         self._note_begun(texts)
         request, tokens = texts[0][0].request, [job.request.texts[i] for job, i in texts]
-        made = self._model.score(tokens) if request.ranks else self._model.encode(tokens, request.skip)
-        mx.eval(made)
+        with self._adapted(request):
+            made = self._model.score(tokens) if request.ranks else self._model.encode(tokens, request.skip)
+            mx.eval(made)
         return np.array(made), len(tokens) * max(map(len, tokens)), 0
+
+    def _adapted(self, request: EmbeddingRequest) -> AbstractContextManager[None]:
+        return nullcontext() if request.adapter is None else self._model.adapted([request.adapter])
 
     def _note_begun(self, texts: Sequence[Text]) -> None:
         for job, _ in texts:

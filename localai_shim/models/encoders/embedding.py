@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...backends.machine import has_gpu
 from ...backends.x86.gelu import use_exact_gelu
 from ...options import LoadOptions
-from ...types import Json, ModelLoadError, Task
+from ...types import Adapter, Json, ModelLoadError, Task
 from ..checkpoint_files import Checkpoint, read_json
 from ..heads.pooling import Encoder, Head, Reading
 from ..heads.sentence_files import TOKEN_VECTORS, SentenceFiles, read_sentence_files
@@ -87,6 +88,17 @@ class EncoderModel:
         self.generation_defaults: Json = {}
         self.fingerprint = fingerprint(config, path, options, parameters, self.libraries)
         self.created = int((path / "config.json").stat().st_mtime)
+
+    adapter_bytes = 0
+
+    def add_adapter(self, adapter: Adapter) -> None:
+        raise ModelLoadError("a model that generates no text takes no adapters")
+
+    def remove_adapter(self, adapter: Adapter) -> None:
+        """There is none."""
+
+    def adapted(self, adapters: Sequence[Adapter | None]) -> AbstractContextManager[None]:
+        raise ValueError("this model has no adapters")
 
     def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> Reading | None:
         """Nothing: attention looks in both directions."""

@@ -112,15 +112,18 @@ class VisionModel(TextModel):
         if start + k == prompt.length - 1:
             # Attention sees all of the prompt, its last token too, which will run again with the batch.
             last = self._mx.array([[prompt.last]], step.tokens.dtype)
-            self._run(step, self._mx.concatenate([step.tokens, last], axis=1))
+            with self._adapted(step):
+                self._run(step, self._mx.concatenate([step.tokens, last], axis=1))
             for layer in step.layers:
                 layer.trim(1)
         elif start < prompt.length < start + k:  # what it generated before is run again behind it
             at = prompt.length - start
-            self._run(step, step.tokens[:, :at])
-            self._run(step, step.tokens[:, at:])
+            with self._adapted(step):
+                self._run(step, step.tokens[:, :at])
+                self._run(step, step.tokens[:, at:])
         else:
-            self._run(step, step.tokens)
+            with self._adapted(step):
+                self._run(step, step.tokens)
         (self._mx.eval if wait else self._mx.async_eval)([layer.state for layer in step.layers])
         return None
 

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 
+from ...engine.sinks import deliver_events
 from ...media import modalities
 from ...stats import EngineStats
 from ...types import (
@@ -29,7 +30,6 @@ from ...types import (
     Sink,
     Ticket,
     Work,
-    deliver_events,
 )
 from .clock import REAL, Clock
 from .replies import Decide, Patience, Place, PlayedRow, Reply, ReplyLike, Script, ScriptedModel

@@ -1,0 +1,1 @@
+"""Changes of a model between two steps, while requests run."""

@@ -1,0 +1,206 @@
+"""The adapters of one model: they are put around its layers, and taken off again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchGLU, SwitchLinear, SwitchMLP
+
+from ...types import Adapter, ModelLoadError
+from .folder import Product, read_products
+from .layers import Adapted, AdaptedBlock, AdaptedEmbedding, AdaptedExperts, AdaptedLinear, Current, Stack, select
+
+
+class Bank:
+    """Adapters that rows of a model may have. On the engine thread only.
+
+    Args:
+        model: the part of it that reads tokens; towers have no adapters.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model, self._current = model, Current()
+        self._slots: dict[Adapter, int] = {}
+        self._layers: dict[str, Adapted] = {}
+        """By the layer's name."""
+        self._blocks: dict[str, AdaptedBlock] = {}
+
+    @property
+    def nbytes(self) -> int:
+        return sum(layer._stack.nbytes for layer in self._layers.values())
+
+    def add(self, adapter: Adapter) -> None:
+        """Load an adapter, and have it ready.
+
+        Raises:
+            ModelLoadError: it does not fit this model; names the file, the tensor and the shapes.
+        """
+        if adapter in self._slots:
+            return
+        products = self._resolve(adapter, read_products(adapter))
+        slot = next(i for i in range(1, len(self._slots) + 2) if i not in self._slots.values())
+        before = self._size
+        self._slots[adapter] = slot
+        try:
+            for name, (layer, product) in products.items():
+                if name not in self._layers:
+                    self._wrap(name, layer)
+                self._layers[name]._stack.set(slot, product, self._size)
+            self._resize(products, before)
+            mx.eval([(layer._stack.a, layer._stack.b) for layer in self._layers.values()])
+        except BaseException:
+            self.remove(adapter)
+            raise
+
+    def remove(self, adapter: Adapter) -> None:
+        """Forget an adapter; it may be gone. Passes that were built with it keep its factors until they have run."""
+        before, slot = self._size, self._slots.pop(adapter, None)
+        if slot is None:
+            return
+        for name, layer in [*self._layers.items()]:
+            layer._stack.set(slot, None, self._size)
+            if not len(layer._stack):
+                self._put(name, layer["base"])
+                del self._layers[name]
+        for name, block in [*self._blocks.items()]:
+            if not any(layer.startswith(name + ".") for layer in self._layers):
+                self._put(name, block["base"])
+                del self._blocks[name]
+        self._resize((), before)
+        mx.eval([(layer._stack.a, layer._stack.b) for layer in self._layers.values()])
+
+    @contextmanager
+    def selected(self, adapters: Sequence[Adapter | None]) -> Iterator[None]:
+        """Have the rows of a pass that is built within this each use one of the adapters, or none.
+
+        Raises:
+            KeyError: one of them is not here.
+        """
+        self._current.selection = select([0 if each is None else self._slots[each] for each in adapters])
+        try:
+            yield
+        finally:
+            self._current.selection = None
+
+    @property
+    def _size(self) -> int:
+        """Slots of each stack: a power of two, so that shapes seldom change."""
+        most = max(self._slots.values(), default=0)
+        return 1 << most.bit_length()
+
+    def _resize(self, but: Mapping[str, object] | Sequence[str], before: int) -> None:
+        if self._size != before:
+            for name, layer in self._layers.items():
+                if name not in but:
+                    layer._stack.build(self._size)
+
+    def _resolve(self, adapter: Adapter, products: Mapping[str, Product]) -> dict[str, tuple[nn.Module, Product]]:
+        """The model's layers that an adapter changes, by their names here.
+
+        Names may begin otherwise than here, as those of a whole vision model's language model do.
+        """
+        layers = {name: module for name, module in self._modules() if isinstance(module, tuple(_KINDS))}
+        tails: dict[str, list[str]] = {}
+        for name in layers:
+            tails.setdefault(_tail(name), []).append(name)
+        made: dict[str, tuple[nn.Module, Product]] = {}
+        wrong: list[str] = []
+        for name, product in products.items():
+            found = [name] if name in layers else tails.get(_tail(name), [])
+            if len(found) != 1:
+                wrong.append(f"'{name}' is no layer of this model that can have one")
+                continue
+            layer = layers[found[0]]
+            a, b = _shapes(layer)
+            if (*product.a.shape[:-1],) != a or (*product.b.shape[:-2], product.b.shape[-1]) != b:
+                wrong.append(
+                    f"'{name}' has the factors {product.a.shape} and {product.b.shape}, and the layer takes "
+                    f"{(*a, 'rank')} and {(*b[:-1], 'rank', b[-1])}"
+                )
+            elif isinstance(layer, _EXPERTS) and not isinstance(self._parent(found[0]), _BLOCKS):
+                wrong.append(f"'{name}' is part of a kind of experts that no adapter can change by row")
+            made[found[0]] = layer, product
+        if not products:
+            wrong.append("there is no factor in it")
+        if wrong:
+            raise ModelLoadError(f"The adapter '{adapter.name}' does not fit: {adapter.folder}: {'; '.join(wrong[:8])}")
+        return made
+
+    def _modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """The layers by name, as if none had adapters around it."""
+        for name, module in self._model.named_modules():
+            if isinstance(module, Adapted | AdaptedBlock):
+                continue
+            yield ".".join(part for part in name.split(".") if part != "base"), module
+
+    def _parent(self, name: str) -> nn.Module | None:
+        parent = name.rpartition(".")[0]
+        return next((module for each, module in self._modules() if each == parent), None)
+
+    def _wrap(self, name: str, layer: nn.Module) -> None:
+        stack = Stack(_dtype(layer), *_shapes(layer))
+        kind = next(kind for kinds, kind in _FORMS if isinstance(layer, kinds))
+        adapted = kind(layer, stack, self._current)
+        self._put(name, adapted)
+        self._layers[name] = adapted
+        block = name.rpartition(".")[0]
+        if kind is AdaptedExperts and block not in self._blocks:
+            self._blocks[block] = AdaptedBlock(_at(self._model, block), self._current)
+            self._put(block, self._blocks[block])
+
+    def _put(self, name: str, module: nn.Module) -> None:
+        """Put a module into the place of a layer."""
+        parent, _, last = name.rpartition(".")
+        where: Any = _at(self._model, parent)
+        if isinstance(where, AdaptedBlock):
+            where = where["base"]
+        if isinstance(where, list):
+            where[int(last)] = module
+        else:
+            where[last] = module
+
+
+_LINEAR = (nn.Linear, nn.QuantizedLinear)
+_EMBEDDING = (nn.Embedding, nn.QuantizedEmbedding)
+_EXPERTS = (SwitchLinear, QuantizedSwitchLinear)
+_BLOCKS = (SwitchGLU, SwitchMLP)
+_KINDS = (*_LINEAR, *_EMBEDDING, *_EXPERTS)
+_FORMS: Sequence[tuple[tuple[type, ...], Callable[..., Adapted]]] = (
+    (_LINEAR, AdaptedLinear),
+    (_EMBEDDING, AdaptedEmbedding),
+    (_EXPERTS, AdaptedExperts),
+)
+
+
+def _at(model: Any, name: str) -> Any:
+    """The module, or the list of modules, of this name."""
+    for part in name.split(".") if name else ():
+        if isinstance(model, AdaptedBlock):
+            model = model["base"]
+        model = model[int(part)] if isinstance(model, list) else model[part]
+    return model
+
+
+def _tail(name: str) -> str:
+    """A layer's name from its number on; of what has none the last part."""
+    parts = name.split(".")
+    at = next((i for i, part in enumerate(parts) if part.isdigit()), len(parts) - 1)
+    return ".".join(parts[at:])
+
+
+def _dtype(layer: Any) -> mx.Dtype:
+    dtype: mx.Dtype = layer.scales.dtype if "scales" in layer else layer.weight.dtype
+    return dtype if mx.issubdtype(dtype, mx.floating) else mx.float32
+
+
+def _shapes(layer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shapes of a layer's factors without their ranks."""
+    shape = layer.weight.shape
+    width = shape[-1] * 32 // layer.bits if "scales" in layer else shape[-1]
+    if isinstance(layer, _EMBEDDING):
+        return (shape[0],), (width,)
+    return (*shape[:-2], width), (*shape[:-2], shape[-2])

@@ -1,0 +1,208 @@
+"""Layers whose rows may each have an adapter of their own.
+
+`y = base(x) + x @ a[i] @ b[i]`, where i is the row's slot: two `gather_mm` for the whole batch, plain products where
+all rows have the same adapter, and the base alone where none has one. Slot 0 is zero. A scale is part of b.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+
+from .folder import Product
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Slots of the rows of a pass."""
+
+    slots: tuple[int, ...]
+    index: mx.array
+    """`[rows]` uint32."""
+
+    @property
+    def one(self) -> int | None:
+        """The slot of all rows, if they have the same."""
+        return self.slots[0] if len(set(self.slots)) == 1 else None
+
+
+class Current:
+    """Selection of the pass that is being built; None: no row of it has an adapter."""
+
+    selection: Selection | None = None
+
+
+class Stack:
+    """The factors of all adapters for one layer.
+
+    Attributes:
+        a: `[slots, ..., in, rank]`, ranks padded with zeros; an embedding's `[slots, tokens, rank]`.
+        b: `[slots, ..., rank, out]`.
+    """
+
+    def __init__(self, dtype: mx.Dtype, a_shape: tuple[int, ...], b_shape: tuple[int, ...]) -> None:
+        self._dtype, self._products = dtype, dict[int, Product]()
+        self._a_shape, self._b_shape = a_shape, b_shape
+        self.a = self.b = mx.zeros((1,))
+
+    def __len__(self) -> int:
+        return len(self._products)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.a.nbytes + self.b.nbytes) if self._products else 0
+
+    def set(self, slot: int, product: Product | None, slots: int) -> None:
+        """Have a slot of so many hold an adapter's factors, or none; nothing is computed yet."""
+        if product is None:
+            self._products.pop(slot, None)
+        else:
+            self._products[slot] = product
+        self.build(slots)
+
+    def build(self, slots: int) -> None:
+        """Make the arrays anew: passes that were built with the others keep those."""
+        rank = max((product.a.shape[-1] for product in self._products.values()), default=1)
+        a, b = [], []
+        zero_a = mx.zeros((*self._a_shape, rank), self._dtype)
+        zero_b = mx.zeros((*self._b_shape[:-1], rank, self._b_shape[-1]), self._dtype)
+        for slot in range(slots):
+            product = self._products.get(slot)
+            if product is None:
+                a.append(zero_a)
+                b.append(zero_b)
+                continue
+            missing = rank - product.a.shape[-1]
+            wide = [(0, 0)] * (product.a.ndim - 1)
+            a.append(mx.pad(product.a.astype(self._dtype), [*wide, (0, missing)]))
+            scaled = (product.b.astype(mx.float32) * product.scale).astype(self._dtype)
+            tall = [(0, 0)] * (product.b.ndim - 2)
+            b.append(mx.pad(scaled, [*tall, (0, missing), (0, 0)]))
+        self.a, self.b = mx.stack(a), mx.stack(b)
+
+
+class Adapted(nn.Module):  # type: ignore[misc]
+    """A layer with adapters around it; what else one asks of the layer is the layer's.
+
+    Args:
+        base: the layer, as `backends` prepared it.
+        stack: the adapters' factors.
+        current: what rows have.
+    """
+
+    def __init__(self, base: nn.Module, stack: Stack, current: Current) -> None:
+        super().__init__()
+        self.base = base
+        self._stack, self._current = stack, current
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("base", "_stack", "_current"):
+            return super().__getattr__(name)
+        return getattr(self["base"], name)
+
+    def _selected(self, x: mx.array) -> tuple[Selection | None, mx.array]:
+        """The selection, and x as `[rows, tokens, ...]`; it may have come with rows and tokens in one axis."""
+        selection = self._current.selection
+        if selection is None:
+            return None, x
+        return selection, x.reshape(len(selection.slots), -1, x.shape[-1])
+
+
+class AdaptedLinear(Adapted):
+    """A dense or quantised product."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        y: mx.array = self.base(x)
+        selection, rows = self._selected(x)
+        if selection is None:
+            return y
+        return y + multiply(rows, selection, self._stack.a, self._stack.b).astype(y.dtype).reshape(y.shape)
+
+
+class AdaptedEmbedding(Adapted):
+    """A table of tokens, which may be the head as well."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        y: mx.array = self.base(x)
+        selection = self._current.selection
+        if selection is None:
+            return y
+        rows = x.reshape(len(selection.slots), -1)
+        low = self._stack.a[selection.index[:, None], rows]
+        return y + mx.gather_mm(low, self._stack.b, rhs_indices=selection.index).astype(y.dtype).reshape(y.shape)
+
+    def as_linear(self, x: mx.array) -> mx.array:
+        y: mx.array = self.base.as_linear(x)
+        selection, rows = self._selected(x)
+        if selection is None:
+            return y
+        a, b = self._stack.b.swapaxes(1, 2), self._stack.a.swapaxes(1, 2)
+        return y + multiply(rows, selection, a, b).astype(y.dtype).reshape(y.shape)
+
+
+class AdaptedExperts(Adapted):
+    """The products of a block of experts. `AdaptedBlock` sees to it that all rows of a call have the same adapter:
+    the block sorts tokens by their experts, and no layer of it knows whose they are.
+    """
+
+    def __call__(self, x: mx.array, indices: mx.array, sorted_indices: bool = False) -> mx.array:
+        y: mx.array = self.base(x, indices, sorted_indices=sorted_indices)
+        selection = self._current.selection
+        if selection is None:
+            return y
+        assert selection.one is not None
+        z = mx.gather_mm(x, self._stack.a[selection.one], rhs_indices=indices, sorted_indices=sorted_indices)
+        z = mx.gather_mm(z, self._stack.b[selection.one], rhs_indices=indices, sorted_indices=sorted_indices)
+        return y + z.astype(y.dtype)
+
+
+class AdaptedBlock(nn.Module):  # type: ignore[misc]
+    """A block of experts, which runs once for the rows of each adapter."""
+
+    def __init__(self, base: nn.Module, current: Current) -> None:
+        super().__init__()
+        self.base = base
+        self._current = current
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("base", "_current"):
+            return super().__getattr__(name)
+        return getattr(self["base"], name)
+
+    def __call__(self, x: mx.array, indices: mx.array) -> mx.array:
+        selection = self._current.selection
+        if selection is None or selection.one is not None:
+            made: mx.array = self.base(x, indices)
+            return made
+        count = len(selection.slots)
+        xs, chosen = x.reshape(count, -1, x.shape[-1]), indices.reshape(count, -1, indices.shape[-1])
+        parts, order = list[mx.array](), list[int]()
+        try:
+            for slot in dict.fromkeys(selection.slots):
+                rows = [i for i, each in enumerate(selection.slots) if each == slot]
+                at = mx.array(rows)
+                self._current.selection = select([slot] * len(rows))
+                parts.append(self.base(xs[at], chosen[at]))
+                order += rows
+        finally:
+            self._current.selection = selection
+        back = sorted(range(count), key=order.__getitem__)
+        y = mx.concatenate(parts)[mx.array(back)]
+        return y.reshape(*indices.shape, y.shape[-1])
+
+
+def select(slots: Sequence[int]) -> Selection:
+    """The selection of rows that have these slots."""
+    return Selection(tuple(slots), mx.array(list(slots), mx.uint32))
+
+
+def multiply(x: mx.array, selection: Selection, a: mx.array, b: mx.array) -> mx.array:
+    """`x[i] @ a[slot of i] @ b[slot of i]` for x `[rows, tokens, in]`."""
+    if (one := selection.one) is not None:
+        return x @ a[one] @ b[one]
+    low = mx.gather_mm(x, a, rhs_indices=selection.index)
+    return mx.gather_mm(low, b, rhs_indices=selection.index)

@@ -1,0 +1,159 @@
+"""Adapters around a model's layers: each row's logits are those of its own adapter, as mlx-lm computes them alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx_lm
+import numpy as np
+import pytest
+from mlx import nn
+from mlx_lm.tuner.utils import load_adapters
+
+from localai_shim.models.adapters import Bank, read_adapter
+from localai_shim.types import ModelLoadError
+from tests.lora import as_peft, make_adapter
+from tests.tiny import tiny
+
+KINDS = ["qwen3", "llama", "gemma3_text", "qwen3_moe", "qwen3_next"]
+TOKENS = [[5, 9, 17, 33], [40, 3, 21, 8], [11, 12, 13, 14]]
+
+
+def logits(model: Any, tokens: list[list[int]]) -> Any:
+    made = model(mx.array(tokens))
+    return np.array(getattr(made, "logits", made).astype(mx.float32))
+
+
+def assert_near(one: Any, other: Any) -> None:
+    np.testing.assert_allclose(one, other, rtol=0, atol=2e-4 * np.abs(other).max())
+
+
+def names_of(model: Any) -> list[str]:
+    return [f"{name}: {type(module).__name__}" for name, module in model.named_modules()]
+
+
+@pytest.mark.parametrize("bits", [None, 4])
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_row_has_its_own_adapter_and_nothing_stays(kind: str, bits: int | None, tmp_path: Path) -> None:
+    folder = tiny(kind)
+    made = [make_adapter(tmp_path / str(i), folder, seed=i, rank=rank) for i, rank in enumerate((4, 2))]
+
+    def load() -> Any:
+        model, _ = mlx_lm.load(str(folder))
+        if bits:
+            nn.quantize(model, 32, bits, class_predicate=lambda _, m: hasattr(m, "to_quantized") and _fits(m))
+        return model
+
+    expected = [logits(load_adapters(load(), str(path)).eval(), TOKENS) for path in made]
+    model = load()
+    plain, before = logits(model, TOKENS), names_of(model)
+    bank = Bank(model)
+    first, second = (read_adapter(path.name, str(path)) for path in made)
+    bank.add(first)
+    bank.add(second)
+    assert bank.nbytes > 0
+    with bank.selected([second, None, first]):
+        mixed = logits(model, TOKENS)
+    assert_near(mixed[0], expected[1][0])
+    assert_near(mixed[1], plain[1])
+    assert_near(mixed[2], expected[0][2])
+    with bank.selected([first] * 3):
+        assert_near(logits(model, TOKENS), expected[0])
+    np.testing.assert_array_equal(logits(model, TOKENS), plain)
+    assert np.abs(expected[0] - plain).max() > 0.01 * np.abs(plain).max()
+    bank.remove(first)
+    with bank.selected([second, None, second]):
+        assert_near(logits(model, TOKENS)[0], expected[1][0])
+    bank.remove(second)
+    assert names_of(model) == before
+    assert bank.nbytes == 0
+
+
+def _fits(module: Any) -> bool:
+    return module.weight.shape[-1] % 32 == 0
+
+
+def test_embeddings_and_heads_have_adapters(tmp_path: Path) -> None:
+    folder = tiny("llama")
+    path = make_adapter(tmp_path / "all", folder, keys=["model.embed_tokens", "self_attn.q_proj", "lm_head"])
+    adapted = load_adapters(mlx_lm.load(str(folder))[0], str(path)).eval()
+    model, _ = mlx_lm.load(str(folder))
+    bank = Bank(model)
+    bank.add(adapter := read_adapter("all", str(path)))
+    plain = logits(model, TOKENS)
+    with bank.selected([adapter, None, adapter]):
+        mixed = logits(model, TOKENS)
+    assert_near(mixed[[0, 2]], logits(adapted, TOKENS)[[0, 2]])
+    assert_near(mixed[1], plain[1])
+
+
+def test_peft_s_folder_says_the_same_and_patterns_count(tmp_path: Path) -> None:
+    folder = tiny("llama")
+    source = make_adapter(tmp_path / "mlx", folder, keys=["self_attn.q_proj", "mlp.up_proj"])
+    peft = as_peft(tmp_path / "peft", source)
+    rslora = as_peft(tmp_path / "rs", source, use_rslora=True, lora_alpha=4.0)  # 4 / sqrt(4) is 2, too
+    pattern = as_peft(tmp_path / "pattern", source, lora_alpha=0.0001, alpha_pattern={"q_proj": 8, "up_proj": 8})
+    model, _ = mlx_lm.load(str(folder))
+    bank = Bank(model)
+    adapters = [read_adapter(path.name, str(path)) for path in (source, peft, rslora, pattern)]
+    assert len(set(adapters)) == 4
+    made = []
+    for adapter in adapters:
+        bank.add(adapter)
+        with bank.selected([adapter] * 3):
+            made.append(logits(model, TOKENS))
+    for other in made[1:]:
+        assert_near(other, made[0])
+
+
+@pytest.mark.parametrize(
+    ("config", "what"),
+    [
+        ({"fine_tune_type": "dora"}, "'dora'"),
+        ({"fine_tune_type": "full"}, "'full'"),
+        ({"peft_type": "LORA", "use_dora": True}, "DoRA"),
+        ({"peft_type": "LORA", "modules_to_save": ["lm_head"]}, "`modules_to_save`: lm_head"),
+        ({"peft_type": "LORA", "bias": "all"}, "`bias`: 'all'"),
+        ({"peft_type": "IA3"}, "'IA3'"),
+        ({"lora_parameters": {"rank": 4}}, "has no `lora_parameters.scale`"),
+    ],
+)
+def test_what_cannot_be_done_per_row_is_refused_by_name(config: dict[str, Any], what: str, tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+    for name in ("adapters.safetensors", "adapter_model.safetensors"):
+        mx.save_safetensors(str(tmp_path / name), {"x": mx.zeros((1,))})
+    with pytest.raises(ModelLoadError) as caught:
+        read_adapter("bad", str(tmp_path))
+    assert what in str(caught.value)
+
+
+def test_a_tensor_that_does_not_fit_is_named_with_its_shape_and_nothing_stays(tmp_path: Path) -> None:
+    folder = tiny("llama")
+    path = make_adapter(tmp_path / "bad", folder, keys=["self_attn.q_proj", "mlp.up_proj"])
+    weights = mx.load(str(path / "adapters.safetensors"))
+    assert isinstance(weights, dict)
+    name = next(name for name in weights if name.endswith("lora_a"))
+    weights[name] = mx.zeros((7, 4))
+    weights["model.layers.99.self_attn.q_proj.lora_a"] = mx.zeros((4, 4))
+    weights["model.layers.99.self_attn.q_proj.lora_b"] = mx.zeros((4, 4))
+    mx.save_safetensors(str(path / "adapters.safetensors"), weights)
+    model, _ = mlx_lm.load(str(folder))
+    before, bank = names_of(model), Bank(model)
+    with pytest.raises(ModelLoadError) as caught:
+        bank.add(read_adapter("bad", str(path)))
+    message = str(caught.value)
+    assert str(path) in message and name.removesuffix(".lora_a") in message and "(7, 4)" in message
+    assert "model.layers.99.self_attn.q_proj" in message
+    assert names_of(model) == before
+
+
+def test_a_changed_file_is_another_adapter(tmp_path: Path) -> None:
+    folder = tiny("llama")
+    path = make_adapter(tmp_path / "one", folder, keys=["self_attn.q_proj"])
+    first = read_adapter("a", str(path))
+    assert read_adapter("b", str(path)) == first
+    make_adapter(path, folder, seed=1, keys=["self_attn.q_proj"])
+    assert read_adapter("a", str(path)) != first

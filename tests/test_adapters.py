@@ -1,0 +1,187 @@
+"""LoRA adapters by name: any of them on any row of a batch, each as mlx-lm answers with it alone."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import openai
+import pytest
+
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from tests.lora import alone, make_adapter
+from tests.tiny import tiny
+
+PROMPTS = [(101, 33), (7, 8, 9, 10, 55), tuple(range(40, 140)), (61,)]
+MAX_TOKENS = 16
+Folders = dict[str, Path]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Folders]:
+    root = tmp_path_factory.mktemp("adapters")
+    return {
+        kind: {name: make_adapter(root / kind / name, tiny(kind), seed=i, rank=2 + i) for i, name in enumerate("ab")}
+        for kind in ("qwen3", "gemma3_text", "qwen3_next", "qwen3_moe", "llama")
+    }
+
+
+def ids(client: LocalOpenAI, model: str, prompt: tuple[int, ...], max_tokens: int = MAX_TOKENS, **more: Any) -> Any:
+    extra = {"return_token_ids": True, **more.pop("extra_body", {})}
+    answer = client.completions.create(
+        model=model, prompt=list(prompt), max_tokens=max_tokens, temperature=0, extra_body=extra, **more
+    )
+    return answer.choices[0].token_ids  # type: ignore[attr-defined]
+
+
+def expected(kind: str, folder: Path | None, prompt: tuple[int, ...], max_tokens: int = MAX_TOKENS) -> list[int]:
+    return alone(tiny(kind), folder, prompt, max_tokens)
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "gemma3_text", "qwen3_next", "qwen3_moe", "llama"])
+def test_rows_of_one_batch_each_have_their_own(kind: str, folders: dict[str, Folders]) -> None:
+    adapters = folders[kind]
+    with LocalOpenAI(tiny(kind), adapters=adapters) as client, ThreadPoolExecutor(12) as pool:
+        asked = [(name, prompt) for prompt in PROMPTS for name in ("a", "any", "b")]
+        answers = list(pool.map(lambda each: ids(client, *each), asked))
+        again = list(pool.map(lambda each: ids(client, *each), reversed(asked)))  # from the prefix cache
+    for (name, prompt), answer, second in zip(asked, answers, reversed(again), strict=True):
+        assert answer == second == expected(kind, adapters.get(name), prompt)
+
+
+def test_the_body_names_one_as_well_and_unknown_ones_are_not_found(folders: dict[str, Folders]) -> None:
+    adapters = folders["qwen3"]
+    with LocalOpenAI(tiny("qwen3"), adapters=adapters) as client:
+        assert ids(client, "any", PROMPTS[0], extra_body={"adapter": "b"}) == expected(
+            "qwen3", adapters["b"], PROMPTS[0]
+        )
+        assert ids(client, "b", PROMPTS[0], extra_body={"adapter": None}) == expected(
+            "qwen3", adapters["b"], PROMPTS[0]
+        )
+        answer = client.chat.completions.create(model="a", messages=[{"role": "user", "content": "Hi"}], max_tokens=2)
+        plain = client.chat.completions.create(model="x", messages=[{"role": "user", "content": "Hi"}], max_tokens=2)
+        assert answer.model == "a" and answer.system_fingerprint != plain.system_fingerprint
+        with pytest.raises(openai.NotFoundError, match=r"The adapter 'c' does not exist. It has 'a' and 'b'"):
+            ids(client, "any", PROMPTS[0], extra_body={"adapter": "c"})
+        with pytest.raises(openai.BadRequestError, match="adapter"):
+            ids(client, "any", PROMPTS[0], extra_body={"adapter": 5})
+        listed = {model.id: model for model in client.models.list()}
+        base = tiny("qwen3").name
+        assert set(listed) == {base, "a", "b"}
+        assert listed["a"].parent == base  # type: ignore[attr-defined]
+        assert listed["a"].root == str(adapters["a"])  # type: ignore[attr-defined]
+        assert client.models.retrieve("b").parent == base  # type: ignore[attr-defined]
+
+
+def test_the_prefix_cache_never_crosses(folders: dict[str, Folders], tmp_path: Path) -> None:
+    adapters, prompt = folders["qwen3"], PROMPTS[2]
+    options: dict[str, Any] = {"adapters": adapters, "cache_dir": tmp_path, "keep_alive": 0}
+    with LocalOpenAI(tiny("qwen3"), **options) as client:
+        for name in ("any", "a", "b"):
+            assert ids(client, name, prompt) == expected("qwen3", adapters.get(name), prompt)
+            assert ids(client, name, prompt) == expected("qwen3", adapters.get(name), prompt)
+        assert client.stats().cache_hits == 3
+    with LocalOpenAI(tiny("qwen3"), **options) as client:  # from the folder
+        for name in ("b", "any", "a"):
+            assert ids(client, name, prompt) == expected("qwen3", adapters.get(name), prompt)
+
+
+def test_loading_and_unloading_while_others_run(folders: dict[str, Folders], tmp_path: Path) -> None:
+    adapters, kind = folders["qwen3"], "qwen3"
+    with LocalOpenAI(tiny(kind), adapters={"a": adapters["a"]}) as client:
+        stream = client.completions.create(
+            model="a", prompt=list(PROMPTS[0]), max_tokens=200, temperature=0, stream=True,
+            extra_body={"return_token_ids": True, "ignore_eos": True},
+        )  # fmt: skip
+        got = [next(stream)]
+        client.load_adapter("b", adapters["b"])
+        assert ids(client, "b", PROMPTS[1]) == expected(kind, adapters["b"], PROMPTS[1])
+        client.load_adapter("a", adapters["b"])  # another under the same name
+        assert ids(client, "a", PROMPTS[0]) == expected(kind, adapters["b"], PROMPTS[0])
+        client.unload_adapter("a")
+        got += [*stream]
+        tokens = [token for chunk in got for token in chunk.choices[0].token_ids or ()]  # type: ignore[attr-defined]
+        assert tokens[:MAX_TOKENS] == expected(kind, adapters["a"], PROMPTS[0])[: len(tokens)]
+        assert len(tokens) == 200
+        assert ids(client, "a", PROMPTS[0]) == expected(kind, None, PROMPTS[0])  # any other name is the model alone
+        client.unload_adapter("b")
+        with pytest.raises(ValueError, match="there is no adapter 'b': this client has none"):
+            client.unload_adapter("b")
+        ids(client, "any", PROMPTS[0])
+        assert client.stats().adapter_bytes == 0
+
+
+def test_two_clients_of_one_engine_each_have_their_names(folders: dict[str, Folders]) -> None:
+    adapters, kind = folders["qwen3"], "qwen3"
+    with LocalOpenAI(tiny(kind), adapters={"x": adapters["a"]}) as one:
+        with LocalOpenAI(tiny(kind), adapters={"x": adapters["b"], "y": adapters["a"]}) as other:
+            assert one._runtime.engine("") is other._runtime.engine("")
+            assert ids(one, "x", PROMPTS[0]) == ids(other, "y", PROMPTS[0]) == expected(kind, adapters["a"], PROMPTS[0])
+            assert ids(other, "x", PROMPTS[0]) == expected(kind, adapters["b"], PROMPTS[0])
+        assert ids(one, "x", PROMPTS[1]) == expected(kind, adapters["a"], PROMPTS[1])  # the other's are gone
+
+
+def test_a_bad_folder_is_that_request_s_error_and_neighbours_go_on(folders: dict[str, Folders], tmp_path: Path) -> None:
+    bad = make_adapter(tmp_path / "bad", tiny("qwen3"), keys=["self_attn.q_proj"])
+    weights = mx.load(str(bad / "adapters.safetensors"))
+    assert isinstance(weights, dict)
+    name = next(iter(weights))
+    mx.save_safetensors(str(bad / "adapters.safetensors"), {**weights, name: mx.zeros((3, 3))})
+    adapters = {**folders["qwen3"], "bad": bad}
+    with LocalOpenAI(tiny("qwen3"), adapters=adapters) as client, ThreadPoolExecutor(4) as pool:
+        neighbour = pool.submit(ids, client, "a", PROMPTS[0])
+        for _ in range(2):
+            with pytest.raises(openai.BadRequestError) as caught:
+                ids(client, "bad", PROMPTS[0])
+            assert "(3, 3)" in str(caught.value) and name.rpartition(".")[0] in str(caught.value)
+        assert neighbour.result() == expected("qwen3", adapters["a"], PROMPTS[0])
+        with pytest.raises(ValueError, match="does not fit"):
+            client.load_adapter("worse", bad)
+        assert ids(client, "b", PROMPTS[0]) == expected("qwen3", adapters["b"], PROMPTS[0])
+
+
+def test_what_a_client_cannot_have_is_said_when_it_is_made(folders: dict[str, Folders], tmp_path: Path) -> None:
+    adapters = folders["qwen3"]
+    with pytest.raises(FileNotFoundError, match=r"there is no folder '.*nowhere' for the adapter 'x'"):
+        LocalOpenAI(tiny("qwen3"), adapters={"x": tmp_path / "nowhere"})
+    with pytest.raises(ValueError, match="leave them or `models` out"):
+        LocalOpenAI(models={"m": tiny("qwen3")}, adapters=adapters)
+    with pytest.raises(ValueError, match="leave them or `tensor_parallel` out"):
+        LocalOpenAI(tiny("llama"), adapters=adapters, tensor_parallel=2)
+    with pytest.raises(ValueError, match="must be a folder or a hub id, not 5"):
+        LocalOpenAI(tiny("qwen3"), adapters={"x": 5})  # type: ignore[dict-item]
+
+
+@pytest.mark.anyio
+async def test_async_clients_load_and_answer(folders: dict[str, Folders]) -> None:
+    adapters = folders["qwen3"]
+    async with AsyncLocalOpenAI(tiny("qwen3")) as client:
+        await client.load_adapter("a", adapters["a"])
+        answer = await client.completions.create(
+            model="a",
+            prompt=list(PROMPTS[0]),
+            max_tokens=MAX_TOKENS,
+            temperature=0,
+            extra_body={"return_token_ids": True},
+        )
+        assert answer.choices[0].token_ids == expected("qwen3", adapters["a"], PROMPTS[0])  # type: ignore[attr-defined]
+        await client.unload_adapter("a")
+        with pytest.raises(openai.NotFoundError):
+            await client.completions.create(model="x", prompt="Hi", extra_body={"adapter": "a"})
+
+
+def test_prompts_in_chunks_cancels_preemption_and_drafts(folders: dict[str, Folders]) -> None:
+    adapters = folders["qwen3"]
+    long = tuple(3 + (i * 7) % 90 for i in range(300))
+    options: dict[str, Any] = {"adapters": adapters, "max_rows": 3, "max_stall": 0.001}
+    with LocalOpenAI(tiny("qwen3"), **options) as client, ThreadPoolExecutor(9) as pool:
+        asked = [(name, prompt) for prompt in (long, PROMPTS[0], long[:200]) for name in ("a", "any", "b")]
+        gone = client.completions.create(model="b", prompt=list(long), max_tokens=200, stream=True)
+        next(gone)
+        made = [pool.submit(ids, client, name, prompt, 48) for name, prompt in asked]
+        gone.close()
+        answers = [each.result() for each in made]
+    for (name, prompt), answer in zip(asked, answers, strict=True):
+        assert answer == expected("qwen3", adapters.get(name), prompt, 48)
