@@ -185,3 +185,101 @@ def test_prompts_in_chunks_cancels_preemption_and_drafts(folders: dict[str, Fold
         answers = [each.result() for each in made]
     for (name, prompt), answer in zip(asked, answers, strict=True):
         assert answer == expected("qwen3", adapters.get(name), prompt, 48)
+
+
+def test_drafts_are_verified_with_the_row_s_own(folders: dict[str, Folders]) -> None:
+    adapters = folders["qwen3"]
+    repeated = (5, 6, 7, 8) * 12
+    with LocalOpenAI(tiny("qwen3"), adapters=adapters) as client, ThreadPoolExecutor(3) as pool:
+        wanted = {name: expected("qwen3", adapters.get(name), repeated, 40) for name in ("a", "any", "b")}
+        tokenizer = client._runtime.engine_of("").model.tokenizer
+
+        def ask(name: str) -> Any:
+            guess = {"type": "content", "content": tokenizer.decode(wanted[name])}
+            return ids(client, name, repeated, 40, extra_body={"prediction": guess})
+
+        for name, answer in zip(wanted, pool.map(ask, wanted), strict=True):
+            assert answer == wanted[name]
+
+
+def test_rows_that_make_room_go_on_with_their_own(folders: dict[str, Folders]) -> None:
+    """A more urgent request takes the only place; the row before it is prefilled again, output and all."""
+    adapters = folders["qwen3"]
+    with LocalOpenAI(tiny("qwen3"), adapters=adapters, max_rows=1) as client:
+        stream = client.completions.create(
+            model="a", prompt=list(PROMPTS[0]), max_tokens=150, temperature=0, stream=True,
+            extra_body={"return_token_ids": True, "ignore_eos": True, "priority": 5},
+        )  # fmt: skip
+        got = [next(stream)]
+        assert ids(client, "b", PROMPTS[1]) == expected("qwen3", adapters["b"], PROMPTS[1])
+        got += [*stream]
+        tokens = [token for chunk in got for token in chunk.choices[0].token_ids or ()]  # type: ignore[attr-defined]
+        assert client.stats().preempted >= 1
+        whole = client.completions.create(
+            model="a", prompt=list(PROMPTS[0]), max_tokens=150, temperature=0,
+            extra_body={"return_token_ids": True, "ignore_eos": True},
+        )  # fmt: skip
+        assert tokens == whole.choices[0].token_ids  # type: ignore[attr-defined]
+
+
+def test_an_adapter_is_another_embedder(folders: dict[str, Folders]) -> None:
+    adapters = folders["qwen3"]
+    with LocalOpenAI(tiny("qwen3"), adapters=adapters) as client:
+
+        def vectors(name: str) -> list[list[float]]:
+            made = client.embeddings.create(model=name, input=["one text", "another"]).data
+            return [each.embedding for each in made]
+
+        plain, adapted = vectors("any"), vectors("a")
+        assert plain != adapted != vectors("b")
+        assert vectors("any") == plain
+        with LocalOpenAI(tiny("qwen3"), adapter_path=adapters["a"]) as alone_with_it:
+            one = alone_with_it.embeddings.create(model="any", input=["one text", "another"]).data
+        for mine, its in zip(adapted, one, strict=True):
+            assert mine == pytest.approx(its.embedding, abs=1e-4)
+
+
+def test_chat_and_responses_have_choices_streams_and_schemas_with_one(folders: dict[str, Folders]) -> None:
+    adapters = folders["qwen3"]
+    schema = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"], "additionalProperties": False}
+    format: Any = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "strict": True}}
+    messages: Any = [{"role": "user", "content": "Hi"}]
+    with LocalOpenAI(tiny("qwen3"), adapters=adapters) as client:
+        forced = client.chat.completions.create(model="a", messages=messages, response_format=format, temperature=0)
+        assert forced.choices[0].message.content in ('{"n":1}', '{"n":2}', '{"n": 1}', '{"n": 2}')
+        several = client.chat.completions.create(model="b", messages=messages, n=3, seed=1, max_tokens=6)
+        chunks = [*client.chat.completions.create(model="b", messages=messages, n=3, seed=1, max_tokens=6, stream=True)]
+        for choice in several.choices:
+            text = "".join(c.delta.content or "" for k in chunks for c in k.choices if c.index == choice.index)
+            assert text == choice.message.content
+        response = client.responses.create(model="a", input="Hi", max_output_tokens=5, temperature=0)
+        assert response.model == "a"
+        direct = client.chat.completions.create(model="a", messages=messages, max_tokens=5, temperature=0)
+        assert response.output_text == direct.choices[0].message.content
+
+
+def test_an_adapter_that_leaves_no_memory_for_rows_is_refused(folders: dict[str, Folders]) -> None:
+    weights = (tiny("qwen3") / "model.safetensors").stat().st_size
+    with LocalOpenAI(tiny("qwen3"), adapters=folders["qwen3"]) as client:
+        ids(client, "a", PROMPTS[0])
+        size = client.stats().adapter_bytes
+    most = weights + 290 * client_bytes_per_token() + size // 2
+    with LocalOpenAI(tiny("qwen3"), adapters=folders["qwen3"], memory_limit=most) as client:
+        with pytest.raises(openai.BadRequestError, match="no memory for another adapter"):
+            ids(client, "a", PROMPTS[0])
+        assert ids(client, "any", PROMPTS[0]) == expected("qwen3", None, PROMPTS[0])
+        assert client.stats().adapter_bytes == 0
+
+
+def client_bytes_per_token() -> int:
+    with LocalOpenAI(tiny("qwen3")) as client:
+        client.completions.create(model="any", prompt=[5], max_tokens=1)
+        return client.stats().kv_bytes_per_token
+
+
+def test_the_log_and_the_stats_name_it(folders: dict[str, Folders], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="localai_shim")
+    with LocalOpenAI(tiny("qwen3"), adapters=folders["qwen3"]) as client:
+        ids(client, "a", PROMPTS[0])
+        assert client.stats().adapter_bytes > 0
+    assert any(" adapter=a " in record.getMessage() for record in caplog.records)

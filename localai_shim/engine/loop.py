@@ -134,7 +134,7 @@ class Loop(Generic[ModelT]):
             tower_runs=features.runs if features else 0,
             feature_hits=features.hits if features else 0,
             feature_bytes=features.bytes if features else 0,
-            adapter_bytes=0 if model is None or self.adapters is None else model.adapter_bytes,
+            adapter_bytes=0 if self.adapters is None else self.adapters.nbytes,
             kv_bytes=batch.nbytes if batch is not None else 0,
             kv_bytes_per_token=memory.per_token if memory else 0,
             kv_bytes_per_token_unquantised=memory.per_token_unquantised if memory else 0,

@@ -13,6 +13,8 @@ def write(served: Served) -> None:
     """Write the line of a request that has ended."""
     endpoint = f"{served.method.upper()} {served.path}"
     model = {} if served.model is None else {"model": served.model}
+    if served.timings.adapter is not None:
+        model["adapter"] = served.timings.adapter
     fields: Fields = {**model, **_timings(served), "total": served.timings.seconds, **_outcome(served)}
     words = "".join(f" {name}={_shown(name, value)}" for name, value in fields.items())
     log.info("%s%s", endpoint, words, extra={"request": {"endpoint": endpoint, **fields}})

@@ -41,6 +41,8 @@ class RequestTimings:
     batch_rows: float | None = None
     """Rows that decoded together: the mean."""
     drafts: DraftCounts = NO_DRAFTS
+    adapter: str | None = None
+    """The name of the LoRA adapter that it used."""
     rows: int = 0
     finish_reasons: tuple[str, ...] = ()
     """Of its choices, as the caller got them; of its rows, as the engine says, where the answer did not end."""
@@ -113,6 +115,7 @@ def measure(works: Sequence[Work], started: float, ended: float) -> RequestTimin
         output_tokens=sum(len(row.output) for row in rows),
         batch_rows=fmean(decoded) if decoded else None,
         drafts=DraftCounts(sum(row.drafts.drafted for row in rows), sum(row.drafts.accepted for row in rows)),
+        adapter=next((work.uses.name for work in works if work.uses is not None), None),
         rows=len(rows),
         finish_reasons=tuple(row.finish_reason for row in rows if row.finish_reason is not None),
     )

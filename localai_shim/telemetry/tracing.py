@@ -212,6 +212,7 @@ def _measured(timings: RequestTimings) -> Attributes:
         "queue_time": timings.queue_seconds,
         "prefill_time": timings.prefill_seconds,
         "batch_rows": timings.batch_rows,
+        "adapter": timings.adapter,
         **{f"{name}_tokens": count for name, count in _tokens(timings).items()},
     }
     return _named(NAME, found)

@@ -475,6 +475,6 @@ def test_the_page_names_what_there_is(client: LocalOpenAI, telemetry: Telemetry)
     found = telemetry.metrics()
     span, attributes = telemetry.one()
     names = {*attributes, *found, *(event.name for event in span.events), "localai_shim.token.type"}
-    names |= {f"localai_shim.{name}" for name in ("row.state", "memory.use")}
+    names |= {f"localai_shim.{name}" for name in ("row.state", "memory.use", "adapter")}
     documented = set(re.findall(r"`(localai_shim\.[a-z_.]+|gen_ai\.server\.[a-z_.]+)`", page))
     assert documented == {name for name in names if name.startswith(("localai_shim.", "gen_ai.server."))}

@@ -23,6 +23,8 @@ class Adapters:
         self._model, self._memory = model, memory
         self._loads: Counter[Adapter] = Counter()
         self._leaving: set[Adapter] = set()
+        self.nbytes = 0
+        """Bytes of all that are loaded; may be read on any thread."""
 
     def load(self, adapter: Adapter) -> None:
         """Load an adapter once more: it stays until it was unloaded as often.
@@ -73,11 +75,12 @@ class Adapters:
         Raises:
             ModelLoadError: then no row of a useful length fits.
         """
+        self.nbytes = self._model.adapter_bytes
         if self._memory is None:
             return
-        self._memory.set_adapters(self._model.adapter_bytes)
+        self._memory.set_adapters(self.nbytes)
         if self._memory.longest() == 0:
             raise ModelLoadError(
-                f"there is no memory for another adapter: all of them take {self._model.adapter_bytes} bytes, which "
+                f"there is no memory for another adapter: all of them take {self.nbytes} bytes, which "
                 "leaves too little for a row. Raise `memory_limit`, or unload one."
             )

@@ -51,7 +51,6 @@ class Bank:
                     self._wrap(name, layer)
                 self._layers[name]._stack.set(slot, product, self._size)
             self._resize(products, before)
-            mx.eval([(layer._stack.a, layer._stack.b) for layer in self._layers.values()])
         except BaseException:
             self.remove(adapter)
             raise
@@ -71,7 +70,6 @@ class Bank:
                 self._put(name, block["base"])
                 del self._blocks[name]
         self._resize((), before)
-        mx.eval([(layer._stack.a, layer._stack.b) for layer in self._layers.values()])
 
     @contextmanager
     def selected(self, adapters: Sequence[Adapter | None]) -> Iterator[None]:
@@ -123,6 +121,8 @@ class Bank:
                 )
             elif isinstance(layer, _EXPERTS) and not isinstance(self._parent(found[0]), _BLOCKS):
                 wrong.append(f"'{name}' is part of a kind of experts that no adapter can change by row")
+            elif not bool(mx.isfinite(product.a).all() & mx.isfinite(product.b).all()):
+                wrong.append(f"'{name}' has numbers that are not finite, which would spoil other rows")
             made[found[0]] = layer, product
         if not products:
             wrong.append("there is no factor in it")

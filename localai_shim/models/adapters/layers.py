@@ -1,19 +1,23 @@
 """Layers whose rows may each have an adapter of their own.
 
-`y = base(x) + x @ a[i] @ b[i]`, where i is the row's slot: two `gather_mm` for the whole batch, plain products where
-all rows have the same adapter, and the base alone where none has one. Slot 0 is zero. A scale is part of b.
+`y = base(x) + x @ a[i] @ b[i]`, where i is the row's slot; the base alone where no row has one. Slot 0 is zero, and a
+scale is part of b. Where all rows have the same adapter these are plain products. Rows of one token multiply with the
+factors of all adapters side by side, and what is not their own is masked between the two products: operations are what
+a step costs on a GPU, not so few columns. Longer passes use `gather_mm`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import mlx.core as mx
 from mlx import nn
 
 from .folder import Product
+
+MAX_MASKED_COLUMNS = 512  # of all adapters side by side, beyond which `gather_mm` computes less
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +28,18 @@ class Selection:
     index: mx.array
     """`[rows]` uint32."""
 
-    @property
-    def one(self) -> int | None:
-        """The slot of all rows, if they have the same."""
-        return self.slots[0] if len(set(self.slots)) == 1 else None
+    one: int | None
+    """The slot of all rows, if they have the same."""
+    masks: dict[tuple[int, int], mx.array] = field(default_factory=dict[tuple[int, int], "mx.array"])
+    """Masks that were made for stacks of so many slots and so high ranks."""
+
+    def mask(self, slots: int, rank: int) -> mx.array:
+        """Columns that are each row's own, `[rows, 1, slots * rank]`."""
+        made = self.masks.get((slots, rank))
+        if made is None:
+            columns = mx.arange(slots * rank, dtype=mx.uint32) // rank
+            made = self.masks[slots, rank] = (columns[None] == self.index[:, None])[:, None]
+        return made
 
 
 class Current:
@@ -45,9 +57,13 @@ class Stack:
     """
 
     def __init__(self, dtype: mx.Dtype, a_shape: tuple[int, ...], b_shape: tuple[int, ...]) -> None:
-        self._dtype, self._products = dtype, dict[int, Product]()
+        self.dtype, self._products = dtype, dict[int, Product]()
+        self.rank = 1
+        self.each_a: list[mx.array] = []
+        self.each_b: list[mx.array] = []
+        """The factors of each slot."""
         self._a_shape, self._b_shape = a_shape, b_shape
-        self.a = self.b = mx.zeros((1,))
+        self.a = self.b = self.wide_a = self.wide_b = mx.zeros((1,))
 
     def __len__(self) -> int:
         return len(self._products)
@@ -56,8 +72,18 @@ class Stack:
     def nbytes(self) -> int:
         return int(self.a.nbytes + self.b.nbytes) if self._products else 0
 
+    @property
+    def columns(self) -> int:
+        """Of all factors side by side."""
+        return len(self.each_a) * self.rank
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        """All that passes use: of the same memory but for the first two."""
+        return [self.a, self.b, *self.each_a, *self.each_b, self.wide_a, self.wide_b]
+
     def set(self, slot: int, product: Product | None, slots: int) -> None:
-        """Have a slot of so many hold an adapter's factors, or none; nothing is computed yet."""
+        """Have a slot of so many hold an adapter's factors, or none."""
         if product is None:
             self._products.pop(slot, None)
         else:
@@ -68,8 +94,8 @@ class Stack:
         """Make the arrays anew: passes that were built with the others keep those."""
         rank = max((product.a.shape[-1] for product in self._products.values()), default=1)
         a, b = [], []
-        zero_a = mx.zeros((*self._a_shape, rank), self._dtype)
-        zero_b = mx.zeros((*self._b_shape[:-1], rank, self._b_shape[-1]), self._dtype)
+        zero_a = mx.zeros((*self._a_shape, rank), self.dtype)
+        zero_b = mx.zeros((*self._b_shape[:-1], rank, self._b_shape[-1]), self.dtype)
         for slot in range(slots):
             product = self._products.get(slot)
             if product is None:
@@ -78,11 +104,16 @@ class Stack:
                 continue
             missing = rank - product.a.shape[-1]
             wide = [(0, 0)] * (product.a.ndim - 1)
-            a.append(mx.pad(product.a.astype(self._dtype), [*wide, (0, missing)]))
-            scaled = (product.b.astype(mx.float32) * product.scale).astype(self._dtype)
+            a.append(mx.pad(product.a.astype(self.dtype), [*wide, (0, missing)]))
+            scaled = (product.b.astype(mx.float32) * product.scale).astype(self.dtype)
             tall = [(0, 0)] * (product.b.ndim - 2)
             b.append(mx.pad(scaled, [*tall, (0, missing), (0, 0)]))
-        self.a, self.b = mx.stack(a), mx.stack(b)
+        low = mx.contiguous(mx.stack(a).swapaxes(-1, -2))  # so that the factors of all slots lie side by side
+        self.a, self.b, self.rank = low.swapaxes(-1, -2), mx.stack(b), rank
+        self.each_a, self.each_b = [*self.a], [*self.b]
+        if low.ndim == 3:
+            self.wide_a, self.wide_b = low.flatten(0, 1).T, self.b.flatten(0, 1)
+        mx.eval(self.arrays)
 
 
 class Adapted(nn.Module):  # type: ignore[misc]
@@ -116,11 +147,19 @@ class AdaptedLinear(Adapted):
     """A dense or quantised product."""
 
     def __call__(self, x: mx.array) -> mx.array:
-        y: mx.array = self.base(x)
-        selection, rows = self._selected(x)
+        y: mx.array = self["base"](x)
+        selection, stack = self._current.selection, self._stack
         if selection is None:
             return y
-        return y + multiply(rows, selection, self._stack.a, self._stack.b).astype(y.dtype).reshape(y.shape)
+        if (one := selection.one) is not None:
+            return mx.addmm(y, x.astype(stack.dtype) @ stack.each_a[one], stack.each_b[one]).astype(y.dtype)
+        count = len(selection.slots)
+        if x.size == count * x.shape[-1] and stack.columns <= MAX_MASKED_COLUMNS:
+            low = x.reshape(count, 1, -1).astype(stack.dtype) @ stack.wide_a
+            low = mx.where(selection.mask(len(stack.each_a), stack.rank), low, 0)
+            return mx.addmm(y.reshape(count, 1, -1), low, stack.wide_b).astype(y.dtype).reshape(y.shape)
+        rows = x.reshape(count, -1, x.shape[-1])
+        return y + multiply(rows, selection, stack.a, stack.b).astype(y.dtype).reshape(y.shape)
 
 
 class AdaptedEmbedding(Adapted):
@@ -197,7 +236,8 @@ class AdaptedBlock(nn.Module):  # type: ignore[misc]
 
 def select(slots: Sequence[int]) -> Selection:
     """The selection of rows that have these slots."""
-    return Selection(tuple(slots), mx.array(list(slots), mx.uint32))
+    one = slots[0] if len(set(slots)) == 1 else None
+    return Selection(tuple(slots), mx.array(list(slots), mx.uint32), one)
 
 
 def multiply(x: mx.array, selection: Selection, a: mx.array, b: mx.array) -> mx.array:
