@@ -73,10 +73,11 @@ def test_packed_weights_are_cut_as_they_are(tmp_path: Path) -> None:
     whole = folder_of("qwen3", hidden_size=128, intermediate_size=256, head_dim=32)
     mlx_lm.convert(str(whole), str(folder), quantize=True, q_group_size=32, q_bits=4)
     with running(folder) as engine:
-        alone, unpacked = one_by_one(engine, asked()), engine.model.weight_bytes
+        alone = one_by_one(engine, asked())
     with running(folder, 2) as engine:
         assert mixed(engine) == alone
-        assert engine.model.weight_bytes < unpacked / 2, "not unpacked for the CPU"
+        packed = (folder / "model.safetensors").stat().st_size
+        assert engine.model.weight_bytes < packed, "not unpacked for the CPU, which takes eight times as much"
 
 
 def test_no_process_holds_all_weights() -> None:
