@@ -95,14 +95,15 @@ SCRIPT = """
 import sys
 from localai_shim import LocalOpenAI
 client = LocalOpenAI(model=sys.argv[1], tensor_parallel=2)
-stream = client.chat.completions.create(
-    model="any", messages=[{"role": "user", "content": "Count."}], max_tokens=900, stream=True,
-    extra_body={"ignore_eos": True},
-)
-next(stream)
-print("streaming", flush=True)
-for _ in stream:
-    pass
+while True:
+    stream = client.chat.completions.create(
+        model="any", messages=[{"role": "user", "content": "Count."}], max_tokens=900, stream=True,
+        extra_body={"ignore_eos": True},
+    )
+    next(stream)
+    print("streaming", flush=True)
+    for _ in stream:
+        pass
 """
 
 
