@@ -17,7 +17,7 @@ from tests.otel import global_telemetry
 ALL, CHAT = {*ASKS}, {("chat", False), ("chat", True)}
 WHOLE_RESPONSES = ("responses", False)
 TOOLS = {
-    "logfire": (instruments.logfire, ALL, {*CHAT, WHOLE_RESPONSES}),
+    "logfire": (instruments.logfire, ALL, ALL),
     "openai_v2": (instruments.openai_v2, CHAT, CHAT),
     "openinference": (instruments.openinference, ALL, {*CHAT, WHOLE_RESPONSES}),
 }
