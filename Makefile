@@ -13,14 +13,14 @@ COMMA := ,
 WORKERS ?= 2
 TOGETHER := -m pytest -n $(WORKERS) --dist worksteal -m 'not timed and not exhaustive'
 # Only files that have such tests: collecting all takes longer than running these.
-TIMED := $(shell grep -rl --include='test_*.py' --exclude-dir=real 'mark\.timed' tests)
+TIMED := $(shell grep -rl --include='test_*.py' --exclude-dir=real --exclude-dir=soak 'mark\.timed' tests)
 ALONE := -m pytest -m 'timed and not exhaustive' $(TIMED)
 SWEEPS := -m pytest -n $(WORKERS) --dist worksteal -m 'exhaustive and not timed'
 SWEEPS_ALONE := -m pytest -m 'exhaustive and timed' $(TIMED)
-test test-exhaustive test-parallel test-openai2 test-templates test-weights: export OPENBLAS_NUM_THREADS = 1
-test test-exhaustive test-parallel test-openai2 test-templates test-weights: export MKL_NUM_THREADS = 1
+test test-exhaustive test-parallel test-soak test-openai2 test-templates test-weights: export OPENBLAS_NUM_THREADS = 1
+test test-exhaustive test-parallel test-soak test-openai2 test-templates test-weights: export MKL_NUM_THREADS = 1
 # Tests start many processes, each of which would compile every module again where writing bytecode is turned off.
-test test-exhaustive test-parallel test-openai2 test-templates test-weights: export PYTHONDONTWRITEBYTECODE =
+test test-exhaustive test-parallel test-soak test-openai2 test-templates test-weights: export PYTHONDONTWRITEBYTECODE =
 
 # What others publish of the models that people run: chat templates and vocabularies.
 LLAMA_CPP := $(abspath $(VENV))/llama-cpp
@@ -31,13 +31,13 @@ WEIGHTS := $(abspath $(VENV))/weights
 
 SUITE := $(abspath $(VENV))/json-schema-suite
 
-.PHONY: demo test test-exhaustive test-all test-parallel test-openai2 test-frameworks test-frameworks-all test-ray test-templates test-weights lint bench figures docs clean
+.PHONY: demo test test-exhaustive test-all test-parallel test-soak test-openai2 test-frameworks test-frameworks-all test-ray test-templates test-weights lint bench figures docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
 
 # PART=0/3 runs one third of what is asked for, the same one each time.
-test test-exhaustive: export TEST_PART = $(PART)
+test test-exhaustive test-openai2: export TEST_PART = $(PART)
 
 test: $(VENV)/.dev $(SUITE)
 	JSON_SCHEMA_TEST_SUITE=$(SUITE)/json $(BIN)/python $(TOGETHER)
@@ -53,6 +53,13 @@ test-all: test test-exhaustive
 # One model over several processes, which want the cores for themselves: one test after another.
 test-parallel: $(VENV)/.dev
 	$(BIN)/python -m pytest tests/parallel
+
+# Faults at every boundary, pairs of them, odd ends of processes, fuzz, and a short soak: too long for `make test`.
+# The soak, which takes longest, begins.
+test-soak: $(VENV)/.soak
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not timed and not exhaustive' \
+		tests/soak/test_soak.py tests/soak
+	$(BIN)/python -m pytest -m 'timed and not exhaustive' tests/soak/preparing
 
 # Real chat templates and vocabularies, which are fetched once; all tests of one run one after another.
 test-templates: $(VENV)/.dev $(LLAMA_CPP) $(VLLM)
@@ -162,6 +169,10 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.installed
 	$(BIN)/python -m pip install -q --no-compile --group dev
+	touch $@
+
+$(VENV)/.soak: $(VENV)/.dev
+	$(BIN)/python -m pip install -q --no-compile --group soak
 	touch $@
 
 # The public JSON-Schema-Test-Suite, which the source distribution of jsonschema carries and its wheel does not.

@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import random
+import sys
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ import openai
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.backends.prepare import prepare
 
-from . import blas, gpu, gpu_vision, report, servers, soak, streams, tuning, vision_models
+from . import adapters, blas, gpu, gpu_parallel, gpu_vision, report, servers, streams, tuning, vision_models
 from .bare import BareModel
 from .bench import Bench
 from .figures import Section, print_summary
@@ -51,9 +52,15 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add(
         "--soak",
         action="store_true",
-        help="instead: memory over 10,000 requests of which many are cancelled; with --only ray, replicas are killed",
+        help="instead: 20,000 mixed requests, each compared with itself alone; with --only ray, replicas are killed",
     )
-    add("--gpu", action="store_true", help="instead: an 8B-shaped model, on a GPU; --only speculation, or vision")
+    add("--requests", type=int, help="how many for --soak (default 20,000, or 1,000 with --quick)")
+    add("--seed", type=int, default=0, help="which requests --soak draws")
+    add(
+        "--gpu",
+        action="store_true",
+        help="instead: an 8B-shaped model, on a GPU; --only speculation, vision, adapters, ...",
+    )
     add("--gpu-size", choices=gpu.SIZES, default="8b", help="another shape for --gpu, which then runs on a CPU, too")
     add(
         "--figures",
@@ -91,13 +98,22 @@ def main() -> None:
 
         finish(options, {"soak": replicas.soak(options.quick)}, {})
     elif options.soak:
-        finish(options, {"soak": soak.measure(options.quick)}, {})
+        from . import soak  # which needs OpenTelemetry's SDK and trio
+
+        section = soak.measure(options.quick, options.requests, options.seed)
+        finish(options, {"soak": section}, {})
+        sys.exit(any(figure.verdict == "MISS" for figure in section.figures))
     elif options.gpu:
+        given = options.gpu_size, options.repeats, options.quick
         if options.only == ["vision"]:
-            finish(options, {"gpu": gpu_vision.measure(options.gpu_size, options.repeats, options.quick)}, {})
-            return
-        drafts = options.only == ["speculation"]
-        finish(options, {"gpu": gpu.measure(options.gpu_size, options.repeats, options.quick, drafts)}, {})
+            section = gpu_vision.measure(*given)
+        elif options.only == ["parallel"]:
+            section = gpu_parallel.measure(*given)
+        elif options.only == ["adapters"]:
+            section = adapters.measure_gpu(options.gpu_size, options.repeats)
+        else:
+            section = gpu.measure(*given, only_drafts=options.only == ["speculation"])
+        finish(options, {"gpu": section}, {})
     else:
         with ExitStack() as stack:
             run_parts(options, stack)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from . import (
+    adapters,
     agents,
     embeddings,
     grammars,
@@ -106,6 +107,7 @@ PARTS: dict[str, Part] = {
     "agents": agents.measure,
     "joins": joins.measure,
     "embeddings": embeddings.measure,
+    "adapters": adapters.measure,
     "packed": packed.measure,
     "speculation": speculation.measure,
     "vision": vision.measure,

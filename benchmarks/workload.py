@@ -21,6 +21,7 @@ class Setting:
     frequency_penalty: float = 0.0
     top_logprobs: int = 0
     response_format: dict[str, Any] | None = None
+    adapter: str | None = None
 
     def fields(self) -> dict[str, Any]:
         """Arguments of `client.chat.completions.create`, with `ignore_eos` so that all streams are equally long."""
@@ -30,6 +31,8 @@ class Setting:
                 out[name] = getattr(self, name)
         if self.top_logprobs:
             out |= {"logprobs": True, "top_logprobs": self.top_logprobs}
+        if self.adapter is not None:
+            out["extra_body"]["adapter"] = self.adapter
         if self.temperature:
             out["top_p"] = self.top_p
             out["extra_body"] |= {name: getattr(self, name) for name in ("top_k", "min_p") if getattr(self, name)}

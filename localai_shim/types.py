@@ -84,8 +84,7 @@ class Prompt:
 
     Args:
         tokens: the ids.
-        keys: what stands for each of the tokens where prompts are compared, in the prefix cache and among those that
-            wait: where media are, a negative hash of their content in the place of the placeholder's id. None: the ids.
+        keys: of the tokens, by which prompts are compared: the ids (None), or where media are negative hashes of these.
         boundaries: lengths at which other prompts are likely to part from this one, such as the end of the system
             prompt; only models whose rows cannot be cut need them.
         salt: what this prompt left in the prefix cache is found by prompts with an equal salt only.
@@ -94,11 +93,13 @@ class Prompt:
         adapter: what runs it; what it left in the prefix cache is found by prompts of this one only.
 
     Attributes:
+        media_salt: as `salt`, of features of media: no adapter changes these.
         cached_tokens: how many of the tokens were in the prefix cache; the engine says so before the first event.
         scores: of each token but the first one, if wanted; the engine fills it in before the first event.
     """
 
-    __slots__ = ("adapter", "boundaries", "cached_tokens", "keys", "media", "salt", "scores", "tokens", "top_logprobs")
+    __slots__ = ("adapter", "boundaries", "cached_tokens", "keys", "media", "media_salt",
+                 "salt", "scores", "tokens", "top_logprobs")  # fmt: skip
 
     def __init__(
         self,
@@ -118,6 +119,7 @@ class Prompt:
             raise ValueError(f"{len(self.keys)} keys cannot stand for {len(self.tokens)} tokens")
         self.boundaries = tuple(boundaries)
         self.adapter = adapter
+        self.media_salt = salt
         self.salt = salt if adapter is None else f"{adapter.fingerprint} {salt or ''}"
         self.top_logprobs = top_logprobs
         self.media = tuple(media)
@@ -334,7 +336,7 @@ class Recipient(Protocol):
 
 
 class Ticket:
-    """Key to cancel with, which `EngineLike.submit` returns."""
+    """Key to cancel with, which `EngineLike.submit` takes or returns."""
 
     __slots__ = ()
 
@@ -392,7 +394,7 @@ class EngineLike(Protocol):
 
     def wait(self) -> None: ...
 
-    def submit(self, works: Sequence[Work], sink: Sink) -> Ticket: ...
+    def submit(self, works: Sequence[Work], sink: Sink, ticket: Ticket | None = None) -> Ticket: ...
 
     def cancel(self, ticket: Ticket) -> None: ...
 

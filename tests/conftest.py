@@ -275,7 +275,7 @@ def _make_sentencepiece(folder: Path) -> None:
 
 def chat_tokenizer(tokenizer: Any, write: WriteCalls | None = None) -> ChatTokenizer:
     """A tokenizer as the endpoints see it, with the adapter's way to render, and no model."""
-    model = SimpleNamespace(tokenizer=tokenizer, cuts_anywhere=True, media_kinds=frozenset())
+    model = SimpleNamespace(tokenizer=tokenizer, cuts_anywhere=True, embedded=None, media_kinds=frozenset())
     for method in (TextTokenizer.encode, TextTokenizer.apply_chat_template):
         setattr(model, method.__name__, partial(method, model))
     return ChatTokenizer(model, write)  # type: ignore[arg-type]

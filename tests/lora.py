@@ -13,6 +13,8 @@ import mlx_lm
 from mlx.utils import tree_flatten
 from mlx_lm.tuner.utils import linear_to_lora_layers, load_adapters
 
+from localai_shim import LocalOpenAI
+
 SIZE = 0.3  # of an adapter's numbers, which changes what a tiny model says
 
 
@@ -71,3 +73,12 @@ def _load(model: Path, adapter: Path | None) -> tuple[Any, Any]:
     if adapter is not None:
         loaded = load_adapters(loaded, str(adapter)).eval()
     return loaded, tokenizer
+
+
+def ids(client: LocalOpenAI, model: str, prompt: tuple[int, ...], max_tokens: int = 16, **more: Any) -> Any:
+    """Tokens of a greedy completion."""
+    extra = {"return_token_ids": True, **more.pop("extra_body", {})}
+    answer = client.completions.create(
+        model=model, prompt=list(prompt), max_tokens=max_tokens, temperature=0, extra_body=extra, **more
+    )
+    return answer.choices[0].token_ids  # type: ignore[attr-defined]

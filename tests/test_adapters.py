@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import json
+import re
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import mlx_lm
 import openai
 import pytest
+from mlx_lm.utils import quantize_model, save_model
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from tests.lora import alone, make_adapter
+from tests.engine.harness import eventually
+from tests.lora import alone, ids, make_adapter
 from tests.tiny import tiny
 
 PROMPTS = [(101, 33), (7, 8, 9, 10, 55), tuple(range(40, 140)), (61,)]
@@ -19,31 +26,43 @@ MAX_TOKENS = 16
 Folders = dict[str, Path]
 
 
+KINDS = ("qwen3", "gemma3_text", "qwen3_next", "qwen3_moe", "llama", "4 bits")
+"""Full attention, sliding windows, recurrent layers, experts, another family, and packed weights."""
+
+
+@functools.cache
+def model_of(kind: str) -> Path:
+    if kind != "4 bits":
+        return tiny(kind)
+    model, tokenizer = mlx_lm.load(str(tiny("qwen3")))[:2]
+    config = json.loads((tiny("qwen3") / "config.json").read_text())
+    model, config = quantize_model(model, config, 32, 4)
+    folder = Path(tempfile.mkdtemp(prefix="localai_shim-packed-"))
+    save_model(folder, model)
+    tokenizer.save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Folders]:
     root = tmp_path_factory.mktemp("adapters")
     return {
-        kind: {name: make_adapter(root / kind / name, tiny(kind), seed=i, rank=2 + i) for i, name in enumerate("ab")}
-        for kind in ("qwen3", "gemma3_text", "qwen3_next", "qwen3_moe", "llama")
+        kind: {
+            name: make_adapter(root / kind / name, model_of(kind), seed=i, rank=2 + i) for i, name in enumerate("ab")
+        }
+        for kind in KINDS
     }
 
 
-def ids(client: LocalOpenAI, model: str, prompt: tuple[int, ...], max_tokens: int = MAX_TOKENS, **more: Any) -> Any:
-    extra = {"return_token_ids": True, **more.pop("extra_body", {})}
-    answer = client.completions.create(
-        model=model, prompt=list(prompt), max_tokens=max_tokens, temperature=0, extra_body=extra, **more
-    )
-    return answer.choices[0].token_ids  # type: ignore[attr-defined]
-
-
 def expected(kind: str, folder: Path | None, prompt: tuple[int, ...], max_tokens: int = MAX_TOKENS) -> list[int]:
-    return alone(tiny(kind), folder, prompt, max_tokens)
+    return alone(model_of(kind), folder, prompt, max_tokens)
 
 
-@pytest.mark.parametrize("kind", ["qwen3", "gemma3_text", "qwen3_next", "qwen3_moe", "llama"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_one_batch_each_have_their_own(kind: str, folders: dict[str, Folders]) -> None:
     adapters = folders[kind]
-    with LocalOpenAI(tiny(kind), adapters=adapters) as client, ThreadPoolExecutor(12) as pool:
+    with LocalOpenAI(model_of(kind), adapters=adapters) as client, ThreadPoolExecutor(12) as pool:
         asked = [(name, prompt) for prompt in PROMPTS for name in ("a", "any", "b")]
         answers = list(pool.map(lambda each: ids(client, *each), asked))
         again = list(pool.map(lambda each: ids(client, *each), reversed(asked)))  # from the prefix cache
@@ -172,11 +191,12 @@ async def test_async_clients_load_and_answer(folders: dict[str, Folders]) -> Non
             await client.completions.create(model="x", prompt="Hi", extra_body={"adapter": "a"})
 
 
-def test_prompts_in_chunks_cancels_preemption_and_drafts(folders: dict[str, Folders]) -> None:
-    adapters = folders["qwen3"]
+@pytest.mark.parametrize("kind", KINDS)
+def test_prompts_in_chunks_and_cancels_change_no_other_row(kind: str, folders: dict[str, Folders]) -> None:
+    adapters = folders[kind]
     long = tuple(3 + (i * 7) % 90 for i in range(300))
     options: dict[str, Any] = {"adapters": adapters, "max_rows": 3, "max_stall": 0.001}
-    with LocalOpenAI(tiny("qwen3"), **options) as client, ThreadPoolExecutor(9) as pool:
+    with LocalOpenAI(model_of(kind), **options) as client, ThreadPoolExecutor(9) as pool:
         asked = [(name, prompt) for prompt in (long, PROMPTS[0], long[:200]) for name in ("a", "any", "b")]
         gone = client.completions.create(model="b", prompt=list(long), max_tokens=200, stream=True)
         next(gone)
@@ -184,14 +204,15 @@ def test_prompts_in_chunks_cancels_preemption_and_drafts(folders: dict[str, Fold
         gone.close()
         answers = [each.result() for each in made]
     for (name, prompt), answer in zip(asked, answers, strict=True):
-        assert answer == expected("qwen3", adapters.get(name), prompt, 48)
+        assert answer == expected(kind, adapters.get(name), prompt, 48)
 
 
-def test_drafts_are_verified_with_the_row_s_own(folders: dict[str, Folders]) -> None:
-    adapters = folders["qwen3"]
+@pytest.mark.parametrize("kind", KINDS)
+def test_drafts_are_verified_with_the_row_s_own(kind: str, folders: dict[str, Folders]) -> None:
+    adapters = folders[kind]
     repeated = (5, 6, 7, 8) * 12
-    with LocalOpenAI(tiny("qwen3"), adapters=adapters) as client, ThreadPoolExecutor(3) as pool:
-        wanted = {name: expected("qwen3", adapters.get(name), repeated, 40) for name in ("a", "any", "b")}
+    with LocalOpenAI(model_of(kind), adapters=adapters) as client, ThreadPoolExecutor(3) as pool:
+        wanted = {name: expected(kind, adapters.get(name), repeated, 40) for name in ("a", "any", "b")}
         tokenizer = client._runtime.engine_of("").model.tokenizer
 
         def ask(name: str) -> Any:
@@ -202,16 +223,17 @@ def test_drafts_are_verified_with_the_row_s_own(folders: dict[str, Folders]) -> 
             assert answer == wanted[name]
 
 
-def test_rows_that_make_room_go_on_with_their_own(folders: dict[str, Folders]) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_make_room_go_on_with_their_own(kind: str, folders: dict[str, Folders]) -> None:
     """A more urgent request takes the only place; the row before it is prefilled again, output and all."""
-    adapters = folders["qwen3"]
-    with LocalOpenAI(tiny("qwen3"), adapters=adapters, max_rows=1) as client:
+    adapters = folders[kind]
+    with LocalOpenAI(model_of(kind), adapters=adapters, max_rows=1) as client:
         stream = client.completions.create(
             model="a", prompt=list(PROMPTS[0]), max_tokens=150, temperature=0, stream=True,
             extra_body={"return_token_ids": True, "ignore_eos": True, "priority": 5},
         )  # fmt: skip
         got = [next(stream)]
-        assert ids(client, "b", PROMPTS[1]) == expected("qwen3", adapters["b"], PROMPTS[1])
+        assert ids(client, "b", PROMPTS[1]) == expected(kind, adapters["b"], PROMPTS[1])
         got += [*stream]
         tokens = [token for chunk in got for token in chunk.choices[0].token_ids or ()]  # type: ignore[attr-defined]
         assert client.stats().preempted >= 1
@@ -281,5 +303,34 @@ def test_the_log_and_the_stats_name_it(folders: dict[str, Folders], caplog: pyte
     caplog.set_level("INFO", logger="localai_shim")
     with LocalOpenAI(tiny("qwen3"), adapters=folders["qwen3"]) as client:
         ids(client, "a", PROMPTS[0])
+        client.embeddings.create(model="b", input="one")
+        ids(client, "any", PROMPTS[0])
         assert client.stats().adapter_bytes > 0
-    assert any(" adapter=a " in record.getMessage() for record in caplog.records)
+    lines = [record.getMessage() for record in caplog.records if "model=" in record.getMessage()]
+    assert [re.findall(r" adapter=(\w+) ", line) for line in lines] == [["a"], ["b"], []]
+
+
+def test_a_batch_s_lines_each_name_their_own(folders: dict[str, Folders]) -> None:
+    adapters = folders["qwen3"]
+    with LocalOpenAI(tiny("qwen3"), adapters=adapters) as client:
+        names, extra = ["a", "any", "b"], {"return_token_ids": True}
+        lines = [
+            {
+                "custom_id": name,
+                "method": "POST",
+                "url": "/v1/completions",
+                "body": {"model": name, "prompt": list(PROMPTS[0]), "max_tokens": 8, "temperature": 0, **extra},
+            }
+            for name in names
+        ]  # fmt: skip
+        text = "\n".join(json.dumps(line) for line in lines)
+        file = client.files.create(file=("lines.jsonl", text.encode()), purpose="batch")
+        batch = client.batches.create(input_file_id=file.id, endpoint="/v1/completions", completion_window="24h")
+        assert eventually(lambda: client.batches.retrieve(batch.id).status == "completed")
+        made = client.batches.retrieve(batch.id).output_file_id
+        assert made is not None
+        answers = {each["custom_id"]: each for each in map(json.loads, client.files.content(made).text.splitlines())}
+    for name in names:
+        body = answers[name]["response"]["body"]
+        assert body["choices"][0]["token_ids"] == expected("qwen3", adapters.get(name), PROMPTS[0], 8)
+        assert body["model"] == (name if name in adapters else tiny("qwen3").name)

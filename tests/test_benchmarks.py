@@ -1,17 +1,23 @@
-"""Benchmarks for a GPU run on what they make: a smaller model of the same kind, on this machine."""
+"""Benchmarks for a GPU run on what they make, on a smaller model; a soak knows right from wrong."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
 
+import openai
 import pytest
 
 from benchmarks import gpu_vision
+from benchmarks.soak.bad import BAD
+from benchmarks.soak.checks import Outcomes
+from benchmarks.soak.requests import MISHAPS, Drawn, Item, draw, make_pool
+from benchmarks.soak.scripts import Variation, chat
 from benchmarks.vision import BareVision
 from benchmarks.vision_models import SIZES, make_vision_model
 from localai_shim.models.loading import load_model
 from localai_shim.models.vision.model import VisionModel
+from localai_shim.sdk import private as sdk
 
 SIZE = dataclasses.replace(
     SIZES["small"],
@@ -42,3 +48,43 @@ def test_the_bare_model_beside_it_can_be_asked(folder: Path) -> None:
     bare = BareVision(folder)
     assert bare.tower_seconds(SIZE.side, 1) > 0
     assert bare.decode([8, 8], 2).streams[0].times
+
+
+def test_the_same_seed_draws_the_same_requests() -> None:
+    def drawn(seed: int) -> list[Drawn]:
+        pool = make_pool(seed, 60)
+        return [draw(seed, number, pool, len(BAD)) for number in range(200)]
+
+    assert drawn(1) == drawn(1) != drawn(2)
+    assert {each.mishap for each in drawn(1)} == set(MISHAPS)
+    calls = [[item.make(Variation()).send(None) for item in make_pool(seed, 60)] for seed in (1, 1, 2)]
+    assert calls[0] == calls[1] != calls[2]
+
+
+def test_a_soak_tells_what_is_wrong_and_what_nobody_expects() -> None:
+    pool = [Item("chat", "text", chat({}), sampled=True), Item("churned model", "churned", chat({}))]
+    outcomes = Outcomes(pool, BAD, [["a", -0.5], "b"], {})
+    request = sdk.httpx.Request("POST", "http://localhost")
+
+    def one(number: int, item: int = 0, mishap: str = "none") -> Drawn:
+        return Drawn(number, item, mishap, False, 0, False, 0, 0.0)
+
+    outcomes.answered(one(0), ["a", -0.5001])
+    outcomes.answered(one(1), ["a", -0.6])
+    outcomes.failed(one(2), openai.APITimeoutError(request))
+    outcomes.failed(one(3, mishap="timeout"), openai.APITimeoutError(request))
+    outcomes.failed(one(4), openai.APIConnectionError(request=request))
+    outcomes.failed(one(5, item=1), openai.APIConnectionError(request=request))
+    outcomes.failed(one(6), ZeroDivisionError())
+    outcomes.answered(one(7, mishap="bad"), "an answer")
+    outcomes.answered(one(0), ["a", -0.5])
+    assert outcomes.ended == {
+        0: "unexpected second outcome",
+        1: "wrong",
+        2: "unexpected APITimeoutError",
+        3: "failed: timeout",
+        4: "unexpected APIConnectionError",
+        5: "failed: closed",
+        6: "unexpected ZeroDivisionError",
+        7: "wrong",
+    }

@@ -7,6 +7,7 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from xml.etree import ElementTree
 
 import httpx
 import pytest
@@ -60,6 +61,14 @@ def test_a_web_app_with_the_client_inside() -> None:
     assert asyncio.run(run()) == ["1 + 5 = 6.", "2 + 5 = 7.", "3 + 5 = 8."]
 
 
+def test_reinforcement_learning(capsys: pytest.CaptureFixture[str]) -> None:
+    module = example("grpo")
+    rewards = asyncio.run(module.main(steps=7))
+    assert len(rewards) == 7 and rewards[0] <= 0.6 and rewards[-1] >= rewards[0] + 0.2
+    assert capsys.readouterr().out.splitlines()[-1] == f"reward before {rewards[0]:.2f}, after {rewards[-1]:.2f}"
+    assert ElementTree.fromstring(module.draw(rewards)).tag == "{http://www.w3.org/2000/svg}svg"
+
+
 def test_every_example_is_run_by_a_test() -> None:
     """`make demo` runs `demo`, test_vision_clients.py `vision`; `pytest_project` is a suite of its own."""
     elsewhere = {"demo", "vision", "langgraph_agent", "ray_data", "ray_serve"}  # in tests/frameworks and tests/ray
@@ -67,5 +76,6 @@ def test_every_example_is_run_by_a_test() -> None:
         "agents",
         "classify",
         "fastapi_app",
+        "grpo",
         "shared_prompt",
     }

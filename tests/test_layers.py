@@ -102,8 +102,8 @@ MAY = {
         "backends backends.cuda backends.x86 engine engine.mirror media models.adapters models.encoders models.gguf "
         "models.heads models.vision options output output.formats threads types"
     ),
-    "models.adapters": "models types",
-    "models.encoders": "backends backends.x86 models models.heads options types vectors",
+    "models.adapters": "backends.cuda models types",
+    "models.encoders": "backends backends.x86 engine models models.heads options types vectors",
     "models.gguf": "types",
     "models.heads": "backends backends.cuda engine models threads types vectors",
     "models.vision": "backends backends.cuda backends.x86 engine media models models.heads options threads types",
@@ -142,7 +142,7 @@ PACKAGES = {
     "engine.texts": "mlx numpy",
     "grammar": "llguidance numpy",
     "media": "numpy",
-    "models": "huggingface_hub jinja2 mlx mlx_lm transformers",
+    "models": "huggingface_hub jinja2 mlx mlx_lm numpy transformers",
     "models.adapters": "mlx mlx_lm",
     "models.encoders": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
     "models.gguf": "mlx mlx_lm tokenizers transformers",

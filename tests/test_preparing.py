@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import shutil
+import sqlite3
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -77,9 +80,9 @@ def submitted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     seen: list[object] = []
     put = Engine.submit
 
-    def noting(self: Any, requests: Any, sink: Any) -> Any:
+    def noting(self: Any, requests: Any, *more: Any) -> Any:
         seen.extend(requests)
-        return put(self, requests, sink)
+        return put(self, requests, *more)
 
     monkeypatch.setattr(Engine, "submit", noting)
     return seen
@@ -316,3 +319,28 @@ def test_a_task_leaves_what_cannot_be_interrupted(
     anyio.run(main, backend=backend)
     assert tokenising.inside >= 3
     assert len(submitted) == 1
+
+
+# -- the store -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", [None, *BACKENDS])
+def test_a_timeout_covers_waiting_for_another_process_that_writes_to_the_store(
+    path: str, tmp_path: Path, backend: str | None
+) -> None:
+    def ask(client: Any, **more: Any) -> Any:
+        return client.conversations.create(**more)
+
+    store = tmp_path / "store.sqlite"
+    with LocalOpenAI(path, store=store) as client, contextlib.closing(sqlite3.connect(store)) as other:
+        ask(client)
+        tasks = AsyncLocalOpenAI(path, store=store)
+        other.execute("BEGIN IMMEDIATE")
+        if backend is None:
+            times_out(client, ask)
+        else:
+            anyio.run(times_out_async, tasks, ask, backend=backend)
+        other.rollback()
+        assert ask(client).object == "conversation"
+        assert eventually(nobody_prepares)
+    anyio.run(tasks.close)

@@ -37,7 +37,7 @@ def gate() -> Iterator[Gate]:
 
 
 class Server:
-    """Takes connections, and answers them with a picture once it is told to."""
+    """Takes connections, and answers them with a picture once it is told to; those for `quick` at once."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -57,8 +57,8 @@ class Server:
 
     def _answer(self, taken: socket.socket) -> None:
         with taken:
-            taken.recv(65_536)
-            self.answers.wait(120)
+            if b"/quick" not in taken.recv(65_536):
+                self.answers.wait(120)
             body = png()
             taken.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
 
@@ -140,6 +140,20 @@ def test_threads_that_fetch_hold_up_no_other_thread(slow: Slow) -> None:
         assert not any(each.done() for each in waiting)
         server.answers.set()
         assert all(each.result(SOON).choices for each in waiting)
+
+
+def test_requests_with_many_slow_urls_hold_up_no_other_request_with_urls(slow: Slow) -> None:
+    server, engine, _ = slow
+    many = 2 + offload.MAX_READS // offload.MAX_READS_EACH
+    with LocalOpenAI(engine=engine, allow_remote_images=True) as client, ThreadPoolExecutor(many) as pool:
+        waiting = [pool.submit(look, client, *(f"{i}/{j}" for j in range(offload.MAX_READS_EACH))) for i in range(many)]
+        assert eventually(lambda: server.connected == offload.MAX_READS + many)
+        assert look(client, "quick/1", "quick/2", "quick/3", timeout=SOON).choices
+        times_out(client, lambda client, timeout: look(client, "quick/4", "late", timeout=timeout))
+        assert not any(each.done() for each in waiting)
+        server.answers.set()
+        assert all(each.result(SOON).choices for each in waiting)
+    assert eventually(nobody_prepares)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

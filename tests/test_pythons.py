@@ -36,7 +36,10 @@ def commands(workflow: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize(
     ("workflow", "expected"),
-    [(WORKFLOW, {"demo", "test"}), (WEEKLY, {"test-frameworks-all", "test-templates"})],
+    [
+        (WORKFLOW, {"demo", "test"}),
+        (WEEKLY, {"test-frameworks-all", "test-templates", "test-openai2", "test-exhaustive"}),
+    ],
     ids=["ci", "weekly"],
 )
 def test_each_command_of_the_workflow_is_there(workflow: dict[str, Any], expected: set[str]) -> None:

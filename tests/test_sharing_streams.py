@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -77,6 +78,27 @@ def test_closing_a_stream_wakes_the_thread_that_reads_it(hanging: ScriptedEngine
     errors = [end[0] for end in ends if end and isinstance(end[0], openai.OpenAIError)]
     assert len(errors) <= 1  # of the one that waited for an event, if it did so already
     assert all(isinstance(error, openai.APIConnectionError) and "closed" in str(error) for error in errors)
+
+
+class ClosedBefore(deque[Any]):
+    """Events of a stream that another thread closes just before one is taken."""
+
+    def __init__(self, events: Any) -> None:
+        super().__init__(events._ready)
+        self._close = events.close
+
+    def popleft(self) -> Any:
+        with ThreadPoolExecutor(1) as other:
+            other.submit(self._close).result(timeout=50)
+        return super().popleft()
+
+
+def test_a_stream_that_is_closed_as_an_event_is_taken_ends(engine: ScriptedEngine) -> None:
+    stream = STREAMS["response"](LocalOpenAI(engine=engine))
+    assert next(stream).type == "response.created"
+    events = stream._iterator._events  # those that the tests' checks of bodies look through
+    events._ready = ClosedBefore(events)
+    assert list(stream) == []
 
 
 @kinds

@@ -38,7 +38,7 @@ SDK = (
 )
 MLX = (
     "localai_shim.models.text",
-    "localai_shim.engine.loop",  # and not `engine`, which knows that the process was forked
+    "localai_shim.engine.engine",
     "mlx_lm.models.qwen3",
     "mlx_lm.models.gemma3_text",
     "mlx_lm.models.qwen3_next",
@@ -209,6 +209,9 @@ def run(arguments: list[str], folder: str, environment: dict[str, str], fds: lis
     """What an interpreter does with such arguments."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    threads = import_module("localai_shim.engine.threads")
+    assert threads._lost == ("mlx" in sys.modules)
+    threads._lost = False  # MLX was imported, but nothing was run, so that it has no threads
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
         os.close(fd)

@@ -14,6 +14,8 @@ from types import ModuleType
 
 import mlx.core as mx
 
+from .machine import on_cuda
+
 log = logging.getLogger("localai_shim")
 
 kept = threading.local()
@@ -48,6 +50,13 @@ class DeviceMemory:
                     log.warning("the model may be paged out: its memory cannot be wired (%s)", error)
             self._weights[engine] = 0
             self._working.add(engine)
+            several = len(self._weights) == 2 and on_cuda() and self._mlx.device_count(self._mlx.gpu) > 1
+        if several:
+            log.warning(
+                "several models run in this process, which sees several GPUs: MLX computes on the first, and "
+                "requests may fail (cudaMemcpy: invalid argument). Set CUDA_VISIBLE_DEVICES to one before the program "
+                "starts"
+            )
 
     def loaded(self, engine: Hashable, weights: int) -> None:
         """Note the bytes of an engine's weights; warns where those of all models come close to what is recommended."""

@@ -101,7 +101,7 @@ def _processes() -> Iterator[Finding]:
 
     known = {
         "ring": "TCP; who waits keeps a core busy",
-        "nccl": "NVIDIA GPUs; not tried",
+        "nccl": "NVIDIA GPUs; a lost process may leave a stuck one behind",
         "jaccl": "RDMA over Thunderbolt; not tried, and MLX never notices a lost peer",
     }
     found = [f"{name} ({what})" for name, what in known.items() if mx.distributed.is_available(name)]

@@ -9,15 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import parse_qsl
 
-import anyio
 import openai
-from anyio.lowlevel import RunVar
 from openai.types import CreateEmbeddingResponse, Embedding
 from openai.types.create_embedding_response import Usage
 
 from .. import types
 from ..endpoints.models import unknown_model
 from ..endpoints.prepared import Prepared
+from ..engine import threads
 from ..errors import BadRequest, NotFound, RequestError, TooManyRequests, listed
 from ..grammar import TooComplexError
 from ..media import Contents, UnreadError
@@ -29,7 +28,7 @@ from ..sdk import private as sdk
 from ..sdk.requests import make_request
 from ..state.errors import StoreError
 from ..telemetry.observe import observe
-from ..threads.deadline import Deadline, Overdue, until
+from ..threads.deadline import Deadline, Overdue, computing
 from ..threads.panics import PanicError, is_panic
 from ..types import EngineLike, Task
 from . import routes
@@ -85,6 +84,8 @@ class Call:
         self.body.update(self._options.files or {})
         if routes.are_loaded() and self.runtime.is_imported:
             return None
+        if not self.runtime.is_imported:  # nor is it to be, where a thread of the parent was amid that
+            threads.check()
         return importing_later(partial(_load, self.runtime))
 
     def local(self) -> Callable[[], object] | None:
@@ -157,7 +158,7 @@ class Call:
             UnreadError: `read_contents` comes first.
         """
         assert self._generation is not None
-        with until(self.deadline):
+        with computing(self.deadline):
             self.deadline.check()
             served = self._served(engine)
             task = self._generation.task
@@ -353,19 +354,6 @@ def query(options: sdk.RequestOptions) -> dict[str, object]:
     """A request's query, from wherever it was given."""
     given = {**dict(parse_qsl(str(options.url).partition("?")[2])), **(options.params or {})}
     return {key: value for key, value in given.items() if not isinstance(value, openai.NotGiven | openai.Omit)}
-
-
-_limiter: RunVar[anyio.CapacityLimiter] = RunVar("localai_shim.preparing")
-
-
-def preparing() -> anyio.CapacityLimiter:
-    """Few at a time: each thread that renders and tokenises keeps the event loop waiting for the GIL in its turn."""
-    try:
-        return _limiter.get()
-    except LookupError:
-        limiter = anyio.CapacityLimiter(2)
-        _limiter.set(limiter)
-        return limiter
 
 
 def _request_error(error: Exception) -> RequestError:

@@ -9,18 +9,17 @@ import math
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack
 
 import anyio
 import anyio.lowlevel
-import anyio.to_thread
 import openai
 
 from ..engine.sinks import SyncSink, make_async_sink
 from ..media import UnreadError
 from ..options import LocalOptions, ModelPath
 from ..runtime.engines import Runtime, make_runtime
-from ..runtime.offload import run, wait, wait_async
+from ..runtime.offload import run, run_async, turns, wait, wait_async
 from ..sdk import private as sdk
 from ..sdk import stock_clients
 from ..sdk.event_stream import AnyResponse
@@ -36,7 +35,8 @@ from .arguments import (
     stock_arguments,
     with_options_described,
 )
-from .call import Call, preparing
+from .call import Call
+from .changes import AsyncModelChanges, ModelChanges
 from .streams import AsyncEvents, AsyncGeneration, SyncEvents, SyncGeneration, follow, follow_async, save
 from .transport import LocalAsyncTransport, LocalTransport
 
@@ -113,6 +113,13 @@ class _LocalClient(OfflineClient):
         self._runtime = http_client.runtime
         return stock_arguments(given, http_client)
 
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled, for another process or for `copy.deepcopy`."""
+        raise TypeError(
+            f"{type(self).__name__} cannot be pickled, since its model runs in this process: have each process make a "
+            "client of its own, as the initializer of a pool does. `client.copy()` shares the model in this one"
+        )
+
     def stats(self, model: str = "", *, plans: bool = False) -> EngineStats:
         """A snapshot of the engine that serves a model name; it need not be loaded yet.
 
@@ -156,7 +163,7 @@ class _LocalClient(OfflineClient):
 
 
 @described(ClientArguments)
-class LocalOpenAI(_LocalClient, sdk.OpenAI):
+class LocalOpenAI(ModelChanges, _LocalClient, sdk.OpenAI):
     """An `openai.OpenAI` that runs a local model in this process.
 
     Args:
@@ -181,34 +188,13 @@ class LocalOpenAI(_LocalClient, sdk.OpenAI):
     def __init__(self, model: ModelPath | None = None, **options: Unpack[ClientArguments]) -> None:
         super().__init__(**self._open(LocalOpenAI, sdk.LocalHttpClient, model, options))
 
-    def load_adapter(self, name: str, path: ModelPath) -> None:
-        """Load a LoRA adapter while requests run; one of the same name is replaced, and rows that use it keep it.
-
-        Args:
-            name: by which requests name it.
-            path: its folder, as mlx-lm or PEFT makes it, or its hub id.
-
-        Raises:
-            FileNotFoundError: there is no such folder.
-            ValueError: it does not fit this model, or into its memory; names the file, the tensor and the shapes.
-        """
-        self._runtime.adapters.load(name, path, self._runtime.engine_of(""))
-
-    def unload_adapter(self, name: str) -> None:
-        """Forget a LoRA adapter; rows that use it keep it until they end.
-
-        Raises:
-            ValueError: there is none of this name.
-        """
-        self._runtime.adapters.unload(name)
-
     @staticmethod
     def _respond(call: Call) -> AnyResponse:
         if (imports := call.begin()) is not None:
             wait(imports, call.deadline)
         local = call.local()
-        if local is not None:
-            answer = local()
+        if local is not None:  # which may wait for other processes that use the store
+            answer = local() if call.runtime.is_scripted else run(local, call.deadline)
             events = call.followed(answer)
             return call.whole(answer) if events is None else follow(call, *events)
         engine = call.engine()
@@ -245,7 +231,7 @@ class LocalOpenAI(_LocalClient, sdk.OpenAI):
 
 
 @described(AsyncClientArguments)
-class AsyncLocalOpenAI(_LocalClient, sdk.AsyncOpenAI):
+class AsyncLocalOpenAI(AsyncModelChanges, _LocalClient, sdk.AsyncOpenAI):
     """An `openai.AsyncOpenAI` that runs a local model in this process.
 
     Args:
@@ -274,22 +260,13 @@ class AsyncLocalOpenAI(_LocalClient, sdk.AsyncOpenAI):
     def __init__(self, model: ModelPath | None = None, **options: Unpack[AsyncClientArguments]) -> None:
         super().__init__(**self._open(AsyncLocalOpenAI, sdk.LocalAsyncHttpClient, model, options))
 
-    async def load_adapter(self, name: str, path: ModelPath) -> None:
-        """Load a LoRA adapter while requests run: see `LocalOpenAI.load_adapter`."""
-        engine = self._runtime.engine_of("")
-        await anyio.to_thread.run_sync(self._runtime.adapters.load, name, path, engine)
-
-    async def unload_adapter(self, name: str) -> None:
-        """Forget a LoRA adapter: see `LocalOpenAI.unload_adapter`."""
-        self._runtime.adapters.unload(name)
-
     @staticmethod
     async def _respond(call: Call) -> AnyResponse:
         if (imports := call.begin()) is not None:
             await wait_async(imports, call.deadline)
         local = call.local()
         if local is not None:
-            answer = await anyio.to_thread.run_sync(local, abandon_on_cancel=True)
+            answer = await run_async(local, call.deadline)
             events = call.followed(answer)
             return call.whole(answer) if events is None else follow_async(call, *events)
         engine = call.engine()
@@ -344,7 +321,7 @@ async def _prepared(call: Call, prepare: Callable[[], T]) -> T:
         left = call.deadline.left()
         with anyio.fail_after(math.inf if left is None else left):
             try:
-                return await anyio.to_thread.run_sync(prepare, abandon_on_cancel=True, limiter=preparing())
+                return await turns().run(prepare)
             except UnreadError:
                 pass
         await wait_async(call.read_contents(), call.deadline)

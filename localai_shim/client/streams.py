@@ -11,8 +11,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import anyio
-import anyio.to_thread
 import openai
 from openai import BaseModel
 
@@ -20,6 +18,7 @@ from ..endpoints.assembler import Assembler
 from ..endpoints.prepared import AnyAssembler
 from ..engine.sinks import AsyncSink, SyncSink, make_async_sink
 from ..errors import RequestError
+from ..runtime.offload import run_to_end
 from ..sdk.event_stream import AnyResponse
 from ..types import EngineClosedError, EngineLike, Event, Failure, Sink, Ticket, Token, Work
 from .call import Call
@@ -51,13 +50,19 @@ class _Generation(Generic[SinkT]):
     def __init__(self, engine: EngineLike | _Followed, works: Sequence[Work], sink: SinkT) -> None:
         self._engine = engine
         self.sink: SinkT = sink
-        self._open, self._ticket = len(works), engine.submit(works, sink)
+        self._open, self._ticket = len(works), Ticket()
+        try:
+            engine.submit(works, sink, self._ticket)
+        except BaseException:  # that of Ctrl-C may come when the work is with the engine already
+            self.cancel()
+            raise
 
     def cancel(self) -> None:
         """Leave the engine; nothing happens if the last token has come already."""
-        ticket, self._ticket = self._ticket, None
+        ticket = self._ticket
         if ticket is not None and self._open:
             self._engine.cancel(ticket)
+        self._ticket = None  # last: who is interrupted before it cancels again
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if not is_ending():  # by then engines have stopped, and modules are empty
@@ -192,7 +197,10 @@ class SyncEvents(_Events[SyncGeneration]):
                     events = self._last(error)
                     self._assembler.save()
                 ready.extend(events)
-            return ready.popleft()
+            try:
+                return ready.popleft()
+            except IndexError:  # another thread has closed the stream since there was one
+                raise StopIteration from None
 
     def close(self) -> None:
         """Leave the engine; what was not read is dropped. Another thread may be reading."""
@@ -203,8 +211,7 @@ class SyncEvents(_Events[SyncGeneration]):
 async def save(assembler: AnyAssembler) -> None:
     """Keep a finished answer that is to be kept, off the event loop."""
     if assembler.keeps:
-        with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(assembler.save)
+        await run_to_end(assembler.save)
 
 
 class AsyncEvents(_Events[AsyncGeneration]):
@@ -267,10 +274,10 @@ class _Followed:
     def __init__(self, source: Followable, after: int) -> None:
         self._source, self._after = source, after
 
-    def submit(self, works: Sequence[Work], sink: Sink) -> Ticket:
+    def submit(self, works: Sequence[Work], sink: Sink, ticket: Ticket) -> Ticket:
         self._sink = sink
         self._source.follow(sink, self._after)
-        return Ticket()
+        return ticket
 
     def cancel(self, ticket: Ticket) -> None:
         self._source.leave(self._sink)

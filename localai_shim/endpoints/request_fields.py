@@ -60,25 +60,31 @@ def read_priority(fields: Fields) -> int:
     return fields.integer("priority") or 0
 
 
+MAX_TOP_K = 2**31  # more than any vocabulary
+
+
 def read_sampling(fields: Fields, model: ServedModel, *, top_logprobs: int | None) -> SamplingParams:
     """The sampling fields; absent ones come from the model's generation_config.json, else from OpenAI's defaults."""
     defaults = model.generation_defaults
     if defaults.get("do_sample") is False:
         defaults = {"repetition_penalty": defaults.get("repetition_penalty"), "temperature": 0.0}
 
-    def default(name: str, otherwise: float) -> float:
+    def default(name: str, low: float, high: float, otherwise: float) -> float:
+        """A number of the file, which may have any."""
         value = defaults.get(name)
-        return float(value) if isinstance(value, int | float) else otherwise
+        if not isinstance(value, int | float) or value != value:
+            return otherwise
+        return float(min(max(value, low), high))
 
     def number(name: str, low: float, high: float, otherwise: float) -> float:
         value = fields.number(name, low, high)
-        return default(name, otherwise) if value is None else value
+        return default(name, low, high, otherwise) if value is None else value
 
     top_k = fields.integer("top_k", -1)
     return SamplingParams(
         temperature=number("temperature", 0, 2, 1.0),
         top_p=number("top_p", 0, 1, 1.0),
-        top_k=max(0, int(default("top_k", 0)) if top_k is None else top_k),
+        top_k=max(0, int(default("top_k", -1, MAX_TOP_K, 0)) if top_k is None else top_k),
         min_p=number("min_p", 0, 1, 0.0),
         repetition_penalty=number("repetition_penalty", 1e-3, 100, 1.0) or 1.0,
         presence_penalty=fields.number("presence_penalty", -2, 2) or 0.0,

@@ -22,8 +22,8 @@ def token_id(value: object, path: str, tokenizer: ChatTokenizer) -> int:
     """
     if isinstance(value, bool) or not isinstance(value, int):
         raise BadRequest.wrong_type(path, "an integer", value)
-    if not 0 <= value < tokenizer.vocabulary_size:
-        last = tokenizer.vocabulary_size - 1
+    last = min(tokenizer.vocabulary_size, getattr(tokenizer.model, "embedded", None) or tokenizer.vocabulary_size) - 1
+    if not 0 <= value <= last:
         raise BadRequest.refused(path, f"{value} is not a token of this model, whose ids go from 0 to {last}")
     return value
 

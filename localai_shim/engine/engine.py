@@ -21,7 +21,7 @@ from . import threads
 from .changes.adapters import Adapters
 from .inbox import Change, Inbox, Submit
 from .loop import Loaded, Loop, ModelT
-from .ports import Model
+from .ports import Model, NewWeights
 from .threads import Run
 
 __all__ = ["Engine", "EngineOptions"]
@@ -48,8 +48,7 @@ class Engine(Generic[ModelT]):
         name: str = "model",
         load_draft: Callable[[ModelT], Model | None] | None = None,
     ) -> None:
-        if _forked:
-            raise EngineClosedError(_FORKED)
+        threads.check()
         options = options or EngineOptions()
         check_names(options)
         if options.get("draft_model") is not None and load_draft is None:
@@ -103,8 +102,13 @@ class Engine(Generic[ModelT]):
         """The model is loaded, or could not be: `model` does not wait."""
         return self._loop.ready.done()
 
-    def submit(self, works: Sequence[Work], sink: Sink) -> Ticket:
+    def submit(self, works: Sequence[Work], sink: Sink, ticket: Ticket | None = None) -> Ticket:
         """Queue work of any kind; the events of each piece go to the sink under its place in the sequence.
+
+        Args:
+            works: all for one caller.
+            sink: what gets their events.
+            ticket: to cancel with, of a caller that may be interrupted before it gets the one that is returned.
 
         Raises:
             EngineClosedError: the engine was closed, or this process was forked from the one that made it.
@@ -112,15 +116,15 @@ class Engine(Generic[ModelT]):
             TooManyRowsError: this work alone is too much.
         """
         self.check_process()
-        ticket = Ticket()
+        message = Submit(ticket or Ticket(), works, sink)
         for work in works:
             work.timings.queue()
         with self._loop.lock:
             if self._loop.ended or self._loop.closing:
                 raise EngineClosedError("the engine was closed")
-            self._loop.tickets.reserve(len(works))
-            self._inbox.put(Submit(ticket, works, sink))
-        return ticket
+            self._loop.tickets.reserve(message.ticket, len(works))
+            self._inbox.put(message)
+        return message.ticket
 
     def load_adapter(self, adapter: Adapter) -> Future[None]:
         """Have work name an adapter, from the next step on; done when it is loaded, or could not be.
@@ -130,12 +134,28 @@ class Engine(Generic[ModelT]):
         Raises:
             EngineClosedError: see `submit`.
         """
+        return self._change(partial(_with_adapters, self._loop, Adapters.load, adapter))
+
+    def update_weights(self, weights: NewWeights, *, fails: bool = False) -> Future[None]:
+        """Have the model compute with other weights, from the next step on; done when it does, or could not.
+
+        Args:
+            weights: some or all of them.
+            fails: work in flight fails; else it goes on with them.
+
+        Raises:
+            EngineClosedError: see `submit`.
+        """
+        return self._change(partial(self._loop.update_weights, weights, fails=fails))
+
+    def _change(self, apply: Callable[[], None]) -> Future[None]:
+        """Queue a change of the model."""
         self.check_process()
         done = Future[None]()
         with self._loop.lock:
             if self._loop.ended or self._loop.closing:
                 raise EngineClosedError("the engine was closed")
-            self._inbox.put(Change(partial(_with_adapters, self._loop, Adapters.load, adapter), done))
+            self._inbox.put(Change(apply, done))
         return done
 
     def unload_adapter(self, adapter: Adapter) -> None:
@@ -180,7 +200,7 @@ class Engine(Generic[ModelT]):
     def check_process(self) -> None:
         """Raise EngineClosedError in a process that was forked from the engine's."""
         if self._pid != os.getpid():
-            raise EngineClosedError(_FORKED)
+            raise threads.lost()
 
 
 def _load(load: Callable[[], ModelT], load_draft: Callable[[ModelT], Model | None] | None) -> Loaded[ModelT]:
@@ -226,17 +246,9 @@ def _stop_all() -> None:
         work.wait(30.0 if loop.ready.done() else 2.0)
 
 
-_forked = False
-_FORKED = (
-    "this process was forked from one that ran a model, and neither the model's thread nor MLX's came along: start "
-    "processes with multiprocessing's 'spawn' method, or fork before the first client is made"
-)
-
-
 def _forget_threads() -> None:
     """In a forked child: the parent's threads are not here to be joined, and its locks may be held for ever."""
-    global _forked, _running_lock
-    _forked = True  # this module is imported with the first engine only
+    global _running_lock
     _running_lock = threading.Lock()
     _running.clear()
 

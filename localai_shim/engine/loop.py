@@ -24,6 +24,7 @@ from ..types import (
     Event,
     Failure,
     ModelLoadError,
+    RowError,
     Ticket,
 )
 from .changes.adapters import Adapters
@@ -31,7 +32,7 @@ from .costs.meter import Meter
 from .inbox import Change, Inbox, Message, Submit, put_last
 from .memory import Memory
 from .mirror import journal as mirror
-from .ports import Encoder, Model, host
+from .ports import Encoder, Model, NewWeights, host
 from .row import release_frames, row_error
 from .setup import MAX_ROWS, Parts, Setup, max_rows, set_up
 from .sinks import deliver_events
@@ -148,6 +149,29 @@ class Loop(Generic[ModelT]):
             plans=tuple(plan.to_dict() for plan in parts.planner.plans.copy()) if plans and parts is not None else (),
         )
 
+    def update_weights(self, weights: NewWeights, *, fails: bool) -> None:
+        """Give the model other weights, on the engine thread, between two steps.
+
+        Args:
+            weights: some or all of them.
+            fails: work in flight fails; else it begins again, rows with what they have generated.
+
+        Raises:
+            ModelLoadError: they do not fit. Nothing has changed.
+        """
+        assert self.model is not None and self._setup is not None
+        apply = self.model.read_weights(weights)
+        if fails:
+            failure = Failure(RowError("the model's weights were updated, and `running` was 'fail'"))
+            entries = [*self.tickets]
+            self._out += [(entry, failure) for entry in entries]
+            self._drop(entries)
+        if self._parts is not None:
+            self._parts.restart()
+        apply()
+        self._setup.renew(self.model.fingerprint)
+        self._flush()
+
     def fail_all(self, error: EngineError) -> None:
         """Fail what is in flight, and what comes; on another thread only where the engine's does not come back."""
         with self.lock:
@@ -158,7 +182,7 @@ class Loop(Generic[ModelT]):
                     message.fail(error)
                 elif isinstance(message, Submit):
                     message.fail(error)
-                    self.tickets.free(len(message.works))
+                    self.tickets.free(message.ticket)
         for entry in self.tickets.clear():
             put_last(entry.sink, entry.index, Failure(error))
 
@@ -182,7 +206,7 @@ class Loop(Generic[ModelT]):
                 self.adapters = Adapters(self.model, memory if isinstance(memory, Memory) else None)
                 self._parts = self._make_parts()
             except BaseException as error:
-                self.load_error = _load_error(f"this model cannot be run: {error}", error)
+                self.load_error = _load_error(f"the model '{self.model.name}' cannot be run: {error}", error)
                 self.model = draft = None
         if self.model is None:
             self.closing = True
@@ -229,6 +253,7 @@ class Loop(Generic[ModelT]):
                     self._sweep()
                 elif message is not None:
                     cancelled.add(message)
+                    self.tickets.free(message)  # where its submission was interrupted
                 elif self.closing:
                     return
         except queue.Empty:
@@ -284,11 +309,11 @@ class Loop(Generic[ModelT]):
             self.tickets.enter(message.ticket, entries)
         except AdapterGoneError as error:
             message.fail(error)
-            self.tickets.free(len(message.works))
+            self.tickets.free(message.ticket)
             return
         except BaseException as error:
             message.fail(row_error("the request could not be admitted", error))
-            self.tickets.free(len(message.works))
+            self.tickets.free(message.ticket)
             return
         for runner, own in parts.by_runner(entries).items():
             try:

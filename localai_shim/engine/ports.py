@@ -5,7 +5,7 @@ The engine imports none of them. `models/` and `backends/` fill the ports; `runt
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -75,6 +75,18 @@ class Reading(Protocol):
         """`[1, dimensions]`, lazy, once nothing is left."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class NewWeights:
+    """Weights that a loaded model is to have from now on, some or all of them."""
+
+    arrays: Mapping[str, tuple[Any, bool]]
+    """NumPy's, by name, and if they are the bits of bfloat16."""
+    folder: str | None
+    """Folder of the files that have them; None: they are here."""
+    digest: str
+    """Tells them from others."""
+
+
 # -- models ----------------------------------------------------------------------------------------------------------
 
 
@@ -90,6 +102,13 @@ class Encoder(LoadedModel, Protocol):
     @property
     def adapter_bytes(self) -> int:
         """Bytes of the adapters that were added."""
+
+    def read_weights(self, weights: NewWeights) -> Callable[[], None]:
+        """Read other weights; returns what has the model compute with them from then on, under another fingerprint.
+
+        Raises:
+            ModelLoadError: they do not fit; names the tensors and the shapes. Nothing has changed.
+        """
 
     def add_adapter(self, adapter: Adapter) -> None:
         """Load an adapter, so that passes may name it.

@@ -43,6 +43,8 @@ class Row:
         """Smaller for rows that came earlier."""
         self.number = 0
         """Its name in plans, from 1; set when it is queued."""
+        self.keeps_place = 0
+        """Until it has generated so many tokens, no more urgent prompt gets its place."""
         self.state: object | None = None
         """See `Model.row_state`; rows that share a prompt share it."""
         self.adapter = request.prompt.adapter

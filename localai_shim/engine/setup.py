@@ -66,6 +66,12 @@ class Setup:
         if self.speculation is not None:
             self.speculation.keep(())  # rows hold the model that drafts, and it them
 
+    def renew(self, fingerprint: str) -> None:
+        """Drop what was kept for a model that has other weights now; rows use none of it."""
+        self.forget()
+        if self.prefixes is not None:
+            self.prefixes.renew(fingerprint)
+
     def close(self) -> None:
         """Drop everything, and leave its share of the memory to others."""
         self.forget()
@@ -215,6 +221,12 @@ class Parts:
         for entry in entries:
             groups.setdefault(self._runners[entry.request.task], []).append(entry)
         return groups
+
+    def restart(self) -> None:
+        """Have all work begin again, with the tokens that rows have generated."""
+        if self.rows is not None:
+            self.rows.restart()
+        self.lane.restart()
 
     def step(self) -> None:
         """Decode one token for all rows, and deliver it; prefill or embed while the rows can wait."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import queue
 import sys
 import threading
@@ -14,7 +15,9 @@ from typing import Any, TypeVar
 
 import anyio
 
-from ..types import Event, Recipient, Waker, log
+from ..types import Event, Failure, Recipient, RowError, Waker, log
+from .inbox import put_last
+from .threads import lost
 
 
 class SyncSink:
@@ -24,6 +27,7 @@ class SyncSink:
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[tuple[int, Event]] = queue.SimpleQueue()
+        self._pid = os.getpid()
 
     def put(self, index: int, event: Event) -> None:
         self._queue.put((index, event))
@@ -35,8 +39,11 @@ class SyncSink:
             timeout: seconds to wait; None waits for ever.
 
         Raises:
+            EngineClosedError: this process was forked from the one that gets its events.
             TimeoutError: none came in time.
         """
+        if self._pid != os.getpid():
+            raise lost()
         try:
             return self._queue.get(timeout=timeout)
         except queue.Empty:
@@ -76,6 +83,7 @@ class AsyncSink:
         """The next event, when `ready`."""
         self._noted = False
         self._note, self._keep = waker.note, self.ready.append
+        self._pid = os.getpid()
 
     def put(self, index: int, event: Event) -> None:
         self._keep((index, event))
@@ -97,8 +105,14 @@ class AsyncSink:
             timeout: seconds to wait; None waits for ever.
 
         Raises:
+            EngineClosedError: this process was forked from the one that gets its events.
             TimeoutError: no event came in time.
         """
+        if self._pid != os.getpid():
+            raise lost()
+        return self._wait(timeout)
+
+    def _wait(self, timeout: float | None) -> Awaitable[None]:
         raise NotImplementedError
 
 
@@ -116,7 +130,7 @@ class _AsyncioSink(AsyncSink):
         if reader is not None and not reader.done():
             reader.set_result(None)
 
-    def wait(self, timeout: float | None) -> asyncio.Future[None]:
+    def _wait(self, timeout: float | None) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
         self._deadline = math.inf if timeout is None else loop.time() + timeout
         if self._timer_at > self._deadline:
@@ -159,7 +173,7 @@ class _AnyioSink(AsyncSink):
         if self._reader is not None:
             self._reader.set()
 
-    async def wait(self, timeout: float | None) -> None:
+    async def _wait(self, timeout: float | None) -> None:
         with anyio.move_on_after(math.inf if timeout is None else timeout):
             while not self.ready:
                 self._reader = anyio.Event()
@@ -197,25 +211,37 @@ RecipientT = TypeVar("RecipientT", bound=Recipient)
 def deliver_events(events: Sequence[tuple[RecipientT, Event]], in_flight: Collection[RecipientT]) -> set[RecipientT]:
     """Give a step's events to the sinks, and wake each event loop once. Runs on the engine thread.
 
+    A sink that fails gets a `Failure` instead, so that its consumer does not wait for ever.
+
     Returns:
         The rows whose consumer is gone: of those that go on, which are `in_flight`, and of those that do not.
     """
     wakers: dict[Waker, None] = {}
     lost: set[RecipientT] = set()
     for row, event in events:
+        if row in lost:
+            continue
         sink = row.sink
         try:
             sink.put(row.index, event)
             if (waker := sink.waker) is not None:
                 wakers[waker] = None
-        except BaseException:
+        except BaseException as error:
             log.exception("a consumer's sink failed; its request ends")
             lost.add(row)
+            put_last(sink, row.index, _not_delivered(error))
     for waker in wakers:
         try:
             waker.wake()
         except BaseException as error:  # the event loop has ended, and nobody will ever read these
+            own = {row for row in (*in_flight, *(row for row, _ in events)) if row.sink.waker is waker}
+            lost |= own
             if not isinstance(error, RuntimeError):
                 log.exception("an event loop could not be woken; its requests end")
-            lost.update(row for row in (*in_flight, *(row for row, _ in events)) if row.sink.waker is waker)
+                for row in own:
+                    put_last(row.sink, row.index, _not_delivered(error))
     return lost
+
+
+def _not_delivered(error: BaseException) -> Failure:
+    return Failure(RowError(f"the tokens of this request could not be delivered: {error!r}"))

@@ -53,6 +53,8 @@ class Open:
     """So many of its rows, for which there is room; the others follow as a prompt of their own."""
     spare: int | None
     """See `Limit`; None: no limit is known."""
+    turn: bool = False
+    """More urgent ones wait: its rows keep their places from them for some tokens."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
-"""The threads that engines run on. They are kept for the next engines: MLX leaves a thread of its own behind for each
-that has used it.
+"""The threads that engines run on, and their loss in a forked child.
+
+They are kept for the next engines: MLX leaves a thread of its own behind for each that has used it.
 """
 
 from __future__ import annotations
@@ -7,8 +8,11 @@ from __future__ import annotations
 import logging
 import os
 import queue
+import sys
 import threading
 from collections.abc import Callable
+
+from ..types import EngineClosedError
 
 log = logging.getLogger("localai_shim")
 
@@ -69,11 +73,41 @@ def start(run: Callable[[], object], name: str) -> Run:
     return work
 
 
+# -- forks -----------------------------------------------------------------------------------------------------------
+
+
+def lost() -> EngineClosedError:
+    """Make the error for what belongs to the process that this one was forked from."""
+    return EngineClosedError(
+        "this process was forked from one that had made a client or imported MLX, and neither the model's thread nor "
+        "MLX's came along: start processes with multiprocessing's 'spawn' method, or fork before the first client is "
+        "made and MLX is imported"
+    )
+
+
+def are_lost() -> bool:
+    """True where MLX cannot be used: this process was forked from one that had imported it.
+
+    MLX has a thread for each stream, which the child lacks: it would wait for one for ever, and hold the GIL meanwhile.
+    """
+    return _lost
+
+
+def check() -> None:
+    """Raise EngineClosedError where MLX cannot be used."""
+    if _lost:
+        raise lost()
+
+
+_lost = False
+
+
 def _forget() -> None:
     """In a forked child: the parent's threads are not here, and its lock may be held for ever."""
-    global _lock
+    global _lock, _lost
     _lock = threading.Lock()
     _idle.clear()
+    _lost = _lost or "mlx" in sys.modules  # nobody can tell whether it was used
 
 
 os.register_at_fork(after_in_child=_forget)

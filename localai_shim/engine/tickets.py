@@ -44,7 +44,7 @@ class Tickets:
     def __init__(self, most: int, meter: Meter) -> None:
         self._most, self._meter = most, meter
         self._tickets: dict[Entry, Ticket] = {}
-        self._reserved = self._freed = 0  # places; one thread at a time writes each
+        self._reserved: dict[Ticket, int] = {}  # places of what was not entered yet
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -58,10 +58,10 @@ class Tickets:
     @property
     def taken(self) -> int:
         """Places that are taken, those of requests in the inbox among them."""
-        return self._reserved - self._freed
+        return len(self._tickets) + sum([*self._reserved.values()])
 
-    def reserve(self, rows: int) -> None:
-        """Reserve places; called on any thread, by one at a time.
+    def reserve(self, ticket: Ticket, rows: int) -> None:
+        """Reserve places for a submission; called on any thread, by one at a time.
 
         Raises:
             QueueFullError: there are not enough.
@@ -78,15 +78,16 @@ class Tickets:
                 f"{taken} requests run or wait already, and at most {self._most} may (max_rows + max_queue): try again "
                 "later"
             )
-        self._reserved += rows
+        self._reserved[ticket] = rows
 
-    def free(self, rows: int) -> None:
-        """Free places of requests that were never entered."""
-        self._freed += rows
+    def free(self, ticket: Ticket) -> None:
+        """Free the places of a submission that is not to be entered any more; it may have none."""
+        self._reserved.pop(ticket, None)
 
     def enter(self, ticket: Ticket, entries: Sequence[Entry]) -> None:
         """Add a submission, which has places."""
         self._tickets.update(dict.fromkeys(entries, ticket))
+        self.free(ticket)
 
     def find(self, tickets: Collection[Ticket]) -> set[Entry]:
         """Entries in flight of some submissions."""
@@ -95,12 +96,10 @@ class Tickets:
     def forget(self, entry: Entry) -> None:
         """Remove what has ended, and free its place; it may be gone."""
         if self._tickets.pop(entry, None) is not None:
-            self._freed += 1
             entry.request.timings.finish(self._meter.steps)
 
     def clear(self) -> list[Entry]:
         """Remove and return all; their places are freed, but not those of requests in the inbox."""
         entries = [*self._tickets]
-        self._freed += len(entries)
         self._tickets.clear()
         return entries

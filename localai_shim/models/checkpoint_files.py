@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
+import stat
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..options import LoadOptions
-from ..types import Json
+from ..types import Json, ModelLoadError
 
 if TYPE_CHECKING:
     from mlx import nn
@@ -25,6 +27,10 @@ _CONTEXT_KEYS = (
 )
 version = cache(importlib.metadata.version)  # which parses a file
 _UNLIMITED = 10**9  # transformers' stand-in for "not said" is far above this
+_READ_WHOLE = (".json", ".jinja", ".txt", ".model", ".py", ".tiktoken")
+_LAYERS = re.compile(r"(num_.*layers|n_?layers?|num_blocks|depth)$")
+MAX_LAYERS = 10_000  # of a model: mlx-lm makes an object of each before it looks at the weights
+MAX_TEXT_BYTES = 1 << 28  # of a file that is read whole: eight times the largest tokenizer
 
 
 class Checkpoint(NamedTuple):
@@ -41,10 +47,48 @@ class Checkpoint(NamedTuple):
 def read_json(path: Path) -> Json:
     """A file's object; empty where there is none."""
     try:
+        _check_file(path)
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError, ModelLoadError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def check_files(folder: Path) -> None:
+    """Refuse a folder with a file that nobody may read to its end.
+
+    Raises:
+        ModelLoadError: names the file: it is a pipe or a device, or longer than any of its kind.
+    """
+    for path in sorted(folder.rglob("*")):
+        try:
+            _check_file(path)
+        except OSError:  # a link that leads nowhere, which whoever needs the file says
+            continue
+
+
+def check_layers(config: Json, where: Path) -> None:
+    """Refuse a config with more layers than memory has room for.
+
+    Raises:
+        ModelLoadError: names the file and the field.
+    """
+    for key, value in config.items():
+        if isinstance(value, dict):
+            check_layers(value, where)
+        elif isinstance(value, int) and value > MAX_LAYERS and _LAYERS.search(key):
+            raise ModelLoadError(f"'{where}': {key} is {value}, and no model has more than {MAX_LAYERS:,}.")
+
+
+def _check_file(path: Path) -> None:
+    status = path.stat()
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise ModelLoadError(f"'{path}' is no file: reading it might never end.")
+    if path.suffix in _READ_WHOLE and status.st_size > MAX_TEXT_BYTES:
+        raise ModelLoadError(
+            f"'{path}' is damaged: it has {status.st_size:,} bytes, and no file of its kind has more than "
+            f"{MAX_TEXT_BYTES:,}."
+        )
 
 
 def context_length(config: Json, tokenizer: TokenizerWrapper | None) -> int | None:

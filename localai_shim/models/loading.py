@@ -10,7 +10,7 @@ from ..backends.machine import is_out_of_memory
 from ..engine.mirror.journal import journal, mirrored
 from ..options import LoadOptions, ModelOptions, check_names, processes
 from ..types import ModelLoadError, Task
-from .checkpoint_files import Checkpoint, read_json
+from .checkpoint_files import Checkpoint, check_files, check_layers, read_json
 from .encoders.classifier import ClassifierModel, is_classifier
 from .encoders.embedding import EmbeddingModel, encoder_module
 from .hub import fetch
@@ -39,6 +39,7 @@ def load_model(
     Raises:
         ModelLoadError: no such model, or it is broken, or of a kind that cannot be served.
     """
+    import mlx.core as mx
     from mlx.utils import tree_flatten
 
     check_names(options)
@@ -54,29 +55,40 @@ def load_model(
     announce(name or Path(path_or_id).name, path_or_id, progress)
     name = name or (Path(path_or_id).name if Path(path_or_id).exists() else path_or_id)
     path = fetch(path_or_id, progress)
+    check_files(path)
     if not options.get("trust_remote_code"):
         _check_tokenizer(path, path_or_id)
-    kind = ShardedModel if part else _kind(path, options)
     try:
+        check_layers(read_json(path / "config.json"), path / "config.json")
+        kind = ShardedModel if part else _kind(path, options)
         model, tokenizer, config = kind.read(path, options)
         weights = [array for _, array in tree_flatten(model.parameters())]
         if part:
             evaluate_each(weights)
         read_weights(name, weights, progress)
+        mx.eval(mx.random.state)  # new layers draw weights, each from the key before: a graph that nobody runs
+        applied = prepare(model, cast(ModelOptions, options).get("memory_limit"))
+        loaded = kind(Checkpoint(name, model, tokenizer, config, path, options))
+        loaded.applied = applied
+        if isinstance(loaded, TextModel):
+            loaded.check()
+            loaded.warm_up()
     except Exception as error:
-        raise ModelLoadError(
-            f"The model '{path_or_id}' could not be loaded: {type(error).__name__}: {error}",
-            transient=is_out_of_memory(error)
-            or isinstance(error, ImportError)
-            or (isinstance(error, OSError) and not isinstance(error, FileNotFoundError)),
-        ) from error
-    applied = prepare(model, cast(ModelOptions, options).get("memory_limit"))
-    loaded = kind(Checkpoint(name, model, tokenizer, config, path, options))
-    loaded.applied = applied
-    if isinstance(loaded, TextModel):
-        loaded.check()
-        loaded.warm_up()
+        raise not_loaded(path_or_id, error) from error
     return loaded
+
+
+def not_loaded(path_or_id: str, error: Exception) -> ModelLoadError:
+    """The error of a model whose files, or what is made of them, raised one."""
+    what = f"The model '{path_or_id}' could not be loaded: "
+    if isinstance(error, ModelLoadError):
+        return ModelLoadError(f"{what}{error}", missing=error.missing, transient=error.transient)
+    return ModelLoadError(
+        f"{what}{type(error).__name__}: {error}",
+        transient=is_out_of_memory(error)
+        or isinstance(error, ImportError)
+        or (isinstance(error, OSError) and not isinstance(error, FileNotFoundError)),
+    )
 
 
 def load_draft_model(

@@ -121,7 +121,9 @@ def grammar_tokens(tokenizer: TokenizerWrapper, special: Container[int]) -> dict
 def read_formats(folder: Path) -> Detected | None:
     """The same by a checkpoint's files alone; None where it has no chat template."""
     config = read_json(folder / "tokenizer_config.json")
-    templates = [path.read_text(encoding="utf-8", errors="replace") for path in folder.glob("*.jinja")]
+    templates = [
+        path.read_text(encoding="utf-8", errors="replace") for path in folder.glob("*.jinja") if path.is_file()
+    ]
     given = config.get("chat_template")
     if isinstance(given, list):
         templates += [str(entry.get("template")) for entry in given if isinstance(entry, dict)]

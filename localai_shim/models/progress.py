@@ -62,7 +62,8 @@ def announce(name: str, path_or_id: str, progress: bool | None = None) -> None:
     if not folder.exists():
         log.info("loading '%s' from the Hugging Face hub or its cache", path_or_id)
         return
-    size = sum(file.stat().st_size for file in ([folder] if folder.is_file() else folder.glob("*.safetensors")))
+    files = [folder] if folder.is_file() else [file for file in folder.glob("*.safetensors") if file.is_file()]
+    size = sum(file.stat().st_size for file in files)
     log.info("loading '%s': %.1f GB of weights", name, size / 1e9)
 
 

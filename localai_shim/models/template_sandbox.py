@@ -12,17 +12,20 @@ import logging
 import re
 import threading
 from collections.abc import Generator, Iterable, Iterator
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..threads.deadline import check
 from ..types import Json
+from .template_bounds import OPERATORS, bounded, check_call, join, operate
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 log = logging.getLogger("localai_shim")
 _FILTER = "localai_shim_checked"
-_OURS = "{#+ localai_shim #}"
+_CONCATENATED = "localai_shim_concatenated"
+_DONE = "localai_shim_limited"
 _LAST_NEWLINE = re.compile(r"(\r\n|\r|\n)\Z")
 """Jinja leaves it out."""
 _CHANGES = ("append", "extend", "insert", "pop")
@@ -39,8 +42,9 @@ def _checked(_: object, items: Iterable[object]) -> Iterator[object]:
 def limited_template(tokenizer: PreTrainedTokenizerBase, tools: list[Json] | None) -> Json:
     """A tokenizer's template as the argument of `apply_chat_template`, with loops and calls that look at the deadline.
 
-    transformers keeps what it compiles, by source. This one ends in a comment, which renders to nothing: whoever else
-    has a checkpoint with the same template gets the one that transformers makes of it.
+    transformers keeps what it compiles, by source, and computes what is constant as it compiles. So it gets one that
+    has the template as a text, and what it makes of that is replaced: whoever else has a checkpoint with the same
+    template gets the one that transformers makes of it.
 
     Returns:
         Nothing, where a tokenizer has no such template or renders it in a way of its own.
@@ -50,41 +54,101 @@ def limited_template(tokenizer: PreTrainedTokenizerBase, tools: list[Json] | Non
     try:
         if "chat_template" not in inspect.signature(tokenizer.apply_chat_template).parameters:
             return {}
-        source = _LAST_NEWLINE.sub("", tokenizer.get_chat_template(tools=tools)) + _OURS
-        compiled = chat_template_utils._compile_jinja_template(source)
-        if _FILTER not in compiled.environment.filters:
+        source = tokenizer.get_chat_template(tools=tools)
+        stand_in = _stand_in(source)
+        compiled = chat_template_utils._compile_jinja_template(stand_in)
+        if not hasattr(compiled, _DONE):
             with _lock:
-                _rework(compiled, source)
-        return {"chat_template": source}
+                _rework(compiled, _LAST_NEWLINE.sub("", source))
+        return {"chat_template": stand_in}
     except Exception:  # it does not compile, which rendering it says; or transformers has changed
         log.debug("a chat template's loops could not be limited in time", exc_info=True)
         return {}
 
 
+@lru_cache(maxsize=256)
+def _stand_in(source: str) -> str:
+    """A template that stands for one with this source, until it is replaced; transformers looks for names in it."""
+    quoted = source.replace("\\", "\\\\").replace("'", "\\'")
+    return f"{{% set source = '{quoted}' %}}{{{{ raise_exception('localai_shim: the chat template was dropped') }}}}"
+
+
 def _rework(compiled: Any, source: str) -> None:
-    """Compile a template anew, with its loops over what looks at the deadline; it has an environment of its own."""
+    """Have a compiled template, which has an environment of its own, be that of the source, with limits."""
     import jinja2
     from jinja2 import nodes
 
     environment = compiled.environment
-    if _FILTER in environment.filters:
+    if hasattr(compiled, _DONE):
         return
     tree = environment.parse(source)
     for loop in [*tree.find_all(nodes.For)]:
-        loop.iter = nodes.Filter(loop.iter, _FILTER, [], [], None, None, lineno=loop.iter.lineno)
-        loop.iter.set_environment(environment)
-    call = environment.call
-
-    def checked_call(*args: Any, **kwargs: Any) -> Any:
-        check()
-        return call(*args, **kwargs)
-
+        loop.iter = _filtered(loop.iter, _FILTER, environment)
+    _bound(environment, tree)
     _allow_lists(environment)
     # A filter that gets the context is not run by the compiler, over loops' constants.
     environment.filters[_FILTER] = jinja2.pass_context(_checked)
     made = environment.template_class.from_code(environment, environment.compile(tree), compiled.globals)
-    environment.call = checked_call
     compiled.root_render_func, compiled.blocks = made.root_render_func, made.blocks
+    setattr(compiled, _DONE, True)
+
+
+def _filtered(node: Any, name: str, environment: Any) -> Any:
+    """An expression, through a filter."""
+    from jinja2 import nodes
+
+    made = nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
+    made.set_environment(environment)
+    return made
+
+
+def _bound(environment: Any, tree: Any) -> None:
+    """Have calls look at the deadline, and operations refuse to make what is too large; nothing is computed before."""
+    from jinja2 import nodes
+
+    call = environment.call
+
+    def checked_call(self: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+        check()
+        check_call(function, args, kwargs)
+        return call(self, function, *args, **kwargs)
+
+    environment.call, environment.concat = checked_call, join
+    environment.call_binop, environment.intercepted_binops = operate, OPERATORS
+    environment.optimized, environment.code_generator_class = False, _computing_nothing()
+    environment.globals.pop("lipsum", None)
+    for name, function in environment.filters.items():
+        environment.filters[name] = bounded(name, function)
+    environment.filters[_CONCATENATED] = lambda values: join(map(str, values))
+    for holder in [*tree.find_all(nodes.Node)]:
+        for field, value in [*holder.iter_fields()]:
+            if isinstance(value, nodes.Concat):
+                setattr(holder, field, _concatenated(value, environment))
+            elif isinstance(value, list):
+                value[:] = [_concatenated(v, environment) if isinstance(v, nodes.Concat) else v for v in value]
+
+
+def _concatenated(node: Any, environment: Any) -> Any:
+    """Texts with `~` between them, through a filter."""
+    from jinja2 import nodes
+
+    listed = nodes.List(node.nodes, lineno=node.lineno)
+    listed.set_environment(environment)
+    return _filtered(listed, _CONCATENATED, environment)
+
+
+@cache
+def _computing_nothing() -> type:
+    """A compiler that leaves constant expressions to whoever renders, which is when there is a limit."""
+    from jinja2 import compiler, nodes
+
+    class Generator(compiler.CodeGenerator):
+        def _output_child_to_const(self, node: Any, frame: Any, finalize: Any) -> str:
+            if not isinstance(node, nodes.TemplateData | nodes.Const):
+                raise nodes.Impossible
+            return super()._output_child_to_const(node, frame, finalize)
+
+    return Generator
 
 
 def _allow_lists(environment: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -14,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends.machine import has_gpu
 from ..engine.cache_contents import Quantised, RowCache, is_trimmable
-from ..engine.ports import Features, StepInput
+from ..engine.ports import Features, NewWeights, StepInput
 from ..media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia
 from ..options import LoadOptions
-from ..threads.panics import panics_are_errors
+from ..threads.panics import PanicError, panics_are_errors
 from ..types import VERSION, Adapter, Json, ModelLoadError, Prompt, Task
 from . import caches
 from .checkpoint_files import Checkpoint, context_length, read_json, version
@@ -51,12 +52,15 @@ class TextTokenizer:
         tokenizer: mlx-lm's `TokenizerWrapper`.
         cuts_anywhere: rows' caches can be cut to any shorter length.
         is_quick: tokenising is the tokenizers library's.
+        embedded: tokens that the model has embeddings of, where that is not all of them. MLX does not look: another
+            one's would be whatever stands behind them in memory.
     """
 
     media_kinds: frozenset[MediaKind] = frozenset()
 
-    def __init__(self, tokenizer: TokenizerWrapper, cuts_anywhere: bool) -> None:
+    def __init__(self, tokenizer: TokenizerWrapper, cuts_anywhere: bool, model: nn.Module | None = None) -> None:
         self.tokenizer = tokenizer
+        self.embedded = None if model is None else _embedded(model, tokenizer)
         self.cuts_anywhere = cuts_anywhere
         self.is_quick = is_plain_fast(tokenizer._tokenizer)
 
@@ -100,9 +104,8 @@ class TextTokenizer:
         tokenizer = self.tokenizer._tokenizer
         if is_plain_fast(tokenizer):
             [encoding] = tokenizer.backend_tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
-            ids: list[int] = encoding.ids
-            return ids
-        return [int(i) for i in tokenizer.encode(text, add_special_tokens=add_special_tokens)]
+            return _checked(encoding.ids, self)
+        return _checked([int(i) for i in tokenizer.encode(text, add_special_tokens=add_special_tokens)], self)
 
     @panics_are_errors
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
@@ -110,7 +113,27 @@ class TextTokenizer:
         tokenizer = self.tokenizer._tokenizer
         if not is_plain_fast(tokenizer):
             return [self.encode(text) for text in texts]
-        return [encoding.ids for encoding in tokenizer.backend_tokenizer.encode_batch_fast(list(texts))]
+        encoded = tokenizer.backend_tokenizer.encode_batch_fast(list(texts))
+        return [_checked(encoding.ids, self) for encoding in encoded]
+
+
+def _checked(ids: list[int], tokenizer: TextTokenizer) -> list[int]:
+    """Tokens that the model has embeddings of; any other is an error of the text, as a panic is."""
+    most = tokenizer.embedded
+    if most is not None and (beyond := next((i for i in ids if i >= most), None)) is not None:
+        token = tokenizer.tokenizer.convert_ids_to_tokens(beyond)
+        raise PanicError(f"its token {beyond}, {token!r}, is beyond the model's {most} embeddings")
+    return ids
+
+
+def _embedded(model: nn.Module, tokenizer: TokenizerWrapper) -> int | None:
+    """Tokens that a model has embeddings of; None where that is all of them, or nobody knows."""
+    from mlx import nn
+
+    kinds = (nn.Embedding, nn.QuantizedEmbedding)
+    rows = max((each.weight.shape[0] for each in model.modules() if isinstance(each, kinds)), default=None)
+    last = max(tokenizer.get_vocab().values(), default=-1)
+    return None if rows is None or last < rows else rows
 
 
 def render(
@@ -209,7 +232,7 @@ class TextModel:
         self.tasks = tuple(task for task, does in able.items() if does)
         contents = [caches.read(layer) for layer in self.new_cache()]
         cuts_anywhere = all(layer is not None and is_trimmable(layer) for layer in contents)
-        self.text = TextTokenizer(tokenizer, cuts_anywhere)
+        self.text = TextTokenizer(tokenizer, cuts_anywhere, model)
         self.fingerprint = fingerprint(config, path, options, [array for _, array in parameters], self.libraries)
         self.created = int((path / "config.json").stat().st_mtime) if (path / "config.json").exists() else 0
 
@@ -312,6 +335,32 @@ class TextModel:
         last = [count - 1 for count in step.counts or [k] * rows]
         return partial(self._ending, last=last)
 
+    def read_weights(self, weights: NewWeights) -> Callable[[], None]:
+        """Read other weights; returns what gives them to the model's layers, with another fingerprint.
+
+        Raises:
+            ModelLoadError: they do not fit; names the tensors and the shapes.
+        """
+        from .weights import read_update
+
+        update = read_update(self._model, weights, self._sanitize)
+
+        def apply() -> None:
+            update()
+            self._ending = None
+            self.fingerprint = "fp_" + hashlib.sha256(f"{self.fingerprint} {weights.digest}".encode()).hexdigest()[:10]
+
+        return apply
+
+    def _sanitize(self, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+        """A checkpoint's tensors as loading makes them the model's."""
+        if not hasattr(self._model, "sanitize"):
+            return weights
+        model = copy.copy(self._model)  # some take their head off where none comes, and fail where it is off
+        model.setdefault("lm_head", None)
+        made: dict[str, mx.array] = model.sanitize(weights)
+        return made
+
     @property
     def adapter_bytes(self) -> int:
         return 0 if self._bank is None else self._bank.nbytes
@@ -388,7 +437,7 @@ def fingerprint(
         file.stat()
         for folder in folders
         for file in sorted(folder.iterdir())
-        if file.suffix == ".safetensors" or file.name == WEIGHTS
+        if (file.suffix == ".safetensors" or file.name == WEIGHTS) and file.is_file()
     ]
     weights = [(file.st_size, file.st_mtime_ns) for file in files]
     versions = [version(name) for name in libraries] + [VERSION]

@@ -37,15 +37,16 @@ def start(size: int, on_lost: Callable[[], None]) -> Leader:
         on_lost: see `Leader`.
 
     Raises:
-        EngineClosedError: one of them has ended.
+        EngineClosedError: one of them has ended, or there are fewer GPUs than processes.
     """
     name = backend()
+    devices = _gpus(size) if name == "nccl" else [{}] * size
     with tempfile.TemporaryDirectory(prefix="localai_shim-") as folder, _joining:
         settings = _settings(name, size, Path(folder))
         followers: list[Follower] = []
         try:
             for rank in range(1, size):
-                followers.append(_spawn(rank, name, settings))
+                followers.append(_spawn(rank, name, {**settings, **devices[rank]}))
         except BaseException:
             for follower in followers:
                 follower.end_now()
@@ -79,6 +80,19 @@ def _settings(name: str, size: int, folder: Path) -> Mapping[str, str]:
     hosts = folder / "hosts.json"
     hosts.write_text(json.dumps([[f"127.0.0.1:{port}"] for port in ports]), encoding="ascii")
     return {"MLX_HOSTFILE": str(hosts)}
+
+
+def _gpus(size: int) -> list[Mapping[str, str]]:
+    """Environment by which each process sees a GPU of its own alone: MLX computes on the first one that it sees.
+
+    Raises:
+        EngineClosedError: there are fewer GPUs than processes, of which NCCL would end this one.
+    """
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    devices = list(map(str, range(mx.device_count(mx.gpu)))) if named is None else named.split(",")
+    if len(devices) < size:
+        raise EngineClosedError(f"each process needs a GPU of its own, and this one sees {len(devices)}")
+    return [{"CUDA_VISIBLE_DEVICES": device} for device in devices]
 
 
 def _spawn(rank: int, name: str, settings: Mapping[str, str]) -> Follower:

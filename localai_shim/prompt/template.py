@@ -306,7 +306,7 @@ class ChatTokenizer:
                     restore,
                     media,
                 )
-            except (PanicError, ImportError):  # none of the messages' doing
+            except (PanicError, ImportError, MemoryError):  # none of the messages' doing
                 raise
             except Exception as error:  # templates raise what they like, TypeError from a filter included
                 first = first or error
@@ -380,7 +380,7 @@ class ChatTokenizer:
     def _text(self, messages: list[Message]) -> str:
         try:
             return self._rendered_text(messages, {}, None)
-        except ImportError:
+        except (ImportError, MemoryError):
             raise
         except Exception:  # templates raise what they like
             return ""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import jinja2
 import jinja2.meta
+from jinja2 import nodes
 
 from ..errors import BadRequest
 
@@ -19,10 +20,20 @@ def read_variables(source: str) -> frozenset[str] | None:
     """Names that a template reads and does not set itself; None where it cannot be parsed."""
     environment = jinja2.Environment(extensions=["jinja2.ext.loopcontrols", "jinja2.ext.do"])
     try:
-        names = jinja2.meta.find_undeclared_variables(environment.parse(_without_generation_tags(source)))
-    except jinja2.TemplateError:
+        tree = environment.parse(_without_generation_tags(source))
+        for constant in tree.find_all(nodes.Const):  # of which Jinja computes, however long that takes
+            constant.value = _small(constant.value)
+        names = jinja2.meta.find_undeclared_variables(tree)
+    except (jinja2.TemplateError, RecursionError):
         return None
     return frozenset(names)
+
+
+def _small(value: object) -> object:
+    """A value of the same type, as true or false as this one."""
+    if isinstance(value, str):
+        return value[:1]
+    return type(value)(bool(value)) if isinstance(value, int | float) else value
 
 
 def check_variables(known: frozenset[str] | None, names: Sequence[str], param: str) -> None:

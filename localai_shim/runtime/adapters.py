@@ -58,8 +58,9 @@ class ClientAdapters:
     """
 
     def __init__(self, *, allowed: bool) -> None:
-        self._allowed = allowed
+        self.allowed = allowed
         self._known: dict[str, _Loading] = {}
+        self._closed = False
         self._lock = threading.RLock()  # a finalizer may close it while it is held
 
     def paths(self) -> dict[str, str]:
@@ -94,10 +95,11 @@ class ClientAdapters:
         if mine:
             self._load(name, loading)
         adapter = loading.done.result()
-        if loading.served is None:
-            both = f"{base.fingerprint}_{adapter.fingerprint[:8]}"
+        both = f"{base.fingerprint}_{adapter.fingerprint[:8]}"
+        if loading.served is None or loading.served.fingerprint != both:
             made = replace(base, name=name, adapter=adapter, fingerprint=both, field_cache=FieldCache())
             loading.served = made
+            return made
         return loading.served
 
     def load(self, name: str, path: ModelPath, engine: EngineLike) -> None:
@@ -109,7 +111,7 @@ class ClientAdapters:
         """
         if not isinstance(name, str) or not name:
             raise ValueError(f"the name of an adapter must be a string, not {name!r}")
-        if not self._allowed or not hasattr(engine, "load_adapter"):
+        if not self.allowed or not hasattr(engine, "load_adapter"):
             raise ValueError("load_adapter: adapters are for clients with one `model`, in one process")
         loading = _Loading(adapter_path(name, path, "load_adapter"), engine)
         try:
@@ -118,9 +120,11 @@ class ClientAdapters:
         except ModelLoadError as error:
             raise ValueError(str(error)) from error
         with self._lock:
-            before, self._known[name] = self._known.get(name), loading
-        if before is not None:
-            before.release()
+            gone = loading if self._closed else self._known.get(name)
+            if not self._closed:
+                self._known[name] = loading
+        if gone is not None:
+            gone.release()
 
     def unload(self, name: str) -> None:
         """Forget a name; rows that use the adapter keep it until they end.
@@ -138,7 +142,7 @@ class ClientAdapters:
     def close(self) -> None:
         """Forget all. Never blocks."""
         with self._lock:
-            known, self._known = self._known, {}
+            known, self._known, self._closed = self._known, {}, True
         for loading in known.values():
             loading.release()
 

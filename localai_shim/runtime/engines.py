@@ -6,12 +6,12 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..engine import threads
 from ..media import NO_SOURCES, Contents, MediaRules
 from ..options import (
     KEEP_ALIVE_SECONDS,
@@ -26,25 +26,19 @@ from ..options import (
 )
 from ..telemetry.logs import follow_environment
 from ..types import EngineClosedError, EngineError, EngineLike, ModelLoadError
-from . import served_models
 from .adapters import ClientAdapters, adapter_path
 from .offload import are_imported, import_modules, importing
 from .served_models import serve
 from .sources import Source, make_sources
+from .starting import MODULES, start_engine
 
 if TYPE_CHECKING:
     from ..endpoints.batches.runner import Batches
     from ..endpoints.models import Listed
     from ..endpoints.responses.background import Background
     from ..endpoints.served import ServedModel
-    from ..engine.engine import Engine
-    from ..models.loading import Servable
     from ..state.store import Store
     from .client_state import ClientState, MakeBatches
-
-
-LOST_SECONDS = 5.0  # after which an engine whose group was lost fails its requests, whatever its thread waits for
-_MODULES = ("models.loading", "engine.engine", "runtime.host")  # that run models
 
 
 def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
@@ -78,7 +72,8 @@ def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
     elif models is not None and not models:
         raise ValueError("`models` is empty: pass at least one name and path")
     else:
-        importing(require_backend)
+        if not threads.are_lost():  # as each request says
+            importing(require_backend)
         try:
             sources = make_sources(models or {"": model}, options, progress)
         except ModelLoadError as error:
@@ -130,14 +125,18 @@ def _open_store(runtime: Runtime) -> None:
 
 
 class _Shared:
-    """An engine and how many runtimes hold it."""
+    """An engine and the runtimes that hold it."""
 
     def __init__(self, source: Source) -> None:
         self._files = _files(source)  # before they are read
         self.source = source
-        self.engine = _start(source)
-        self.holders = 0
+        self.engine = start_engine(source)
+        self.holders: set[object] = set()
         self.timer: threading.Timer | None = None
+        self._detached = 0
+        """Changes in progress: see `detached`."""
+        self._shareable = False
+        """It was shared before these, and none of them has succeeded."""
 
     @property
     def is_over(self) -> bool:
@@ -149,45 +148,79 @@ class _Shared:
         failure = self.engine.failure
         return failure is None or failure.transient or self._files != _files(self.source)
 
-    def release(self, keep_alive: float, wait: bool) -> None:
+    def release(self, holder: object, keep_alive: float, wait: bool) -> None:
         """Release the engine. After its last holder it ends, or stays loaded for `keep_alive` seconds.
+
+        Who is interrupted meanwhile may release it again.
 
         No thread is waited for with the lock held, nor by a finalizer: these run on any thread, those of engines
         included.
         """
         with _lock:
-            self.holders -= 1
-            if self.holders > 0 or not 0 <= keep_alive <= threading.TIMEOUT_MAX:
+            self.holders.discard(holder)
+            if self.holders or not 0 <= keep_alive <= threading.TIMEOUT_MAX:
                 return
             if keep_alive > 0 and _shared.get(self.source) is self:
+                self.stop_timer()
                 self.timer = threading.Timer(keep_alive, self.unload)
                 self.timer.daemon = True
                 self.timer.start()
                 return
         self.unload(wait)
 
+    def stop_timer(self) -> None:
+        """Have it stay loaded. Called with the lock held."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
     def unload(self, wait: bool = True) -> None:
-        """End the engine, unless somebody holds it or another one has taken its place."""
+        """End the engine, unless somebody holds it."""
         with _lock:
-            if self.holders > 0 or _shared.get(self.source) is not self:
+            if self.holders:
                 return
-            del _shared[self.source]
+            if _shared.get(self.source) is self:
+                del _shared[self.source]
         self.engine.close(wait=wait)
+
+    @contextlib.contextmanager
+    def detached(self) -> Iterator[None]:
+        """Have clients that are made from now on load the model afresh, unless what is done meanwhile fails."""
+        with _lock:
+            self._detached += 1
+            if _shared.get(self.source) is self:
+                del _shared[self.source]
+                self._shareable = True
+        try:
+            yield
+        except BaseException:
+            with _lock:
+                self._detached -= 1
+                if self._shareable and not self._detached:  # another one that goes on may succeed
+                    _shared.setdefault(self.source, self)
+                    self._shareable = False
+            raise
+        with _lock:
+            self._detached -= 1
+            self._shareable = False
 
 
 _shared: dict[Source, _Shared] = {}
 _lock = threading.RLock()  # finalizers may run, and release an engine, while it is held
 
 
-def _acquire(source: Source) -> _Shared:
+def _acquire(source: Source, holder: object, engines: dict[Source, _Shared]) -> _Shared:
+    """Hold the engine of a source, among those of the holder: there it is found by who releases them, whatever was
+    interrupted here.
+    """
     with _lock:
         shared = _shared.get(source)
         if shared is None or shared.is_over:
-            shared = _shared[source] = _Shared(source)
-        if shared.timer is not None:
-            shared.timer.cancel()
-            shared.timer = None
-        shared.holders += 1
+            shared = engines[source] = _Shared(source)
+            _shared[source] = shared
+        engines[source] = shared
+        shared.stop_timer()
+        shared.holders.add(holder)
         return shared
 
 
@@ -198,34 +231,6 @@ def _files(source: Source) -> list[tuple[str, int, int]]:
     files = [file for path in given for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
     found = [(file, file.stat()) for file in files if file.is_file()]
     return [(str(file), status.st_size, status.st_mtime_ns) for file, status in found]
-
-
-def _start(source: Source) -> Engine[Servable]:
-    import_modules(*_MODULES)
-    from ..engine.engine import Engine
-    from ..models.loading import load_draft_model, load_model
-    from .host import connect
-
-    connect()
-    path = source.options.get("draft_model")
-    draft = path and partial(load_draft_model, os.fspath(path), source.options, progress=source.progress)
-
-    def start() -> Servable:
-        if processes(source.options) > 1:
-            from .parallel import begin
-
-            begin(source, end)
-        model = load_model(source.path, source.options, source.name, source.progress)
-        served_models.describe_loaded(model, source.options)
-        return model
-
-    def end() -> None:
-        for engine in started:
-            engine.give_up(LOST_SECONDS)
-
-    started: weakref.WeakSet[Engine[Servable]] = weakref.WeakSet()
-    started.add(made := Engine(start, source.options, name=source.name, load_draft=draft or None))
-    return made
 
 
 def _forget_engines() -> None:
@@ -272,10 +277,11 @@ class Runtime:
         self._lock = threading.RLock()
         self._closed = False
         self.store_path = store_path
-        self._keep_alive = keep_alive
         self.make_batches: MakeBatches  # clients set it; it must not hold this object
         self._state: list[ClientState] = []  # one, once something is stored
-        self._finalizer = weakref.finalize(self, _release_all, self._engines, keep_alive, self._state, self.adapters)
+        self._holder = object()
+        self._held = (self._engines, self._holder, keep_alive, self._state, self.adapters)
+        self._finalizer = weakref.finalize(self, _release_all, *self._held)
         self._finalizer.atexit = False
 
     def start(self) -> None:
@@ -290,15 +296,14 @@ class Runtime:
             return self._engine
         if self.only and name not in self.sources:
             return None
+        threads.check()  # before a lock that a thread of the parent may have held
         source = self.sources.get(name) or next(iter(self.sources.values()))
         with self._lock:
             if self._closed:
                 raise EngineClosedError("this client was closed")
             shared = self._engines.get(source)
-            if shared is not None:
-                shared.engine.check_process()
             if shared is None or shared.is_over:
-                shared = self._engines[source] = _acquire(source)
+                shared = _acquire(source, self._holder, self._engines)
             return shared.engine
 
     def engine_of(self, name: str) -> EngineLike:
@@ -311,6 +316,12 @@ class Runtime:
         if engine is None:
             raise ValueError(f"there is no model '{name}', only {', '.join(self.names())}")
         return engine
+
+    def detached(self, engine: EngineLike) -> contextlib.AbstractContextManager[None]:
+        """Keep an engine to those who have it already, unless what is done meanwhile fails."""
+        with self._lock:
+            found = next((shared for shared in self._engines.values() if shared.engine is engine), None)
+        return contextlib.nullcontext() if found is None else found.detached()
 
     def started(self) -> list[EngineLike]:
         """The engines of its own that this client has asked for."""
@@ -338,12 +349,12 @@ class Runtime:
     @property
     def is_imported(self) -> bool:
         """`load_modules` returns at once."""
-        return self._engine is not None or are_imported(*_MODULES)
+        return self._engine is not None or are_imported(*MODULES)
 
     def load_modules(self) -> None:
         """Import what runs the models; takes long. Which back end there is was found out before."""
         if self._engine is None:
-            import_modules(*_MODULES)
+            import_modules(*MODULES)
 
     def store(self) -> Store:
         """Store of responses and conversations.
@@ -388,7 +399,7 @@ class Runtime:
 
     def _listed(self, source: Source) -> Listed:
         """Entry of a model for lists, without waiting for it to be loaded."""
-        import_modules(*_MODULES)
+        import_modules(*MODULES)
         from ..endpoints.models import Listed
         from ..models.checkpoint_files import context_length, read_json
         from ..models.loading import only_tasks
@@ -407,14 +418,16 @@ class Runtime:
         """Let the engines go; they stay loaded for `keep_alive` seconds."""
         with self._lock:
             self._closed = True
-        while self._state:
-            self._state.pop().close()
-        if self._finalizer.detach() is not None:
-            _release_all(self._engines, self._keep_alive, self._state, self.adapters, wait=True)
+        for state in [*self._state]:
+            state.close()
+        if self._finalizer.alive:
+            _release_all(*self._held, wait=True)
+            self._finalizer.detach()  # last: who is interrupted before it closes again, or the garbage collector does
 
 
 def _release_all(
     engines: dict[Source, _Shared],
+    holder: object,
     keep_alive: float,
     state: list[ClientState],
     adapters: ClientAdapters,
@@ -423,5 +436,6 @@ def _release_all(
     adapters.close()
     while state:
         state.pop().stop()
-    while engines:
-        engines.popitem()[1].release(keep_alive, wait)
+    for source, shared in [*engines.items()]:
+        shared.release(holder, keep_alive, wait)
+        engines.pop(source, None)

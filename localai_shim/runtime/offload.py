@@ -6,14 +6,16 @@ import contextlib
 import math
 import sys
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, as_completed
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import Future
 from importlib import import_module
 from typing import TypeVar
 
 import anyio
+import anyio.to_thread
+from anyio.lowlevel import RunVar
 
 from ..engine.sinks import running_loop
 from ..threads.deadline import Deadline, until
@@ -21,8 +23,10 @@ from ..threads.workers import Workers
 
 T = TypeVar("T")
 _PACKAGE = __name__.partition(".")[0]
-MAX_READS = 64  # that may block at once, of all requests
+MAX_READS = 64  # that may block at once, of all requests, beside one of each
 MAX_READS_EACH = 8  # of one request
+TURNS = 2  # of an event loop, that count at once
+TURN_SECONDS = 0.25  # for which one counts
 
 
 _preparing = Workers("preparing")
@@ -68,33 +72,129 @@ def run(work: Callable[[], T], deadline: Deadline) -> T:
     return wait(_preparing.submit(work), deadline)
 
 
+async def run_async(work: Callable[[], T], deadline: Deadline) -> T:
+    """Async form of `run`, whose threads are no worker threads of the event loop's: the application may need all of
+    those."""
+    return await wait_async(_preparing.submit(work), deadline)
+
+
+async def run_to_end(work: Callable[[], T]) -> T:
+    """Run `work` on another thread, and wait for its end even in a task that is cancelled meanwhile."""
+    with anyio.CancelScope(shield=True):
+        made = await run_async(work, Deadline())
+    return made
+
+
+# -- taking turns ---------------------------------------------------------------------------------------------------
+
+
+class Turns:
+    """Turns of one event loop's requests to compute on other threads, first come, first served.
+
+    Few at a time: each thread that renders and tokenises keeps the event loop waiting for the GIL in its turn. One that
+    takes long does not count any more, so that it holds up nobody; what takes long by nature, such as decoding a
+    picture, leaves the GIL alone.
+    """
+
+    def __init__(self) -> None:
+        self._at_once = TURNS
+        self._door = anyio.Lock()
+        self._began: list[float] = []
+        self._left = anyio.Event()
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a turn, and have it in the context."""
+        async with self._door:
+            while (wait := self._full_for()) > 0:
+                self._left = anyio.Event()
+                with anyio.move_on_after(wait):
+                    await self._left.wait()
+            began = time.monotonic()
+            self._began.append(began)
+        try:
+            yield
+        finally:
+            self._began.remove(began)
+            self._left.set()
+
+    def _full_for(self) -> float:
+        """Seconds until a turn counts no more, should none end before; 0 or less: there is one to have."""
+        latest = self._began[-self._at_once :]
+        return 0.0 if len(latest) < self._at_once else latest[0] + TURN_SECONDS - time.monotonic()
+
+    @contextlib.contextmanager
+    def given_away(self) -> Iterator[None]:
+        """Leave a turn to others: who has it waits in the context, perhaps for them."""
+        self._at_once += 1
+        self._left.set()
+        try:
+            yield
+        finally:
+            self._at_once -= 1
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run `work` in its turn, on a thread that `anyio.from_thread` knows; a task that is cancelled leaves it."""
+        async with self.turn():
+            return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
+
+
+_turns: RunVar[Turns] = RunVar("localai_shim.turns")
+
+
+def turns() -> Turns:
+    """Those of the running event loop."""
+    try:
+        return _turns.get()
+    except LookupError:
+        made = Turns()
+        _turns.set(made)
+        return made
+
+
 # -- reading files and urls -----------------------------------------------------------------------------------------
 
 
 def read_all(reads: Sequence[Callable[[], object]], deadline: Deadline) -> Future[None]:
-    """Call functions that block, some at once, apart from all that computes. The first that raises ends it."""
-    waiting = deque(reads)
-    threads = [_reading.submit(partial(_read_some, waiting, deadline)) for _ in reads[:MAX_READS_EACH]]
-    return _preparing.submit(partial(_wait_for_all, threads, waiting))
+    """Call functions that block, some at once, apart from all that computes. The first that raises ends it.
 
+    One at a time is always called, however many block for other requests.
 
-def _wait_for_all(threads: Sequence[Future[None]], waiting: deque[Callable[[], object]]) -> None:
-    try:
-        for thread in as_completed(threads):
-            thread.result()
-    finally:
-        waiting.clear()
+    Args:
+        reads: the functions, at least one.
+        deadline: that of their request.
+    """
+    done, unread, left, lock = Future[None](), deque(reads), len(reads), threading.Lock()
 
-
-def _read_some(waiting: deque[Callable[[], object]], deadline: Deadline) -> None:
-    with until(deadline):
-        while True:
-            try:
-                read = waiting.popleft()
-            except IndexError:
+    def ended(error: BaseException | None) -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            if error is not None:
+                unread.clear()
+            if done.done():
                 return
-            deadline.check()
-            read()
+            if error is not None:
+                done.set_exception(error)
+            elif not left:
+                done.set_result(None)
+
+    def read_some() -> None:
+        with until(deadline), contextlib.suppress(IndexError):
+            while True:
+                read = unread.popleft()
+                try:
+                    deadline.check()
+                    read()
+                except BaseException as error:
+                    ended(error)
+                else:
+                    ended(None)
+
+    _preparing.submit(read_some)
+    for _ in reads[1:MAX_READS_EACH]:
+        _reading.submit(read_some)
+    return done
 
 
 # -- importing ------------------------------------------------------------------------------------------------------

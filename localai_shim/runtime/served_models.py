@@ -43,6 +43,8 @@ def serve(engine: EngineLike, like: ServedModel | None = None) -> ServedModel:
             made = replace(made, name=model.name, context_length=model.context_length)
             made = replace(made, embedding=model.embedding, reranking=model.reranking, field_cache=FieldCache())
             _served[engine] = made
+        elif made.fingerprint != model.fingerprint:  # its weights were updated
+            made = _served[engine] = replace(made, fingerprint=model.fingerprint, field_cache=FieldCache())
         return made
 
 

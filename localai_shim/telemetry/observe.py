@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import sys
@@ -70,9 +71,14 @@ class Observation:
             self.end(None)
 
     def end(self, error: BaseException | None) -> None:
-        """Tell the observers, unless that was done."""
+        """Tell the observers, unless that was done. Raises nothing: the request may have been answered."""
         for observers in self._take():
-            _tell(observers, self._served(error))
+            try:
+                served = self._served(error)
+            except Exception:
+                log.exception("a request could not be observed")
+            else:
+                _tell(observers, served)
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         """A stream was dropped. That may be the garbage collector's doing, while this very thread holds any lock.
@@ -121,7 +127,8 @@ class _Late:
             with self._lock:
                 if self._thread is None or not self._thread.is_alive():
                     self._thread = threading.Thread(target=self._run, name="localai_shim:dropped", daemon=True)
-                    self._thread.start()
+                    with contextlib.suppress(RuntimeError):  # there are too many threads: the next one tries again
+                        self._thread.start()
 
     def put(self, observers: Sequence[Observer], served: Served) -> None:
         """Tell them soon. Takes no lock."""

@@ -39,18 +39,14 @@ def decide(reply: ScriptedReply, request: Request) -> Answer:
 def _wait_for(made: Awaitable[object]) -> object:
     import anyio.from_thread
 
-    from ..client.call import preparing
+    from ..runtime.offload import turns
 
     async def alone() -> object:
         return await made
 
     async def beside_others() -> object:
-        limiter = preparing()
-        limiter.total_tokens += 1  # this thread waits, perhaps for a request that has to be prepared first
-        try:
+        with turns().given_away():  # this thread waits, perhaps for a request that has to be prepared first
             return await made
-        finally:
-            limiter.total_tokens -= 1
 
     try:
         anyio.from_thread.run_sync(int)

@@ -6,10 +6,12 @@ before anything is submitted.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import contextvars
 import logging
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -17,6 +19,7 @@ from typing import TypeVar
 T = TypeVar("T")
 log = logging.getLogger("localai_shim")
 TRIAL_SECONDS = 2.0  # ten times what large templates take
+END_SECONDS = 5.0  # that the interpreter's end waits for what computes
 
 
 class Overdue(BaseException):
@@ -62,6 +65,35 @@ def until(deadline: Deadline) -> Iterator[None]:
         yield
     finally:
         _current.reset(before)
+
+
+_computing: set[Deadline] = set()
+os.register_at_fork(after_in_child=_computing.clear)  # which has none of the threads
+
+
+@contextlib.contextmanager
+def computing(deadline: Deadline) -> Iterator[None]:
+    """Do what `until` does, and have the interpreter end after what is done in the context.
+
+    A thread that comes back from a library in Rust, such as a tokenizer or a grammar's compiler, into an interpreter
+    that is ending would be unwound there, and crash the process.
+    """
+    _computing.add(deadline)
+    try:
+        with until(deadline):
+            yield
+    finally:
+        _computing.discard(deadline)
+
+
+@atexit.register
+def _end() -> None:
+    """Have all that computes stop, and wait until it has."""
+    for deadline in list(_computing):
+        deadline.abandon()
+    latest = time.monotonic() + END_SECONDS
+    while _computing and time.monotonic() < latest:
+        time.sleep(0.001)
 
 
 def left() -> float | None:

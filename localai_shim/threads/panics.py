@@ -1,13 +1,16 @@
-"""Panics of libraries that are written in Rust, such as tokenizers, as errors of the one call that they belong to."""
+"""Errors of libraries that are not about what they were given: panics of those in Rust, and a lack of resources."""
 
 from __future__ import annotations
 
+import errno
 import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_SHORTAGES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.ENOMEM))
 
 
 class PanicError(RuntimeError):
@@ -35,3 +38,12 @@ def panics_are_errors(function: Callable[P, T]) -> Callable[P, T]:
 def is_panic(error: BaseException) -> bool:
     """True for a panic; each library has a class of its own for it."""
     return type(error).__name__ == "PanicException" and type(error).__module__ == "pyo3_runtime"
+
+
+def is_shortage(error: BaseException | None) -> bool:
+    """True for a lack of memory, space or descriptors, itself or as the cause: another time there may be enough."""
+    while error is not None:
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SHORTAGES):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -92,6 +92,25 @@ def test_the_first_engine_raises_the_wired_limit_and_the_last_puts_it_back(memor
     assert mlx.taken() == [("wired", RECOMMENDED)]
 
 
+@pytest.mark.parametrize(("gpus", "warned"), [(1, False), (2, True)])
+def test_a_second_model_where_several_gpus_are_seen_is_warned_of(
+    gpus: int,
+    warned: bool,
+    memory: DeviceMemory,
+    mlx: FakeMlx,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """MLX 0.32.4's requests fail there now and then; with one GPU they do not."""
+    monkeypatch.setattr("localai_shim.backends.memory.on_cuda", lambda: True)
+    monkeypatch.setattr(mlx, "gpu", None, raising=False)
+    monkeypatch.setattr(mlx, "device_count", lambda kind: gpus, raising=False)
+    memory.enter("a")
+    assert not caplog.records
+    memory.enter("b")
+    assert ("CUDA_VISIBLE_DEVICES" in caplog.text) == warned
+
+
 def test_where_nothing_is_recommended_nothing_is_wired() -> None:
     mlx = FakeMlx(recommended=None)
     memory = DeviceMemory(mlx)

@@ -87,13 +87,15 @@ def test_a_model_that_is_none_is_said_on_stderr(
     assert capsys.readouterr() == ("", "localai-shim chat: There is no folder './nowhere'.\n")
 
 
-# What a fifo is in the place of: reading it goes on until somebody writes, as a download would.
+# What is read first is a fifo: that goes on until somebody writes, as a download would.
 LOADS = """
 import sys
 from pathlib import Path
 from localai_shim.runtime import sources
 from localai_shim.cli import main
-sources.CHECKPOINT = Path(sys.argv[1])
+from localai_shim.models import loading
+sources.CHECKPOINT, fetch = Path(sys.argv[1]), loading.fetch
+loading.fetch = lambda *given: (Path(sys.argv[1] + ".fifo").read_text(), fetch(*given))[1]
 raise SystemExit(main.main(sys.argv[2:]))
 """
 
@@ -109,15 +111,13 @@ def writer_of(fifo: Path) -> int | None:
 @pytest.mark.parametrize("command", ["chat", "batch in out", "bench", "doctor"])
 def test_ctrl_c_while_a_model_loads_ends_every_command_and_says_so(command: str, tmp_path: Path) -> None:
     name, *rest = command.split()
-    model = tmp_path / "model"
-    shutil.copytree(tiny("qwen3"), model)
-    (config := model / "config.json").unlink()
-    os.mkfifo(config)
+    model, fifo = shutil.copytree(tiny("qwen3"), tmp_path / "model"), tmp_path / "model.fifo"
+    os.mkfifo(fifo)
     (tmp_path / "in").write_text("{}\n")
     opened: list[int] = []
     terminal = Terminal(LOADS, [str(model), name, *(str(tmp_path / each) for each in rest)])
     try:
-        assert eventually(lambda: (fd := writer_of(config)) is not None and not opened.append(fd), WAIT_SECONDS)
+        assert eventually(lambda: (fd := writer_of(fifo)) is not None and not opened.append(fd), WAIT_SECONDS)
         terminal.interrupt()
         assert f"localai-shim {name}: interrupted" in terminal.until("interrupted")
         assert terminal.wait() == 130

@@ -21,6 +21,7 @@ from tests.tiny import make_model, tiny
 # -- wrong types and values -------------------------------------------------------------------------------------------
 
 WRONG: list[tuple[dict[str, Any], str, str | None, str]] = [
+    ({"return_token_ids": 1}, "return_token_ids", "invalid_type", "a boolean"),
     ({"stop_token_ids": 5}, "stop_token_ids", "invalid_type", "an array of integers"),
     ({"stop_token_ids": [5, "a"]}, "stop_token_ids[1]", "invalid_type", "an integer"),
     ({"stop_token_ids": [400]}, "stop_token_ids[0]", "invalid_value", "ids go from 0 to 399"),
@@ -57,7 +58,6 @@ NOT_IN_RESPONSES: list[tuple[dict[str, Any], str, str | None, str]] = [
     ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "invalid_value", "nothing to continue"),
     ({"truncate_prompt_tokens": -2}, "truncate_prompt_tokens", "integer_below_min_value", ">= -1"),
     ({"truncation_side": "top"}, "truncation_side", "invalid_value", "'left' and 'right'"),
-    ({"return_token_ids": 1}, "return_token_ids", "invalid_type", "a boolean"),
     ({"prompt_logprobs": -1}, "prompt_logprobs", "integer_below_min_value", ">= 0"),
     ({"prompt_logprobs": 21}, "prompt_logprobs", "integer_above_max_value", "<= 20"),
     ({"prompt_logprobs": 1, "stream": True}, "prompt_logprobs", "invalid_value", "stream"),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -22,35 +21,27 @@ from tests.engine.ending import hold_end
 from tests.engine.guessing import Oracle, speculate
 from tests.engine.harness import Running, request
 from tests.engine.turns import LENGTHS, TOKENS, take_two_turns, tokens
+from tests.models_page import DOCUMENT, text_models
 
 USUAL = ["bitnet", "gemma3n", "llama", "olmo"]
 """What the ordinary run tries."""
 ENDS_BY_ITSELF = ["gemma3n", "gpt_neox", "lille-130m", "phi3small", "phixtral"]
 """A prompt's last token always has a pass of its own: decoders that give logits, or need more than tokens, and one that
 gives others in a pass of several tokens."""
-DOCUMENT = Path(__file__).parents[2] / "docs" / "models.md"
-
-
-def documented() -> dict[str, str]:
-    """What docs/models.md says of each architecture."""
-    section = DOCUMENT.read_text(encoding="utf-8").partition("## Models of mlx-vlm")[0]
-    rows = re.findall(r"^\| `([^`]+)` \| ([^|`]+) \| ", section, re.MULTILINE)
-    assert len(rows) == len(dict(rows)), "each once"
-    return {name: how.strip() for name, how in rows}
 
 
 def named(*hows: str) -> list[Any]:
     """The architectures that run so; most are left to the exhaustive run."""
     return [
         pytest.param(name, marks=[] if name in USUAL else pytest.mark.exhaustive)
-        for name, how in documented().items()
+        for name, how in text_models().items()
         if how in hows
     ]
 
 
 def test_the_document_names_every_architecture() -> None:
-    assert list(documented()) == architectures()
-    assert set(documented().values()) == {"batched", "one row at a time", "Metal only", "cannot run"}
+    assert list(text_models()) == architectures()
+    assert set(text_models().values()) == {"batched", "one row at a time", "Metal only", "cannot run"}
 
 
 def test_the_document_names_what_is_loaded_as_another() -> None:
@@ -62,7 +53,7 @@ def test_the_document_names_what_is_loaded_as_another() -> None:
 def test_an_architecture_runs_as_documented_and_says_what_it_says_alone(name: str) -> None:
     with closing(engine_of(name)) as engine:
         stats = take_two_turns(engine, Alone(name).tokens)
-        assert documented()[name] == ("batched" if stats.max_rows > 1 else "one row at a time")
+        assert text_models()[name] == ("batched" if stats.max_rows > 1 else "one row at a time")
 
 
 @pytest.mark.exhaustive

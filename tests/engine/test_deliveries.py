@@ -13,8 +13,8 @@ from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.ports import StepInput
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions, TextModel
-from localai_shim.types import SamplingParams
-from tests.engine.harness import GREEDY, Running, request
+from localai_shim.types import RowError, SamplingParams
+from tests.engine.harness import GREEDY, Running, eventually, request
 from tests.tiny import tiny
 
 SAMPLED = SamplingParams(temperature=1.0, top_p=0.9, seed=3)
@@ -87,3 +87,25 @@ def test_while_prompts_wait_there_is_one_step_between_two_passes_of_prefill(samp
     steps = [later - earlier - 1 for earlier, later in pairwise(passes)]
     assert set(steps) <= {0, 1}, "a second step would delay the prompts that wait"
     assert 1 in steps, "running rows are not left out"
+
+
+def test_a_sink_that_fails_once_tells_its_consumer_and_the_others_go_on() -> None:
+    engine = watched()
+    try:
+        other = Running(engine, request([9, 8, 7], max_tokens=20, ignore_eos=True))
+        row = Running(engine, request([5, 6, 7], max_tokens=20, ignore_eos=True))
+        put, failing = row.sink.put, [True]
+
+        def once(index: int, event: Any) -> None:
+            if failing:
+                failing.clear()
+                raise MemoryError("no memory for an event")
+            put(index, event)
+
+        row.sink.put = once  # type: ignore[method-assign]
+        with pytest.raises(RowError, match=r"could not be delivered: .*no memory for an event"):
+            row.finish()
+        assert len(other.finish()[0]) == 20
+        assert eventually(lambda: not (engine.stats().running or engine.stats().waiting))
+    finally:
+        engine.close()

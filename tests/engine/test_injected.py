@@ -107,6 +107,7 @@ POINTS: dict[str, list[tuple[Any, str]]] = {
         (Scheduler, "_gather"),
         (Scheduler, "_advance"),
         (Scheduler, "_make_way"),
+        (Room, "in_the_way"),
         (Room, "fitting"),
         (Room, "open"),
         (Room, "_fits"),

@@ -23,10 +23,20 @@ from tests.tiny import tiny
 ON_LINUX = pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="reads /proc")
 
 
+class Own(list[Any]):
+    """Idle threads of this test's engines: those of earlier tests may end meanwhile."""
+
+    def __init__(self) -> None:
+        self._others = {*threading.enumerate()}
+
+    def append(self, each: Any) -> None:
+        if each[0] not in self._others:
+            super().append(each)
+
+
 @pytest.fixture(autouse=True)
 def none_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tests' engines left theirs."""
-    monkeypatch.setattr(threads, "_idle", [])
+    monkeypatch.setattr(threads, "_idle", Own())
 
 
 def system_threads() -> int:

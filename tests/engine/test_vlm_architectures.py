@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,23 +16,17 @@ from localai_shim.engine.kv import RowCache
 from localai_shim.engine.probes import ends_prompts
 from localai_shim.models.vision.families import refuse
 from localai_shim.types import ModelLoadError
+from tests import models_page
 from tests.engine.ending import hold_end
 from tests.engine.harness import Running, request
 from tests.engine.turns import LENGTHS, TOKENS, take_two_turns, tokens
+from tests.models_page import DOCUMENT
 from tests.vlm_architectures import Alone, engine_of, families, sees, text_model
 
 USUAL = ["jina_vlm", "llama4", "mllama", "qwen3_vl_moe", "siglip"]
 """What the ordinary run tries."""
 CUT = ["deepseek_v4", "hy_v4"]
 """Their answers depend on how a prompt is cut, and the oracle does not cut."""
-DOCUMENT = Path(__file__).parents[2] / "docs" / "models.md"
-
-
-def documented() -> dict[str, tuple[str, str, str]]:
-    """What docs/models.md says of each family: how it runs, its caches, what it reads beside text."""
-    section = DOCUMENT.read_text(encoding="utf-8").partition("## Models of mlx-vlm")[2]
-    rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \| ([^|]*) \| ([^|]+) \| ", section, re.MULTILINE)
-    return {name: (how.strip(), kinds.strip(), media.strip()) for name, how, kinds, media in rows}
 
 
 def without_text() -> list[str]:
@@ -46,7 +39,7 @@ def named(*hows: str) -> list[Any]:
     """The families that run so; most are left to the exhaustive run."""
     return [
         pytest.param(name, marks=[] if name in USUAL else pytest.mark.exhaustive)
-        for name, (how, *_) in documented().items()
+        for name, (how, *_) in models_page.families().items()
         if how in hows
     ]
 
@@ -57,17 +50,17 @@ def kinds_of(row: RowCache) -> str:
 
 
 def test_the_document_names_every_family_and_what_it_reads() -> None:
-    assert sorted([*documented(), *without_text()]) == families()
-    assert {name: media for name, (_, _, media) in documented().items()} == {name: sees(name) for name in documented()}
-    hows = {how for how, *_ in documented().values()}
-    assert hows == {"batched", "one row at a time", "refused", "not tried"}
+    documented = models_page.families()
+    assert sorted([*documented, *without_text()]) == families()
+    assert {name: media for name, (_, _, media) in documented.items()} == {name: sees(name) for name in documented}
+    assert {how for how, *_ in documented.values()} == {"batched", "one row at a time", "refused", "not tried"}
 
 
 @pytest.mark.parametrize("name", [n for n in named("batched", "one row at a time") if n.values[0] not in CUT])
 def test_a_family_runs_as_documented_and_says_what_it_says_alone(name: str) -> None:
     with closing(engine_of(name)) as engine:
         stats = take_two_turns(engine, Alone(name).tokens)
-        how, kinds, _ = documented()[name]
+        how, kinds, _ = models_page.families()[name]
         assert how == ("batched" if stats.max_rows > 1 else "one row at a time")
         assert kinds == kinds_of(text_model(name).new_cache())
 
@@ -88,7 +81,7 @@ def test_what_depends_on_how_a_prompt_is_cut_runs_alone_and_reuses_nothing(name:
         first = Running(engine, request(prompt, max_tokens=TOKENS)).finish()
         assert Running(engine, request(prompt, max_tokens=TOKENS)).finish() == first
         assert engine.stats().max_rows == 1 and not engine.stats().cache_hits
-        assert documented()[name][0] == "one row at a time"
+        assert models_page.families()[name][0] == "one row at a time"
     finally:
         engine.close()
 

@@ -20,6 +20,7 @@ from localai_shim.engine.ports import StepInput
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions, TextModel, is_plain_fast
 from localai_shim.types import ModelLoadError
+from tests.graphs import operations
 from tests.tiny import CONFIGS, make_half_model, make_model, tiny
 
 PROMPT = [5, 9, 13, 21, 8, 3]
@@ -156,3 +157,12 @@ def test_a_tokenizer_with_an_encode_of_its_own_keeps_it() -> None:
     assert not is_plain_fast(own)
     model.text.tokenizer._tokenizer = own
     assert model.text.encode("a\nb") == own.encode("a\nb") == own.encode("a<n>b")
+
+
+def test_loading_leaves_no_keys_of_random_numbers_to_be_computed() -> None:
+    """Layers are made with random weights; nobody runs the graph of the last one's key, and each load adds to it."""
+    mx.eval(mx.random.state)
+    mlx_lm.load(str(tiny("qwen3")))
+    assert operations(mx.random.state[0])  # type: ignore[index]
+    loaded(tiny("qwen3"))
+    assert not operations(mx.random.state[0])  # type: ignore[index]

@@ -18,7 +18,8 @@ from mlx.utils import tree_flatten
 
 from localai_shim import LocalOpenAI
 from localai_shim.engine.drafts.sources import PredictedText, PromptLookup
-from localai_shim.types import ModelLoadError
+from localai_shim.parallel import group
+from localai_shim.types import EngineClosedError, ModelLoadError
 from tests.engine.guessing import speculate
 from tests.engine.harness import GREEDY, Running, generate, leave_room_for, request
 from tests.parallel.groups import asked, folder_of, followers, mixed, one_by_one, running
@@ -149,3 +150,14 @@ def test_vectors_and_pictures_are_refused_by_name() -> None:
         part: Any = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
         with pytest.raises(openai.BadRequestError, match="image"):
             client.chat.completions.create(model="any", messages=[{"role": "user", "content": [part]}])
+
+
+def test_each_process_sees_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLX computes on the first one that it sees, and NCCL ends a process that shares its own."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-5")
+    assert group._gpus(2) == [{"CUDA_VISIBLE_DEVICES": "2"}, {"CUDA_VISIBLE_DEVICES": "GPU-5"}]
+    with pytest.raises(EngineClosedError, match="this one sees 2"):
+        group._gpus(3)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr(mx, "device_count", lambda kind: 3)
+    assert [each["CUDA_VISIBLE_DEVICES"] for each in group._gpus(2)] == ["0", "1", "2"]

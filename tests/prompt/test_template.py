@@ -133,3 +133,17 @@ def test_markup_is_tokens_without_a_beginning_of_sequence(tokenizer: Any) -> Non
     made = chat_tokenizer(tokenizer)
     assert made.decode(made.encode_marker("</think>")) == "</think>"
     assert tokenizer.bos_token_id is None or made.encode_marker("</think>")[0] != tokenizer.bos_token_id
+
+
+def test_a_lack_of_memory_is_not_taken_for_a_template_that_refuses(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = make(TEMPLATE)
+    expected = rendered(tokenizer)
+
+    def lacking(*_: object, **__: object) -> list[int]:
+        monkeypatch.undo()
+        raise MemoryError
+
+    monkeypatch.setattr(tokenizer.model, "apply_chat_template", lacking)
+    with pytest.raises(MemoryError):
+        rendered(tokenizer)
+    assert rendered(tokenizer) == expected

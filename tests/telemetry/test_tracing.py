@@ -20,6 +20,7 @@ from localai_shim.testing import cut, reasoning, scripted, tool_call
 from tests.conftest import MESSAGES
 from tests.embedding_models import tiny_classifier, tiny_embedder
 from tests.engine.harness import eventually
+from tests.lora import make_adapter
 from tests.lost import STREAM_CUT
 from tests.otel import (
     ReadableSpan,
@@ -98,6 +99,17 @@ def test_a_span_has_the_request_its_usage_and_what_the_engine_knows(client: Loca
     assert [event.name for event in span.events] == EVENTS
     times = [span.start_time, *(event.timestamp for event in span.events), span.end_time]
     assert times == sorted(times) and times[-1] - times[0] < 60e9
+
+
+def test_a_span_names_the_adapter_of_its_request_alone(telemetry: Telemetry, tmp_path: Path) -> None:
+    adapter = make_adapter(tmp_path / "sql", tiny("qwen3"))
+    with LocalOpenAI(tiny("qwen3"), adapters={"sql": adapter}, keep_alive=0) as client:
+        asked: list[dict[str, Any]] = [{"model": "sql"}, {"model": "gpt-4o", "extra_body": {"adapter": "sql"}}, {}]
+        for each in asked:
+            client.chat.completions.create(**{**ASK, **each})
+        client.embeddings.create(model="sql", input="one")
+    named = [dict(span.attributes or {}).get("localai_shim.adapter") for span in telemetry.engine_spans]
+    assert named == ["sql", "sql", None, "sql"]
 
 
 def test_choices_are_rows_of_one_span(client: LocalOpenAI, telemetry: Telemetry) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from localai_shim import LocalOpenAI
 # sentence-transformers' documentation prints these for this model (sbert.net, "Usage"): its own output.
 PUBLISHED = ["The weather is lovely today.", "It's so sunny outside!", "He drove to the stadium."]
 SIMILARITIES = {(0, 1): 0.6660, (0, 2): 0.1046, (1, 2): 0.1411}
+
+RECORDED = Path(__file__).with_name("minilm.json")  # by sentence-transformers 6.2 with torch 2.13
 
 PASSAGES = {
     "The Great Wall of China was built to keep out invaders from the north.": "Why was a wall made in Asia?",
@@ -52,6 +55,18 @@ def test_similarities_are_the_published_ones(client: LocalOpenAI) -> None:
     found = vectors @ vectors.T
     assert {pair: float(found[pair]) for pair in SIMILARITIES} == pytest.approx(SIMILARITIES, abs=1e-4)
     assert np.allclose(np.diag(found), 1, atol=1e-5)
+
+
+def test_vectors_are_those_of_sentence_transformers(client: LocalOpenAI) -> None:
+    """Recorded from it on the same folder: a text beyond the model's length, and characters that it does not know."""
+    recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
+    texts = [text for text in recorded["texts"] if text]  # OpenAI's API refuses an empty one
+    places = [i for i, text in enumerate(recorded["texts"]) if text]
+    made = client.embeddings.create(model="any", input=texts, extra_body={"truncate": True})  # as it does by itself
+    vectors = np.array([each.embedding for each in made.data])
+    first = np.array(recorded["first_numbers"])[places]
+    assert np.allclose(vectors[:, : first.shape[1]], first, atol=1e-4)
+    assert np.allclose(vectors @ vectors.T, np.array(recorded["similarities"])[np.ix_(places, places)], atol=1e-4)
 
 
 def test_questions_find_their_passages(client: LocalOpenAI) -> None:

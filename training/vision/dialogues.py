@@ -190,7 +190,7 @@ def reading(rng: Random, split: Split, skill: str) -> Dialogue:
 
 def many_of_print(rng: Random, split: Split) -> Dialogue:
     """Several questions about printed lines and what is beside them."""
-    digits = rng.random() < 0.35
+    digits = rng.random() < 0.3
     text = number(rng, split) if digits else word(rng, split)
     lines = [text]
     if rng.random() < 0.25:
@@ -372,8 +372,9 @@ SKILLS: Final[dict[str, Maker]] = {
 """What is evaluated."""
 
 ONE_PICTURE: Final[tuple[tuple[Maker, float], ...]] = (
-    (many, 0.4),
-    (many_of_print, 0.44),
+    (many, 0.34),
+    (many_of_print, 0.42),
+    (lambda rng, split: reading(rng, split, "words"), 0.16),
     (comparisons, 0.14),
     (follow_up, 0.08),
     (one_colour, 0.05),

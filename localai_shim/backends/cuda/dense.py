@@ -24,6 +24,18 @@ class FewRowsLinear(nn.Linear):  # type: ignore[misc]
         return y + self["bias"] if "bias" in self else y
 
 
+class FewRowsShare(nn.ShardedToAllLinear):  # type: ignore[misc]
+    """`mlx.nn.ShardedToAllLinear`, likewise: a process's share of the inputs, summed over all processes."""
+
+    kernel: Kernel
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """`[..., inputs]` -> `[..., outputs]`."""
+        y = self.kernel.multiply(self, x)
+        y = mx.distributed.all_sum(x @ self["weight"].T if y is None else y, group=self.group)
+        return y + self["bias"] if "bias" in self else y
+
+
 class FewRowsEmbedding(nn.Embedding):  # type: ignore[misc]
     """`mlx.nn.Embedding`, whose use as an output layer has the kernel."""
 
@@ -37,7 +49,12 @@ class FewRowsEmbedding(nn.Embedding):  # type: ignore[misc]
         return y
 
 
-_KINDS: dict[type, type] = {nn.Linear: FewRowsLinear, nn.Embedding: FewRowsEmbedding}
+_KINDS: dict[type, type] = {
+    nn.Linear: FewRowsLinear,
+    nn.Embedding: FewRowsEmbedding,
+    nn.AllToShardedLinear: FewRowsLinear,  # which has outputs of its own, and nothing to sum
+    nn.ShardedToAllLinear: FewRowsShare,
+}
 
 
 def use_dense_kernels(model: nn.Module) -> int:

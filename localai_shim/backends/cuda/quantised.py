@@ -36,6 +36,17 @@ class BatchedQuantizedLinear(nn.QuantizedLinear):  # type: ignore[misc]
         return y + self["bias"] if "bias" in self else y
 
 
+class BatchedQuantizedShare(nn.QuantizedShardedToAllLinear):  # type: ignore[misc]
+    """`mlx.nn.QuantizedShardedToAllLinear`, likewise: a process's share of the inputs, summed over all processes."""
+
+    kernel: cuda_products.Kernel | None = None
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """`[..., inputs]` -> `[..., outputs]`."""
+        y = mx.distributed.all_sum(_multiply(self, x), group=self.group)
+        return y + self["bias"] if "bias" in self else y
+
+
 class BatchedQuantizedEmbedding(nn.QuantizedEmbedding):  # type: ignore[misc]
     """`mlx.nn.QuantizedEmbedding`, whose use as an output layer has all rows in one product."""
 
@@ -49,6 +60,8 @@ class BatchedQuantizedEmbedding(nn.QuantizedEmbedding):  # type: ignore[misc]
 _BATCHED: dict[type, type] = {
     nn.QuantizedLinear: BatchedQuantizedLinear,
     nn.QuantizedEmbedding: BatchedQuantizedEmbedding,
+    nn.QuantizedAllToShardedLinear: BatchedQuantizedLinear,  # which has outputs of its own, and nothing to sum
+    nn.QuantizedShardedToAllLinear: BatchedQuantizedShare,
 }
 
 

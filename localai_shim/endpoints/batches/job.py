@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import partial
 from typing import Final, Literal
 
 from ...state.store import Json, Store
@@ -45,14 +46,14 @@ class Job:
         id: of the batch.
         answer: runs its lines.
         stopping: the client is being closed.
+
+    Attributes:
         progress: is told of each answer.
     """
 
-    def __init__(
-        self, store: Store, id: str, answer: Answer, stopping: Callable[[], bool], progress: Progress | None
-    ) -> None:
+    def __init__(self, store: Store, id: str, answer: Answer, stopping: Callable[[], bool]) -> None:
         self._store, self._id, self._answer, self._stopping = store, id, answer, stopping
-        self._progress = progress
+        self.progress: Progress | None = None
         self._looked = 0.0
 
     def run(self) -> None:
@@ -72,8 +73,7 @@ class Job:
 
     def fail(self, errors: list[Json]) -> None:
         """End the batch without any answers."""
-        failed = {"status": "failed", "failed_at": now(), "errors": {"object": "list", "data": errors}}
-        self._end(lambda body: {**body, **failed})
+        self._end(partial(failed, errors=errors))
 
     # -----------------------------------------------------------------------------------------------------------
 
@@ -118,9 +118,9 @@ class Job:
             for answered in answers:
                 if answered is not None:
                     self._keep(answered)
-                    if self._progress is not None:
+                    if self.progress is not None:
                         done.add(answered.line.number)
-                        self._progress(len(done), total)
+                        self.progress(len(done), total)
                 self._check_stopping()
                 if answered is None or time.monotonic() >= self._looked + CHECK_SECONDS:
                     end = self._look()
@@ -196,6 +196,11 @@ class Job:
     def _end(self, change: Callable[[Json], Json]) -> None:
         """Store the batch as it is in the end, and let go of what it was made of."""
         self._store.update(KIND, self._id, change, drop=(INPUT, "output", "error"), release=True)
+
+
+def failed(body: Json, errors: list[Json]) -> Json:
+    """A batch without any answers."""
+    return {**body, "status": "failed", "failed_at": now(), "errors": {"object": "list", "data": errors}}
 
 
 def _added(usage: Json, more: Json) -> Json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import threading
@@ -58,6 +57,8 @@ class Batches:
         self._inboxes: dict[str, Inbox] = {}
         """Of those that run or wait here."""
         self._shown: set[str] = set()
+        self._unstored: dict[str, list[Json]] = {}
+        """Errors of those that have failed, where the store could not be told."""
         self._threads: set[threading.Thread] = set()
 
     def start(self, body: Json, file_id: str, part: str, *, progress: bool) -> None:
@@ -75,7 +76,11 @@ class Batches:
         self._store.save(KIND, body["id"], body, copies={"input": ("file", file_id, part)}, owner=self._owner)
         if progress:
             self._shown.add(body["id"])
-        self._run(body["id"])
+        try:
+            self._run(body["id"])
+        except RuntimeError:  # there are too many threads
+            self._store.delete(KIND, body["id"])
+            raise
 
     def resume(self, id: str | None = None) -> None:
         """Go on with batches whose process has ended, if they are for this client's models or have just to be ended.
@@ -87,6 +92,14 @@ class Batches:
             return
         for each in self._store.claim(KIND, self._owner, partial(self._is_left, id)):
             self._run(each)
+
+    def unstored(self, id: str) -> list[Json] | None:
+        """Errors of a batch that has failed, where the store could not be told and still cannot be."""
+        errors = self._unstored.get(id)
+        if errors is None:
+            return None
+        self._fail(self._job(id), id, errors)
+        return self._unstored.get(id)
 
     def wake(self, id: str) -> None:
         """Have a batch that runs here check whether it was cancelled."""
@@ -121,8 +134,15 @@ class Batches:
             self._waiting.append(id)
             if len(self._threads) < MAX_RUNNING_BATCHES:
                 thread = threading.Thread(target=self._work, name="localai_shim:batches", daemon=True)
-                self._threads.add(thread)
-                thread.start()
+                try:
+                    thread.start()
+                except RuntimeError:
+                    if not self._threads:  # whose it would be when they have done theirs
+                        self._waiting.remove(id)
+                        del self._inboxes[id]
+                        raise
+                else:
+                    self._threads.add(thread)
 
     def _work(self) -> None:
         while True:
@@ -137,10 +157,9 @@ class Batches:
                 self._inboxes.pop(id, None)
 
     def _work_on(self, id: str) -> None:
-        inbox = self._inboxes[id]
-        progress = self._make_progress(id) if id in self._shown else None
-        job = Job(self._store, id, lambda lines: self._answer(lines, inbox), lambda: self._closed, progress)
+        job = self._job(id)
         try:
+            job.progress = self._make_progress(id) if id in self._shown else None
             job.run()
         except Stopped:
             return
@@ -150,7 +169,17 @@ class Batches:
                 return
             if not isinstance(error, EngineClosedError):
                 log.exception("a batch failed")
-            with contextlib.suppress(Exception):  # the store itself may be what fails
-                job.fail(
-                    [{"code": "server_error", "line": None, "message": f"The batch failed: {error}", "param": None}]
-                )
+            message = f"The batch failed: {error}"
+            self._fail(job, id, [{"code": "server_error", "line": None, "message": message, "param": None}])
+
+    def _job(self, id: str) -> Job:
+        inbox = self._inboxes.get(id) or queue.SimpleQueue()
+        return Job(self._store, id, lambda lines: self._answer(lines, inbox), lambda: self._closed)
+
+    def _fail(self, job: Job, id: str, errors: list[Json]) -> None:
+        try:
+            job.fail(errors)
+            self._unstored.pop(id, None)
+        except Exception:  # the store itself may be what fails
+            log.exception("a batch could not be marked as failed")
+            self._unstored[id] = errors

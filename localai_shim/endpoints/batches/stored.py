@@ -15,7 +15,7 @@ from .. import files
 from ..fields import Fields
 from ..paging import check_query, finish, found, list_object, read_paging, stored_list
 from ..request_fields import new_id, now, read_metadata
-from .job import KIND, LOCAL, UNFINISHED
+from .job import KIND, LOCAL, UNFINISHED, failed
 from .lines import ENDPOINTS
 
 if TYPE_CHECKING:
@@ -68,7 +68,9 @@ def create(store: Store, batches: Batches, fields: Fields, query: Mapping[str, o
 def retrieve(store: Store, batches: Batches, fields: Fields, query: Mapping[str, object], id: str) -> Json:
     """GET /batches/{id}."""
     finish(fields, query)
-    return _shown(found(store.get(KIND, id), _unknown(id)))
+    errors = batches.unstored(id)
+    body = found(store.get(KIND, id), _unknown(id))
+    return _shown(body if errors is None else failed(body, errors))
 
 
 def list_batches(store: Store, batches: Batches, fields: Fields, query: Mapping[str, object]) -> dict[str, object]:

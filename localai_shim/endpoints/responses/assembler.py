@@ -104,6 +104,8 @@ class ResponseAssembler(Assembler[types.Response]):
         prompt: what the response continues.
         fields: those of the response that repeat the request.
         logprobs: the text comes with its tokens' logprobs.
+        token_ids: the response has the prompt's token ids and the output's, reasoning and calls included; with
+            `logprobs` the output's logprobs as well.
         summary: the reasoning is shown as its own summary: local models write no other.
         encrypted: reasoning items have `encrypted_content`.
         background: the response is queued first.
@@ -119,6 +121,7 @@ class ResponseAssembler(Assembler[types.Response]):
         prompt: Prompt,
         fields: Mapping[str, object],
         logprobs: bool,
+        token_ids: bool,
         summary: bool,
         encrypted: bool,
         background: bool = False,
@@ -129,6 +132,7 @@ class ResponseAssembler(Assembler[types.Response]):
         self.id = new_id("resp_", 24)
         self._model, self._parser, self._prompt = model, parser, prompt
         self._logprobs, self._summary, self._encrypted = logprobs, summary, encrypted
+        self._sampled: list[Token] | None = [] if token_ids else None
         self._namespaces = namespaces or {}
         self.status: Status = "queued" if background else "in_progress"
         self._fields: dict[str, object] = {
@@ -165,12 +169,14 @@ class ResponseAssembler(Assembler[types.Response]):
 
     def feed(self, index: int, token: Token) -> list[types.ResponseStreamEvent]:
         """Take the next token; returns the events that it makes."""
+        self._sample(token)
         self._take(self._parser.feed(token))
         return self._flush()
 
     def collect(self, index: int, token: Token) -> None:
         """Take the next token, when the response is wanted whole."""
         self._streams = False
+        self._sample(token)
         self._take(self._parser.feed(token))
 
     def fail(self, error: Exception) -> list[types.ResponseStreamEvent]:
@@ -208,6 +214,18 @@ class ResponseAssembler(Assembler[types.Response]):
         output = [self._made(item) for item in self._items]
         invalid = {"invalid_tool_calls": self._invalid} if self._invalid else {}
         return make_response({**self._fields, "status": self.status, "output": output, **invalid, **self._ending})
+
+    def _sample(self, token: Token) -> None:
+        if self._sampled is not None:
+            self._sampled.append(token)
+
+    def _tokens(self) -> dict[str, object]:
+        """vLLM's fields of token ids, and the logprobs of all of them, where somebody asks for them."""
+        if self._sampled is None:
+            return {}
+        logprobs = {"token_logprobs": [token.logprob for token in self._sampled]} if self._logprobs else {}
+        ids = {"prompt_token_ids": list(self._prompt.tokens), "token_ids": [token.id for token in self._sampled]}
+        return {**ids, **logprobs}
 
     # -- events -------------------------------------------------------------------------------------------------
 
@@ -327,7 +345,7 @@ class ResponseAssembler(Assembler[types.Response]):
 
     def _end(self, status: Status, **ending: object) -> None:
         self.status, self.finished = status, True
-        self._ending = {"usage": response_usage(self._prompt, self._parser), **ending}
+        self._ending = {"usage": response_usage(self._prompt, self._parser), **self._tokens(), **ending}
 
 
 def response_usage(prompt: Prompt, parser: TextParser | AnswerParser) -> dict[str, object]:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 _owners: set[str] = set()  # in this process
 _POLL_SECONDS = 0.5  # after which a cancellation by another process is noticed at the latest
-_Inbox = queue.SimpleQueue[tuple["Run", Event] | None]
+_Inbox = queue.SimpleQueue[tuple["Run", Event | None] | None]
+"""Events of rows, None for one that is to be cancelled, and None alone where all are to end."""
 
 
 class Run:
@@ -43,6 +44,10 @@ class Run:
         """Engine and ticket of the row, once it runs."""
         self.lock = threading.RLock()
         self.ended = False
+        self.over = threading.Event()
+        """Set when it has ended, for those who wait for that."""
+        self.unstored: str | None = None
+        """Reason for its answer not to be in the store: it has failed."""
         self.queued = self.assembler.result()
         """The response as it was when it was queued."""
         self.events: list[ResponseStreamEvent] = list(self.assembler.begin())
@@ -62,7 +67,8 @@ class Run:
     def response(self) -> Response:
         """Response with what there is of it now."""
         with self.lock:
-            return self.assembler.result()
+            made = self.assembler.result()
+            return made if self.unstored is None else made.model_copy(update=_unstored(self.unstored))
 
     def follow(self, sink: Follower, after: int) -> None:
         """Have a sink get the events with larger sequence numbers than `after`, and None behind the last one."""
@@ -163,33 +169,61 @@ class Background:
             EngineError: it cannot be submitted; nothing is stored then.
         """
         assert isinstance(run, Run)
+        run.inbox, run.row = self._inbox, (engine, Ticket())
         with self._lock:
-            if self._closed:
-                raise EngineClosedError("this client was closed")
-            self._runs[run.id], run.inbox = run, self._inbox
+            self._check_open()
             if self._thread is None:
-                work = (self._inbox, self._runs, self._store, self._shared)
-                self._thread = threading.Thread(target=_pump, args=work, name="localai_shim:background", daemon=True)
-                self._thread.start()
+                self._start_thread()
         try:
+            # Before the thread knows of it: it stops what is not in the store, as another process has deleted that.
             save_response(self._store, run.context, run.response(), owner=self.owner)
-            with run.lock:  # no token is taken before there is a ticket to cancel with
-                run.row = engine, engine.submit(works, run)
-                if run.ended:  # the client was closed meanwhile
-                    run.cancel_row()
+            with run.lock:  # no token is taken before all of this has happened
+                with self._lock:
+                    self._check_open()
+                    self._runs[run.id] = run
+                engine.submit(works, run, run.row[1])
         except BaseException:
+            run.cancel_row()
             self._runs.pop(run.id, None)
             self._store.delete("response", run.id)
             raise
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EngineClosedError("this client was closed")
+
+    def _start_thread(self) -> None:
+        work = (self._inbox, self._runs, self._store, self._shared)
+        self._thread = threading.Thread(target=_pump, args=work, name="localai_shim:background", daemon=True)
+        try:
+            self._thread.start()
+        except BaseException:  # there are too many threads, or Ctrl-C
+            if not self._thread.is_alive():
+                self._thread = None
+            raise
+
     def get(self, id: str) -> Run | None:
-        """A response that still runs in this process."""
-        return self._runs.get(id)
+        """A response that still runs in this process, or whose end could not be stored and still cannot be."""
+        run = self._runs.get(id)
+        if run is not None and run.unstored is not None and _fail_stored(id, self._store, run.unstored):
+            self._runs.pop(id, None)
+            return None
+        return run
 
     def cancel(self, id: str) -> bool:
-        """Stop a response and store it as cancelled; False if it does not run here (any more)."""
-        run = self._runs.get(id)
-        return run is not None and _stop(run, self._runs, self._store, run.cancel)
+        """Stop a response and store it as cancelled; False if it does not run here (any more).
+
+        The thread does it, so that a caller who is interrupted leaves nothing half done.
+        """
+        run, thread = self._runs.get(id), self._thread
+        if run is None or thread is None or not thread.is_alive():  # as in a forked child
+            return False
+        if run.unstored is not None:
+            self._runs.pop(id, None)
+            return False
+        self._inbox.put((run, None))
+        run.over.wait()
+        return True
 
     def close(self) -> None:
         """Fail what still runs, and wait for the thread to end."""
@@ -206,14 +240,12 @@ class Background:
         _owners.discard(self.owner)
 
 
-def _stop(run: Run, runs: dict[str, Run], store: Store, end: Callable[[], Sequence[ResponseStreamEvent]]) -> bool:
+def _stop(run: Run, runs: dict[str, Run], store: Store, end: Callable[[], Sequence[ResponseStreamEvent]]) -> None:
     """Take a response's row from the engine and end it."""
     with run.lock:
-        if run.ended:
-            return False
-        run.cancel_row()
-        _finish(run, runs, store, end())
-        return True
+        if not run.ended:
+            run.cancel_row()
+            _finish(run, runs, store, end())
 
 
 def _pump(inbox: _Inbox, runs: dict[str, Run], store: Store, shared: bool) -> None:
@@ -234,17 +266,21 @@ def _pump(inbox: _Inbox, runs: dict[str, Run], store: Store, shared: bool) -> No
             _take(*message, runs, store)
         except Exception:
             log.exception("a response in the background failed")
-            run = message[0]
-            _stop(run, runs, store, partial(run.fail, RuntimeError("it could not be stored")))
+            _give_up(message[0], runs, store, RuntimeError("it could not be stored"))
 
 
 def _stop_all(runs: dict[str, Run], store: Store) -> None:
     error = EngineClosedError("the client was closed while this response ran")
     for run in list(runs.values()):
-        try:
-            _stop(run, runs, store, partial(run.fail, error))
-        except Exception:  # the others end in any case; whoever opens a file finds that nobody works on this one
-            log.exception("a response in the background could not be stored")
+        _give_up(run, runs, store, error)
+
+
+def _give_up(run: Run, runs: dict[str, Run], store: Store, error: Exception) -> None:
+    """Have a response fail; the others go on, or end, in any case."""
+    try:
+        _stop(run, runs, store, partial(run.fail, error))
+    except Exception:  # whoever opens a file later finds that nobody works on this one
+        log.exception("a response in the background could not be ended")
 
 
 def _look(run: Run, runs: dict[str, Run], store: Store) -> None:
@@ -257,7 +293,10 @@ def _look(run: Run, runs: dict[str, Run], store: Store) -> None:
         log.exception("a response in the background could not be looked up")
 
 
-def _take(run: Run, event: Event, runs: dict[str, Run], store: Store) -> None:
+def _take(run: Run, event: Event | None, runs: dict[str, Run], store: Store) -> None:
+    if event is None:
+        _stop(run, runs, store, run.cancel)
+        return
     assembler = run.assembler
     with run.lock:
         if run.ended:
@@ -286,20 +325,39 @@ def _begun(body: Json) -> Json:
 
 def _finish(run: Run, runs: dict[str, Run], store: Store, last: Sequence[ResponseStreamEvent]) -> None:
     """Store a response that has ended, and publish its last events. Called with the lock held."""
+    stored = True
     try:
         if store.get("response", run.id) is not None:  # else another process has deleted it
             save_response(store, run.context, run.response(), events=[*run.events, *last])
     except Exception as error:
         log.exception("a response in the background could not be stored")
         last = last[:-1]  # the very last one would claim what nobody will find
-        _fail_stored(run.id, store, error)
-    run.publish(last)
-    run.end()
-    runs.pop(run.id, None)
+        run.unstored = f"It could not be stored: {error}"  # which is told to those who have the run already, too
+        stored = _fail_stored(run.id, store, run.unstored)
+    try:
+        run.publish(last)
+        run.end()
+    finally:
+        if stored:
+            runs.pop(run.id, None)
+        run.over.set()
 
 
-def _fail_stored(id: str, store: Store, error: Exception) -> None:
-    """Mark a response as failed, as its answer could not be stored, for example in a deleted conversation."""
-    failed = {"status": "failed", "error": {"code": "server_error", "message": f"It could not be stored: {error}"}}
-    with contextlib.suppress(Exception):  # the store itself may be what fails
+def _fail_stored(id: str, store: Store, why: str) -> bool:
+    """Mark a response as failed, as its answer could not be stored, for example in a deleted conversation; False where
+    that cannot be stored, either, as on a full disk.
+    """
+    failed = {"status": "failed", "error": {"code": "server_error", "message": why}}
+    try:
         store.update("response", id, lambda body: {**body, **failed}, release=True)
+    except Exception:
+        log.exception("a response in the background could not be marked as failed")
+        return False
+    return True
+
+
+def _unstored(why: str) -> Json:
+    """Fields of a response that failed as it could not be stored."""
+    from openai.types.responses import ResponseError
+
+    return {"status": "failed", "error": ResponseError(code="server_error", message=why)}

@@ -75,6 +75,7 @@ class _Asked:
     kept: bool
     include: frozenset[str]
     logprobs: bool
+    token_ids: bool
     generation: request_fields.Generation
 
 
@@ -113,6 +114,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
             "conversation": {"id": context.conversation} if context.conversation else None,
         },
         logprobs=asked.logprobs,
+        token_ids=asked.token_ids,
         summary=plan.asked.summary is not None,
         encrypted=ENCRYPTED in asked.include,
         background=background,
@@ -135,6 +137,7 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
     generation = request_fields.read_generation(
         fields, model, model.max_new_tokens if given is None else given, top_logprobs=top_logprobs if logprobs else None
     )
+    token_ids = fields.boolean("return_token_ids") or False
     plan = read_asked(fields, model)
     echo = {
         **plan.echo,
@@ -149,7 +152,7 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
         "store": kept,
     }
     fields.finish()
-    return _Asked(plan, echo, stream, background, kept, include, logprobs, generation)
+    return _Asked(plan, echo, stream, background, kept, include, logprobs, token_ids, generation)
 
 
 def read_asked(fields: Fields, model: ServedModel) -> Asked:

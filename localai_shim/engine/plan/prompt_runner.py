@@ -17,7 +17,7 @@ from ..prompts.prefill import Prefiller, PrefillJob
 from ..row import Emit, Row
 from ..step_plan import Chunk, Item, Join, Limit, Open, Piece, Preempt
 from .queue import PromptQueue
-from .room import Room
+from .room import TURN_TOKENS, Room
 from .scheduler import Scheduler
 
 log = logging.getLogger("localai_shim")
@@ -79,6 +79,12 @@ class PromptRunner:
         """Drop waiting rows; no event is sent."""
         self.queue.drop(gone)
 
+    def restart(self) -> None:
+        """Take all rows out of the batch, and begin every prompt again."""
+        for row in [*self._batch.rows]:
+            self._take(row)
+        self.queue.restart()
+
     def fail(self, error: BaseException) -> None:
         """End every row that does not run yet with an error, and start afresh."""
         self.queue.fail_all(error)
@@ -111,6 +117,8 @@ class PromptRunner:
     def _advance(self, job: PrefillJob, piece: Open | Item | Chunk) -> None:
         if isinstance(piece, Open):
             self.queue.take(job, piece.rows)
+            for row in job.rows if piece.turn else ():
+                row.keeps_place = row.generated + TURN_TOKENS
             if piece.spare is not None:
                 self._limit(piece.spare)
             self._prefiller.begin(job)
@@ -130,9 +138,14 @@ class PromptRunner:
 
     def _preempt(self, piece: Preempt) -> None:
         [row] = (row for row in self._batch.rows if row.number == piece.row)
-        if self._batch.take(row):
-            self._meter.preempted += 1
+        self._meter.preempted += self._take(row)
+
+    def _take(self, row: Row) -> bool:
+        """Have a running row wait, with what it has generated; False if it has ended meanwhile."""
+        taken = self._batch.take(row)
+        if taken:
             self.queue.put(PrefillJob([row], row.request.prompt, row.arrival, row.output_tokens))
+        return taken
 
     def _run_chunk(self, job: PrefillJob, piece: Chunk) -> None:
         """Run one pass, and note what it took.

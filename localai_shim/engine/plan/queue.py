@@ -145,6 +145,15 @@ class PromptQueue:
                 self._emit(row, failure)
             self._tower.release(job)
 
+    def restart(self) -> None:
+        """Forget what has been prefilled of every job."""
+        jobs = sorted(self, key=lambda job: job.arrival)
+        self._forget()
+        for job in jobs:
+            self._tower.release(job)
+            output = job.rows[0].output_tokens if job.resumed else None
+            self.put(PrefillJob(job.rows, job.prompt, job.arrival, output))
+
     def _finish(self, job: PrefillJob) -> None:
         """Remove a job, for whatever reason, and queue its dependents."""
         self.waiting.discard(job)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..decode.batch import Batch
@@ -13,11 +13,13 @@ from ..prompts.prefill import PrefillJob
 from ..row import Row
 from ..step_plan import Limit, Open, Piece, Preempt
 from .queue import PromptQueue
+from .waiting import by_urgency
 
 log = logging.getLogger("localai_shim")
 
 RESERVED_TOKENS = 2048  # of its answer that memory is reserved for when a row begins; longer ones may be preempted
 FURTHER_TOKENS = 256  # that are reserved each time a row has outgrown that; a divisor of it
+TURN_TOKENS = 64  # of the one that waits longest, when it is its turn, before more urgent ones get its place again
 
 
 @dataclass(eq=False)
@@ -56,39 +58,55 @@ class Room:
 
     def least_urgent(self) -> Row:
         """Of the running rows, and of these the youngest."""
-        return max(self.batch.rows, key=lambda row: (row.request.priority, row.arrival))
+        return max(self.batch.rows, key=_patience)
 
     def joined(self) -> None:
         """Rows have joined: what was planned for those that ran before does not hold."""
         self._steps_planned = 0
 
+    def in_the_way(self, job: PrefillJob) -> Row | None:
+        """The next row to be preempted for a more urgent prompt.
+
+        Returns:
+            None: there is room for it, or would be none without all rows that are less urgent and have had their turn.
+        """
+        rows = [r for r in self.batch.rows if r.request.priority > job.priority and r.generated >= r.keeps_place]
+        if not rows or self.fitting(job) or not self._fitting(job, [r for r in self.batch.rows if r not in rows]):
+            return None
+        return max(rows, key=_patience)
+
     def fitting(self, job: PrefillJob) -> int:
         """Number of a job's rows that may begin: all, or none; some only where nothing else runs."""
-        taken, rows = len(self.batch) + len(self._begun()), len(job.rows)
-        while not self._fits(job, rows, taken):
-            if taken or rows == 1:
+        return self._fitting(job, self.batch.rows)
+
+    def _fitting(self, job: PrefillJob, running: Sequence[Row]) -> int:
+        others, rows = [*running, *self._begun()], len(job.rows)
+        while not self._fits(job, rows, others):
+            if others or rows == 1:
                 return 0
             rows -= 1
         return rows
 
     def open(self, job: PrefillJob) -> Open:
         """Begin a job that there is room for."""
-        rows = max(1, self.fitting(job))
-        return Open(job.number, rows, None if self.memory is None else self._spare(self.memory, job, rows))
+        rows, others = max(1, self.fitting(job)), [*self.batch.rows, *self._begun()]
+        spare = None if self.memory is None else self._spare(self.memory, job, rows, others)
+        first = self.queue.waiting.first(by_urgency)
+        return Open(job.number, rows, spare, turn=first is not None and first.priority < job.priority)
 
-    def _fits(self, job: PrefillJob, count: int, taken: int) -> bool:
-        rows = taken + count
+    def _fits(self, job: PrefillJob, count: int, others: Sequence[Row]) -> bool:
+        rows = len(others) + count
         if rows > self.max_rows:
             return False
-        return self.memory is None or rows == 1 or self._spare(self.memory, job, count) >= 0
+        return self.memory is None or rows == 1 or self._spare(self.memory, job, count, others) >= 0
 
     def _begun(self) -> list[Row]:
         """Rows whose prompts are being prefilled."""
         return [row for other in (*self.queue.begun, *self.queue.joining) for row in other.rows]
 
-    def _spare(self, memory: Memory, job: PrefillJob, count: int) -> int:
+    def _spare(self, memory: Memory, job: PrefillJob, count: int, others: Sequence[Row]) -> int:
         """Bytes that are left with so many of a job's rows: of what prompts take before they join, and all rows."""
-        lengths = [_reserved(row) for row in (*self.batch.rows, *self._begun(), *job.rows[:count])]
+        lengths = [_reserved(row) for row in (*others, *job.rows[:count])]
         jobs = (*self.queue.begun, *self.queue.joining, job)
         taken, batch = sum(memory.row(len(other.tokens), other.first_pass) for other in jobs), memory.batch(lengths)
         if len(lengths) == 1:  # it decodes in the cache that it was prefilled in
@@ -99,6 +117,10 @@ class Room:
 
     def _lengths(self) -> list[int]:
         return [_reserved(row) for row in self.batch.rows]
+
+
+def _patience(row: Row) -> tuple[int, int]:
+    return (row.request.priority, row.arrival)
 
 
 def _length(row: Row) -> int:

@@ -47,6 +47,10 @@ class Rows:
         except BaseException as error:
             self.prompts.fail(error)
 
+    def restart(self) -> None:
+        """Have every row read its tokens again, those that it has generated too: the model is to change."""
+        self.prompts.restart()
+
     def decode(self) -> None:
         """Give every running row its next token."""
         for piece in self._planner.before():

@@ -30,7 +30,8 @@ class Scheduler:
 
     A row begins when there is memory for its whole prompt and for its answer, up to 2,048 tokens of that. When rows
     outgrow this and memory runs out, the least urgent and youngest ones are preempted: they go back into the queue with
-    their output tokens, and go on later with the same result. So are rows that a more urgent prompt needs the place of.
+    their output tokens, and go on later with the same result. So are rows that a more urgent prompt needs the place of,
+    but not one that has just had its turn.
 
     It changes nothing: it says what is to be run, piece by piece, and looks what came of it.
 
@@ -132,12 +133,9 @@ class Scheduler:
 
     def _make_way(self) -> Iterator[Preempt]:
         """Preempt rows for a prompt that is more urgent than they, if there is no room for it otherwise."""
-        while (urgent := self.queue.waiting.first(by_urgency)) is not None and len(
-            self.batch
-        ):  # it may leave meanwhile
-            row = self.room.least_urgent()
-            if row.request.priority <= urgent.priority or self.room.fitting(urgent):
-                return
+        while (urgent := self.queue.waiting.first(by_urgency)) is not None and (  # it may leave meanwhile
+            row := self.room.in_the_way(urgent)
+        ) is not None:
             yield Preempt(row.number)
 
     # -- what of it ---------------------------------------------------------------------------------------------

@@ -60,14 +60,24 @@ class PrefixCache(Mirrored):
         self.cuts_anywhere = all(is_trimmable(layer) for layer in self._like)
         self._tree = PrefixTree(needs_snapshot=not self.cuts_anywhere)
         self._failed = False
-        self._store: PrefixStore | None = None
-        self._writes = folder is not None
+        self._folder, self._folder_budget = folder, folder_budget
         self._saving: Generator[None] | None = None
-        if folder is not None:
+        self._open_folder(fingerprint)
+
+    def _open_folder(self, fingerprint: str) -> None:
+        self._store: PrefixStore | None = None
+        self._writes = self._folder is not None
+        if self._folder is not None:
             try:
-                self._store = PrefixStore(folder, fingerprint, folder_budget)
+                self._store = PrefixStore(self._folder, fingerprint, self._folder_budget)
             except Exception as error:
                 self._abandon_folder(error)
+
+    def renew(self, fingerprint: str) -> None:
+        """Drop everything in memory, a file that is half written too, and go on under another fingerprint."""
+        self._stop_saving()
+        self._tree.clear()
+        self._open_folder(fingerprint)
 
     @property
     def bytes(self) -> int:
@@ -92,8 +102,7 @@ class PrefixCache(Mirrored):
             for _ in self._saving:
                 return
         except Exception as error:
-            self._writes = False
-            log.warning("the prefix cache's folder cannot be written to, and nothing more is: %s", error)
+            self._write_no_more(error)
         self._saving = None
 
     def close(self, seconds: float) -> None:
@@ -101,10 +110,20 @@ class PrefixCache(Mirrored):
         watch = Stopwatch()
         while self.unsaved and watch.seconds < seconds:
             self.save()
-        if self._saving is not None:
-            self._saving.close()
-            self._saving = None
+        self._stop_saving()
         self._tree.clear()
+
+    def _stop_saving(self) -> None:
+        saving, self._saving = self._saving, None
+        try:
+            if saving is not None:
+                saving.close()
+        except Exception as error:  # of a full disk, as the file is closed
+            self._write_no_more(error)
+
+    def _write_no_more(self, error: Exception) -> None:
+        self._writes = False
+        log.warning("the prefix cache's folder cannot be written to, and nothing more is: %s", error)
 
     @mirrored
     def start(self, salt: str | None, keys: list[int], least: int = 0) -> tuple[RowCache, int] | None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("localai_shim")
 
 Key = tuple[str | None, int]
-"""(salt, digest): see `Prompt` and `ProcessedMedia`."""
+"""(media_salt, digest): see `Prompt` and `ProcessedMedia`."""
 
 
 class FeatureCache:
@@ -128,7 +128,7 @@ class Tower:
         if (now := mx.get_peak_memory()) > peak:
             self._run_bytes = max(self._run_bytes, now - active)
         self._row_bytes = max(self._row_bytes, -(-features.nbytes // len(span.places)))
-        self.features.add((job.prompt.salt, span.media.digest), features)
+        self.features.add((job.prompt.media_salt, span.media.digest), features)
         job.features[span.media.digest] = features
 
     def release(self, job: PrefillJob) -> None:
@@ -137,7 +137,7 @@ class Tower:
         job.features.clear()
         for digest in digests:
             try:
-                self.features.release((job.prompt.salt, digest))
+                self.features.release((job.prompt.media_salt, digest))
             except BaseException:
                 log.exception("features could not be released, and stay")
 
@@ -156,4 +156,4 @@ class Tower:
 
 
 def _keyed(job: PrefillJob) -> Iterator[tuple[Key, MediaSpan]]:
-    return (((job.prompt.salt, span.media.digest), span) for span in job.spans())
+    return (((job.prompt.media_salt, span.media.digest), span) for span in job.spans())

@@ -29,6 +29,7 @@ LIKE_TOKENS = 8  # by which lengths may differ however short they are
 SHARE = 1 / 8  # of the time, that texts of all engines have while rows run; what is around a pass takes a little more
 OLDEST_EVERY = 8  # one choice of so many is for the request that has waited longest, however urgent the others are
 
+MAX_PASS_SECONDS = 5.0  # that rows are owed for: in a longer one the process was stopped, or the clock jumped
 MAX_PAUSE_SECONDS = 0.005  # after which an engine that leaves the time to others looks into its inbox
 
 decoding: set[object] = set()
@@ -75,6 +76,11 @@ class EmbeddingJob:
         """Texts that have no vector yet."""
         self.reading: tuple[int, Reading] | None = None
         """The place of a long text that is read in pieces, and how far that is."""
+
+    def restart(self) -> None:
+        """Have all texts wait again, those that have a vector too."""
+        self.waiting = sorted((len(text), i) for i, text in enumerate(self.request.texts))
+        self.vectors, self.left, self.reading = None, len(self.request.texts), None
 
     @property
     def tokens(self) -> int:
@@ -169,6 +175,12 @@ class EmbeddingLane:
             self._finish(job)
             self._emit(job, failure)
 
+    def restart(self) -> None:
+        """Have every request begin again: the model is to change, and vectors of two models are not alike."""
+        self._alone = []
+        for job in self._jobs.values():
+            job.restart()
+
     def stepped(self, seconds: float) -> None:
         """Running rows have had so much time."""
         self._owed = max(0.0, self._owed - seconds)
@@ -241,7 +253,7 @@ class EmbeddingLane:
 
     def _note_turn(self, seconds: float, *, beside: bool) -> None:
         """Have rows get their share of the time, after a pass that took so long."""
-        now, owed = self._costs.now(), seconds * (1 / SHARE - 1)
+        now, owed = self._costs.now(), min(seconds, MAX_PASS_SECONDS) * (1 / SHARE - 1)
         # Two may have begun at once: then rows get what both have taken.
         _turns.resumes, _turns.last = max(now, _turns.resumes if decoding else 0.0) + owed, self._engine
         if beside:

@@ -108,10 +108,12 @@ class Bank:
         made: dict[str, tuple[nn.Module, Product]] = {}
         wrong: list[str] = []
         for name, product in products.items():
-            found = [name] if name in layers else tails.get(_tail(name), [])
+            found = [name] if name in layers else [each for each in tails.get(_tail(name), ()) if _is_same(name, each)]
             if len(found) != 1:
-                wrong.append(f"'{name}' is no layer of this model that can have one")
+                wrong.append(f"'{name}' is no layer of this model, towers aside, that can have one")
                 continue
+            if found[0] in made:
+                wrong.append(f"'{name}' is '{found[0]}', which has another name in it as well")
             layer = layers[found[0]]
             a, b = _shapes(layer)
             if (*product.a.shape[:-1],) != a or (*product.b.shape[:-2], product.b.shape[-1]) != b:
@@ -131,11 +133,7 @@ class Bank:
         return made
 
     def _modules(self) -> Iterator[tuple[str, nn.Module]]:
-        """The layers by name, as if none had adapters around it."""
-        for name, module in self._model.named_modules():
-            if isinstance(module, Adapted | AdaptedBlock):
-                continue
-            yield ".".join(part for part in name.split(".") if part != "base"), module
+        return bare_modules(self._model)
 
     def _parent(self, name: str) -> nn.Module | None:
         parent = name.rpartition(".")[0]
@@ -164,6 +162,18 @@ class Bank:
             where[last] = module
 
 
+def bare_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """A model's layers by name, as if none had adapters around it."""
+    for name, module in model.named_modules():
+        if isinstance(module, Adapted | AdaptedBlock):
+            continue
+        yield ".".join(part for part in name.split(".") if part != "base"), module
+
+
+_WRAPPERS = {"", "base_model", "model", "language_model", "text_model", "transformer", "llm", "thinker", "decoder"}
+_WRAPPERS |= {"backbone", "gpt_neox", "layers", "h", "blocks"}
+"""Parts of names around the layers of a model that reads tokens, as checkpoints have them."""
+
 _LINEAR = (nn.Linear, nn.QuantizedLinear)
 _EMBEDDING = (nn.Embedding, nn.QuantizedEmbedding)
 _EXPERTS = (SwitchLinear, QuantizedSwitchLinear)
@@ -190,6 +200,12 @@ def _tail(name: str) -> str:
     parts = name.split(".")
     at = next((i for i, part in enumerate(parts) if part.isdigit()), len(parts) - 1)
     return ".".join(parts[at:])
+
+
+def _is_same(name: str, layer: str) -> bool:
+    """True if a name is a layer's, but for what it says of the model around: a tower has layers of equal ends."""
+    heads = [set(each.removesuffix(_tail(each)).split(".")) for each in (name, layer)]
+    return heads[0] <= heads[1] | _WRAPPERS
 
 
 def _dtype(layer: Any) -> mx.Dtype:

@@ -1,4 +1,4 @@
-"""Folders of LoRA adapters: those that mlx-lm trains, and PEFT's."""
+"""Folders of LoRA adapters: those that mlx-lm and mlx-vlm train, and PEFT's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...types import Adapter, Json, ModelLoadError
-from ..checkpoint_files import read_json
+from ..checkpoint_files import check_files, read_json
 from ..hub import fetch
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def read_adapter(name: str, path_or_id: str, progress: bool | None = None) -> Ad
         ModelLoadError: there is no such folder, or it holds what cannot be done per row.
     """
     folder = fetch(path_or_id, progress)
+    check_files(folder)
     try:
         config = read_json(folder / CONFIG)
         weights = folder / (PEFT_WEIGHTS if "peft_type" in config else MLX_WEIGHTS)
@@ -94,7 +95,7 @@ def _check(path: str, config: Json, weights: Path) -> None:
     """
     what = None
     if not config:
-        what = f"it has no {CONFIG}"
+        what = f"it has no {CONFIG} that is a JSON object"
     elif not weights.exists():
         what = f"it has no {weights.name}"
     elif "peft_type" in config:
@@ -108,7 +109,7 @@ def _check(path: str, config: Json, weights: Path) -> None:
             what = f"it brings biases (`bias`: {config['bias']!r})"
     elif (kind := config.get("fine_tune_type", "lora")) != "lora":
         what = f"its `fine_tune_type` is {kind!r}, which changes whole weights"
-    elif "scale" not in (config.get("lora_parameters") or {}):
+    elif _mlx_scale(config) is None:
         what = f"{CONFIG} has no `lora_parameters.scale`"
     if what is not None:
         more = "" if "has no" in what else ": load it as a model of its own, or fuse it into one"
@@ -116,7 +117,8 @@ def _check(path: str, config: Json, weights: Path) -> None:
 
 
 def _read_mlx(arrays: Mapping[str, mx.array], config: Json, refuse: Refuse) -> dict[str, Product]:
-    scale = float(config["lora_parameters"]["scale"])
+    scale = _mlx_scale(config)
+    assert scale is not None
     made: dict[str, Product] = {}
     for layer, (a, b) in _pairs(arrays, _mlx_name, refuse).items():
         if a.ndim == 3:  # [experts, rank, in], [experts, out, rank]
@@ -125,9 +127,17 @@ def _read_mlx(arrays: Mapping[str, mx.array], config: Json, refuse: Refuse) -> d
     return made
 
 
+def _mlx_scale(config: Json) -> float | None:
+    """The scale of mlx-lm's and mlx-vlm's form, or of that which mlx-vlm had before."""
+    if "lora_parameters" not in config and {"alpha", "rank"} <= config.keys():
+        return float(config["alpha"]) / float(config["rank"])
+    scale = (config.get("lora_parameters") or {}).get("scale")
+    return None if scale is None else float(scale)
+
+
 def _mlx_name(name: str) -> tuple[str, str] | None:
     layer, _, part = name.rpartition(".")
-    return (layer, part[-1]) if part in ("lora_a", "lora_b") else None
+    return (layer, part[-1].lower()) if part in ("lora_a", "lora_b", "A", "B") else None
 
 
 def _read_peft(arrays: Mapping[str, mx.array], config: Json, refuse: Refuse) -> dict[str, Product]:

@@ -1,9 +1,9 @@
 """Layers whose rows may each have an adapter of their own.
 
 `y = base(x) + x @ a[i] @ b[i]`, where i is the row's slot; the base alone where no row has one. Slot 0 is zero, and a
-scale is part of b. Where all rows have the same adapter these are plain products. Rows of one token multiply with the
-factors of all adapters side by side, and what is not their own is masked between the two products: operations are what
-a step costs on a GPU, not so few columns. Longer passes use `gather_mm`.
+scale is part of b. On CUDA a kernel adds it to a few tokens. Elsewhere, where all rows have the same adapter these are
+plain products; rows of one token multiply with the factors of all adapters side by side, and what is not their own is
+masked between the two products: operations are what a step costs, not so few columns. Longer passes use `gather_mm`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
+from ...backends.cuda.adapters import Kernel, kernel_of
 from .folder import Product
 
 MAX_MASKED_COLUMNS = 512  # of all adapters side by side, beyond which `gather_mm` computes less
@@ -34,11 +35,11 @@ class Selection:
     """Masks that were made for stacks of so many slots and so high ranks."""
 
     def mask(self, slots: int, rank: int) -> mx.array:
-        """Columns that are each row's own, `[rows, 1, slots * rank]`."""
+        """Columns that are each row's own, `[rows, slots * rank]`."""
         made = self.masks.get((slots, rank))
         if made is None:
             columns = mx.arange(slots * rank, dtype=mx.uint32) // rank
-            made = self.masks[slots, rank] = (columns[None] == self.index[:, None])[:, None]
+            made = self.masks[slots, rank] = columns[None] == self.index[:, None]
         return made
 
 
@@ -52,7 +53,8 @@ class Stack:
     """The factors of all adapters for one layer.
 
     Attributes:
-        a: `[slots, ..., in, rank]`, ranks padded with zeros; an embedding's `[slots, tokens, rank]`.
+        low: `[slots, ..., rank, in]`, contiguous.
+        a: `[slots, ..., in, rank]`, the same, ranks padded with zeros; an embedding's `[slots, tokens, rank]`.
         b: `[slots, ..., rank, out]`.
     """
 
@@ -63,7 +65,8 @@ class Stack:
         self.each_b: list[mx.array] = []
         """The factors of each slot."""
         self._a_shape, self._b_shape = a_shape, b_shape
-        self.a = self.b = self.wide_a = self.wide_b = mx.zeros((1,))
+        self.kernel: Kernel | None = None
+        self.low = self.a = self.b = self.wide_a = self.wide_b = mx.zeros((1, 1, 1))
 
     def __len__(self) -> int:
         return len(self._products)
@@ -79,8 +82,8 @@ class Stack:
 
     @property
     def arrays(self) -> list[mx.array]:
-        """All that passes use: of the same memory but for the first two."""
-        return [self.a, self.b, *self.each_a, *self.each_b, self.wide_a, self.wide_b]
+        """All that passes use: of the memory of two."""
+        return [self.low, self.a, self.b, *self.each_a, *self.each_b, self.wide_a, self.wide_b]
 
     def set(self, slot: int, product: Product | None, slots: int) -> None:
         """Have a slot of so many hold an adapter's factors, or none."""
@@ -108,12 +111,14 @@ class Stack:
             scaled = (product.b.astype(mx.float32) * product.scale).astype(self.dtype)
             tall = [(0, 0)] * (product.b.ndim - 2)
             b.append(mx.pad(scaled, [*tall, (0, missing), (0, 0)]))
-        low = mx.contiguous(mx.stack(a).swapaxes(-1, -2))  # so that the factors of all slots lie side by side
+        # So that the factors of all slots lie side by side.
+        self.low = low = mx.contiguous(mx.stack(a).swapaxes(-1, -2))
         self.a, self.b, self.rank = low.swapaxes(-1, -2), mx.stack(b), rank
         self.each_a, self.each_b = [*self.a], [*self.b]
         if low.ndim == 3:
             self.wide_a, self.wide_b = low.flatten(0, 1).T, self.b.flatten(0, 1)
         mx.eval(self.arrays)
+        self.kernel = kernel_of(self.low, self.b)
 
 
 class Adapted(nn.Module):  # type: ignore[misc]
@@ -151,15 +156,19 @@ class AdaptedLinear(Adapted):
         selection, stack = self._current.selection, self._stack
         if selection is None:
             return y
+        if stack.kernel is not None and (whole := stack.kernel.add(x, y, selection.index)) is not None:
+            return whole
+        tokens, out = x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1])  # of three axes MLX makes a product a row
         if (one := selection.one) is not None:
-            return mx.addmm(y, x.astype(stack.dtype) @ stack.each_a[one], stack.each_b[one]).astype(y.dtype)
-        count = len(selection.slots)
-        if x.size == count * x.shape[-1] and stack.columns <= MAX_MASKED_COLUMNS:
-            low = x.reshape(count, 1, -1).astype(stack.dtype) @ stack.wide_a
+            made = mx.addmm(out, tokens.astype(stack.dtype) @ stack.each_a[one], stack.each_b[one])
+        elif len(tokens) == len(selection.slots) and stack.columns <= MAX_MASKED_COLUMNS:
+            low = tokens.astype(stack.dtype) @ stack.wide_a
             low = mx.where(selection.mask(len(stack.each_a), stack.rank), low, 0)
-            return mx.addmm(y.reshape(count, 1, -1), low, stack.wide_b).astype(y.dtype).reshape(y.shape)
-        rows = x.reshape(count, -1, x.shape[-1])
-        return y + multiply(rows, selection, stack.a, stack.b).astype(y.dtype).reshape(y.shape)
+            made = mx.addmm(out, low, stack.wide_b)
+        else:
+            rows = x.reshape(len(selection.slots), -1, x.shape[-1])
+            made = out + multiply(rows, selection, stack.a, stack.b).reshape(out.shape)
+        return made.astype(y.dtype).reshape(y.shape)
 
 
 class AdaptedEmbedding(Adapted):

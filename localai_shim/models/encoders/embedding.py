@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...backends.machine import has_gpu
 from ...backends.x86.gelu import use_exact_gelu
+from ...engine.ports import NewWeights
 from ...options import LoadOptions
 from ...types import Adapter, Json, ModelLoadError, Task
 from ..checkpoint_files import Checkpoint, read_json
@@ -76,7 +77,9 @@ class EncoderModel:
         name, model, tokenizer, config, path, options = checkpoint
         module, padding = encoder_module(path, config) or "", config.get("pad_token_id")
         self.name, self.tokenizer, self._model = name, tokenizer, model
-        self._padding = padding if isinstance(padding, int) else 0
+        self._padding = 0  # nothing looks at what stands there
+        if isinstance(padding, int) and 0 <= padding < config.get("vocab_size", padding + 1):
+            self._padding = padding
         use_exact_gelu(model, on_cpu=not has_gpu())
         parameters = [*(array for _, array in tree_flatten(model.parameters())), *more]
         self.weight_bytes = sum(array.nbytes for array in parameters)
@@ -84,12 +87,15 @@ class EncoderModel:
         if (backend := getattr(tokenizer._tokenizer, "backend_tokenizer", None)) is not None:
             backend.no_truncation()  # the files of many embedders say that it should cut and pad
             backend.no_padding()
-        self.text = TextTokenizer(tokenizer, cuts_anywhere=True)
+        self.text = TextTokenizer(tokenizer, True, model)
         self.generation_defaults: Json = {}
         self.fingerprint = fingerprint(config, path, options, parameters, self.libraries)
         self.created = int((path / "config.json").stat().st_mtime)
 
     adapter_bytes = 0
+
+    def read_weights(self, weights: NewWeights) -> Callable[[], None]:
+        raise ModelLoadError("the weights of a model that generates no text cannot be updated")
 
     def add_adapter(self, adapter: Adapter) -> None:
         raise ModelLoadError("a model that generates no text takes no adapters")
@@ -184,6 +190,11 @@ def max_tokens(module: str, config: Json, files: SentenceFiles, options: LoadOpt
     """Most tokens of a text: the least of what the model, its files and the client allow."""
     positions = config.get("max_position_embeddings")
     if isinstance(positions, int) and module == _POSITIONS_BEHIND_PADDING:
-        positions -= int(config.get("pad_token_id", 1)) + 1
+        behind = config.get("pad_token_id", 1)
+        if not isinstance(behind, int) or not 0 <= behind < min(positions, config.get("vocab_size", positions)):
+            raise ModelLoadError(
+                f"config.json: pad_token_id is {behind!r}, and the {positions} positions begin behind it"
+            )
+        positions -= behind + 1
     limits = (positions, files.max_tokens, options.get("context_length"))
     return min((limit for limit in limits if isinstance(limit, int)), default=None)

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 _REQUEST_STATE = ("_rope_deltas", "_position_ids")
 # The kinds of tokens in what Gemma reads: features that see each other as one image's do, and those that do not.
 _TOKEN_TYPES = {"image": 1, "video": 2, "audio": 3}
+# Parts of a model that make a checkpoint's tensors their own, each with the name of its config.
+_PARTS = {"VisionModel": "vision_config", "LanguageModel": "text_config", "AudioModel": "audio_config"}
+_LANGUAGE = "language_model."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +63,7 @@ class VisionModel(TextModel):
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         _, model, tokenizer, config, path, options = checkpoint
+        self._config, self._path = config, path
         self._language: nn.Module = getattr(model, "language_model", model)
         self._decoder = self._language
         super().__init__(checkpoint)
@@ -68,7 +72,11 @@ class VisionModel(TextModel):
         sees = (self._language is not model or self._negative) and not options.get("text_only")
         processor = load_processor(model, path, options) if sees else None
         if processor is not None:
+            embedded = self.text.embedded
             self.text = VisionTokenizer(tokenizer, self.text.cuts_anywhere, processor, model.config.model_type)
+            places = [tokenizer.convert_tokens_to_ids(place.text) for place in processor.placeholders.values()]
+            if embedded is not None and all(isinstance(i, int) and i < embedded for i in places):
+                self.text.embedded = embedded  # of others the media are the embeddings
         self._processor: MediaProcessor | None = processor
         self._positions: StepPositions | None = None
         if hasattr(self._language, "get_rope_index"):
@@ -98,6 +106,19 @@ class VisionModel(TextModel):
         how = {"trust_remote_code": trusted, **template_beside(path, model.config.model_type)}
         tokenizer = load_tokenizer(path, how, eos_token_ids=ends)
         return (model.language_model if options.get("text_only") else model), tokenizer, config
+
+    def _sanitize(self, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+        from mlx_vlm.utils import get_model_and_args, sanitize_weights
+
+        weights = super()._sanitize(weights)
+        classes, _ = get_model_and_args(self._config, self._path)
+        for part, name in _PARTS.items():
+            config = getattr(self._model.config, name, None)
+            if config is not None and hasattr(classes, part):
+                weights = sanitize_weights(getattr(classes, part), weights, config)
+        self._mx.eval(self._mx.random.state)  # the parts that were made for it have drawn weights
+        own = {name.removeprefix(_LANGUAGE): each for name, each in weights.items() if name.startswith(_LANGUAGE)}
+        return own if own and self._language is self._model else weights
 
     def _plain_cache(self) -> RowCache:
         from mlx_vlm.models.cache import make_prompt_cache

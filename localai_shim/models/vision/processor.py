@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...media import Detail, Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia, SpelledPlaceholder
+from ...threads.panics import is_shortage
 from ...types import Json
 from ..text import Restore, TextTokenizer, Tools
 from .locked_tokenizer import OneAtATime
@@ -87,6 +88,8 @@ class MediaProcessor:
             made = self._run(media, place.text)
             inputs = {name: array for name, value in made.items() if (array := _numbers(name, value)) is not None}
         except Exception as error:  # processors raise what they like
+            if is_shortage(error):
+                raise
             why = _PLAINLY.get(str(error), error)
             raise ValueError(f"the model's processor refuses this {media.kind}: {why}") from error
         # Some write negative ids, for what is no text.

@@ -220,7 +220,7 @@ class Fitting:
         variables, tools = form.variables(tools)
         try:
             return self._render(form.fit(messages, tool_text.write_plain), variables, tools)
-        except ImportError:
+        except (ImportError, MemoryError):
             raise
         except Exception:  # templates raise what they like
             return None

@@ -24,6 +24,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
 from ...errors import BadRequest
+from ...threads.panics import is_shortage
 
 Pixels = npt.NDArray[np.uint8]
 """`[height, width, 3]`, RGB; nobody writes to it."""
@@ -141,6 +142,8 @@ def _opened(data: bytes, path: str) -> Iterator[Image.Image]:
     except BadRequest:
         raise
     except Exception as error:  # of broken files PIL raises whatever its readers stumble over
+        if is_shortage(error):
+            raise
         raise _broken(path, error) from None
 
 
@@ -153,6 +156,8 @@ def picture_pixels(image: Image.Image, path: str) -> Pixels:
             image.load()
         return _upright_pixels(image)
     except Exception as error:
+        if is_shortage(error):
+            raise
         raise _broken(path, error) from None
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import BadRequest
 from ...threads import deadline as request
+from ...threads.panics import is_shortage
 from ...threads.workers import Workers
 from ...types import VERSION
 
@@ -86,6 +87,8 @@ def fetch(
         request.check()
         why = f"it took longer than {seconds:g} seconds"
     except (_Refused, OSError, httpx.HTTPError, httpx.InvalidURL) as error:
+        if is_shortage(error):
+            raise
         why = str(error)[:200] or type(error).__name__
     raise BadRequest.refused(path, f"the URL cannot be fetched: {why}", code)
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import BadRequest
+from ...threads.panics import is_shortage
 
 Samples = npt.NDArray[np.float32]
 """`[samples]`, one channel, -1 to 1; nobody writes to it."""
@@ -50,6 +51,8 @@ def decode_sound(data: bytes, path: str) -> tuple[Samples, float]:
     except BadRequest:
         raise
     except Exception as error:  # whatever broken files lead to
+        if is_shortage(error):
+            raise
         raise _refuse(path, f"the audio cannot be decoded: {str(error)[:200] or type(error).__name__}") from None
     if not len(samples):
         raise _refuse(path, "the audio has no samples")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ...errors import BadRequest
 from ...media import MediaKind, MediaRules
+from ...threads.panics import is_shortage
 from .pictures import media_type
 from .remote import fetch
 from .sounds import is_sound
@@ -160,6 +161,8 @@ def read_file(file: Path, path: str, kind: MediaKind) -> bytes:
                 raise _refuse(path, kind, f"{name!r} is not a regular file", "file")
             return _limited(opened.read(MAX_FILE_BYTES[kind] + 1), path, kind)
     except (OSError, ValueError) as error:
+        if is_shortage(error):
+            raise
         why = getattr(error, "strerror", None) or str(error)
         raise _refuse(path, kind, f"the file {name!r} cannot be read: {why}", "file") from None
 

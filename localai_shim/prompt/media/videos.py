@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import BadRequest
+from ...threads.panics import is_shortage
 from .pictures import MAX_PICTURE_PIXELS
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ def decode_video(
         except BadRequest:
             raise
         except Exception as error:  # whatever broken files lead to
+            if is_shortage(error):
+                raise
             raise _refuse(path, f"the video cannot be decoded: {str(error)[:200]}") from None
 
 

@@ -139,7 +139,7 @@ class ScriptedEngine:
         """Does not wait."""
         self.check_process()
 
-    def submit(self, works: Sequence[Work], sink: Sink) -> Ticket:
+    def submit(self, works: Sequence[Work], sink: Sink, ticket: Ticket | None = None) -> Ticket:
         """Play a reply to each row, and make up vectors and scores; events go to the sink under the place in `works`.
 
         Raises:
@@ -147,7 +147,7 @@ class ScriptedEngine:
             RowError: no reply is left.
         """
         self._check_open()
-        ticket = Ticket()
+        ticket = ticket or Ticket()
         self._play([self._row(work, (sink, index, ticket)) for index, work in enumerate(works)])
         return ticket
 

@@ -10,6 +10,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import pytest
+from mlx.nn.layers.distributed import shard_linear
 
 from localai_shim.backends.cuda import products as cuda_products
 from localai_shim.backends.cuda import quantised
@@ -281,6 +282,23 @@ def test_a_dense_layer_has_the_kernel_for_few_rows_and_mlxs_product_otherwise(
     assert len(recorders) == before
 
 
+@pytest.mark.parametrize("bias", [False, True], ids=["plain", "biased"])
+@pytest.mark.parametrize("sharding", ["all-to-sharded", "sharded-to-all"])
+def test_a_dense_layer_of_several_processes_has_the_kernel(
+    sharding: str, bias: bool, recorders: list[Recorder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group of one: its share is everything."""
+    whole = linear(bias=bias)
+    x = mx.random.normal((40, 1, INPUTS)).astype(mx.bfloat16)
+    expected = whole(x).astype(mx.float32)
+    monkeypatch.setattr("localai_shim.backends.cuda.dense.kernel_of", Kernel)
+    layer = shard_linear(whole, sharding, group=mx.distributed.init())
+    use_dense_kernels(layer)
+    for rows in (1, 9, 40):
+        assert distance(layer(x[:rows]), expected[:rows]) < 1e-2, rows
+    assert len(recorders) == 1  # 9 rows
+
+
 def test_one_row_of_a_dense_layer_gets_its_bias_behind_mlxs_kernel_for_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     """MLX has that kernel without a bias only; with one cuBLAS looks for an algorithm at each call."""
     layer = linear(bias=True)
@@ -331,7 +349,7 @@ def test_subclasses_of_a_dense_layer_are_left_alone(monkeypatch: pytest.MonkeyPa
 
 def test_the_sources_are_there_and_short() -> None:
     """MLX copies a kernel's source for each call; the file that it includes is read once."""
-    for kernel in ("products", "decode_attention"):
+    for kernel in ("products", "decode_attention", "adapters"):
         module = __import__(f"localai_shim.backends.cuda.{kernel}", fromlist=["_HEADER"])
         [path] = re.findall(r'#include "(.*)"', module._HEADER)
         assert "namespace localai_shim" in Path(path).read_text()

@@ -10,6 +10,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import mlx_lm
 import pytest
+from mlx.nn.layers.distributed import shard_linear
 from mlx.utils import tree_flatten
 from mlx_lm.tuner.lora import LoRALinear
 
@@ -69,6 +70,18 @@ def test_a_layer_computes_what_it_did(
     assert result.shape == expected.shape == (*shape[:-1], OUTPUTS)
     assert result.dtype == expected.dtype
     assert mx.allclose(result, expected, rtol=1e-2 if fill else 1e-5, atol=1e-2 if fill else 1e-5)
+
+
+@pytest.mark.parametrize("sharding", ["all-to-sharded", "sharded-to-all"])
+@pytest.mark.parametrize("name", ["biased", "plain", "full"])
+def test_a_layer_of_several_processes_computes_what_it_did(layers: Layers, name: str, sharding: str) -> None:
+    """A group of one: its share is everything."""
+    x = mx.random.normal((5, 1, INPUTS))
+    expected = layers[name](x)
+    layer = layers[name] = shard_linear(layers[name], sharding, group=mx.distributed.init())
+    batch_quantised_layers(layers)
+    assert (type(layer).__module__ == quantised.__name__) == (name != "full")
+    assert mx.allclose(layer(x), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(

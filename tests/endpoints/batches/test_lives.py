@@ -20,6 +20,8 @@ import pytest
 from localai_shim import LocalOpenAI
 from localai_shim.client.batch_lines import answer_lines
 from localai_shim.endpoints.batches import stored
+from localai_shim.state.errors import StoreError
+from localai_shim.state.store import Store
 from localai_shim.testing import Reply, ScriptedEngine
 from tests.endpoints.batches.batching import CHAT, finished, line, read, start, upload
 from tests.engine.harness import eventually
@@ -358,3 +360,36 @@ def test_a_batch_is_found_whole_whatever_was_going_on_when_it_was_left(make: Mak
     assert (done.status, list(read(other, done.output_file_id))) == ("completed", ["a"])
     assert json.loads(other.files.content(done.output_file_id).text)["custom_id"] == "a"
     assert [each.filename for each in other.files.list(purpose="batch_output")] == [f"{batch.id}_output.jsonl"]
+
+
+def test_a_batch_that_cannot_be_stored_has_failed_for_whoever_asks_and_is_stored_when_it_can_be(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, _, _ = make("a", "b")
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "update", _full)
+        made = finished(client, start(client, [line("a")]).id)
+        assert made.status == "failed" and "disk is full" in made.errors.data[0].message
+        assert client._runtime.store().get("batch", made.id)["status"] == "validating"  # type: ignore[index]
+    assert client.batches.retrieve(made.id).status == "failed"
+    assert client._runtime.store().get("batch", made.id)["status"] == "failed"  # type: ignore[index]
+    assert finished(client, start(client, [line("b")]).id).status == "completed"
+
+
+def _full(*_: object, **__: object) -> None:
+    raise StoreError("database or disk is full")
+
+
+def test_where_no_thread_can_be_started_a_batch_is_refused(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, _, _ = make("a")
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    file = upload(client, [line("a")])
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(openai.InternalServerError, match="start new thread"):
+            client.batches.create(input_file_id=file, endpoint=CHAT, completion_window="24h")
+    assert not client.batches.list().data
+    assert finished(client, start(client, [line("a")]).id).status == "completed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import math
 import random
 import subprocess
@@ -18,6 +19,10 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim.endpoints.responses import background
+from localai_shim.state.database import Database
+from localai_shim.state.errors import StoreError
+from localai_shim.state.store import Store
 from localai_shim.testing import Reply, ScriptedEngine
 from localai_shim.types import RowError
 from tests.conftest import refused
@@ -319,6 +324,50 @@ def test_another_process_can_cancel(tmp_path: Path, interval: str) -> None:
         assert client.responses.retrieve(id).status == "cancelled"
 
 
+def test_a_response_that_is_being_stored_is_not_taken_for_one_that_another_process_has_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, save = 0, Store.save
+
+    def look(*given: Any) -> None:
+        nonlocal looked
+        background_look(*given)
+        looked += 1
+
+    def slowly(self: Store, *given: Any, **more: Any) -> bool:
+        enough = looked + 3  # at the one that hangs, then perhaps at this one
+        assert given[0] != "response" or more["owner"] is None or eventually(lambda: looked > enough)
+        return save(self, *given, **more)
+
+    background_look = background._look
+    engine = ScriptedEngine(lambda request, prompt, before: Reply(WORDS, interval=math.inf if "Hang" in prompt else 0))
+    with LocalOpenAI(engine=engine, store=tmp_path / "state.db") as client:
+        start(client, input="Hang")
+        with monkeypatch.context() as patch:
+            patch.setattr(background, "_POLL_SECONDS", 0.001)
+            patch.setattr(background, "_look", look)
+            start(client, input="Hang")  # whose tokens have the thread look at the clock
+            patch.setattr(Store, "save", slowly)
+            made = start(client)
+        assert finished(client, made.id).output_text == WORDS
+    engine.close()
+
+
+def test_a_client_that_is_closed_while_a_response_is_being_stored_leaves_nothing(
+    counting: LocalOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, save = counting._runtime.store(), Store.save
+
+    def closing(self: Store, *given: Any, **more: Any) -> bool:
+        counting._runtime.background().close()
+        return save(self, *given, **more)
+
+    monkeypatch.setattr(Store, "save", closing)
+    with pytest.raises(openai.APIConnectionError, match="this client was closed"):
+        start(counting)
+    assert not store.owned() and not store.list("response", after=None, limit=1, descending=False).data
+
+
 # -- event loops -----------------------------------------------------------------------------------------------------
 
 
@@ -361,3 +410,56 @@ def test_a_timeout_leaves_the_response_alone(hanging: tuple[LocalOpenAI, Scripte
         for _ in client.with_options(timeout=0.05).responses.retrieve(id, stream=True):
             pass
     assert client.responses.retrieve(id).status == "in_progress" and engine.stats().running == 1
+
+
+def test_a_response_that_cannot_be_stored_has_failed_for_whoever_asks_and_is_stored_when_it_can_be(
+    counting: LocalOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transaction, writes = Database.transaction, itertools.count()
+
+    def refusing(self: Database, *, write: bool) -> Any:
+        if write and next(writes):  # the first one stores it as queued
+            raise StoreError("database or disk is full")
+        return transaction(self, write=write)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "transaction", refusing)
+        id = start(counting).id
+        made = finished(counting, id)
+        assert made.status == "failed" and made.error is not None and "disk is full" in made.error.message
+        with pytest.raises(openai.InternalServerError, match="disk is full"):
+            start(counting)
+        assert dict(counting._runtime.store().owned()).keys() == {id}
+    assert finished(counting, id).status == "failed" and not counting._runtime.store().owned()
+    assert finished(counting, start(counting).id).output_text == WORDS
+
+
+def test_who_has_found_one_before_it_could_not_be_stored_is_told_as_well(
+    counting: LocalOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, save = [], Store.save
+
+    def refusing(self: Store, kind: Any, id: str, *given: Any, **more: Any) -> None:
+        if more["owner"] is None:  # it has ended
+            found.append(counting._runtime.background().get(id))
+            raise StoreError("database or disk is full")
+        save(self, kind, id, *given, **more)
+
+    monkeypatch.setattr(Store, "save", refusing)
+    assert finished(counting, start(counting).id).status == "failed"
+    assert [run.response().status for run in found] == ["failed"]
+
+
+def test_where_no_thread_can_be_started_the_request_says_so_and_the_next_one_works(
+    counting: LocalOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", _no_thread)
+        with pytest.raises(openai.InternalServerError, match="start new thread"):
+            start(counting)
+    assert not counting._runtime.store().owned()
+    assert finished(counting, start(counting).id).output_text == WORDS
+
+
+def _no_thread(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from localai_shim.engine.plan.room import TURN_TOKENS
+from localai_shim.engine.plan.scheduler import OLDEST_EVERY
 from tests.engine.recording import PER_TOKEN, MakeWorld, World
 from tests.samples import only
 
@@ -109,6 +111,21 @@ def test_under_a_flow_of_urgent_ones_every_eighth_that_begins_is_the_oldest(
     assert at == sorted(at)
     assert at[0] >= 5, "the urgent ones have the most"
     assert at[-1] <= 3 * 8
+
+
+def test_a_patient_prompt_that_has_its_turn_keeps_its_place_for_some_tokens(
+    world: MakeWorld,
+) -> None:
+    w = world(max_rows=1)
+    [patient] = w.ask(ones(900, 20), 3 * TURN_TOKENS, priority=5)
+    came = 0
+    while not w.is_done(patient):
+        if len(w.prompts) < 6:
+            came += 1
+            w.ask(ones(came, 20), 3)
+        w.step()
+    assert 1 <= w.meter.preempted <= 3, "after each turn at most"
+    assert came <= 4 * OLDEST_EVERY + 6
 
 
 def test_equals_are_served_in_the_order_in_which_they_came(world: MakeWorld) -> None:

@@ -70,6 +70,18 @@ def test_a_row_that_a_more_urgent_prompt_needs_the_place_of_is_preempted_before_
     assert last(w).beside[0] == Preempt(row.number) and last(w).beside[1].prompt == urgent.number  # type: ignore[union-attr]
 
 
+def test_no_row_is_preempted_for_a_prompt_that_would_have_no_room_without_it_either(world: MakeWorld) -> None:
+    w = world(max_rows=2)
+    [as_urgent], [other] = w.ask([7] * 20, max_tokens=9, priority=-1), w.ask([5] * 20, max_tokens=9)
+    while not (w.served(as_urgent) and w.served(other)):
+        w.step()
+    urgent = w.ask([8] * 20, max_tokens=2, priority=-1, n=2)
+    w.step()
+    assert w.meter.preempted == 0, "both places are needed"
+    w.run()
+    assert [w.served(row) for row in (as_urgent, other, *urgent)] == [9, 9, 2, 2]
+
+
 def test_a_row_that_cannot_be_preempted_fails_those_that_wait_and_the_step_ends(
     world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
 
+from localai_shim.engine import setup
 from localai_shim.engine.costs.cost_model import CostModel
 from localai_shim.engine.costs.meter import Meter
 from localai_shim.engine.engine import EngineOptions
@@ -26,6 +28,7 @@ from tests.engine.harness import GREEDY, is_last
 from tests.tiny import tiny
 
 OPTIONS = EngineOptions(prefill_chunk=64, max_stall=0.001, speculation="auto")
+TICK_SECONDS = 0.0001  # on average
 BEGINNING = [9 + i % 90 for i in range(150)]
 
 
@@ -60,16 +63,16 @@ class Stage:
     """An engine's parts on the test's own thread, and every pass of the model, by its tokens."""
 
     model_type: str
-    costs: CostModel | None = None
+    clock: Callable[[], float]
     events: dict[Row, list[Event]] = field(default_factory=dict)
     passes: list[list[list[int]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         model: Any = load_model(str(tiny(self.model_type)), {})
-        self.setup = set_up(model, None, OPTIONS)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(setup, "CostModel", partial(CostModel, self.clock))
+            self.setup = set_up(model, None, OPTIONS)
         assert self.setup.memory is not None and self.setup.speculation is not None
-        if self.costs is not None:
-            object.__setattr__(self.setup, "costs", self.costs)
         self.setup.memory.budget = self.setup.memory.batch([700] * 4)
         self.setup.speculation.few_sizes = False
         self.parts = Parts(model, self.setup, OPTIONS, Meter(), self, self._emit, lambda: None)
@@ -119,9 +122,20 @@ def asked() -> list[list[GenerationRequest]]:
     return out
 
 
+class Ticking:
+    """A clock of which each look takes a while, so that one run of a test decides what another one does."""
+
+    def __init__(self) -> None:
+        self._chance, self._now = random.Random(11), 0.0
+
+    def __call__(self) -> float:
+        self._now += self._chance.expovariate(1 / TICK_SECONDS)
+        return self._now
+
+
 def record(model_type: str) -> tuple[Stage, list[StepPlan]]:
     """Submissions come while others run, some leave, and memory runs out."""
-    chance, stage, left = random.Random(7), Stage(model_type), asked()
+    chance, stage, left = random.Random(7), Stage(model_type, Ticking()), asked()
     stage.parts.planner.plans = plans = deque[StepPlan]()
     while len(stage.parts) or left:
         if left and (chance.random() < 0.3 or not len(stage.parts)):
@@ -140,7 +154,7 @@ def _is_done(events: Sequence[Event]) -> bool:
 
 def replay(model_type: str, plans: Sequence[StepPlan]) -> Stage:
     """Play plans: nothing is decided, and time stands still."""
-    stage, left, planned = Stage(model_type, CostModel(lambda: 0.0)), asked(), Planned()
+    stage, left, planned = Stage(model_type, lambda: 0.0), asked(), Planned()
     stage.parts.planner = stage.rows._planner = planned  # type: ignore[assignment]
     for planned.plan in plans:
         entered = 0
@@ -181,6 +195,6 @@ def test_plans_can_be_compared_and_written_as_json() -> None:
     plan = StepPlan(3, enter=(1,), decode=Decode((1, 2)), beside=(Open(3, 1, None), Chunk((3,), 64, True, False)))
     assert plan == StepPlan(3, (1,), (), (), Decode((1, 2)), (Open(3, 1, None), Chunk((3,), 64, True, False)))
     assert plan.to_dict()["beside"] == [
-        {"kind": "open", "prompt": 3, "rows": 1, "spare": None},
+        {"kind": "open", "prompt": 3, "rows": 1, "spare": None, "turn": False},
         {"kind": "chunk", "prompts": (3,), "most": 64, "beside": True, "last": False},
     ]

@@ -202,6 +202,19 @@ def test_who_is_gone_is_not_read_to_the_end() -> None:
     assert w.marks == [1, 2, 2, 2] and [job for job, _ in w.events] == [stays]
 
 
+def test_a_change_of_the_model_has_every_text_run_again() -> None:
+    w = Lane()
+    w.model.in_pieces = w.model.fails_together = True
+    jobs = [w.ask([9 * MOST, 10], 2), w.ask([20] * 12, 3)]
+    while not (jobs[0].reading and w.lane._alone and jobs[1].vectors is not None):
+        w.pass_()
+    w.model.fails_together, w.model.texts = False, []
+    w.lane.restart()
+    w.run()
+    assert {job for job, _ in w.events} == {*jobs} and not any(isinstance(event, Failure) for _, event in w.events)
+    assert sum(map(len, itertools.chain(*w.model.texts))) == 9 * MOST + 10 + 12 * 20
+
+
 def test_a_piece_that_fails_fails_its_own_request_alone() -> None:
     w = Lane()
     w.model.in_pieces = True
@@ -480,3 +493,8 @@ def test_a_pass_beside_rows_is_as_small_as_its_time() -> None:
     assert len(w.model.texts[0]) * 4 == FIRST_CHUNK_TOKENS
     w.pass_()
     assert len(w.model.texts[0]) < len(w.model.texts[1]) < 9_000, "as much longer as nobody waits, and no more"
+
+
+def test_a_pass_amid_which_the_process_was_stopped_for_an_hour_is_not_owed_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, {object()})
+    assert clock.passes([clock.slow(3600.0)], 3660) == [2]

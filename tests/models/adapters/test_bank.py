@@ -157,3 +157,19 @@ def test_a_changed_file_is_another_adapter(tmp_path: Path) -> None:
     assert read_adapter("b", str(path)) == first
     make_adapter(path, folder, seed=1, keys=["self_attn.q_proj"])
     assert read_adapter("a", str(path)) != first
+
+
+@pytest.mark.parametrize("broken", ["config gone", "config cut", "weights gone", "weights cut"])
+def test_a_broken_folder_is_refused_with_the_file(broken: str, tmp_path: Path) -> None:
+    folder = tiny("llama")
+    path = make_adapter(tmp_path / "one", folder, keys=["self_attn.q_proj"])
+    file = path / ("adapter_config.json" if broken.startswith("config") else "adapters.safetensors")
+    if broken.endswith("gone"):
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:-50])
+    model, _ = mlx_lm.load(str(folder))
+    before, bank = names_of(model), Bank(model)
+    with pytest.raises(ModelLoadError, match=file.name):
+        bank.add(read_adapter("one", str(path)))
+    assert names_of(model) == before

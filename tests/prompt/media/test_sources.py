@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import os
 import urllib.parse
 from pathlib import Path
@@ -175,3 +176,14 @@ def test_base64_of_an_unknown_format_is_no_path(folder: Path) -> None:
     assert read_source("aGVsbG8gd29ybGQ=", PATH, "audio", NOTHING) == b"hello world"
     with pytest.raises(BadRequest, match="allow_local_files"):
         read_source("sounds/hello.wav", PATH, "audio", NOTHING)
+
+
+def test_a_lack_of_descriptors_is_nobodys_bad_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.png").write_bytes(DATA)
+    monkeypatch.setattr(os, "open", _no_descriptors)
+    with pytest.raises(OSError, match="Too many open files"):
+        read((tmp_path / "a.png").as_uri(), MediaRules(folder=str(tmp_path)))
+
+
+def _no_descriptors(*_: object, **__: object) -> int:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

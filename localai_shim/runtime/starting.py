@@ -1,0 +1,52 @@
+"""Starts the engine of a model: its thread loads what the source names."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..options import processes
+from . import served_models
+from .offload import import_modules
+from .sources import Source
+
+if TYPE_CHECKING:
+    from ..engine.engine import Engine
+    from ..models.loading import Servable
+
+LOST_SECONDS = 5.0  # after which an engine whose group was lost fails its requests, whatever its thread waits for
+MODULES = ("models.loading", "engine.engine", "runtime.host")  # that run models
+
+
+def start_engine(source: Source) -> Engine[Servable]:
+    """Start the engine of a source, whose thread loads the model; in several processes with a group of them."""
+    import_modules(*MODULES)
+    from ..engine.engine import Engine
+    from ..models.loading import load_draft_model, load_model, not_loaded
+    from .host import connect
+
+    connect()
+    path = source.options.get("draft_model")
+    draft = path and partial(load_draft_model, os.fspath(path), source.options, progress=source.progress)
+
+    def start() -> Servable:
+        if processes(source.options) > 1:
+            from .parallel import begin
+
+            begin(source, end)
+        model = load_model(source.path, source.options, source.name, source.progress)
+        try:
+            served_models.describe_loaded(model, source.options)
+        except Exception as error:
+            raise not_loaded(source.path, error) from error
+        return model
+
+    def end() -> None:
+        for engine in started:
+            engine.give_up(LOST_SECONDS)
+
+    started: weakref.WeakSet[Engine[Servable]] = weakref.WeakSet()
+    started.add(made := Engine(start, source.options, name=source.name, load_draft=draft or None))
+    return made

@@ -1,0 +1,90 @@
+"""The table of points against the code: a boundary without a point fails."""
+
+from __future__ import annotations
+
+import textwrap
+
+from tests.soak.faults.boundaries import boundaries, in_functions, port_methods
+from tests.soak.faults.places import home
+from tests.soak.faults.table import POINTS
+
+NAMES = (
+    {"loader", "download", "template", "tokenizer", "picture", "grammar compiler", "planner", "prefill", "step"}
+    | {"sampler", "masks", "detokeniser", "parser", "sink", "consumer", "prefix cache", "disk cache", "store"}
+    | {"batch runner", "lane", "tower", "adapter", "out of memory", "full disk", "descriptor limit"}
+)
+"""The others are in test_machine.py: a clock that jumps, and a limit of threads."""
+
+ELSEWHERE = {
+    "backends.": "tried when a model is loaded, where an error is that of `backends.prepare`; see tests/backends",
+    "endpoints.batches.runner:Batches._run": "threads: test_machine.py",
+    "endpoints.responses.background:Background._start_thread": "threads: test_machine.py",
+    "endpoints.responses.background:Background.start": "submits, or is refused; tests/endpoints",
+    "endpoints.responses.background:Background.is_alive": "asks the system for processes; tests/endpoints",
+    "endpoints.responses.background:_began": "reads /proc, which some systems lack",
+    "engine.drafts.draft_model:": "an error turns drafts off; tests/engine/drafts and tests/test_draft_model.py",
+    "engine.engine:_stop_all": "the interpreter's end; tests/soak/life",
+    "engine.threads:start": "threads: test_machine.py",
+    "models.hub:": "lists what was fetched, for the command line and `models.list`; tests/cli",
+    "models.sharded:": "several processes; tests/parallel",
+    "models.weights:": "`update_weights` changes nothing if it fails; tests/test_weights.py",
+    "runtime.weights:compute_arrays": "computes what the caller has not: the error is its own",
+    "prompt.media.remote:": "needs a network; tests/prompt/media/test_remote.py",
+    "prompt.media.sounds:": "no model here hears; tests/prompt/media/test_sounds.py",
+    "prompt.media.videos:": "no model here watches; tests/prompt/media/test_videos.py",
+    "runtime.engines:": "lists models, and a timer's thread: test_machine.py",
+    "runtime.offload:": "threads: test_machine.py",
+    "runtime.sources:": "the constructor's own argument; tests/test_options.py",
+    "state.schema:": "a store that cannot be opened is the constructor's error; tests/state and test_machine.py",
+    "telemetry.": "observers are told of requests and fail none; `Observation._served`, tests/frameworks",
+    "threads.workers:": "threads: test_machine.py",
+}
+"""Beginnings of places without a point, and why."""
+
+ASKED_ELSEWHERE = {
+    "Reading": "of embedders that read long texts in pieces; tests/engine/texts",
+    "Encoder.read_weights": "tests/test_weights.py",
+    "Encoder.remove_adapter": "tests/models/adapters",
+    "Encoder.begin": "of embedders that read long texts in pieces; tests/engine/texts",
+    "Encoder.score": "a pass like that of vectors; tests/engine/texts",
+    "CacheClasses": "pure functions of libraries' caches; tests/models/test_caches.py",
+    "DeviceMemory": "tests/engine/test_injected.py",
+    "Machine": "says what there is; tests/backends",
+}
+
+
+def test_each_boundary_of_the_code_has_a_point_or_a_reason() -> None:
+    covered = {home(point.place) for point in POINTS} | {point.place for point in POINTS}
+    beginnings = (*(each for point in POINTS for each in point.also), *ELSEWHERE)
+    lacking = [place for place in boundaries() if place not in covered and not place.startswith(beginnings)]
+    assert not lacking, "add a point to table.py"
+
+
+def test_each_method_of_the_engine_s_ports_has_a_point_or_a_reason() -> None:
+    methods = {point.place.rpartition(".")[2] for point in POINTS if point.place.startswith(("models.", "backends."))}
+    methods |= {"encode"}  # `models.heads.pooling:Encoder.__call__`, which models have as an attribute
+    asked = [each for each in port_methods() if not each.startswith(tuple(ASKED_ELSEWHERE))]
+    lacking = [each for each in asked if each.partition(".")[2] not in methods]
+    assert not lacking, "add a point to table.py"
+
+
+def test_each_boundary_has_a_name_and_no_reason_is_out_of_date() -> None:
+    assert {point.boundary for point in POINTS} == NAMES
+    found, asked = list(boundaries()), list(port_methods())
+    for reason in (*ELSEWHERE, *(each for point in POINTS for each in point.also)):
+        assert any(place.startswith(reason) for place in found), reason
+    for reason in ASKED_ELSEWHERE:
+        assert any(each.startswith(reason) for each in asked), reason
+
+
+def test_what_crosses_a_boundary_is_found() -> None:
+    source = """
+        import cv2
+        from PIL import Image
+        def read(): return [cv2.imread(name) for name in NAMES]
+        class Picture:
+            def open(self): return open("x")
+            def make(self): return Image.new("RGB", (1, 1))
+            def size(self): return len(self.data)
+    """
+    assert in_functions(textwrap.dedent(source), "m") == {"m:read", "m:Picture.open", "m:Picture.make"}

@@ -1,0 +1,1 @@
+"""Fuzz: bodies, outputs of models, and model folders that nobody means well with."""

@@ -1,0 +1,1 @@
+"""Outputs of models that mix what families write."""

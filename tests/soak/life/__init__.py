@@ -1,0 +1,1 @@
+"""Odd ends, interruptions and copies of processes in which clients run."""
