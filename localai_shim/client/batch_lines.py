@@ -21,6 +21,7 @@ from ..runtime.engines import Runtime
 from ..sdk import private as sdk
 from ..sdk.stock_clients import stock_client
 from ..state.store import Store
+from ..threads.deadline import Overdue
 from ..types import EngineClosedError, EngineLike, Event, Failure, Json, QueueFullError, Ticket, Token
 from .call import Call
 
@@ -62,6 +63,8 @@ def _start(request: _Request, running: set[_Request], inbox: Inbox) -> Generator
         request.prepare()
         while request.prepared is not None and not request.submit(sum(each.rows for each in running)):
             yield _wait(running, inbox)
+    except Overdue:  # lines have no timeout
+        raise EngineClosedError("the interpreter is ending") from None
     except Exception as error:
         yield request.failed(error)
         return

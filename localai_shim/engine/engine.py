@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import concurrent.futures.thread  # noqa: F401  # can no longer be imported, by a model's loader, once the main thread ended
-import ctypes
 import os
 import queue
 import threading
@@ -22,7 +20,6 @@ from .changes.adapters import Adapters
 from .inbox import Change, Inbox, Submit
 from .loop import Loaded, Loop, ModelT
 from .ports import Model, NewWeights
-from .threads import Run
 
 __all__ = ["Engine", "EngineOptions"]
 
@@ -58,10 +55,8 @@ class Engine(Generic[ModelT]):
         self._pid = os.getpid()
         # An abandoned engine is told to end, and not waited for: finalizers run anywhere, on event loops, too.
         weakref.finalize(self, _tell_to_stop, self._loop, self._pid).atexit = False
-        with _running_lock:
-            run = partial(self._loop.run, partial(_load, load, load_draft), _ran)
-            self._work = threads.start(run, f"localai_shim:{name}")
-            _running[self._loop] = self._work
+        run = partial(self._loop.run, partial(_load, load, load_draft))
+        self._work = threads.start(run, f"localai_shim:{name}", self._loop.stop, self._loop.ready.done)
 
     @property
     def model(self) -> ModelT:
@@ -214,43 +209,6 @@ def _with_adapters(loop: Loop[Any], change: Callable[[Adapters, Adapter], None],
     change(loop.adapters, adapter)
 
 
-def _ran(loop: Loop[Any]) -> None:
-    """Forget an engine that has ended."""
-    with _running_lock:
-        _running.pop(loop, None)
-
-
 def _tell_to_stop(loop: Loop[Any], pid: int) -> None:
     if os.getpid() == pid:
         loop.stop()
-
-
-_running: dict[Loop[Any], Run] = {}
-_running_lock = threading.Lock()
-
-
-@atexit.register
-def _stop_all() -> None:
-    """At interpreter exit, stop every engine; its thread is left asleep.
-
-    One that is cut off inside MLX can bring the process down.
-    """
-    with _running_lock:
-        running = dict(_running)
-    for loop in running:
-        loop.stop()
-    for loop, work in running.items():
-        if not loop.ready.done():  # loading and fetching a model may take minutes: stop at the next line of Python
-            ident = ctypes.c_ulong(work.thread.ident or 0)
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit))
-        work.wait(30.0 if loop.ready.done() else 2.0)
-
-
-def _forget_threads() -> None:
-    """In a forked child: the parent's threads are not here to be joined, and its locks may be held for ever."""
-    global _running_lock
-    _running_lock = threading.Lock()
-    _running.clear()
-
-
-os.register_at_fork(after_in_child=_forget_threads)

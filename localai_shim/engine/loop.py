@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 import mlx.core as mx
 
@@ -75,8 +75,8 @@ class Loop(Generic[ModelT]):
         self._out: list[tuple[Entry, Event]] = []
         self._steps = self._cleared = 0
 
-    def run(self, load: Callable[[], Loaded[ModelT]], ran: Callable[[Loop[Any]], None]) -> None:
-        """Load the model and run steps until the engine is closed; `ran` is called last of all."""
+    def run(self, load: Callable[[], Loaded[ModelT]]) -> None:
+        """Load the model and run steps until the engine is closed."""
         try:
             host().memory.enter(self)
             self._start(load)
@@ -88,10 +88,7 @@ class Loop(Generic[ModelT]):
                         self._recover(error)
         finally:
             self._end()
-            try:
-                host().memory.leave(self)
-            finally:
-                ran(self)
+            host().memory.leave(self)
 
     def stop(self) -> None:
         """Have it end after the step that it is in. Called on any thread."""

@@ -1,15 +1,18 @@
-"""The threads that engines run on, and their loss in a forked child.
+"""The threads that engines run on, their rest when the interpreter ends, and their loss in a forked child.
 
 They are kept for the next engines: MLX leaves a thread of its own behind for each that has used it.
 """
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import logging
 import os
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable
 
 from ..types import EngineClosedError
@@ -36,19 +39,52 @@ class Run:
 
 
 _Given = queue.SimpleQueue[tuple[Run, str, Callable[[], object]]]
+_all: list[threading.Thread] = []
 _idle: list[tuple[threading.Thread, _Given]] = []
+_runs: dict[Run, tuple[Callable[[], object], Callable[[], bool]]] = {}
 _lock = threading.Lock()
+
+
+def start(
+    run: Callable[[], object],
+    name: str,
+    stop: Callable[[], object] = lambda: None,
+    is_loaded: Callable[[], bool] = lambda: True,
+) -> Run:
+    """Run something on a thread that is idle, or on a new one.
+
+    Args:
+        run: what is run.
+        name: of the thread meanwhile.
+        stop: has it end soon; called at the interpreter's end.
+        is_loaded: False where it may take minutes to end, as it loads or fetches a model, and is to be interrupted.
+
+    Raises:
+        EngineClosedError: the interpreter is ending. Its main thread alone may start something then.
+    """
+    with _lock:
+        if not threading.main_thread().is_alive() and threading.current_thread() is not threading.main_thread():
+            raise EngineClosedError("the interpreter is ending")
+        thread, given = _idle.pop() if _idle else (None, _Given())
+        if thread is None:
+            thread = threading.Thread(target=_serve, args=(given,), name=IDLE_NAME, daemon=True)
+            thread.start()
+            _all.append(thread)
+        work = Run(thread)
+        _runs[work] = stop, is_loaded
+    given.put((work, name, run))
+    return work
 
 
 def _serve(given: _Given) -> None:
     """Run one function after another, and wait in between. A thread never ends: an interpreter that ends leaves it
     asleep.
 
-    One that ended then would run MLX's thread-local destructors while the process tears down what they use.
+    One that ended then would run MLX's thread-local destructors, which want the GIL, and Python would end the process.
     """
     thread = threading.current_thread()
     while True:
-        work, thread.name, run = given.get()
+        work, thread.name, run = _next(given)
         try:
             run()
         except BaseException:
@@ -56,21 +92,50 @@ def _serve(given: _Given) -> None:
         del run  # neither it nor its run is to be held while this one waits
         thread.name = IDLE_NAME
         with _lock:
+            _runs.pop(work, None)
             _idle.append((thread, given))
         work.ended.set()
         del work
 
 
-def start(run: Callable[[], object], name: str) -> Run:
-    """Run something on a thread that is idle, or on a new one, which has this name meanwhile."""
+def _next(given: _Given) -> tuple[Run, str, Callable[[], object]]:
+    get = given.get
+    return get()  # alone in its line, see `_is_asleep`
+
+
+# -- the interpreter's end ---------------------------------------------------------------------------------------------
+
+
+@atexit.register
+def _stop_all() -> None:
+    """At interpreter exit, stop all that runs; the threads are left asleep.
+
+    One that is cut off inside MLX can bring the process down.
+    """
     with _lock:
-        thread, given = _idle.pop() if _idle else (None, _Given())
-    if thread is None:
-        thread = threading.Thread(target=_serve, args=(given,), name=IDLE_NAME, daemon=True)
-        thread.start()
-    work = Run(thread)
-    given.put((work, name, run))
-    return work
+        running = dict(_runs)
+    for stop, _ in running.values():
+        stop()
+    for work, (_, is_loaded) in running.items():
+        loaded = is_loaded()
+        if not loaded:  # at the next line of Python
+            ident = ctypes.c_ulong(work.thread.ident or 0)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit))
+        work.wait(30.0 if loaded else 2.0)
+    for _ in range(1_000):  # for a second, lest one that is stuck keep the program from its end
+        if all(map(_is_asleep, _all)):
+            break
+        time.sleep(0.001)
+
+
+def _is_asleep(thread: threading.Thread) -> bool:
+    """True if the thread waits for something to run: it is in the call that `_next` ends with.
+
+    Whoever asks has the GIL, which that call gives up only to wait; on its way there a thread may still want it.
+    """
+    frame = sys._current_frames().get(thread.ident or 0)
+    code = _next.__code__
+    return frame is None or (frame.f_code is code and frame.f_lineno == code.co_firstlineno + 2)
 
 
 # -- forks -----------------------------------------------------------------------------------------------------------
@@ -106,7 +171,9 @@ def _forget() -> None:
     """In a forked child: the parent's threads are not here, and its lock may be held for ever."""
     global _lock, _lost
     _lock = threading.Lock()
+    _all.clear()
     _idle.clear()
+    _runs.clear()
     _lost = _lost or "mlx" in sys.modules  # nobody can tell whether it was used
 
 

@@ -23,7 +23,7 @@ ELSEWHERE = {
     "endpoints.responses.background:Background.is_alive": "asks the system for processes; tests/endpoints",
     "endpoints.responses.background:_began": "reads /proc, which some systems lack",
     "engine.drafts.draft_model:": "an error turns drafts off; tests/engine/drafts and tests/test_draft_model.py",
-    "engine.engine:_stop_all": "the interpreter's end; tests/soak/life",
+    "engine.threads:_stop_all": "the interpreter's end; tests/soak/life",
     "engine.threads:start": "threads: test_machine.py",
     "models.hub:": "lists what was fetched, for the command line and `models.list`; tests/cli",
     "models.sharded:": "several processes; tests/parallel",

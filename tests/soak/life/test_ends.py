@@ -120,6 +120,52 @@ for _ in range(3):
         0,
         "",
     ),
+    "an engine's thread that is slow to fall asleep": (
+        """
+import time
+from localai_shim.engine import threads
+class Late(threading.Event):
+    def set(self):
+        super().set()
+        time.sleep(0.03)
+begin = threads.Run.__init__
+def begin_late(self, thread):
+    begin(self, thread)
+    self.ended = Late()
+threads.Run.__init__ = begin_late
+print(count(LocalOpenAI(MODEL, keep_alive=0)), count(LocalOpenAI(MODEL)))
+""",
+        0,
+        "3 3\n",
+    ),
+    "daemon threads that ask again and again": (
+        """
+client = LocalOpenAI(MODEL)
+count(client)
+def ask_on():
+    while True:
+        with contextlib.suppress(openai.APIConnectionError):  # no other engine is started
+            count(client)
+in_threads(ask_on)
+""",
+        0,
+        "",
+    ),
+    "batches that have begun": (
+        """
+import json
+client = LocalOpenAI(MODEL)
+line = dict(method="POST", url="/v1/chat/completions", body=dict(ask, max_tokens=50, ignore_eos=True))
+del line["body"]["extra_body"]
+lines = "\\n".join(json.dumps(dict(line, custom_id=str(i))) for i in range(50))
+for _ in range(3):
+    file = client.files.create(file=("a.jsonl", lines.encode()), purpose="batch")
+    client.batches.create(input_file_id=file.id, endpoint=line["url"], completion_window="24h")
+count(client)
+""",
+        0,
+        "",
+    ),
     "sys.exit in a thread amid a stream": (
         """
 client = LocalOpenAI(MODEL)
