@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import mlx.core as mx
@@ -19,9 +19,11 @@ import mlx.core as mx
 from ..types import EngineClosedError
 from .channel import Channel
 from .leader import Follower, Leader
+from .watchdog import Watchdog
 
 _PACKAGE = Path(__file__).parent.parent
 _joining = threading.Lock()  # what tells MLX of its group stands in the environment, which all threads share
+_last: Leader | None = None
 
 
 def backend() -> str:
@@ -37,21 +39,25 @@ def start(size: int, on_lost: Callable[[], None]) -> Leader:
         on_lost: see `Leader`.
 
     Raises:
-        EngineClosedError: one of them has ended, or there are fewer GPUs than processes.
+        EngineClosedError: one of them has ended, or there are fewer GPUs than processes, or this one's waits for good.
     """
+    global _last
     name = backend()
     devices = _gpus(size) if name == "nccl" else [{}] * size
     with tempfile.TemporaryDirectory(prefix="localai_shim-") as folder, _joining:
         settings = _settings(name, size, Path(folder))
+        if name == "nccl" and _last is not None and _last.waits_for_lost:
+            raise EngineClosedError("this process's GPU waits for one that was lost: start the program again")
         followers: list[Follower] = []
         try:
             for rank in range(1, size):
                 followers.append(_spawn(rank, name, {**settings, **devices[rank]}))
+            watchdog = _watchdog(name, followers)
         except BaseException:
             for follower in followers:
                 follower.end_now()
             raise
-        leader = Leader(followers, on_lost)
+        leader = _last = Leader(followers, on_lost, watchdog)
         try:
             leader.wait_until_ready()
             leader.join()
@@ -68,6 +74,11 @@ def start(size: int, on_lost: Callable[[], None]) -> Leader:
             leader.close()
             raise
     return leader
+
+
+def _watchdog(name: str, followers: Sequence[Follower]) -> Watchdog | None:
+    """Watchdog of a back end that waits without limit, where nothing here can end that."""
+    return Watchdog([each.process for each in followers if each.process]) if name == "nccl" else None
 
 
 def _settings(name: str, size: int, folder: Path) -> Mapping[str, str]:

@@ -17,6 +17,7 @@ from .channel import Channel
 from .follower import rest
 from .records import Written, arrays_in, checksum
 from .stand_in import shut_down, stand_in, take_over
+from .watchdog import Watchdog
 
 log = logging.getLogger("localai_shim")
 
@@ -70,10 +71,16 @@ class Leader:
     Args:
         followers: those of the group.
         on_lost: called once, on another thread, when one of them is.
+        watchdog: ends this process should it not notice.
     """
 
-    def __init__(self, followers: Sequence[Follower], on_lost: Callable[[], None] = lambda: None) -> None:
-        self._followers, self._on_lost = followers, on_lost
+    def __init__(
+        self,
+        followers: Sequence[Follower],
+        on_lost: Callable[[], None] = lambda: None,
+        watchdog: Watchdog | None = None,
+    ) -> None:
+        self._followers, self._on_lost, self._watchdog = followers, on_lost, watchdog
         self._written = Written()
         self._number = self._checksum = 0
         self._inside = False
@@ -155,6 +162,11 @@ class Leader:
     def is_lost(self) -> bool:
         return self._lost.is_set()
 
+    @property
+    def waits_for_lost(self) -> bool:
+        """The engine's thread has not come back from a pass that a lost follower was part of."""
+        return self._lost.is_set() and not self._closed.is_set()
+
     def close(self) -> None:
         """End the followers, and wait for those of this machine."""
         with self._lock:
@@ -174,6 +186,8 @@ class Leader:
                     follower.process.wait()
             follower.channel.close()
         shut_down(self._ends)
+        if self._watchdog is not None:
+            self._watchdog.close()
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -245,6 +259,8 @@ class Leader:
                 return
             self._reason = f"process {follower.rank} of this model's group {why}"
             self._lost.set()
+            if self._watchdog is not None:
+                self._watchdog.noticed()
         log.error("%s: its requests fail, and the next one starts the group anew", self._reason)
         for each in self._followers:
             each.end_now()

@@ -120,6 +120,61 @@ def test_no_process_is_left_when_the_program_ends(sent: signal.Signals) -> None:
         assert eventually(lambda: not _runs(process), 10)
 
 
+FROZEN = """
+import ctypes, subprocess, sys
+from localai_shim import LocalOpenAI
+from localai_shim.parallel import group
+from localai_shim.parallel.watchdog import Watchdog
+watchdogs = []
+def watched(name, followers):  # as with NCCL
+    watchdogs.append(Watchdog([each.process for each in followers], frozen_seconds=0.5))
+    return watchdogs[-1]
+group._watchdog = watched
+client = LocalOpenAI(model=sys.argv[1], tensor_parallel=2, max_retries=0)
+ask = lambda: client.completions.create(model="any", prompt="Hi", max_tokens=3).usage.completion_tokens
+ask()
+follower = group._last._followers[0].process
+"""
+ENDS = {
+    "one that is frozen is killed": (
+        """
+subprocess.Popen(["sh", "-c", f"sleep 0.2; kill -9 {follower.pid}"])
+ctypes.PyDLL(None).sleep(60)  # with the GIL, as MLX waits for a GPU
+""",
+        -signal.SIGKILL,
+        "is killed: a process of its model's group has ended, and it is frozen",
+    ),
+    "one that notices goes on": (
+        """
+follower.kill()
+while group._last.waits_for_lost or watchdogs[0]._process.poll() is None: pass
+print(ask())
+""",
+        0,
+        "",
+    ),
+    "one that has closed its client is no longer watched": (
+        """
+client.close()
+ctypes.PyDLL(None).sleep(2)
+print(3, watchdogs[0]._process.poll() == 0)
+""",
+        0,
+        "",
+    ),
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="NCCL is on Linux only")
+@pytest.mark.parametrize("end", ENDS)
+def test_a_leader_whose_follower_has_ended(end: str) -> None:
+    code, status, shown = ENDS[end]
+    command = [sys.executable, "-c", FROZEN + code, str(folder_of("qwen3"))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == status and shown in done.stderr
+    assert done.stdout[:1] == ("" if status else "3")
+
+
 def _ended_by(program: subprocess.Popen[bytes], sent: signal.Signals) -> int | None:
     """Send it as a terminal sends Ctrl-C, and again where nothing happens: Python drops an interrupt that arrives
     while it runs a finalizer.
