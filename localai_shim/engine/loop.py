@@ -87,8 +87,8 @@ class Loop(Generic[ModelT]):
                     with _logged("an engine could not recover; it goes on"):
                         self._recover(error)
         finally:
-            self._end()
-            host().memory.leave(self)
+            if self._end():
+                host().memory.leave(self)
 
     def stop(self) -> None:
         """Have it end after the step that it is in. Called on any thread."""
@@ -352,9 +352,9 @@ class Loop(Generic[ModelT]):
         if lost:
             self._drop(lost)
 
-    def _end(self) -> None:
-        """Fail what is in flight and release the model."""
-        self.closing = True
+    def _end(self) -> bool:
+        """Fail what is in flight and release the model; False where MLX cannot be used any more."""
+        self.closing, usable = True, True
         self.fail_all(self.load_error or mirror.lost() or EngineClosedError("the engine was closed"))
         with _logged("an engine that ends could not write its prefix cache"):
             if self._setup is not None and self._setup.prefixes is not None:
@@ -362,9 +362,10 @@ class Loop(Generic[ModelT]):
         with _logged("an engine that ends could not release its memory"):
             self._release()
         with _logged("an engine that ends could not end its other processes"):
-            mirror.end()
+            usable = mirror.end()
         if not self.ready.done():
             self.ready.set_result(None)
+        return usable
 
     def _release(self) -> None:
         """Return the memory of the model and of all rows to the system."""

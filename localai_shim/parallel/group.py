@@ -46,7 +46,7 @@ def start(size: int, on_lost: Callable[[], None]) -> Leader:
     devices = _gpus(size) if name == "nccl" else [{}] * size
     with tempfile.TemporaryDirectory(prefix="localai_shim-") as folder, _joining:
         settings = _settings(name, size, Path(folder))
-        if name == "nccl" and _last is not None and _last.waits_for_lost:
+        if _last is not None and _last.is_stuck:
             raise EngineClosedError("this process's GPU waits for one that was lost: start the program again")
         followers: list[Follower] = []
         try:

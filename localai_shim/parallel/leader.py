@@ -7,6 +7,7 @@ import logging
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ from .channel import Channel
 from .follower import rest
 from .records import Written, arrays_in, checksum
 from .stand_in import shut_down, stand_in, take_over
-from .watchdog import Watchdog
+from .watchdog import BEAT_SECONDS, Watchdog
 
 log = logging.getLogger("localai_shim")
 
@@ -83,7 +84,7 @@ class Leader:
         self._followers, self._on_lost, self._watchdog = followers, on_lost, watchdog
         self._written = Written()
         self._number = self._checksum = 0
-        self._inside = False
+        self._inside = self._stuck = False
         self._built: list[mx.array] = []
         self._ends: list[socket.socket] = []
         self._reason: str | None = None
@@ -126,10 +127,11 @@ class Leader:
             self._lost.wait(NOTICE_SECONDS)
         return None if self._reason is None else EngineClosedError(self._reason)
 
-    def end(self) -> None:
+    def end(self) -> bool:
         with contextlib.suppress(RuntimeError, EngineClosedError):  # a follower that is lost now is not missed any more
             self.rest()
         self.close()
+        return not self._stuck
 
     # -- the group -----------------------------------------------------------------------------------------------
 
@@ -163,9 +165,9 @@ class Leader:
         return self._lost.is_set()
 
     @property
-    def waits_for_lost(self) -> bool:
-        """The engine's thread has not come back from a pass that a lost follower was part of."""
-        return self._lost.is_set() and not self._closed.is_set()
+    def is_stuck(self) -> bool:
+        """A follower was lost amid a pass, for which MLX waits for good: it is not to be used in this process."""
+        return self._stuck
 
     def close(self) -> None:
         """End the followers, and wait for those of this machine."""
@@ -186,7 +188,7 @@ class Leader:
                     follower.process.wait()
             follower.channel.close()
         shut_down(self._ends)
-        if self._watchdog is not None:
+        if self._watchdog is not None and not self._stuck:
             self._watchdog.close()
 
     # -- inside --------------------------------------------------------------------------------------------------
@@ -242,6 +244,9 @@ class Leader:
                     self._count(silent, follower, follower.answered, ANSWER_SECONDS, "does not answer")
                     if follower.done < self._number:
                         self._count(slow, follower, follower.done, STALL_SECONDS, "does not get on")
+        while self._stuck and self._watchdog is not None:
+            self._watchdog.beat()
+            time.sleep(BEAT_SECONDS)
 
     def _count(
         self, waited: dict[Follower, tuple[int, float]], follower: Follower, now: int, limit: float, what: str
@@ -259,8 +264,7 @@ class Leader:
                 return
             self._reason = f"process {follower.rank} of this model's group {why}"
             self._lost.set()
-            if self._watchdog is not None:
-                self._watchdog.noticed()
+            self._stuck = self._watchdog is not None and self._busy.is_set()
         log.error("%s: its requests fail, and the next one starts the group anew", self._reason)
         for each in self._followers:
             each.end_now()

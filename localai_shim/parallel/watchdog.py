@@ -14,13 +14,15 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
-FROZEN_SECONDS = 20.0  # in which a leader notices that a follower has ended
-EXIT_SECONDS = 45.0  # in which one that waits for a lost follower ends, once its interpreter does
+FROZEN_SECONDS = 20.0  # in which a leader whose follower has ended gives a sign of life
+EXIT_SECONDS = 10.0  # in which such a one ends, once its interpreter does
+BEAT_SECONDS = 1.0  # between two signs of life
 
-_NOTICED, _EXITING, _CLOSED = b"n", b"x", b"c"
+_BEAT, _EXITING, _CLOSED = b"n", b"x", b"c"
 
 
 class Watchdog:
@@ -49,18 +51,21 @@ class Watchdog:
         finally:
             for each in (there, *watched):
                 os.close(each)
-        atexit.register(self._tell, _EXITING)
+        atexit.register(self._exiting)
 
-    def noticed(self) -> None:
-        """Say that this process knows that a follower is lost."""
-        self._tell(_NOTICED)
+    def beat(self) -> None:
+        """Give a sign of life."""
+        self._tell(_BEAT)
 
     def close(self) -> None:
         """Have it end."""
-        atexit.unregister(self._tell)
+        atexit.unregister(self._exiting)
         self._tell(_CLOSED)
         self._process.wait()
         os.close(self._end)
+
+    def _exiting(self) -> None:
+        self._tell(_EXITING)
 
     def _tell(self, what: bytes) -> None:
         with contextlib.suppress(OSError):
@@ -78,19 +83,34 @@ def watch(leader: int, frozen_seconds: float, told: int, followers: Sequence[int
     """
     limit: float | None = None
     waiting = [told, *followers]
-    why = "a process of its model's group has ended, and it is frozen, as its GPU waits for that one"
     while ready := select.select(waiting, [], [], limit)[0]:
-        if told not in ready:
+        if told not in ready:  # a follower has ended
             waiting, limit = [told], frozen_seconds
             continue
         word = os.read(told, 1)
-        if word in (b"", _CLOSED):
+        if word in (b"", _CLOSED) or (word == _EXITING and limit is None):
             return
-        waiting = [told]
-        limit = EXIT_SECONDS if word == _EXITING else None
         if word == _EXITING:
-            why = "it does not end, as its GPU waits for a process of its model's group that has ended"
-    sys.stderr.write(f"localai_shim: process {leader} is killed: {why}\n")
+            if not _ends(told):
+                _kill(leader, "does not end")
+            return
+    _kill(leader, "is frozen")
+
+
+def _ends(told: int) -> bool:
+    """Wait for the leader's end, in time."""
+    latest = time.monotonic() + EXIT_SECONDS
+    while (left := latest - time.monotonic()) > 0:
+        if select.select([told], [], [], left)[0] and os.read(told, 1) in (b"", _CLOSED):
+            return True
+    return False
+
+
+def _kill(leader: int, what: str) -> None:
+    sys.stderr.write(
+        f"localai_shim: process {leader} is killed: it {what}, as its GPU waits for a process of its model's group, "
+        "which has ended\n"
+    )
     sys.stderr.flush()
     os.kill(leader, signal.SIGKILL)
 

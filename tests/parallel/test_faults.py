@@ -142,16 +142,37 @@ subprocess.Popen(["sh", "-c", f"sleep 0.2; kill -9 {follower.pid}"])
 ctypes.PyDLL(None).sleep(60)  # with the GIL, as MLX waits for a GPU
 """,
         -signal.SIGKILL,
-        "is killed: a process of its model's group has ended, and it is frozen",
+        "is killed: it is frozen, as its GPU waits",
     ),
     "one that notices goes on": (
         """
 follower.kill()
-while group._last.waits_for_lost or watchdogs[0]._process.poll() is None: pass
+while watchdogs[0]._process.poll() is None: pass
 print(ask())
 """,
         0,
         "",
+    ),
+    "one that notices amid a pass uses MLX no more": (
+        """
+import openai
+stream = client.completions.create(
+    model="any", prompt="Hi", max_tokens=900, extra_body=dict(ignore_eos=True), stream=True)
+next(stream)
+follower.kill()
+try:
+    for chunk in stream:
+        pass
+except openai.APIConnectionError:
+    print(3)
+try:
+    ask()
+except openai.APIError as error:
+    print(error, file=sys.stderr)
+client.close()
+""",
+        0,
+        "start the program again",
     ),
     "one that has closed its client is no longer watched": (
         """

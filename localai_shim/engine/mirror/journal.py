@@ -62,8 +62,8 @@ class Journal(Protocol):
         """The error of the requests of a group that is lost, of which this may be a consequence; None: it is whole."""
         ...
 
-    def end(self) -> None:
-        """The engine ends, and the followers with it."""
+    def end(self) -> bool:
+        """The engine ends, and the followers with it; False where MLX waits for one for good, and is not to be used."""
         ...
 
 
@@ -93,11 +93,10 @@ def lost(cause: BaseException | None = None) -> EngineClosedError | None:
     return None if journal is None else journal.lost(cause)
 
 
-def end() -> None:
-    """End this thread's journal, if there is one."""
+def end() -> bool:
+    """End this thread's journal, if there is one; see `Journal.end`."""
     journal, _thread.journal = _thread.journal, None
-    if journal is not None:
-        journal.end()
+    return journal is None or journal.end()
 
 
 def mirrored(call: Callable[P, R]) -> Callable[P, R]:
