@@ -12,7 +12,8 @@ template <typename T> struct alignas(16) Eight { T at[8]; };
 // all of the row's small product, which costs less than a second kernel's launch. Slot 0 adds nothing.
 template <typename T, int RANK>
 __device__ void add_adapters(
-    const T* x, const T* a, const T* b, const T* y, const unsigned* index, T* out, int inputs, int outputs, int tokens) {
+    const T* x, const T* a, const T* b, const T* y, const unsigned* index, T* out, int inputs, int outputs, int tokens,
+    int block) {
   constexpr int WARPS = 8, EACH = (RANK + WARPS - 1) / WARPS;
   __shared__ float low[EACH * WARPS];
   const int row = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -40,7 +41,7 @@ __device__ void add_adapters(
     }
     __syncthreads();
   }
-  const int column = (blockIdx.x * WARPS * 32 + threadIdx.x) * 8;
+  const int column = (block * WARPS * 32 + threadIdx.x) * 8;
   if (column >= outputs) return;
   auto result = *reinterpret_cast<const Eight<T>*>(y + size_t(row) * outputs + column);
   if (slot != 0) {

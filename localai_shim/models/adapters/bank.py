@@ -10,9 +10,20 @@ import mlx.core as mx
 from mlx import nn
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchGLU, SwitchLinear, SwitchMLP
 
+from ...backends.cuda.adapters import kernel_of
 from ...types import Adapter, ModelLoadError
 from .folder import Product, read_products
-from .layers import Adapted, AdaptedBlock, AdaptedEmbedding, AdaptedExperts, AdaptedLinear, Current, Stack, select
+from .layers import (
+    Adapted,
+    AdaptedBlock,
+    AdaptedEmbedding,
+    AdaptedExperts,
+    AdaptedLinear,
+    Current,
+    Siblings,
+    Stack,
+    select,
+)
 
 
 class Bank:
@@ -51,6 +62,7 @@ class Bank:
                     self._wrap(name, layer)
                 self._layers[name]._stack.set(slot, product, self._size)
             self._resize(products, before)
+            self._group()
         except BaseException:
             self.remove(adapter)
             raise
@@ -65,11 +77,14 @@ class Bank:
             if not len(layer._stack):
                 self._put(name, layer["base"])
                 del self._layers[name]
+                if isinstance(layer, AdaptedLinear):
+                    layer.siblings = None  # which holds it
         for name, block in [*self._blocks.items()]:
             if not any(layer.startswith(name + ".") for layer in self._layers):
                 self._put(name, block["base"])
                 del self._blocks[name]
         self._resize((), before)
+        self._group()
 
     @contextmanager
     def selected(self, adapters: Sequence[Adapter | None]) -> Iterator[None]:
@@ -95,6 +110,19 @@ class Bank:
             for name, layer in self._layers.items():
                 if name not in but:
                     layer._stack.build(self._size)
+
+    def _group(self) -> None:
+        """Give layers that read the same their kernel, where this machine has one."""
+        groups: dict[tuple[str, str], list[AdaptedLinear]] = {}
+        for name, layer in self._layers.items():
+            if isinstance(layer, AdaptedLinear):
+                parent, _, last = name.rpartition(".")
+                groups.setdefault((parent, _SIBLINGS.get(last, last)), []).append(layer)
+        for layers in groups.values():
+            kernel = kernel_of([(each._stack.low, each._stack.b) for each in layers])
+            siblings = None if kernel is None else Siblings(layers, kernel)
+            for each in layers:
+                each.siblings = siblings
 
     def _resolve(self, adapter: Adapter, products: Mapping[str, Product]) -> dict[str, tuple[nn.Module, Product]]:
         """The model's layers that an adapter changes, by their names here.
@@ -173,6 +201,9 @@ def bare_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 _WRAPPERS = {"", "base_model", "model", "language_model", "text_model", "transformer", "llm", "thinker", "decoder"}
 _WRAPPERS |= {"backbone", "gpt_neox", "layers", "h", "blocks"}
 """Parts of names around the layers of a model that reads tokens, as checkpoints have them."""
+
+_SIBLINGS = {"q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "gate_proj": "gate_up", "up_proj": "gate_up"}
+"""Layers of one block that read the same in all of mlx-lm's models that name them so."""
 
 _LINEAR = (nn.Linear, nn.QuantizedLinear)
 _EMBEDDING = (nn.Embedding, nn.QuantizedEmbedding)

@@ -1,9 +1,10 @@
 """Layers whose rows may each have an adapter of their own.
 
 `y = base(x) + x @ a[i] @ b[i]`, where i is the row's slot; the base alone where no row has one. Slot 0 is zero, and a
-scale is part of b. On CUDA a kernel adds it to a few tokens. Elsewhere, where all rows have the same adapter these are
-plain products; rows of one token multiply with the factors of all adapters side by side, and what is not their own is
-masked between the two products: operations are what a step costs, not so few columns. Longer passes use `gather_mm`.
+scale is part of b. On CUDA a kernel adds it to a few tokens, of all layers that read the same. Elsewhere, where rows all
+have the same adapter, these are plain products; rows of one token multiply with the factors of all adapters together,
+and what is not their own is masked between the two: operations are what a step costs, not so few columns. Longer passes
+use `gather_mm`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from ...backends.cuda.adapters import Kernel, kernel_of
+from ...backends.cuda.adapters import Kernel
 from .folder import Product
 
 MAX_MASKED_COLUMNS = 512  # of all adapters side by side, beyond which `gather_mm` computes less
@@ -33,6 +34,11 @@ class Selection:
     """The slot of all rows, if they have the same."""
     masks: dict[tuple[int, int], mx.array] = field(default_factory=dict[tuple[int, int], "mx.array"])
     """Masks that were made for stacks of so many slots and so high ranks."""
+
+    made: dict[Siblings, tuple[mx.array, dict[int, mx.array]]] = field(
+        default_factory=dict["Siblings", tuple["mx.array", dict[int, "mx.array"]]]
+    )
+    """What siblings have read, and the products of those that were not asked yet."""
 
     def mask(self, slots: int, rank: int) -> mx.array:
         """Columns that are each row's own, `[rows, slots * rank]`."""
@@ -65,7 +71,6 @@ class Stack:
         self.each_b: list[mx.array] = []
         """The factors of each slot."""
         self._a_shape, self._b_shape = a_shape, b_shape
-        self.kernel: Kernel | None = None
         self.low = self.a = self.b = self.wide_a = self.wide_b = mx.zeros((1, 1, 1))
 
     def __len__(self) -> int:
@@ -118,7 +123,6 @@ class Stack:
         if low.ndim == 3:
             self.wide_a, self.wide_b = low.flatten(0, 1).T, self.b.flatten(0, 1)
         mx.eval(self.arrays)
-        self.kernel = kernel_of(self.low, self.b)
 
 
 class Adapted(nn.Module):  # type: ignore[misc]
@@ -149,15 +153,21 @@ class Adapted(nn.Module):  # type: ignore[misc]
 
 
 class AdaptedLinear(Adapted):
-    """A dense or quantised product."""
+    """A dense or quantised product.
+
+    Attributes:
+        siblings: with whose kernel it is made, if there is one.
+    """
+
+    siblings: Siblings | None = None
 
     def __call__(self, x: mx.array) -> mx.array:
-        y: mx.array = self["base"](x)
         selection, stack = self._current.selection, self._stack
+        if selection is not None and self.siblings is not None and self.siblings.kernel.takes(x):
+            return self.siblings.product(self, x, selection)
+        y: mx.array = self["base"](x)
         if selection is None:
             return y
-        if stack.kernel is not None and (whole := stack.kernel.add(x, y, selection.index)) is not None:
-            return whole
         tokens, out = x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1])  # of three axes MLX makes a product a row
         if (one := selection.one) is not None:
             made = mx.addmm(out, tokens.astype(stack.dtype) @ stack.each_a[one], stack.each_b[one])
@@ -169,6 +179,26 @@ class AdaptedLinear(Adapted):
             rows = x.reshape(len(selection.slots), -1, x.shape[-1])
             made = out + multiply(rows, selection, stack.a, stack.b).reshape(out.shape)
         return made.astype(y.dtype).reshape(y.shape)
+
+
+class Siblings:
+    """Layers that read the same, as those for queries, keys and values do, and the kernel that adds to all of them.
+
+    The first one that is asked has the others' products made, too: the number of operations is what a step costs.
+    """
+
+    def __init__(self, layers: Sequence[AdaptedLinear], kernel: Kernel) -> None:
+        self._layers, self.kernel = layers, kernel
+
+    def product(self, layer: AdaptedLinear, x: mx.array, selection: Selection) -> mx.array:
+        read, made = selection.made.pop(self, (None, dict[int, mx.array]()))
+        if read is not x or id(layer) not in made:
+            outs = self.kernel.add(x, [each["base"](x) for each in self._layers], selection.index)
+            made = {id(each): out for each, out in zip(self._layers, outs, strict=True)}
+        result = made.pop(id(layer))
+        if made:
+            selection.made[self] = x, made
+        return result
 
 
 class AdaptedEmbedding(Adapted):

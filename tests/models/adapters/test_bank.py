@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,10 @@ import pytest
 from mlx import nn
 from mlx_lm.tuner.utils import load_adapters
 
+from localai_shim.backends.cuda.adapters import Factors
 from localai_shim.models.adapters import Bank, read_adapter
+from localai_shim.models.adapters import bank as bank_module
+from localai_shim.models.adapters.layers import AdaptedLinear
 from localai_shim.types import ModelLoadError
 from tests.lora import as_peft, make_adapter
 from tests.tiny import tiny
@@ -33,6 +38,63 @@ def assert_near(one: Any, other: Any) -> None:
 
 def names_of(model: Any) -> list[str]:
     return [f"{name}: {type(module).__name__}" for name, module in model.named_modules()]
+
+
+class Kernel:
+    """What the kernel of CUDA adds, by MLX's products."""
+
+    def __init__(self, factors: Sequence[Factors]) -> None:
+        self._factors = factors
+        self.runs = 0
+
+    def takes(self, x: mx.array) -> bool:
+        return True
+
+    def add(self, x: mx.array, ys: Sequence[mx.array], index: mx.array) -> list[mx.array]:
+        self.runs += 1
+        rows = x.reshape(len(index), -1, x.shape[-1])
+        more = [rows @ a[index].swapaxes(1, 2) @ b[index] for a, b in self._factors]
+        return [y + each.reshape(y.shape) for y, each in zip(ys, more, strict=True)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_that_read_the_same_share_a_kernel_where_there_is_one(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tiny(kind)
+    made = [make_adapter(tmp_path / str(i), folder, seed=i, rank=rank) for i, rank in enumerate((4, 2))]
+    adapters = [read_adapter(path.name, str(path)) for path in made]
+    selected = [adapters[1], None, adapters[0]]
+    results = list[Any]()
+    kernels = list[Kernel]()
+
+    def kernel_of(factors: Sequence[Factors]) -> Kernel:
+        kernels.append(Kernel(factors))
+        return kernels[-1]
+
+    for of in (bank_module.kernel_of, kernel_of):
+        monkeypatch.setattr(bank_module, "kernel_of", of)
+        model, _ = mlx_lm.load(str(folder))
+        bank = Bank(model)
+        for each in adapters:
+            bank.add(each)
+        for _ in range(2):
+            with bank.selected(selected):
+                results.append(logits(model, TOKENS))
+        linear = {name for name, layer in bank._layers.items() if isinstance(layer, AdaptedLinear)}
+    assert all(np.array_equal(one, other) for one, other in zip(results[::2], results[1::2], strict=True))
+    assert_near(results[2], results[0])
+    used = kernels[-len({name.rpartition(".")[0] + _group(name) for name in linear}) :]
+    assert [each.runs for each in used] == [2] * len(used) and len(used) < len(linear)
+    layers = weakref.WeakSet(each.siblings for each in bank._layers.values() if isinstance(each, AdaptedLinear))
+    for each in adapters:
+        bank.remove(each)
+    assert not layers, "they hold factors"
+
+
+def _group(name: str) -> str:
+    last = name.rpartition(".")[2]
+    return {"q_proj": "q", "k_proj": "q", "v_proj": "q", "gate_proj": "g", "up_proj": "g"}.get(last, last)
 
 
 @pytest.mark.parametrize("bits", [None, 4])
