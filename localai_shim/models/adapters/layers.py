@@ -1,8 +1,8 @@
 """Layers whose rows may each have an adapter of their own.
 
 `y = base(x) + x @ a[i] @ b[i]`, where i is the row's slot; the base alone where no row has one. Slot 0 is zero, and a
-scale is part of b. On CUDA a kernel adds it to a few tokens, of all layers that read the same. Elsewhere, where rows all
-have the same adapter, these are plain products; rows of one token multiply with the factors of all adapters together,
+scale is part of b. On CUDA a kernel adds it to a few tokens, of all layers that read the same. Elsewhere, where rows
+all have the same adapter, these are plain products; rows of one token multiply with the factors of all adapters together,
 and what is not their own is masked between the two: operations are what a step costs, not so few columns. Longer passes
 use `gather_mm`.
 """
