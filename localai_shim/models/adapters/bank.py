@@ -20,10 +20,12 @@ from .layers import (
     AdaptedExperts,
     AdaptedLinear,
     Current,
+    Selection,
     Siblings,
     Stack,
-    select,
 )
+
+MAX_SELECTIONS = 16  # that are kept: rows that decode change seldom, and prompts come in between
 
 
 class Bank:
@@ -39,6 +41,8 @@ class Bank:
         self._layers: dict[str, Adapted] = {}
         """By the layer's name."""
         self._blocks: dict[str, AdaptedBlock] = {}
+        self._selections: dict[tuple[int, ...], Selection] = {}
+        """By the slots of the rows, the last one last."""
 
     @property
     def nbytes(self) -> int:
@@ -93,11 +97,17 @@ class Bank:
         Raises:
             KeyError: one of them is not here.
         """
-        self._current.selection = select([0 if each is None else self._slots[each] for each in adapters])
+        slots = tuple(0 if each is None else self._slots[each] for each in adapters)
+        selection = self._selections.pop(slots, None) or Selection(slots)
+        self._selections[slots] = selection
+        if len(self._selections) > MAX_SELECTIONS:
+            del self._selections[next(iter(self._selections))]
+        self._current.selection = selection
         try:
             yield
         finally:
             self._current.selection = None
+            selection.made.clear()
 
     @property
     def _size(self) -> int:

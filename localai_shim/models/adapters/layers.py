@@ -1,8 +1,8 @@
 """Layers whose rows may each have an adapter of their own.
 
 `y = base(x) + x @ a[i] @ b[i]`, where i is the row's slot; the base alone where no row has one. Slot 0 is zero, and a
-scale is part of b. On CUDA a kernel adds it to a few tokens, of all layers that read the same. Elsewhere, where rows
-all have the same adapter, these are plain products; rows of one token multiply with the factors of all adapters together,
+scale is part of b. On CUDA a kernel adds it to a few tokens, of all layers that read the same. Elsewhere, where all rows
+have the same adapter, these are plain products. Rows of one token multiply with the factors of all adapters together,
 and what is not their own is masked between the two: operations are what a step costs, not so few columns. Longer passes
 use `gather_mm`.
 """
@@ -10,7 +10,7 @@ use `gather_mm`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import mlx.core as mx
@@ -22,31 +22,45 @@ from .folder import Product
 MAX_MASKED_COLUMNS = 512  # of all adapters side by side, beyond which `gather_mm` computes less
 
 
-@dataclass(frozen=True, slots=True)
 class Selection:
-    """Slots of the rows of a pass."""
+    """Slots of the rows of passes, and what is made of them once: an array that MLX makes of numbers of the host's may
+    wait for all that a GPU has in flight.
 
-    slots: tuple[int, ...]
-    index: mx.array
-    """`[rows]` uint32."""
+    Args:
+        slots: of each row.
 
-    one: int | None
-    """The slot of all rows, if they have the same."""
-    masks: dict[tuple[int, int], mx.array] = field(default_factory=dict[tuple[int, int], "mx.array"])
-    """Masks that were made for stacks of so many slots and so high ranks."""
+    Attributes:
+        index: `[rows]` uint32.
+        one: the slot of all rows, if they have the same.
+        made: what siblings have read in this pass, and the products of those that were not asked yet.
+    """
 
-    made: dict[Siblings, tuple[mx.array, dict[int, mx.array]]] = field(
-        default_factory=dict["Siblings", tuple["mx.array", dict[int, "mx.array"]]]
-    )
-    """What siblings have read, and the products of those that were not asked yet."""
+    def __init__(self, slots: tuple[int, ...]) -> None:
+        self.slots, self.index = slots, mx.array(slots, mx.uint32)
+        self.one = slots[0] if len(set(slots)) == 1 else None
+        self.made: dict[Siblings, tuple[mx.array, dict[int, mx.array]]] = {}
+        self._masks: dict[tuple[int, int], mx.array] = {}
 
     def mask(self, slots: int, rank: int) -> mx.array:
-        """Columns that are each row's own, `[rows, slots * rank]`."""
-        made = self.masks.get((slots, rank))
+        """Columns that are each row's own among those of so many slots and so high ranks, `[rows, slots * rank]`."""
+        made = self._masks.get((slots, rank))
         if made is None:
             columns = mx.arange(slots * rank, dtype=mx.uint32) // rank
-            made = self.masks[slots, rank] = columns[None] == self.index[:, None]
+            made = self._masks[slots, rank] = columns[None] == self.index[:, None]
         return made
+
+    @cached_property
+    def parts(self) -> list[tuple[mx.array, Selection]]:
+        """Places of the rows of each slot, and the selection of these alone."""
+        places: dict[int, list[int]] = {}
+        for i, slot in enumerate(self.slots):
+            places.setdefault(slot, []).append(i)
+        return [(mx.array(rows), Selection((slot,) * len(rows))) for slot, rows in places.items()]
+
+    @cached_property
+    def back(self) -> mx.array:
+        """Places of the rows behind each other, where the parts are."""
+        return mx.argsort(mx.concatenate([places for places, _ in self.parts]))
 
 
 class Current:
@@ -258,25 +272,15 @@ class AdaptedBlock(nn.Module):  # type: ignore[misc]
             return made
         count = len(selection.slots)
         xs, chosen = x.reshape(count, -1, x.shape[-1]), indices.reshape(count, -1, indices.shape[-1])
-        parts, order = list[mx.array](), list[int]()
+        parts = list[mx.array]()
         try:
-            for slot in dict.fromkeys(selection.slots):
-                rows = [i for i, each in enumerate(selection.slots) if each == slot]
-                at = mx.array(rows)
-                self._current.selection = select([slot] * len(rows))
-                parts.append(self.base(xs[at], chosen[at]))
-                order += rows
+            for places, own in selection.parts:
+                self._current.selection = own
+                parts.append(self.base(xs[places], chosen[places]))
         finally:
             self._current.selection = selection
-        back = sorted(range(count), key=order.__getitem__)
-        y = mx.concatenate(parts)[mx.array(back)]
+        y = mx.concatenate(parts)[selection.back]
         return y.reshape(*indices.shape, y.shape[-1])
-
-
-def select(slots: Sequence[int]) -> Selection:
-    """The selection of rows that have these slots."""
-    one = slots[0] if len(set(slots)) == 1 else None
-    return Selection(tuple(slots), mx.array(list(slots), mx.uint32), one)
 
 
 def multiply(x: mx.array, selection: Selection, a: mx.array, b: mx.array) -> mx.array:
