@@ -8,7 +8,7 @@ have one together, of 8 us.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +36,15 @@ class Kernel:
 
     def __init__(self, factors: Sequence[Factors]) -> None:
         first, _ = factors[0]
-        self._factors = [each for both in factors for each in both]
         self._inputs, self._dtype = first.shape[2], first.dtype
-        blocks = [-(-b.shape[2] // _OUTPUTS) for _, b in factors]
-        self._threads = sum(blocks) * _THREADS
-        ranks = tuple(a.shape[1] for a, _ in factors)
-        self._run = _kernel(first.dtype == mx.float16, ranks, tuple(blocks))
+        layers = tuple((a.shape[1], b.shape[2]) for a, b in factors)
+        self._threads = sum(map(_blocks, layers)) * _THREADS
+        self._run = partial(
+            _kernel(first.dtype == mx.float16, self._inputs, layers),
+            threadgroup=(_THREADS, 1, 1),
+            output_dtypes=[self._dtype] * len(layers),
+        )
+        self._factors = [each for both in factors for each in both]
 
     def takes(self, x: mx.array) -> bool:
         """True if it adds to the products of x; else MLX's products are to be used."""
@@ -58,9 +61,7 @@ class Kernel:
         outs: list[mx.array] = self._run(
             inputs=[x, index, *self._factors, *ys],
             grid=(self._threads, x.size // self._inputs, 1),
-            threadgroup=(_THREADS, 1, 1),
             output_shapes=[y.shape for y in ys],
-            output_dtypes=[self._dtype] * len(ys),
         )
         return outs
 
@@ -91,20 +92,30 @@ def _compiled(kernel: Kernel) -> Kernel:
 _HEADER = f'#include "{Path(__file__).with_suffix(".cuh")}"\n'
 
 
+def _blocks(layer: tuple[int, int]) -> int:
+    """Blocks for each token."""
+    return -(-layer[1] // _OUTPUTS)
+
+
 @cache
-def _kernel(half: bool, ranks: tuple[int, ...], blocks: tuple[int, ...]) -> Any:
-    """Of one layer behind the other, each with so many blocks for each token."""
+def _kernel(half: bool, inputs: int, layers: tuple[tuple[int, int], ...]) -> Any:
+    """Of layers of some ranks and outputs, the blocks of one behind those of the other."""
     name = "__half" if half else "__nv_bfloat16"
-    inputs, source, before = ["x", "index"], "", 0
-    for i, (rank, count) in enumerate(zip(ranks, blocks, strict=True)):
+    names, source, before = ["x", "index"], "const int tokens = gridDim.y / index_shape[0];\n", 0
+    for i, (rank, outputs) in enumerate(layers):
+        after = before + _blocks((rank, outputs))
         source += (
-            f"if (blockIdx.x < {before + count}) return localai_shim::add_adapters<{name}, {rank}>"
-            f"(x, a{i}, b{i}, y{i}, index, out{i}, x_shape[x_ndim - 1], y{i}_shape[y{i}_ndim - 1], "
-            f"gridDim.y / index_shape[0], blockIdx.x - {before});\n"
+            f"if (blockIdx.x < {after}) return localai_shim::add_adapters<{name}, {rank}, {inputs}, {outputs}>"
+            f"(x, a{i}, b{i}, y{i}, index, out{i}, tokens, blockIdx.x - {before});\n"
         )
-        inputs += [f"a{i}", f"b{i}"]
-        before += count
-    layers = range(len(ranks))
-    inputs += [f"y{i}" for i in layers]
-    label = "_".join(map(str, [int(half), *ranks, *blocks]))
-    return mx.fast.cuda_kernel(f"adapters_{label}", inputs, [f"out{i}" for i in layers], source, _HEADER)
+        names += [f"a{i}", f"b{i}"]
+        before = after
+    count = range(len(layers))
+    label = "_".join(f"{rank}x{outputs}" for rank, outputs in layers)
+    return mx.fast.cuda_kernel(
+        f"adapters_{half:d}_{inputs}_{label}",
+        [*names, *(f"y{i}" for i in count)],
+        [f"out{i}" for i in count],
+        source,
+        _HEADER,
+    )

@@ -1,10 +1,10 @@
 """Layers whose rows may each have an adapter of their own.
 
 `y = base(x) + x @ a[i] @ b[i]`, where i is the row's slot; the base alone where no row has one. Slot 0 is zero, and a
-scale is part of b. On CUDA a kernel adds it to a few tokens, of all layers that read the same. Elsewhere, where all rows
-have the same adapter, these are plain products. Rows of one token multiply with the factors of all adapters together,
-and what is not their own is masked between the two: operations are what a step costs, not so few columns. Longer passes
-use `gather_mm`.
+scale is part of b. On CUDA a kernel adds it to a few tokens, of all layers that read the same. Elsewhere plain products
+do where all rows have the same adapter. Rows of one token multiply with the factors of all adapters together, and what
+is not their own is masked between the two: operations are what a step costs, not so few columns. Longer passes use
+`gather_mm`.
 """
 
 from __future__ import annotations
@@ -202,17 +202,20 @@ class Siblings:
     """
 
     def __init__(self, layers: Sequence[AdaptedLinear], kernel: Kernel) -> None:
-        self._layers, self.kernel = layers, kernel
+        self._layers = [(id(each), each["base"]) for each in layers]
+        self.kernel = kernel
 
     def product(self, layer: AdaptedLinear, x: mx.array, selection: Selection) -> mx.array:
-        read, made = selection.made.pop(self, (None, dict[int, mx.array]()))
+        read, made = selection.made.get(self, _NONE)
         if read is not x or id(layer) not in made:
-            outs = self.kernel.add(x, [each["base"](x) for each in self._layers], selection.index)
-            made = {id(each): out for each, out in zip(self._layers, outs, strict=True)}
-        result = made.pop(id(layer))
-        if made:
-            selection.made[self] = x, made
-        return result
+            outs = self.kernel.add(x, [base(x) for _, base in self._layers], selection.index)
+            made = {key: out for (key, _), out in zip(self._layers, outs, strict=True)}
+            if len(made) > 1:
+                selection.made[self] = x, made
+        return made.pop(id(layer))
+
+
+_NONE: tuple[mx.array | None, dict[int, mx.array]] = (None, {})
 
 
 class AdaptedEmbedding(Adapted):
