@@ -115,7 +115,8 @@ void add_products(
 // A warp takes STEP inputs at a time, in blocks of 64: lane 4 g + t the inputs 16 t and on, of the output and row g.
 template <typename T, int BITS, int GROUP, int TILES, int STACKS, int WARPS, typename S>
 void multiply(
-    const T* x, const S& shape, int ndim, const uint32_t* w, const T* scales, const T* biases, T* out, int outputs) {
+    const T* x, const S& shape, int ndim, const uint32_t* w, const T* scales, const T* biases, T* out, int outputs,
+    int block) {
   constexpr int WORDS = BITS / 2, BLOCKS = 16 / BITS, STEP = 64 * BLOCKS, GROUPS = STEP > GROUP ? STEP / GROUP : 1;
   constexpr int ALL = WARPS * STACKS * TILES * 132, MOST = 12288;  // numbers in shared memory
   constexpr int PART = ALL <= MOST ? TILES : ALL / 2 <= MOST && TILES % 2 == 0 ? TILES / 2 : 1;
@@ -125,7 +126,7 @@ void multiply(
   for (int i = 0; i + 1 < ndim; i++) rows *= shape[i];
   const int inputs = shape[ndim - 1];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int g = lane / 4, t = lane % 4, row0 = blockIdx.x * 8 * TILES, first = blockIdx.y * OUTPUTS;
+  const int g = lane / 4, t = lane % 4, row0 = blockIdx.x * 8 * TILES, first = block * OUTPUTS;
   float acc[STACKS][TILES][4] = {};
   const T* xs[TILES];
   #pragma unroll
@@ -282,7 +283,8 @@ template <typename T, int BITS> unsigned unpack2(unsigned word, int t, unsigned 
 // four groups of weights at once, scales and biases.
 template <typename T, int BITS, int GROUP, int ROWS, int TILES, int ACROSS, int DEEP, int STAGES, typename S>
 void multiply_many(
-    const T* x, const S& shape, int ndim, const uint32_t* w, const T* scales, const T* biases, T* out, int outputs) {
+    const T* x, const S& shape, int ndim, const uint32_t* w, const T* scales, const T* biases, T* out, int outputs,
+    int block) {
   constexpr int ALL = ROWS * TILES, FOURS = ACROSS * DEEP, THREADS = 128 * FOURS, NUMBERS = ROWS / 2;
   constexpr int X_BYTES = ALL * 128, W_BYTES = 64 * 8 * BITS, SLOTS = 4, S_STEPS = 4 * GROUP / 64;
   constexpr int CHUNKS = DEEP * ALL * 8, COPIES = (CHUNKS + THREADS - 1) / THREADS;
@@ -296,7 +298,7 @@ void multiply_many(
   const int inputs = shape[ndim - 1], share = inputs / DEEP, steps = share / 64;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, four = warp / 4, across = four % ACROSS;
   const int deep = four / ACROSS, g = lane / 4, t = lane % 4, row0 = blockIdx.x * ALL, within = threadIdx.x % 128;
-  const int output0 = (blockIdx.y * ACROSS + across) * 64, mine = warp % 4 * 16 + g;  // and eight behind
+  const int output0 = (block * ACROSS + across) * 64, mine = warp % 4 * 16 + g;  // and eight behind
   const T* copied[COPIES];
   unsigned to[COPIES];
   bool there[COPIES];

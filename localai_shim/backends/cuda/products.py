@@ -22,6 +22,7 @@ Relative error beside exact products in bfloat16: 2.1e-3 (MLX's product of one r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,6 +87,10 @@ MANY, MANY_WIDE = _many(80, 1, 1, 2, 4), _many(80, 2, 2, 1, 4)
 _PREPARED_ROWS = (1, 2, 16, 40, 64, 80, 160)
 
 
+Launch = tuple[Any, tuple[int, int, int], tuple[int, int, int]]
+"""A kernel, its grid and its threads."""
+
+
 class Kernel:
     """Products with one layer's weights, quantised or in half precision.
 
@@ -103,8 +108,8 @@ class Kernel:
         self._dtype, self._hopper = layer[self._names[-1]].dtype, hopper
         self._inputs: int = words * 32 // self._bits if packed else words
         self._rows = self._range()
-        self._launches: dict[int, tuple[Any, tuple[int, int, int], tuple[int, int, int]]] = {}
-        """By the number of rows: the kernel, its grid and its threads."""
+        self._launches: dict[int, Launch] = {}
+        """By the number of rows."""
 
     def multiply(self, layer: nn.Module, x: mx.array) -> mx.array | None:
         """`[..., inputs]` -> `[..., outputs]`, without a bias; None where MLX's product is to be used."""
@@ -164,12 +169,59 @@ class Kernel:
         many = self.form_of(MOST_ROWS_HOPPER) in (MANY, MANY_WIDE)
         return range(fewest, 1 + (MOST_ROWS_HOPPER if many else MOST_ROWS))
 
-    def _launch(self, rows: int) -> tuple[Any, tuple[int, int, int], tuple[int, int, int]]:
+    def _launch(self, rows: int) -> Launch:
         form = self.form_of(rows)
         grid = -(-rows // form.rows) * form.threads, self._outputs // form.outputs, 1
         kernel = _product(self._dtype == mx.float16, self._bits, self._group_size, form)
         self._launches[rows] = kernel, grid, (form.threads, 1, 1)
         return self._launches[rows]
+
+
+class SharedKernel:
+    """Products of one input with the weights of several layers in half precision, in one launch.
+
+    Args:
+        layers: with a kernel each, for the same inputs.
+    """
+
+    def __init__(self, layers: Sequence[nn.Module]) -> None:
+        self._layers = layers
+        self._kernels: list[Kernel] = [layer.kernel for layer in layers]
+        self._launches: dict[int, Launch] = {}
+
+    def multiply(self, x: mx.array) -> list[mx.array] | None:
+        """`[..., outputs]` of each layer, without a bias; None where each layer's own product is to be used."""
+        first = self._kernels[0]
+        rows = x.size // first._inputs
+        if x.dtype != first._dtype or not all(rows in each._rows for each in self._kernels):
+            return None
+        kernel, grid, threads = self._launches.get(rows) or self._launch(rows)
+        outs: list[mx.array] = kernel(
+            inputs=[x, *(layer["weight"] for layer in self._layers)],
+            grid=grid,
+            threadgroup=threads,
+            output_shapes=[(*x.shape[:-1], each._outputs) for each in self._kernels],
+            output_dtypes=[first._dtype] * len(self._kernels),
+        )
+        return outs
+
+    def _launch(self, rows: int) -> Launch:
+        first = self._kernels[0]
+        form, outputs = first.form_of(rows), tuple(each._outputs for each in self._kernels)
+        grid = -(-rows // form.rows) * form.threads, sum(outputs) // form.outputs, 1
+        kernel = _shared_product(first._dtype == mx.float16, form, outputs)
+        self._launches[rows] = kernel, grid, (form.threads, 1, 1)
+        return self._launches[rows]
+
+
+def shared_kernel_of(layers: Sequence[nn.Module]) -> SharedKernel | None:
+    """The kernel for all of these layers, if there is one."""
+    kernels = [getattr(layer, "kernel", None) for layer in layers]
+    if len(layers) < 2 or not all(isinstance(each, Kernel) and each._bits == 16 for each in kernels):
+        return None
+    if len({(each._inputs, each._dtype) for each in kernels if each is not None}) > 1:
+        return None
+    return SharedKernel(layers)
 
 
 def prepare(model: nn.Module) -> int:
@@ -219,9 +271,39 @@ def _product(half: bool, bits: int, group_size: int, form: Form) -> Any:
     numbers = ", ".join(map(str, (_type(half), bits, group_size, *form.numbers)))
     packed = bits < 16
     words, others = ("w", "scales, biases") if packed else ("reinterpret_cast<const uint32_t*>(w)", "nullptr, nullptr")
-    source = f"localai_shim::{form.function}<{numbers}>(x, x_shape, x_ndim, {words}, {others}, out, w_shape[0]);"
+    source = (
+        f"localai_shim::{form.function}<{numbers}>(x, x_shape, x_ndim, {words}, {others}, out, w_shape[0], blockIdx.y);"
+    )
     inputs = ["x", "w", "scales", "biases"] if packed else ["x", "w"]
     return mx.fast.cuda_kernel(name, inputs, ["out"], source, _HEADER, shared_memory=form.shared_bytes(bits))
+
+
+@cache
+def _shared_product(half: bool, form: Form, outputs: tuple[int, ...]) -> Any:
+    """Blocks of one layer behind those of the other."""
+    begins = [sum(outputs[:i]) // form.outputs for i in range(len(outputs))]
+
+    def chosen(values: Sequence[object]) -> str:
+        last, *others = reversed([*zip(begins, values, strict=True)])
+        made, begin = str(last[1]), last[0]
+        for before, value in others:
+            made, begin = f"(b < {begin} ? {value} : {made})", before
+        return made
+
+    places = range(len(outputs))
+    w, out, size, block = map(
+        chosen,
+        ([f"w{i}" for i in places], [f"out{i}" for i in places], outputs, [f"b - {begin}" for begin in begins]),
+    )
+    numbers = ", ".join(map(str, (_type(half), 16, 64, *form.numbers)))
+    source = (
+        "const int b = blockIdx.y;\n"
+        f"localai_shim::{form.function}<{numbers}>(x, x_shape, x_ndim, reinterpret_cast<const uint32_t*>({w}), "
+        f"nullptr, nullptr, {out}, {size}, {block});"
+    )
+    name = "_".join(map(str, ("shared", form.function, int(half), *form.numbers, *outputs)))
+    inputs, made = ["x", *(f"w{i}" for i in places)], [f"out{i}" for i in places]
+    return mx.fast.cuda_kernel(name, inputs, made, source, _HEADER, shared_memory=form.shared_bytes(16))
 
 
 @cache

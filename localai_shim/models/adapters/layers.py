@@ -17,6 +17,7 @@ import mlx.core as mx
 from mlx import nn
 
 from ...backends.cuda.adapters import Kernel
+from ...backends.cuda.products import shared_kernel_of
 from .folder import Product
 
 MAX_MASKED_COLUMNS = 512  # of all adapters side by side, beyond which `gather_mm` computes less
@@ -202,17 +203,24 @@ class Siblings:
     """
 
     def __init__(self, layers: Sequence[AdaptedLinear], kernel: Kernel) -> None:
-        self._layers = [(id(each), each["base"]) for each in layers]
+        self._places, self._bases = [id(each) for each in layers], [each["base"] for each in layers]
+        self._shared = shared_kernel_of(self._bases)
         self.kernel = kernel
 
     def product(self, layer: AdaptedLinear, x: mx.array, selection: Selection) -> mx.array:
         read, made = selection.made.get(self, _NONE)
         if read is not x or id(layer) not in made:
-            outs = self.kernel.add(x, [base(x) for _, base in self._layers], selection.index)
-            made = {key: out for (key, _), out in zip(self._layers, outs, strict=True)}
+            made = dict(zip(self._places, self.kernel.add(x, self._products(x), selection.index), strict=True))
             if len(made) > 1:
                 selection.made[self] = x, made
         return made.pop(id(layer))
+
+    def _products(self, x: mx.array) -> list[mx.array]:
+        """What the layers make of x without adapters."""
+        ys = None if self._shared is None else self._shared.multiply(x)
+        if ys is None:
+            return [base(x) for base in self._bases]
+        return [y + base["bias"] if "bias" in base else y for y, base in zip(ys, self._bases, strict=True)]
 
 
 _NONE: tuple[mx.array | None, dict[int, mx.array]] = (None, {})

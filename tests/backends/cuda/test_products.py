@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from localai_shim.backends.cuda.products import (
     fits,
     kernel_of,
     prepare,
+    shared_kernel_of,
 )
 from localai_shim.backends.cuda.quantised import batch_quantised_layers
 from localai_shim.backends.machine import on_cuda
@@ -386,6 +388,75 @@ def test_a_dense_product_is_as_exact_as_its_type(dtype: Any) -> None:
         with mx.stream(mx.cpu):
             expected = x.astype(mx.float32) @ weight.T + bias
         assert distance(layer(x), expected) < (4e-3 if dtype == mx.bfloat16 else 5e-4), rows
+
+
+def dense_layers(inputs: int, outputs: Sequence[int], dtype: Any = mx.bfloat16) -> list[Any]:
+    layers = [linear(inputs, each, dtype, bias=False) for each in outputs]
+    for layer in layers:
+        layer.kernel = Kernel(layer, hopper=True)
+    return layers
+
+
+@only_on_cuda
+@pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16], ids=str)
+@pytest.mark.parametrize("outputs", [(1_024, 256, 256), (512, 512), (96, 32)], ids=str)
+def test_layers_that_read_the_same_have_one_launch_and_the_same_products(outputs: tuple[int, ...], dtype: Any) -> None:
+    layers = [linear(1_024, each, dtype, bias=False) for each in outputs]
+    for layer in layers:
+        use_dense_kernels(layer)
+    shared = shared_kernel_of(layers)
+    assert shared is not None
+    for rows in (2, 8, 9, 16, 17, 33, 40):
+        x = mx.random.normal((rows, 1, 1_024)).astype(dtype)
+        together, alone = shared.multiply(x), [layer(x) for layer in layers]
+        if together is not None:
+            assert all(mx.array_equal(*both) for both in zip(together, alone, strict=True))
+        else:
+            assert rows > 16  # which no kernel of this GPU's takes
+
+
+@pytest.mark.parametrize("rows", [4, 16, 17, 40])
+def test_blocks_of_layers_that_read_the_same_follow_each_other(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, Any]] = []
+
+    def kernel(name: str, inputs: list[str], outs: list[str], source: str, header: str, **more: Any) -> Any:
+        def run(**launch: Any) -> list[mx.array]:
+            made.append({"source": source, **launch})
+            return [mx.zeros(shape) for shape in launch["output_shapes"]]
+
+        return run
+
+    monkeypatch.setattr(mx.fast, "cuda_kernel", kernel)
+    cuda_products._shared_product.cache_clear()
+    try:
+        layers = dense_layers(512, (256, 128, 64))
+        shared = shared_kernel_of(layers)
+        assert shared is not None
+        result = shared.multiply(mx.zeros((rows, 1, 512), mx.bfloat16))
+        assert result is not None and [each.shape for each in result] == [(rows, 1, n) for n in (256, 128, 64)]
+        form = layers[0].kernel.form_of(rows)
+        [launch] = made
+        assert launch["grid"][1] * form.outputs == 448 and launch["inputs"][1:] == [each["weight"] for each in layers]
+        first, second = 256 // form.outputs, 384 // form.outputs
+        assert f"(b < {first} ? w0 : (b < {second} ? w1 : w2))" in launch["source"]
+        assert f"(b < {first} ? b - 0 : (b < {second} ? b - {first} : b - {second}))" in launch["source"]
+        assert shared.multiply(mx.zeros((41, 512), mx.bfloat16)) is None
+        assert shared.multiply(mx.zeros((1, 512), mx.bfloat16)) is None
+        assert shared.multiply(mx.zeros((4, 512), mx.float32)) is None
+    finally:
+        cuda_products._shared_product.cache_clear()
+
+
+def test_layers_of_other_inputs_types_or_kinds_share_no_kernel() -> None:
+    layers = dense_layers(512, (64, 64))
+    assert shared_kernel_of(layers) is not None
+    assert shared_kernel_of(layers[:1]) is None
+    assert shared_kernel_of([*layers, *dense_layers(256, (64,))]) is None
+    assert shared_kernel_of([*layers, *dense_layers(512, (64,), mx.float16)]) is None
+    assert shared_kernel_of([*layers, linear(512, 64, mx.bfloat16, bias=False)]) is None, "one has no kernel"
+    packed = quantised_layer(outputs=64)
+    packed.kernel = Kernel(packed)
+    assert shared_kernel_of([*layers, packed]) is None
 
 
 @only_on_cuda
