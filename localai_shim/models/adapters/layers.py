@@ -40,13 +40,13 @@ class Selection:
         self.slots, self.index = slots, mx.array(slots, mx.uint32)
         self.one = slots[0] if len(set(slots)) == 1 else None
         self.made: dict[Siblings, tuple[mx.array, dict[int, mx.array]]] = {}
-        self._masks: dict[tuple[int, int], mx.array] = {}
+        self._masks: dict[tuple[range, int], mx.array] = {}
 
-    def mask(self, slots: int, rank: int) -> mx.array:
-        """Columns that are each row's own among those of so many slots and so high ranks, `[rows, slots * rank]`."""
+    def mask(self, slots: range, rank: int) -> mx.array:
+        """Columns that are each row's own among those of these slots, each of so high a rank, `[rows, columns]`."""
         made = self._masks.get((slots, rank))
         if made is None:
-            columns = mx.arange(slots * rank, dtype=mx.uint32) // rank
+            columns = mx.array([slot for slot in slots for _ in range(rank)], mx.uint32)
             made = self._masks[slots, rank] = columns[None] == self.index[:, None]
         return made
 
@@ -77,11 +77,15 @@ class Stack:
         low: `[slots, ..., rank, in]`, contiguous.
         a: `[slots, ..., in, rank]`, the same, ranks padded with zeros; an embedding's `[slots, tokens, rank]`.
         b: `[slots, ..., rank, out]`.
+        used: slots between which all adapters are.
+        wide_a: `[in, used * rank]`, the factors of these side by side.
+        wide_b: `[used * rank, out]`.
     """
 
     def __init__(self, dtype: mx.Dtype, a_shape: tuple[int, ...], b_shape: tuple[int, ...]) -> None:
         self.dtype, self._products = dtype, dict[int, Product]()
         self.rank = 1
+        self.used = range(0)
         self.each_a: list[mx.array] = []
         self.each_b: list[mx.array] = []
         """The factors of each slot."""
@@ -98,7 +102,7 @@ class Stack:
     @property
     def columns(self) -> int:
         """Of all factors side by side."""
-        return len(self.each_a) * self.rank
+        return len(self.used) * self.rank
 
     @property
     def arrays(self) -> list[mx.array]:
@@ -131,12 +135,13 @@ class Stack:
             scaled = (product.b.astype(mx.float32) * product.scale).astype(self.dtype)
             tall = [(0, 0)] * (product.b.ndim - 2)
             b.append(mx.pad(scaled, [*tall, (0, missing), (0, 0)]))
-        # So that the factors of all slots lie side by side.
         self.low = low = mx.contiguous(mx.stack(a).swapaxes(-1, -2))
         self.a, self.b, self.rank = low.swapaxes(-1, -2), mx.stack(b), rank
         self.each_a, self.each_b = [*self.a], [*self.b]
-        if low.ndim == 3:
-            self.wide_a, self.wide_b = low.flatten(0, 1).T, self.b.flatten(0, 1)
+        self.used = range(min(self._products, default=1), max(self._products, default=0) + 1)
+        if low.ndim == 3 and self.used:  # a slice has the memory of what it is taken from
+            used = slice(self.used.start, self.used.stop)
+            self.wide_a, self.wide_b = low[used].flatten(0, 1).T, self.b[used].flatten(0, 1)
         mx.eval(self.arrays)
 
 
@@ -188,7 +193,7 @@ class AdaptedLinear(Adapted):
             made = mx.addmm(out, tokens.astype(stack.dtype) @ stack.each_a[one], stack.each_b[one])
         elif len(tokens) == len(selection.slots) and stack.columns <= MAX_MASKED_COLUMNS:
             low = tokens.astype(stack.dtype) @ stack.wide_a
-            low = mx.where(selection.mask(len(stack.each_a), stack.rank), low, 0)
+            low = mx.where(selection.mask(stack.used, stack.rank), low, 0)
             made = mx.addmm(out, low, stack.wide_b)
         else:
             rows = x.reshape(len(selection.slots), -1, x.shape[-1])
