@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import openai
 import pytest
 
 from benchmarks import gpu_vision
+from benchmarks.soak import checks
 from benchmarks.soak.bad import BAD
 from benchmarks.soak.checks import Outcomes
 from benchmarks.soak.requests import MISHAPS, Drawn, Item, draw, make_pool
-from benchmarks.soak.scripts import Variation, chat
+from benchmarks.soak.scripts import Variation, chat, embeddings
 from benchmarks.vision import BareVision
 from benchmarks.vision_models import SIZES, make_vision_model
+from localai_shim import LocalOpenAI
 from localai_shim.models.loading import load_model
 from localai_shim.models.vision.model import VisionModel
 from localai_shim.sdk import private as sdk
+from tests.tiny import tiny
 
 SIZE = dataclasses.replace(
     SIZES["small"],
@@ -61,8 +66,24 @@ def test_the_same_seed_draws_the_same_requests() -> None:
     assert calls[0] == calls[1] != calls[2]
 
 
+def test_a_sampled_answer_next_to_an_edge_is_a_tie(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "WARMER", (0.3,))  # as rounding would if it were coarse
+    fields = {"model": "any", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 12}
+    item = Item("chat", "text", chat({**fields, "temperature": 1.0, "seed": 3}), sampled=True)
+    with LocalOpenAI(tiny("qwen3"), keep_alive=0) as client:
+
+        def at(temperature: float) -> Any:
+            return checks.finish(client, chat({**fields, "temperature": temperature, "seed": 3})(Variation()))
+
+        outcomes = Outcomes([item], BAD, [at(1.0)], {"text": SimpleNamespace(sync=client)})
+        assert at(1.0) != at(1.3) != at(1.6)
+        for number, temperature in enumerate((1.0, 1.3, 1.6)):
+            outcomes.answered(Drawn(number, 0, "none", False, 0, False, 0, 0.0), at(temperature))
+    assert outcomes.ended == {0: "answered", 1: "tie", 2: "wrong"}
+
+
 def test_a_soak_tells_what_is_wrong_and_what_nobody_expects() -> None:
-    pool = [Item("chat", "text", chat({}), sampled=True), Item("churned model", "churned", chat({}))]
+    pool = [Item("chat", "text", embeddings({})), Item("churned model", "churned", chat({}))]
     outcomes = Outcomes(pool, BAD, [["a", -0.5], "b"], {})
     request = sdk.httpx.Request("POST", "http://localhost")
 

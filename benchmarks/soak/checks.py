@@ -21,6 +21,7 @@ from .setting import Pair
 
 TOLERANCE = 2e-3  # of logprobs, scores and vectors
 TIE = 1e-4  # of two logprobs that rounding may put in either order
+WARMER = (-1e-5, -3e-6, 3e-6, 1e-5)  # of a temperature: by this rounding moves the edges between tokens, too
 MAX_SHOWN = 20
 
 
@@ -46,6 +47,19 @@ def finish(client: Any, script: Script) -> Any:
             answer = None
         else:
             answer = ask(client, step)
+
+
+def _warmer(script: Script, by: float) -> Script:
+    """The same script, whose calls sample at another temperature."""
+    step = script.send(None)
+    while True:
+        if isinstance(step, Call) and step.fields.get("temperature"):
+            fields = {**step.fields, "temperature": step.fields["temperature"] * (1 + by)}
+            step = Call(step.path, fields, step.stream)
+        try:
+            step = script.send((yield step))
+        except StopIteration as stop:
+            return stop.value
 
 
 def ask(client: Any, call: Call) -> Any:
@@ -134,15 +148,19 @@ class Outcomes:
         return None
 
     def _is_tie(self, drawn: Drawn, answer: Any) -> bool:
-        """True if two tokens of the answer alone have the same probability but for rounding."""
+        """True if rounding tells this answer from the one alone: two of its tokens are as probable as each other, or a
+        sampled token is next to the edge to another one.
+        """
         item = self._pool[drawn.item]
         script = item.make(Variation())
         call = script.send(None)
-        if item.sampled or not isinstance(call, Call) or call.path != "chat.completions.create":
+        if not isinstance(call, Call) or call.path != "chat.completions.create":
             return False
-        more = Call(call.path, {**call.fields, "logprobs": True, "top_logprobs": 2})
+        client = self._alone[item.client].sync
         with self._lock:
-            made = ask(self._alone[item.client].sync, more)
+            if item.sampled:
+                return any(same(answer, finish(client, _warmer(item.make(Variation()), by))) for by in WARMER)
+            made = ask(client, Call(call.path, {**call.fields, "logprobs": True, "top_logprobs": 2}))
         likely = [each.top_logprobs for choice in made.choices for each in choice.logprobs.content]
         return any(len(two) == 2 and two[0].logprob - two[1].logprob < TIE for two in likely)
 
