@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import logging
 import os
@@ -34,6 +35,8 @@ class Reading:
     """Resources that a process holds while nothing runs."""
 
     rss: int
+    held: int
+    """What is left of it once the C library has returned what is free: that is now much, now little."""
     active: int
     """Bytes of MLX's arrays."""
     cache: int
@@ -56,7 +59,10 @@ def read(pairs: Mapping[str, Pair]) -> Reading:
     root = Path(tempfile.gettempdir())
     files = [path for path in root.rglob("*") if "mlx" not in path.relative_to(root).parts]
     folder = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
-    return Reading(resident(), active, cache, threading.active_count(), len(os.listdir(folder)), len(files))
+    rss = resident()
+    with contextlib.suppress(AttributeError, TypeError):  # another C library than glibc
+        ctypes.CDLL(None).malloc_trim(0)
+    return Reading(rss, resident(), active, cache, threading.active_count(), len(os.listdir(folder)), len(files))
 
 
 def _wait_until_idle(pairs: Mapping[str, Pair]) -> None:
