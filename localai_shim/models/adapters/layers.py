@@ -221,7 +221,7 @@ class Siblings:
         return made.pop(id(layer))
 
     def _products(self, x: mx.array) -> list[mx.array]:
-        """What the layers make of x without adapters."""
+        """Products of the layers without adapters."""
         ys = None if self._shared is None else self._shared.multiply(x)
         if ys is None:
             return [base(x) for base in self._bases]
