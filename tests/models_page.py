@@ -1,4 +1,4 @@
-"""What docs/models.md says of each kind of model."""
+"""Tables of docs/models.md: how each kind of model runs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "models.md"
 RUNS = ("batched", "one row at a time")
-"""How those run that can."""
+"""Families that run, and how."""
 
 
 def text_models() -> dict[str, str]:
-    """How each architecture of mlx-lm runs."""
+    """Architectures of mlx-lm, and how each runs."""
     section = DOCUMENT.read_text(encoding="utf-8").partition("## Models of mlx-vlm")[0]
     rows = re.findall(r"^\| `([^`]+)` \| ([^|`]+) \| ", section, re.MULTILINE)
     assert len(rows) == len(dict(rows)), "each once"
@@ -19,7 +19,7 @@ def text_models() -> dict[str, str]:
 
 
 def families() -> dict[str, tuple[str, str, str]]:
-    """How each family of mlx-vlm runs, its caches, and what it reads beside text."""
+    """Families of mlx-vlm: how each runs, its caches, and what it reads beside text."""
     section = DOCUMENT.read_text(encoding="utf-8").partition("## Models of mlx-vlm")[2]
     rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \| ([^|]*) \| ([^|]+) \| ", section, re.MULTILINE)
     return {name: (how.strip(), kinds.strip(), media.strip()) for name, how, kinds, media in rows}

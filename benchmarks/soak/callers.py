@@ -21,7 +21,7 @@ from .bad import Bad
 from .checks import Left, Outcomes, ask
 from .meters import Clocks
 from .requests import Drawn, Item
-from .scripts import Call, Pause, Script
+from .scripts import Call, Script, play, play_async
 from .setting import Pair, close_pair, open_pair
 
 THREADS = 16
@@ -152,19 +152,11 @@ def _timed(client: Any, drawn: Drawn) -> Any:
 
 
 def _perform(load: Load, client: Any, script: Script, drawn: Drawn) -> Any:
-    answer: Any = None
-    while True:
-        try:
-            step = script.send(answer)
-        except StopIteration as stop:
-            return stop.value
-        if isinstance(step, Pause):
-            time.sleep(step.seconds)
-            answer = None
-        else:
-            answer = ask(client, step)
-            if step.stream:
-                answer = _read(load, answer, drawn)
+    def asked(call: Call) -> Any:
+        answer = ask(client, call)
+        return _read(load, answer, drawn) if call.stream else answer
+
+    return play(script, asked)
 
 
 def _read(load: Load, stream: Any, drawn: Drawn) -> list[Any]:
@@ -231,17 +223,7 @@ async def _send_from_task(load: Load, draws: Callable[[int], Drawn], numbers: _N
 
 
 async def _perform_async(load: Load, client: Any, script: Script, drawn: Drawn) -> Any:
-    answer: Any = None
-    while True:
-        try:
-            step = script.send(answer)
-        except StopIteration as stop:
-            return stop.value
-        if isinstance(step, Pause):
-            await anyio.sleep(step.seconds)
-            answer = None
-        else:
-            answer = await _ask_async(load, client, step, drawn)
+    return await play_async(script, lambda call: _ask_async(load, client, call, drawn))
 
 
 async def _ask_async(load: Load, client: Any, call: Call, drawn: Drawn) -> Any:

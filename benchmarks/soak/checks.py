@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import isclose
 from typing import Any
 
@@ -16,7 +16,7 @@ from tests.lost import STREAM_CUT, STREAM_TIMEOUT
 
 from .bad import Bad
 from .requests import Drawn, Item
-from .scripts import Call, Pause, Script, Variation
+from .scripts import Call, Script, Variation, play
 from .setting import Pair
 
 TOLERANCE = 2e-3  # of logprobs, scores and vectors
@@ -36,17 +36,7 @@ def run_alone(pairs: Mapping[str, Pair], pool: Sequence[Item]) -> list[Any]:
 
 def finish(client: Any, script: Script) -> Any:
     """Play a script to its end."""
-    answer: Any = None
-    while True:
-        try:
-            step = script.send(answer)
-        except StopIteration as stop:
-            return stop.value
-        if isinstance(step, Pause):
-            time.sleep(step.seconds)
-            answer = None
-        else:
-            answer = ask(client, step)
+    return play(script, partial(ask, client))
 
 
 def _warmer(script: Script, by: float) -> Script:

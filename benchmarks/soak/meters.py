@@ -36,7 +36,7 @@ class Reading:
 
     rss: int
     held: int
-    """What is left of it once the C library has returned what is free: that is now much, now little."""
+    """The same once the C library has returned what is free: that is now much, now little."""
     active: int
     """Bytes of MLX's arrays."""
     cache: int

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Generator
+import time
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
+
+import anyio
 
 ENDED = ("completed", "failed", "cancelled", "expired", "incomplete")
 POLL_SECONDS = 0.05
@@ -41,6 +44,41 @@ class Variation:
 
 Script = Generator[Call | Pause, Any, Any]
 Make = Callable[[Variation], Script]
+
+
+def play(script: Script, ask: Callable[[Call], Any]) -> Any:
+    """Play a script to its end, on this thread.
+
+    Args:
+        script: what is played.
+        ask: makes a call, and gives its answer.
+    """
+    answer: Any = None
+    while True:
+        try:
+            step = script.send(answer)
+        except StopIteration as stop:
+            return stop.value
+        if isinstance(step, Pause):
+            time.sleep(step.seconds)
+            answer = None
+        else:
+            answer = ask(step)
+
+
+async def play_async(script: Script, ask: Callable[[Call], Awaitable[Any]]) -> Any:
+    """Async form of `play`, on asyncio or trio."""
+    answer: Any = None
+    while True:
+        try:
+            step = script.send(answer)
+        except StopIteration as stop:
+            return stop.value
+        if isinstance(step, Pause):
+            await anyio.sleep(step.seconds)
+            answer = None
+        else:
+            answer = await ask(step)
 
 
 def _call(variation: Variation, path: str, fields: dict[str, Any]) -> Call:

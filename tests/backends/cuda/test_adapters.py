@@ -1,4 +1,4 @@
-"""What adapters add to a product on CUDA: as exact as its type, each row's own."""
+"""The kernel of adapters on CUDA: as exact as its type, each row's own."""
 
 from __future__ import annotations
 

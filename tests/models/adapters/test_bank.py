@@ -41,7 +41,7 @@ def names_of(model: Any) -> list[str]:
 
 
 class Kernel:
-    """What the kernel of CUDA adds, by MLX's products."""
+    """The kernel of CUDA, made of MLX's products."""
 
     def __init__(self, factors: Sequence[Factors]) -> None:
         self._factors = factors

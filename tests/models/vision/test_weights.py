@@ -54,7 +54,7 @@ def answers(client: LocalOpenAI) -> list[Any]:
 
 
 def of(folder: Path) -> list[Any]:
-    """What a client says that is made with a folder."""
+    """Answer of a client that is made with a folder."""
     with LocalOpenAI(folder, keep_alive=0) as client:
         return answers(client)
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import tempfile
-import time
 from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import anyio
-
 from benchmarks.soak import scripts
 from benchmarks.soak.checks import ask
 from benchmarks.soak.requests import SCHEMA, TOOL
-from benchmarks.soak.scripts import Call, Make, Pause, Script, Variation
+from benchmarks.soak.scripts import Call, Make, Pause, Script, Variation, play, play_async
 from tests.endpoints.pictures import data_url, png
 
 PICTURES = Path(tempfile.gettempdir()) / "pictures"
@@ -122,33 +119,19 @@ KINDS: Mapping[str, tuple[str, Make]] = {
 
 def finish(client: Any, script: Script) -> Any:
     """Play a script to its end; streams are read."""
-    answer: Any = None
-    while True:
-        try:
-            step = script.send(answer)
-        except StopIteration as stop:
-            return stop.value
-        if isinstance(step, Pause):
-            time.sleep(step.seconds)
-            answer = None
-        else:
-            answer = ask(client, step)
-            if step.stream:
-                answer = list(answer)
+
+    def asked(call: Call) -> Any:
+        answer = ask(client, call)
+        return list(answer) if call.stream else answer
+
+    return play(script, asked)
 
 
 async def finish_async(client: Any, script: Script) -> Any:
     """Async form of `finish`."""
-    answer: Any = None
-    while True:
-        try:
-            step = script.send(answer)
-        except StopIteration as stop:
-            return stop.value
-        if isinstance(step, Pause):
-            await anyio.sleep(step.seconds)
-            answer = None
-            continue
-        answer = await ask(client, step)
-        if step.stream:
-            answer = [each async for each in answer]
+
+    async def asked(call: Call) -> Any:
+        answer = await ask(client, call)
+        return [each async for each in answer] if call.stream else answer
+
+    return await play_async(script, asked)
