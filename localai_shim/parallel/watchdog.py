@@ -35,10 +35,11 @@ class Watchdog:
 
     def __init__(self, followers: Sequence[subprocess.Popen[bytes]], frozen_seconds: float = FROZEN_SECONDS) -> None:
         there, self._end = os.pipe()
+        self._pid = os.getpid()
         watched: list[int] = []
         try:
-            watched += [os.pidfd_open(each.pid) for each in followers]
-            command = [sys.executable, "-I", "-S", str(Path(__file__)), str(os.getpid()), str(frozen_seconds)]
+            watched += [os.pidfd_open(each) for each in (self._pid, *(follower.pid for follower in followers))]
+            command = [sys.executable, "-I", "-S", str(Path(__file__)), str(frozen_seconds)]
             self._process = subprocess.Popen(
                 [*command, *map(str, [there, *watched])],
                 pass_fds=[there, *watched],
@@ -65,55 +66,58 @@ class Watchdog:
         os.close(self._end)
 
     def _exiting(self) -> None:
-        self._tell(_EXITING)
+        if os.getpid() == self._pid:  # not a forked child
+            self._tell(_EXITING)
 
     def _tell(self, what: bytes) -> None:
         with contextlib.suppress(OSError):
             os.write(self._end, what)
 
 
-def watch(leader: int, frozen_seconds: float, told: int, followers: Sequence[int]) -> None:
+def watch(frozen_seconds: float, told: int, leader: int, *followers: int) -> None:
     """Wait for a follower's end, and then for its leader's word.
 
     Args:
-        leader: its process.
         frozen_seconds: see `FROZEN_SECONDS`.
         told: file descriptor of the pipe from the leader.
-        followers: file descriptors of the followers' processes.
+        leader: file descriptor of its process.
+        followers: those of theirs.
     """
     limit: float | None = None
-    waiting = [told, *followers]
+    waiting = [told, leader, *followers]
     while ready := select.select(waiting, [], [], limit)[0]:
+        if leader in ready:
+            return
         if told not in ready:  # a follower has ended
-            waiting, limit = [told], frozen_seconds
+            waiting, limit = [told, leader], frozen_seconds
             continue
         word = os.read(told, 1)
         if word in (b"", _CLOSED) or (word == _EXITING and limit is None):
             return
         if word == _EXITING:
-            if not _ends(told):
+            if not _ends(told, leader):
                 _kill(leader, "does not end")
             return
     _kill(leader, "is frozen")
 
 
-def _ends(told: int) -> bool:
-    """Wait for the leader's end, in time."""
+def _ends(told: int, leader: int) -> bool:
+    """Wait for the leader's end, or its last word; False where neither comes in time."""
     latest = time.monotonic() + EXIT_SECONDS
-    while (left := latest - time.monotonic()) > 0:
-        if select.select([told], [], [], left)[0] and os.read(told, 1) in (b"", _CLOSED):
+    while ready := select.select([told, leader], [], [], max(0.0, latest - time.monotonic()))[0]:
+        if leader in ready or os.read(told, 1) in (b"", _CLOSED):
             return True
     return False
 
 
 def _kill(leader: int, what: str) -> None:
     sys.stderr.write(
-        f"localai_shim: process {leader} is killed: it {what}, as its GPU waits for a process of its model's group, "
-        "which has ended\n"
+        f"localai_shim: process {os.getppid()} is killed: it {what}, as its GPU waits for a process of its model's "
+        "group, which has ended\n"
     )
     sys.stderr.flush()
-    os.kill(leader, signal.SIGKILL)
+    signal.pidfd_send_signal(leader, signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    watch(int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), [int(each) for each in sys.argv[4:]])
+    watch(float(sys.argv[1]), *map(int, sys.argv[2:]))

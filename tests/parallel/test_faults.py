@@ -121,7 +121,7 @@ def test_no_process_is_left_when_the_program_ends(sent: signal.Signals) -> None:
 
 
 FROZEN = """
-import ctypes, subprocess, sys
+import ctypes, signal, subprocess, sys
 from localai_shim import LocalOpenAI
 from localai_shim.parallel import group
 from localai_shim.parallel.watchdog import Watchdog
@@ -143,6 +143,34 @@ ctypes.PyDLL(None).sleep(60)  # with the GIL, as MLX waits for a GPU
 """,
         -signal.SIGKILL,
         "is killed: it is frozen, as its GPU waits",
+    ),
+    "one that is frozen is killed though a child that it forked has ended": (
+        """
+import os, warnings
+warnings.simplefilter("ignore")
+child = os.fork()
+if not child:
+    sys.exit()  # with exit handlers
+os.waitpid(child, 0)
+subprocess.Popen(["sh", "-c", f"sleep 0.2; kill -9 {follower.pid}"])
+ctypes.PyDLL(None).sleep(60)
+""",
+        -signal.SIGKILL,
+        "it is frozen",
+    ),
+    "one that is killed takes its watchdog along": (
+        """
+import os
+if not os.fork():  # which has the pipe as well
+    while watchdogs[0]._process.pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        with open(f"/proc/{watchdogs[0]._process.pid}/stat") as file:
+            if file.read().rpartition(")")[2].split()[0] == "Z": break
+    sys.stderr.write("no watchdog is left")
+    os._exit(0)
+os.kill(os.getpid(), signal.SIGKILL)
+""",
+        -signal.SIGKILL,
+        "no watchdog is left",
     ),
     "one that notices goes on": (
         """
