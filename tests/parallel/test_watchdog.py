@@ -1,4 +1,4 @@
-"""The watchdog of a leader hears of a follower's end and of its leader's in any order; see `test_faults` for what it ends."""
+"""The watchdog of a leader hears of a follower's end and of its leader's in any order; `test_faults` has its work."""
 
 from __future__ import annotations
 
