@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import logging
 import os
@@ -24,6 +23,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
+from localai_shim.backends.memory import return_free_memory
+
 from .setting import Pair
 
 WAITED_SECONDS = 0.02  # in the queue, which a row that has a place never waits
@@ -35,8 +36,6 @@ class Reading:
     """Resources that a process holds while nothing runs."""
 
     rss: int
-    held: int
-    """The same once the C library has returned what is free: that is now much, now little."""
     active: int
     """Bytes of MLX's arrays."""
     cache: int
@@ -55,14 +54,12 @@ def read(pairs: Mapping[str, Pair]) -> Reading:
     _wait_until_idle(pairs)
     gc.collect()
     active, cache = mx.get_active_memory(), mx.get_cache_memory()
-    mx.clear_cache()  # free buffers that MLX keeps: now few, now many
+    mx.clear_cache()  # as engines that rest do every so many steps: now few are free, now many
+    return_free_memory()
     root = Path(tempfile.gettempdir())
     files = [path for path in root.rglob("*") if "mlx" not in path.relative_to(root).parts]
     folder = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
-    rss = resident()
-    with contextlib.suppress(AttributeError, TypeError):  # another C library than glibc
-        ctypes.CDLL(None).malloc_trim(0)
-    return Reading(rss, resident(), active, cache, threading.active_count(), len(os.listdir(folder)), len(files))
+    return Reading(resident(), active, cache, threading.active_count(), len(os.listdir(folder)), len(files))
 
 
 def _wait_until_idle(pairs: Mapping[str, Pair]) -> None:

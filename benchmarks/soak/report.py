@@ -15,7 +15,7 @@ from ..figures import Figure
 from .checks import Outcomes
 from .meters import Clocks, Reading, Spans
 
-GROWTH = {"rss": None, "held": 1.1, "active": 1.1}
+GROWTH = {"rss": 1.1, "active": 1.1}
 """By which these may grow between half of the requests and all of them."""
 MORE = {"threads": 4, "descriptors": 8, "temporary": 4}
 """Of which so many more may be there then: idle worker threads, and what they hold, come and go."""
@@ -96,9 +96,7 @@ def print_outcomes(soak: Soak, outcomes: Outcomes, requests: int) -> None:
     drafts = {name: f"{each.accepted} of {each.drafted} right" for name, each in soak.stats["text"].drafts.items()}
     print(f"drafts: {', '.join(f'{name} {text}' for name, text in drafts.items())}")
     for number, reading in soak.readings.items():
-        sizes = ", ".join(
-            f"{name} {getattr(reading, name) / 2**20:.1f} MiB" for name in ("rss", "held", "active", "cache")
-        )
+        sizes = ", ".join(f"{name} {getattr(reading, name) / 2**20:.1f} MiB" for name in ("rss", "active", "cache"))
         rest = f"{reading.threads} threads, {reading.descriptors} descriptors, {reading.temporary} temporary files"
         print(f"after {number}: {sizes}, {rest}")
     for text in outcomes.shown:

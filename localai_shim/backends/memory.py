@@ -7,6 +7,8 @@ limit must not change during one, and the CPU back end would wait for it and hol
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import logging
 import threading
 from collections.abc import Hashable
@@ -50,19 +52,19 @@ class DeviceMemory:
                     log.warning("the model may be paged out: its memory cannot be wired (%s)", error)
             self._weights[engine] = 0
             self._working.add(engine)
-            several = len(self._weights) == 2 and on_cuda() and self._mlx.device_count(self._mlx.gpu) > 1
-        if several:
-            log.warning(
-                "several models run in this process, which sees several GPUs: MLX computes on the first, and "
-                "requests may fail (cudaMemcpy: invalid argument). Set CUDA_VISIBLE_DEVICES to one before the program "
-                "starts"
-            )
 
     def loaded(self, engine: Hashable, weights: int) -> None:
         """Note the bytes of an engine's weights; warns where those of all models come close to what is recommended."""
         with self._lock:
             self._weights[engine] = weights
             recommended, total = self._recommended(), sum(self._weights.values())
+            second = len([size for size in self._weights.values() if size]) == 2
+        if second and on_cuda() and self._mlx.device_count(self._mlx.gpu) > 1:
+            log.warning(
+                "several models run in this process, which sees several GPUs: MLX computes on the first, and "
+                "requests may fail (cudaMemcpy: invalid argument). Set CUDA_VISIBLE_DEVICES to one before the program "
+                "starts"
+            )
         if recommended is not None and total > WARN_SHARE * recommended:
             log.warning(
                 "the weights take %d MB, and this machine recommends at most %d MB for all that its GPU uses: decoding "
@@ -114,6 +116,7 @@ class DeviceMemory:
         self._limit_cache()
         if self._clear:
             self._mlx.clear_cache()
+            return_free_memory()
             self._clear = False
 
     def _limit_cache(self) -> None:
@@ -137,6 +140,12 @@ class DeviceMemory:
     def _recommended(self) -> int | None:
         size = self._mlx.device_info().get("max_recommended_working_set_size")
         return None if size is None else int(size)
+
+
+def return_free_memory() -> None:
+    """Return memory that was freed to the system: glibc keeps much of it, MLX's buffers on the CPU included."""
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library, or Windows' loader
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 process = DeviceMemory(mx)

@@ -8,9 +8,12 @@ from __future__ import annotations
 import importlib
 import inspect
 import logging
+import os
+import platform
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -105,9 +108,13 @@ def test_a_second_model_where_several_gpus_are_seen_is_warned_of(
     monkeypatch.setattr("localai_shim.backends.memory.on_cuda", lambda: True)
     monkeypatch.setattr(mlx, "gpu", None, raising=False)
     monkeypatch.setattr(mlx, "device_count", lambda kind: gpus, raising=False)
-    memory.enter("a")
-    assert not caplog.records
-    memory.enter("b")
+    for name in "ab":
+        memory.enter(name)
+    memory.loaded("a", 1)
+    memory.leave("a")
+    memory.loaded("b", 1)
+    assert not caplog.records, "one is loaded after the other has left"
+    memory.loaded("c", 1)
     assert ("CUDA_VISIBLE_DEVICES" in caplog.text) == warned
 
 
@@ -206,6 +213,24 @@ def test_an_engine_that_ends_beside_one_that_works_leaves_the_clearing_to_it(
 
 
 # -- engines ---------------------------------------------------------------------------------------------------------
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="what glibc keeps of freed memory")
+def test_memory_that_was_freed_between_what_is_in_use_is_returned_to_the_system(memory: DeviceMemory) -> None:
+    blocks = [b"x" * 100_000 for _ in range(2_000)]
+    memory.enter("a")
+    memory.rest("a", clear=True)
+    full = resident()
+    used = blocks[::20]
+    del blocks
+    memory.work("a")
+    memory.rest("a", clear=True)
+    assert full - resident() > 100 * 2**20 and len(used) == 100
 
 
 class Watching(FakeMlx):
