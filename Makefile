@@ -207,8 +207,7 @@ $(VENV)/.docs: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install -q --group docs
 	touch $@
 
-$(VENV)-openai2/.dev: pyproject.toml
-	$(PYTHON) -m venv $(VENV)-openai2
-	$(VENV)-openai2/bin/python -m pip install -q --upgrade 'pip>=25.1'
-	$(VENV)-openai2/bin/python -m pip install -q --no-compile -e '.$(EXTRA)' 'openai>=2.54,<3' --group dev
+$(VENV)-openai2/.dev: $(AROUND)/uv/bin/uv pyproject.toml
+	$< venv -q --clear -p $(PYTHON) $(VENV)-openai2
+	$< pip install -q -p $(VENV)-openai2 -e '.$(EXTRA)' 'openai>=2.54,<3' --group dev
 	touch $@
