@@ -187,7 +187,7 @@ def as_strings(
 
 def _in_range(name: str, value: float, low: float, high: float, kind: str) -> float:
     if isinstance(value, float) and math.isnan(value):
-        raise BadRequest.wrong_type(name, "a decimal", math.nan)
+        raise BadRequest.refused(name, f"expected a {kind} {_plain(low)} to {_plain(high)}, but got NaN instead")
     if low <= value <= high:
         return value
     side, end, bound = ("below", "min", f">= {_plain(low)}") if value < low else ("above", "max", f"<= {_plain(high)}")

@@ -28,7 +28,7 @@ REFUSED: list[tuple[dict[str, Any], str, str | None, str]] = [
     ({"temperature": float("inf")}, "temperature", "decimal_above_max_value", "Expected a value <= 2"),
     ({"temperature": HUGE}, "temperature", "decimal_above_max_value", "Expected a value <= 2"),
     ({"temperature": -HUGE}, "temperature", "decimal_below_min_value", "Expected a value >= 0"),
-    ({"temperature": float("nan")}, "temperature", "invalid_type", "expected a decimal"),
+    ({"temperature": float("nan")}, "temperature", "invalid_value", "expected a decimal 0 to 2, but got NaN"),
     ({"top_p": 1.01}, "top_p", "decimal_above_max_value", "<= 1"),
     ({"top_p": -0.01}, "top_p", "decimal_below_min_value", ">= 0"),
     ({"presence_penalty": 2.5}, "presence_penalty", "decimal_above_max_value", "<= 2"),
