@@ -36,6 +36,7 @@ from .ports import Encoder, Model, NewWeights, host
 from .row import release_frames, row_error
 from .setup import MAX_ROWS, Parts, Setup, max_rows, set_up
 from .sinks import deliver_events
+from .threads import Computation
 from .tickets import Entry, Tickets
 
 log = logging.getLogger("localai_shim")
@@ -74,18 +75,20 @@ class Loop(Generic[ModelT]):
         """On the engine thread only."""
         self._out: list[tuple[Entry, Event]] = []
         self._steps = self._cleared = 0
+        self._computation = Computation(_synchronize)
 
     def run(self, load: Callable[[], Loaded[ModelT]]) -> None:
         """Load the model and run steps until the engine is closed."""
         try:
             host().memory.enter(self)
             self._start(load)
-            while not self.closing:
-                try:
-                    self.step()
-                except BaseException as error:  # that of a panic in Rust is no Exception
-                    with _logged("an engine could not recover; it goes on"):
-                        self._recover(error)
+            with self._computation:
+                while not self.closing:
+                    try:
+                        self.step()
+                    except BaseException as error:  # that of a panic in Rust is no Exception
+                        with _logged("an engine could not recover; it goes on"):
+                            self._recover(error)
         finally:
             if self._end():
                 host().memory.leave(self)
@@ -97,6 +100,7 @@ class Loop(Generic[ModelT]):
 
     def step(self) -> None:
         """Take the inbox, run what the planner says, and deliver what came of it."""
+        self._computation.safepoint()
         self._take_inbox(wait=not self._parts)
         parts = self._parts
         if self.closing or parts is None:
@@ -198,7 +202,8 @@ class Loop(Generic[ModelT]):
             try:
                 weights = self.model.weight_bytes + (0 if draft is None else draft.weight_bytes)
                 host().memory.loaded(self, weights)
-                self._setup = set_up(cast(Model, self.model), draft, self._options)
+                with self._computation:
+                    self._setup = set_up(cast(Model, self.model), draft, self._options)
                 memory = self._setup.memory
                 self.adapters = Adapters(self.model, memory if isinstance(memory, Memory) else None)
                 self._parts = self._make_parts()
@@ -283,16 +288,20 @@ class Loop(Generic[ModelT]):
             self._rest()
             while not found and prefixes is not None and prefixes.unsaved:
                 try:
-                    found.append(self._inbox.get(timeout=quiet))
+                    found.append(self._next_message(quiet))
                 except queue.Empty:
                     host().memory.work(self)
                     prefixes.save()
                     self._rest()
                     quiet = 0.0
-        message = found[0] if found else self._inbox.get()
+        message = found[0] if found else self._next_message()
         with _logged("an engine could not say that it works"):
             host().memory.work(self)
         return message
+
+    def _next_message(self, timeout: float | None = None) -> Message:
+        with self._computation.safe():
+            return self._inbox.get(timeout=timeout)
 
     def _admit(self, message: Submit) -> None:
         try:
@@ -386,6 +395,11 @@ def _load_error(what: str, cause: BaseException, *, transient: bool = False) -> 
     error = ModelLoadError(what, transient=transient)
     error.__cause__ = cause
     return error
+
+
+def _synchronize() -> None:
+    with _logged("what was launched for requests failed"):
+        mx.synchronize()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The threads that engines run on, their rest when the interpreter ends, and their loss in a forked child.
+"""The threads that engines run on, their rest when the interpreter ends or forks, and their loss in a forked child.
 
 They are kept for the next engines: MLX leaves a thread of its own behind for each that has used it.
 """
@@ -13,7 +13,9 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from ..types import EngineClosedError
 
@@ -140,6 +142,80 @@ def _is_asleep(thread: threading.Thread) -> bool:
 
 # -- forks -----------------------------------------------------------------------------------------------------------
 
+FORK_SECONDS = 10.0  # that a fork waits at most: an engine may be held up, by a debugger
+
+
+class Computation:
+    """What an engine's thread computes; a context. The process is forked only where it is at a safepoint.
+
+    A BLAS with threads of its own ends them before a fork. OpenBLAS waits for ever for one that is amid a product, and
+    holds the GIL meanwhile.
+
+    Args:
+        settle: wait for what was launched. Called on the engine's thread; raises nothing.
+    """
+
+    def __init__(self, settle: Callable[[], object]) -> None:
+        self._settle = settle
+        self.lock = threading.RLock()
+        """Held while it computes, and by a thread that forks."""
+        _computations.add(self)
+
+    def __enter__(self) -> None:
+        with _forking:
+            self.lock.acquire()
+
+    def __exit__(self, *raised: object) -> None:
+        self._settle()
+        self.lock.release()
+
+    @contextmanager
+    def safe(self) -> Iterator[None]:
+        """Compute nothing in the context: forks may happen."""
+        self.__exit__()
+        try:
+            yield
+        finally:
+            self.__enter__()
+
+    def safepoint(self) -> None:
+        """Let a fork happen that waits for this one."""
+        if _forks:
+            with self.safe():
+                pass
+
+
+_forking = threading.RLock()
+"""Held while the process is forked: nothing begins to compute."""
+_forks = 0  # that happen or wait; a handler of a signal may fork while its thread waits to
+_computations: weakref.WeakSet[Computation] = weakref.WeakSet()
+_held: list[Computation] = []
+"""Those that stand still for the forks."""
+
+
+def _before_fork() -> None:
+    """Wait until nothing computes."""
+    global _forks
+    _forking.acquire()
+    _forks += 1
+    latest = time.monotonic() + FORK_SECONDS
+    for computation in list(_computations):
+        if computation.lock.acquire(timeout=max(0.0, latest - time.monotonic())):
+            _held.append(computation)
+        else:
+            log.warning("the process is forked while a model computes: with some BLAS libraries it may hang")
+
+
+def _after_fork() -> None:
+    """Go on, in both processes: the thread that forked is in both."""
+    global _forks
+    _forks -= 1
+    if not _forks:
+        for computation in _held:
+            computation.lock.release()
+        _held.clear()
+    _forking.release()
+
 
 def lost() -> EngineClosedError:
     """Make the error for what belongs to the process that this one was forked from."""
@@ -170,6 +246,7 @@ _lost = False
 def _forget() -> None:
     """In a forked child: the parent's threads are not here, and its lock may be held for ever."""
     global _lock, _lost
+    _after_fork()
     _lock = threading.Lock()
     _all.clear()
     _idle.clear()
@@ -177,4 +254,4 @@ def _forget() -> None:
     _lost = _lost or "mlx" in sys.modules  # nobody can tell whether it was used
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forget)

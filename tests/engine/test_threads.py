@@ -164,3 +164,104 @@ def test_a_forked_child_has_no_idle_threads() -> None:
     """
     done = run(code, warm="mlx")
     assert (done.stderr, done.stdout) == ("", "0 1\n")
+
+
+# -- forks -----------------------------------------------------------------------------------------------------------
+
+COMPUTING = """
+import os, threading, warnings
+from localai_shim.engine import threads
+warnings.simplefilter("ignore")
+settled, computes, may_end = [], threading.Event(), threading.Event()
+computation = threads.Computation(lambda: settled.append(os.getpid()))
+
+def compute():
+    with computation:
+        computes.set()
+        may_end.wait()
+        computation.safepoint()
+
+def fork():
+    pid = os.fork()
+    if pid == 0:
+        with computation if free else threads.Computation(print):  # what its thread held is lost with it
+            os._exit(7)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+free = True
+thread = threading.Thread(target=compute)
+thread.start()
+computes.wait()
+"""
+ON_FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+
+
+def printed(code: str) -> str:
+    done = run(COMPUTING + code, warm="sdk")
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+@ON_FORKS
+def test_a_fork_waits_for_a_safepoint_where_what_was_launched_is_waited_for() -> None:
+    code = """
+os.register_at_fork(before=lambda: print("forks, settled", len(settled), flush=True))
+threading.Timer(0.1, may_end.set).start()
+status = fork()
+thread.join()
+print(status, len(settled), fork())
+"""
+    # The hook that was registered last is called first.
+    assert printed(code) == "forks, settled 0\nforks, settled 2\n7 2 7\n"
+
+
+@ON_FORKS
+def test_a_fork_waits_only_so_long_and_says_what_may_come_of_it() -> None:
+    code = """
+threads.FORK_SECONDS, free = 0.05, False
+status = fork()
+may_end.set()
+thread.join()
+free = True
+print(status, fork())
+"""
+    warned = "the process is forked while a model computes: with some BLAS libraries it may hang\n"
+    assert sorted(printed(code).splitlines(keepends=True)) == ["7 7\n", warned]
+
+
+@ON_FORKS
+def test_a_handler_of_a_signal_may_fork_while_its_thread_waits_to_and_nothing_stays_held() -> None:
+    code = """
+import signal
+def handler(*_):
+    threads.FORK_SECONDS = 0.05
+    print(fork())
+    may_end.set()
+
+free = False
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.1)
+print(fork())
+thread.join()
+free = True
+print(fork(), threads._forks, threads._held)
+with computation:
+    print("computes")
+"""
+    warned = "the process is forked while a model computes: with some BLAS libraries it may hang\n"
+    assert printed(code) == "7\n7\n7 0 []\ncomputes\n" + warned
+
+
+@ON_FORKS
+def test_threads_that_fork_at_the_same_time_take_turns() -> None:
+    code = """
+results = []
+forking = [threading.Thread(target=lambda: results.append(fork())) for _ in range(8)]
+for each in forking:
+    each.start()
+may_end.set()
+for each in (*forking, thread):
+    each.join()
+print(results)
+"""
+    assert printed(code) == f"{[7] * 8}\n"

@@ -1,4 +1,4 @@
-"""Forked children: whatever they inherit, a call answers at once; and the parent goes on."""
+"""Forks: in a child, whatever it inherits, a call answers at once; and the parent goes on, amid its models' work."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import pytest
 
 from tests.scripts import run
+from tests.tiny import tiny
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
@@ -36,8 +37,8 @@ def in_a_child(work):
 """
 
 
-def printed(code: str, warm: str | None = "mlx") -> str:
-    done = run(PRELUDE + code, warm=warm)
+def printed(code: str, warm: str | None = "mlx", first: str = "") -> str:
+    done = run(first + PRELUDE + code, warm=warm)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
 
@@ -106,6 +107,67 @@ with concurrent.futures.ProcessPoolExecutor(1, mp_context=fork) as late:
 early.shutdown()
 """
     assert printed(code, warm="sdk") == "2 True 2 2\n"
+
+
+def test_a_parent_that_forks_again_and_again_while_a_model_computes_goes_on_and_answers_the_same() -> None:
+    """OpenBLAS ends its threads before a fork, and would wait for ever for one that is amid a product: seen within 50
+    forks."""
+    wide = tiny("qwen3", hidden_size=512, intermediate_size=1024, max_position_embeddings=200_000)
+    code = """
+import threading
+faulthandler.dump_traceback_later(60, exit=True)  # also where OpenBLAS holds the GIL
+client, forked, others = LocalOpenAI(WIDE), threading.Event(), 0
+
+def answer(words):
+    asked = {**ask, "messages": [{"role": "user", "content": "word " * words}]}
+    return client.chat.completions.create(**asked, max_tokens=8, temperature=0).choices[0].message.content
+
+def answers(words):
+    global others
+    while not forked.is_set():
+        others += answer(words) != alone[words]
+
+alone = {words: answer(words) for words in (50, 100, 400)}
+asking = [threading.Thread(target=answers, args=(words,)) for words in alone]
+for thread in asking:
+    thread.start()
+for _ in range(100):
+    pid = os.fork()
+    if pid == 0:
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+forked.set()
+for thread in asking:
+    thread.join()
+print(others)
+"""
+    assert printed(code.replace("WIDE", repr(str(wide)))) == "0\n"
+
+
+def test_a_fork_waits_for_the_step_that_an_engine_is_in_and_holds_up_the_next() -> None:
+    first = """
+import os, time
+steps = []
+
+def look():  # registered before the package's own: it is called after them
+    if steps:
+        before = client.stats().steps
+        time.sleep(0.05)  # dozens of steps
+        steps.append(client.stats().steps - before)
+
+os.register_at_fork(before=look)
+"""
+    code = """
+client = LocalOpenAI(MODEL)
+stream = client.chat.completions.create(**ask, stream=True)
+for turn in range(3):
+    for _ in range(20):
+        next(stream)
+    steps.append(None)
+    os._exit(0) if os.fork() == 0 else os.wait()
+print([taken for taken in steps if taken is not None])
+"""
+    assert printed(code, warm=None, first=first) == "[0, 0, 0]\n"
 
 
 def test_a_client_that_is_pickled_says_what_to_do() -> None:
