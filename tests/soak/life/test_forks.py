@@ -37,8 +37,8 @@ def in_a_child(work):
 """
 
 
-def printed(code: str, warm: str | None = "mlx", first: str = "") -> str:
-    done = run(first + PRELUDE + code, warm=warm)
+def printed(code: str, warm: str | None = "mlx", first: str = "", **env: str) -> str:
+    done = run(first + PRELUDE + code, warm=warm, **env)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
 
@@ -141,7 +141,7 @@ for thread in asking:
     thread.join()
 print(others)
 """
-    assert printed(code.replace("WIDE", repr(str(wide)))) == "0\n"
+    assert printed(code.replace("WIDE", repr(str(wide))), warm=None, OPENBLAS_NUM_THREADS="2") == "0\n"
 
 
 def test_a_fork_waits_for_the_step_that_an_engine_is_in_and_holds_up_the_next() -> None:
