@@ -159,10 +159,10 @@ class Computation:
         self._settle = settle
         self.lock = threading.RLock()
         """Held while it computes, and by a thread that forks."""
-        _computations.add(self)
 
     def __enter__(self) -> None:
         with _forking:
+            _computations.add(self)
             self.lock.acquire()
 
     def __exit__(self, *raised: object) -> None:
@@ -186,11 +186,11 @@ class Computation:
 
 
 _forking = threading.RLock()
-"""Held while the process is forked: nothing begins to compute."""
+"""Held while the process is forked, or waits to be: nothing begins to compute."""
 _forks = 0  # that happen or wait; a handler of a signal may fork while its thread waits to
 _computations: weakref.WeakSet[Computation] = weakref.WeakSet()
 _held: list[Computation] = []
-"""Those that stand still for the forks."""
+"""Those that stand still for them."""
 
 
 def _before_fork() -> None:
