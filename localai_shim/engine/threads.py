@@ -142,11 +142,11 @@ def _is_asleep(thread: threading.Thread) -> bool:
 
 # -- forks -----------------------------------------------------------------------------------------------------------
 
-FORK_SECONDS = 10.0  # that a fork waits at most: an engine may be held up, by a debugger
+FORK_SECONDS = 10.0  # that a fork waits for an engine at most: a debugger may hold it up
 
 
 class Computation:
-    """What an engine's thread computes; a context. The process is forked only where it is at a safepoint.
+    """Work of an engine's thread, as a context. The process is forked only where it is at a safepoint.
 
     A BLAS with threads of its own ends them before a fork. OpenBLAS waits for ever for one that is amid a product, and
     holds the GIL meanwhile.
@@ -198,9 +198,8 @@ def _before_fork() -> None:
     global _forks
     _forking.acquire()
     _forks += 1
-    latest = time.monotonic() + FORK_SECONDS
     for computation in list(_computations):
-        if computation.lock.acquire(timeout=max(0.0, latest - time.monotonic())):
+        if computation.lock.acquire(timeout=FORK_SECONDS):
             _held.append(computation)
         else:
             log.warning("the process is forked while a model computes: with some BLAS libraries it may hang")
