@@ -6,16 +6,17 @@ They are kept for the next engines: MLX leaves a thread of its own behind for ea
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import logging
 import os
 import queue
+import signal
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 from ..types import EngineClosedError
 
@@ -159,17 +160,20 @@ class Computation:
         self._settle = settle
         self.lock = threading.RLock()
         """Held while it computes, and by a thread that forks."""
+        self.thread: int | None = None
+        """The engine's."""
 
     def __enter__(self) -> None:
         with _forking:
             _computations.add(self)
+            self.thread = threading.get_ident()
             self.lock.acquire()
 
     def __exit__(self, *raised: object) -> None:
         self._settle()
         self.lock.release()
 
-    @contextmanager
+    @contextlib.contextmanager
     def safe(self) -> Iterator[None]:
         """Compute nothing in the context: forks may happen."""
         self.__exit__()
@@ -180,40 +184,58 @@ class Computation:
 
     def safepoint(self) -> None:
         """Let a fork happen that waits for this one."""
-        if _forks:
+        if _forker is not None:
             with self.safe():
                 pass
 
 
 _forking = threading.RLock()
 """Held while the process is forked, or waits to be: nothing begins to compute."""
-_forks = 0  # that happen or wait; a handler of a signal may fork while its thread waits to
-_computations: weakref.WeakSet[Computation] = weakref.WeakSet()
+_forker: int | None = None
+"""The thread that has it."""
 _held: list[Computation] = []
-"""Those that stand still for them."""
+"""Those that stand still, or were waited for in vain."""
+_computations: weakref.WeakSet[Computation] = weakref.WeakSet()
+AGAIN_SECONDS = 0.01
 
 
 def _before_fork() -> None:
-    """Wait until nothing computes."""
-    global _forks
+    """Wait until nothing computes. May be called again where it was interrupted."""
+    global _forker
     _forking.acquire()
-    _forks += 1
+    _forker = threading.get_ident()
     for computation in list(_computations):
-        if computation.lock.acquire(timeout=FORK_SECONDS):
+        if computation not in _held and computation.thread != _forker:
+            if not _wait_for(computation):
+                log.warning("the process is forked while a model computes: with some BLAS libraries it may hang")
             _held.append(computation)
-        else:
-            log.warning("the process is forked while a model computes: with some BLAS libraries it may hang")
+
+
+def _wait_for(computation: Computation) -> bool:
+    while True:
+        try:
+            return computation.lock.acquire(timeout=FORK_SECONDS)
+        except KeyboardInterrupt:  # Python would drop it: it comes again, until the thread is out of here
+            main = threading.main_thread().ident or 0
+            threading.Timer(AGAIN_SECONDS, signal.pthread_kill, (main, signal.SIGINT)).start()
 
 
 def _after_fork() -> None:
-    """Go on, in both processes: the thread that forked is in both."""
-    global _forks
-    _forks -= 1
-    if not _forks:
-        for computation in _held:
-            computation.lock.release()
-        _held.clear()
-    _forking.release()
+    """In the parent, go on. May be called again where it was interrupted, or the wait was."""
+    global _forker
+    if _forker == threading.get_ident():
+        while _held:
+            _release(_held[-1].lock)
+            _held.pop()
+        _forker = None
+    _release(_forking)
+
+
+def _release(lock: threading.RLock) -> None:
+    """Release what this thread has of a lock: nothing, or more than once."""
+    with contextlib.suppress(RuntimeError):
+        while True:
+            lock.release()
 
 
 def lost() -> EngineClosedError:
@@ -244,13 +266,16 @@ _lost = False
 
 def _forget() -> None:
     """In a forked child: the parent's threads are not here, and its lock may be held for ever."""
-    global _lock, _lost
-    _after_fork()
-    _lock = threading.Lock()
+    global _lock, _lost, _forking, _forker
+    _lock, _forking, _forker = threading.Lock(), threading.RLock(), None
+    _held.clear()
+    _computations.clear()
     _all.clear()
     _idle.clear()
     _runs.clear()
     _lost = _lost or "mlx" in sys.modules  # nobody can tell whether it was used
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forget)
+os.register_at_fork(after_in_child=_forget)
+for _ in range(2):  # a signal's handler that raises may keep one call from what it does, and the other makes up for it
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork)

@@ -169,7 +169,7 @@ def test_a_forked_child_has_no_idle_threads() -> None:
 # -- forks -----------------------------------------------------------------------------------------------------------
 
 COMPUTING = """
-import os, threading, warnings
+import os, sys, threading, warnings
 from localai_shim.engine import threads
 warnings.simplefilter("ignore")
 settled, computes, may_end = [], threading.Event(), threading.Event()
@@ -244,12 +244,55 @@ signal.setitimer(signal.ITIMER_REAL, 0.1)
 print(fork())
 thread.join()
 free = True
-print(fork(), threads._forks, threads._held)
+print(fork(), threads._held)
 with computation:
     print("computes")
 """
     warned = "the process is forked while a model computes: with some BLAS libraries it may hang\n"
-    assert printed(code) == "7\n7\n7 0 []\ncomputes\n" + warned
+    assert printed(code) == "7\n7\n7 []\ncomputes\n" + warned
+
+
+@ON_FORKS
+@pytest.mark.parametrize("by", ["signal.pthread_kill(main, signal.SIGINT)", "signal.raise_signal(signal.SIGINT)"])
+def test_ctrl_c_while_a_fork_waits_comes_after_it_and_the_fork_still_waits(by: str) -> None:
+    """A signal ends the wait of the thread that it reaches; that of another one is seen once the wait has ended."""
+    code = """
+import signal, time
+free = True
+main = threading.get_ident()
+threading.Timer(0.1, lambda: BY).start()
+threading.Timer(0.3, may_end.set).start()
+os.register_at_fork(after_in_parent=lambda: print("forked, settled", len(settled), flush=True))
+try:
+    print(fork())
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted")
+thread.join()
+print(fork())
+"""
+    out = printed(code.replace("BY", by))
+    assert out.replace("7\n", "", 1) == "forked, settled 1\ninterrupted\nforked, settled 2\n7\n"
+
+
+@ON_FORKS
+def test_a_fork_still_waits_where_another_handler_raises_meanwhile() -> None:
+    code = """
+import signal
+def handler(*_):
+    raise SystemExit(3)
+
+sys.unraisablehook = lambda raised: print(repr(raised.exc_value), flush=True)
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.1)
+threading.Timer(0.3, may_end.set).start()
+os.register_at_fork(after_in_parent=lambda: print("forked, settled", len(settled), flush=True))
+print(fork())
+thread.join()
+with computation:
+    print("computes")
+"""
+    assert printed(code) == "SystemExit(3)\nforked, settled 1\n7\ncomputes\n"
 
 
 @ON_FORKS
