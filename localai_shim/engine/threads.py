@@ -196,7 +196,9 @@ _forker: int | None = None
 _held: list[Computation] = []
 """Those that stand still, or were waited for in vain."""
 _computations: weakref.WeakSet[Computation] = weakref.WeakSet()
-AGAIN_SECONDS = 0.01
+_interrupted = False
+"""By Ctrl-C, which a hook cannot pass on."""
+AGAIN_SECONDS = 0.05  # after a fork, when its thread is out of all hooks
 
 
 def _before_fork() -> None:
@@ -212,23 +214,27 @@ def _before_fork() -> None:
 
 
 def _wait_for(computation: Computation) -> bool:
+    global _interrupted
     while True:
         try:
             return computation.lock.acquire(timeout=FORK_SECONDS)
-        except KeyboardInterrupt:  # Python would drop it: it comes again, until the thread is out of here
-            main = threading.main_thread().ident or 0
-            threading.Timer(AGAIN_SECONDS, signal.pthread_kill, (main, signal.SIGINT)).start()
+        except KeyboardInterrupt:
+            _interrupted = True
 
 
 def _after_fork() -> None:
     """In the parent, go on. May be called again where it was interrupted, or the wait was."""
-    global _forker
+    global _forker, _interrupted
     if _forker == threading.get_ident():
         while _held:
             _release(_held[-1].lock)
             _held.pop()
         _forker = None
     _release(_forking)
+    if _interrupted:
+        _interrupted = False
+        main = threading.main_thread().ident or 0
+        threading.Timer(AGAIN_SECONDS, signal.pthread_kill, (main, signal.SIGINT)).start()
 
 
 def _release(lock: threading.RLock) -> None:
@@ -266,8 +272,8 @@ _lost = False
 
 def _forget() -> None:
     """In a forked child: the parent's threads are not here, and its lock may be held for ever."""
-    global _lock, _lost, _forking, _forker
-    _lock, _forking, _forker = threading.Lock(), threading.RLock(), None
+    global _lock, _lost, _forking, _forker, _interrupted
+    _lock, _forking, _forker, _interrupted = threading.Lock(), threading.RLock(), None, False
     _held.clear()
     _computations.clear()
     _all.clear()

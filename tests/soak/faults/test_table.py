@@ -25,6 +25,7 @@ ELSEWHERE = {
     "engine.drafts.draft_model:": "an error turns drafts off; tests/engine/drafts and tests/test_draft_model.py",
     "engine.threads:_stop_all": "the interpreter's end; tests/soak/life",
     "engine.threads:start": "threads: test_machine.py",
+    "engine.threads:_wait_for": "an interrupt while the process waits to be forked; tests/engine/test_threads.py",
     "models.hub:": "lists what was fetched, for the command line and `models.list`; tests/cli",
     "models.sharded:": "several processes; tests/parallel",
     "models.weights:": "`update_weights` changes nothing if it fails; tests/test_weights.py",
