@@ -265,7 +265,8 @@ class Leader:
             self._reason = f"process {follower.rank} of this model's group {why}"
             self._lost.set()
             self._stuck = self._watchdog is not None and self._busy.is_set()
-        log.error("%s: its requests fail, and the next one starts the group anew", self._reason)
+        then = "the program has to be started again" if self._stuck else "the next one starts the group anew"
+        log.error("%s: its requests fail, and %s", self._reason, then)
         for each in self._followers:
             each.end_now()
         stand_in(self._ends)
