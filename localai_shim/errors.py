@@ -74,7 +74,9 @@ class BadRequest(RequestError):
 
     @classmethod
     def unknown_value(cls, param: str, value: object, options: Collection[str]) -> BadRequest:
-        """A value that is not among the few that the field can have."""
+        """A value that is not among the few strings that the field can have."""
+        if not isinstance(value, str):  # which may be nested too deeply to be shown
+            return cls.wrong_type(param, f"{'one of ' * (len(options) > 1)}{listed(options)}", value)
         return cls.invalid(param, f"Invalid value: {value!r}. Supported values are: {listed(options)}.")
 
     @classmethod

@@ -201,10 +201,10 @@ def _parameters(fields: Fields, name: str) -> Mapping[str, object] | None:
     schema = fields.mapping("parameters")
     if schema is None:
         return None
-    if schema.get("type", "object") != "object":
-        why = f"schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{schema['type']}\"'"
-    elif nests_too_deeply(schema):
+    if nests_too_deeply(schema):
         why = f"it is nested too deeply: more than {MAX_NESTING} objects and arrays stand in each other"
+    elif schema.get("type", "object") != "object":
+        why = f"schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{schema['type']}\"'"
     else:
         try:
             json.dumps(schema, ensure_ascii=False, allow_nan=False).encode()

@@ -101,7 +101,8 @@ def read_line(number: int, raw: bytes | str, endpoint: str | None) -> Line:
     for name in ("custom_id", "method", "url", "body"):
         if value.get(name) is None:
             raise InvalidLine(number, "missing_required_parameter", f"Missing required parameter: '{name}'.", name)
-    for name, kind, what in (("custom_id", str, "a string"), ("url", str, "a string"), ("body", dict, "an object")):
+    for name in ("custom_id", "method", "url", "body"):
+        kind, what = (dict, "an object") if name == "body" else (str, "a string")
         if not isinstance(value[name], kind):
             raise InvalidLine(number, "invalid_type", f"Invalid type for '{name}': expected {what}.", name)
     if value["method"] != "POST":

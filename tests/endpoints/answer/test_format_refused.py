@@ -29,7 +29,7 @@ WRONG: list[tuple[dict[str, Any], str, str | None, str]] = [
     ({FORMAT: {}}, f"{FORMAT}.type", "missing_required_parameter", "'response_format.type'"),
     ({FORMAT: {"type": None}}, f"{FORMAT}.type", "missing_required_parameter", "'response_format.type'"),
     ({FORMAT: {"type": "yaml"}}, f"{FORMAT}.type", "invalid_value", "'text', 'json_object', and 'json_schema'"),
-    ({FORMAT: {"type": ["text"]}}, f"{FORMAT}.type", "invalid_value", "Supported values"),
+    ({FORMAT: {"type": ["text"]}}, f"{FORMAT}.type", "invalid_type", "expected one of"),
     ({FORMAT: {"type": "text", "schema": {}}}, f"{FORMAT}.schema", "unknown_parameter", "response_format.schema"),
     ({FORMAT: {"type": "json_object", "json_schema": {}}}, JSON_SCHEMA, "unknown_parameter", JSON_SCHEMA),
     ({FORMAT: {"type": "json_schema"}}, JSON_SCHEMA, "missing_required_parameter", JSON_SCHEMA),

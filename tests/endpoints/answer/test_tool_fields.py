@@ -158,6 +158,7 @@ WRONG: list[tuple[Any, str, str, str]] = [
     (function(parameters={"default": math.nan}), SCHEMA_PATH, "invalid_function_parameters", "cannot be written"),
     (function(parameters={"title": "\udc00"}), SCHEMA_PATH, "invalid_function_parameters", "cannot be written"),
     (function(parameters=LOOP), SCHEMA_PATH, "invalid_function_parameters", "nested too deeply"),
+    (function(parameters={"type": LOOP}), SCHEMA_PATH, "invalid_function_parameters", "nested too deeply"),
     (custom(name="a b"), "tools[0].custom.name", "invalid_value", "pattern"),
     (custom(parameters={}), "tools[0].custom.parameters", "unknown_parameter", "parameters"),
     (custom(format="text"), "tools[0].custom.format", "invalid_type", "an object"),

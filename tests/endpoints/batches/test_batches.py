@@ -97,6 +97,7 @@ INVALID = {
     '{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions"}': ("missing_required_parameter", "body"),
     GOOD.replace('"good"', "5"): ("invalid_type", "custom_id"),
     GOOD.replace("POST", "GET"): ("invalid_value", "method"),
+    GOOD.replace('"POST"', '["POST"]'): ("invalid_type", "method"),
     line("other", "/v1/completions", prompt="Hi"): ("url_mismatch", "url"),
     GOOD: ("duplicate_custom_id", "custom_id"),
 }
