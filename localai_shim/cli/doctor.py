@@ -7,7 +7,7 @@ import glob
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..stats import show_bytes
 from ..types import VERSION, BackendMissingError
@@ -15,6 +15,9 @@ from .loading import open_client
 from .measure import measure
 from .models import find_models, print_models
 from .show import make_console, write
+
+if TYPE_CHECKING:
+    from ..client.local import LocalOpenAI
 
 LIBRARIES = ("openai", "mlx", "mlx-lm", "mlx-vlm", "transformers", "llguidance")
 CHECK_STREAMS, CHECK_SECONDS = 8, 3.0
@@ -134,6 +137,32 @@ def _hub_cache() -> Iterator[Finding]:
     yield Finding("hub cache", "note" if useless else "ok", text)
 
 
+def _wrong_batch(client: LocalOpenAI) -> str:
+    """What is wrong with answers that share a batch; empty if nothing is."""
+    import asyncio
+
+    from ..client.local import AsyncLocalOpenAI
+
+    async def answers() -> tuple[list[str], list[str]]:
+        async with AsyncLocalOpenAI(engine=client._runtime.engine_of("")) as own:
+
+            async def ask(question: str) -> str:
+                answer = await own.chat.completions.create(
+                    model="local", messages=[{"role": "user", "content": question}], temperature=0, max_tokens=24
+                )
+                return answer.choices[0].message.content or ""
+
+            return [await ask(question) for question in questions], [*await asyncio.gather(*map(ask, questions))]
+
+    questions = [f"{'Hello! ' * i}{QUESTION}" for i in range(CHECK_STREAMS)]  # of different lengths
+    if client.stats().max_rows == 1:
+        return "requests run one at a time, because those that share a pass get wrong results"
+    for question, alone, together in zip(questions, *asyncio.run(answers()), strict=True):
+        if together != alone:
+            return f"to '{question}' the small model says '{alone}' by itself, and '{together}' next to others"
+    return ""
+
+
 def _self_check() -> Iterator[Finding]:
     with open_client("doctor", None, {"progress": False}) as client:
         answer = client.chat.completions.create(
@@ -146,6 +175,9 @@ def _self_check() -> Iterator[Finding]:
         if EXPECTED not in said:
             text = f"to '{QUESTION}' the small model says '{said}', not that it is {EXPECTED}"
             yield Finding("answers", "broken", text)
+            return
+        if wrong := _wrong_batch(client):
+            yield Finding("batching", "broken", f"{wrong}. MLX's kernels are wrong on this machine: install another mlx")
             return
         [level] = measure(client, [CHECK_STREAMS], CHECK_SECONDS)
     text = f"{CHECK_STREAMS} streams of the small model, {level.rate:,.0f} tok/s"

@@ -1,8 +1,9 @@
 """Trials that a model gives rows that share a pass, and prompts in pieces, the logits that it gives each row by itself.
 
 A model's own code may misread a batch: gemma2's attention took the rows of a mask for key heads, afm7's takes the
-longest row's length for every row's position. Both answer, and wrongly. So each model is tried when it is loaded, on
-two short rows of different length, before any request depends on it.
+longest row's length for every row's position. A machine's kernels may be wrong as well, for all rows but the first.
+All of these answer, and wrongly. So each model is tried when it is loaded, on short rows of different and of equal
+length, before any request depends on it.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ log = logging.getLogger("localai_shim")
 
 _async_eval: Callable[..., None] = mx.async_eval
 
-_ROWS = [[3 + 11 * i % 53 for i in range(23)], [7, 40, 25, 31]]
-"""Tokens that every vocabulary has."""
+_ROWS = [[3 + 11 * i % 53 for i in range(23)], [7, 40, 25, 31], [5 + 7 * i % 53 for i in range(23)]]
+"""Prompts of tokens that every vocabulary has. Rows of equal length get no mask and one position for all."""
+_RAGGED, _EQUAL, _TWINS = (0, 1), (0, 2), (0, 0)
+"""Places in `_ROWS` of the rows that share a pass."""
 _STEPS = [5, 29]
 """Tokens that all rows get afterwards: their logits differ only by what came before."""
 _MORE_STEPS, _WRONG = [*_STEPS, 11, 47, 9, 33, 21, 52], 3
@@ -38,8 +41,10 @@ _PIECE_TOKENS = 9
 # A model that misreads a mask or a position loses what came before, in part at least: this moved logits by 0.07 (afm7)
 # to 1.0 (gemma2) of what another prefix does. Rounding moves them by 1e-6 of that in float32. In bfloat16 it may be as
 # large as the error (0.01 to 0.2, and 0.6 where tokens change experts): it is measured, on two equal rows in one pass.
+# A broken kernel spoils these two rows as well, so what they measure counts up to `MOST_TOLERANCE` only.
 LOGIT_TOLERANCE = 0.05
 ROUNDING_TOLERANCE = 4
+MOST_TOLERANCE = 0.2
 # States that lost a step's tokens moved logits by 0.02 to 0.1 (nemotron_h), rounding in float32 by 4e-5 at most.
 SEVERAL_TOLERANCE = 1e-3
 _FLOAT32_BITS = 0x1FFF  # those of a float32 that neither half precision has
@@ -53,7 +58,7 @@ class Agreement(NamedTuple):
     in_pieces: bool
     """A prompt in pieces gives the logits of the whole prompt in one pass."""
     together: bool
-    """Rows of different lengths that share a pass get the logits that each gets alone."""
+    """Rows that share a pass get the logits that each gets alone, whether their lengths differ or not."""
 
 
 def agreement(model: Model) -> Agreement:
@@ -74,7 +79,8 @@ def runs_built(model: Model) -> bool:
     before it was known how many its rows hold: nothing of it is computed meanwhile. Tried once, as `agreement` is.
     """
     several = model.samples_on_device and bool(takes_several(model))
-    trial = partial(_try_built, partial(_decode_several if several else _alone, model), model)
+    decode = partial(_decode_several, model) if several else partial(_alone, model, _RAGGED)
+    trial = partial(_try_built, decode, model)
     return bool(_tried(f"{model.fingerprint}-built{'-several' * several}", trial))
 
 
@@ -102,49 +108,64 @@ def _tried(name: str, trial: Callable[[], int]) -> int:
 def _try_several(model: Model) -> int:
     if model.one_token or not kv.fits_slots(model.new_cache()):
         return 0
-    alone = _alone(model, _MORE_STEPS)
-    allowed = _allowed(model, alone, SEVERAL_TOLERANCE)
-    agrees = _agrees(alone, allowed, lambda: _decode_several(model), steps=len(_MORE_STEPS))
+    alone = _alone(model, _RAGGED, _MORE_STEPS)
+    allowed = _allowed(alone, _run(partial(_twins, model, _MORE_STEPS)), SEVERAL_TOLERANCE)
+    agrees = _agrees(alone, allowed, _run(partial(_decode_several, model)), steps=len(_MORE_STEPS))
     return int(alone.shape[-1]) if agrees else 0
 
 
 def _try_built(decode: Callable[..., Logits], model: Model) -> bool:
     """Code that asks the device which experts a token goes to, as dbrx's does, asks it for other tokens then."""
     alone = decode()
-    allowed = _allowed(model, alone, SEVERAL_TOLERANCE)
-    return _agrees(alone, allowed, partial(decode, built=True), steps=alone.shape[1])
+    twins = _run(partial(_twins, model, _MORE_STEPS[: alone.shape[1]]))
+    return _agrees(
+        alone, _allowed(alone, twins, SEVERAL_TOLERANCE), _run(partial(decode, built=True)), steps=alone.shape[1]
+    )
 
 
 def _try_ends(model: Model) -> bool:
     if not model.end_tokens:
         return False
-    alone = _alone(model, _STEPS[:1])
-    return _agrees(alone, _allowed(model, alone), lambda: np.concatenate([_ended(model, row) for row in _ROWS]))
+    alone = _alone(model, _RAGGED, _STEPS[:1])
+    allowed = _allowed(alone, _run(partial(_twins, model, _STEPS[:1])))
+    return _agrees(alone, allowed, _run(lambda: np.concatenate([_ended(model, _ROWS[i]) for i in _RAGGED])))
 
 
 def _try(model: Model) -> int:
     """1 for `Agreement.in_pieces`, and 2 for `together`."""
-    alone = _alone(model)
+    alone = _alone(model, range(len(_ROWS)))
     batches = kv.can_batch(model.new_cache()) and not model.one_row
-    allowed = _allowed(model, alone) if batches else LOGIT_TOLERANCE * _distance(alone[0], alone[1])
+    twins = _run(partial(_twins, model, _STEPS)) if batches else None
+    allowed = _allowed(alone, twins)
     first, second = _ROWS[0][:_PIECE_TOKENS], _ROWS[0][_PIECE_TOKENS:]
-    in_pieces = _agrees(alone, allowed, lambda: _decode(model, [_prefilled(model, [first, second])]))
-    together = batches and _agrees(alone, allowed, lambda: _decode(model, _side_by_side(model)))
+    in_pieces = _agrees(alone, allowed, _run(lambda: _decode(model, [_prefilled(model, [first, second])])))
+    together = twins is not None and _agrees(twins[:1], allowed, twins[1:])
+    for rows in (_RAGGED, _EQUAL):
+        together = together and _agrees(
+            alone[list(rows)], allowed, _run(lambda rows=rows: _decode(model, _side_by_side(model, rows)))
+        )
     return in_pieces + 2 * together
 
 
-def _allowed(model: Model, alone: Logits, tolerance: float = LOGIT_TOLERANCE) -> Logits:
-    """`[steps]`: how far off rounding may be."""
-    steps = _MORE_STEPS[: alone.shape[1]]
-    rounding = np.zeros(alone.shape[1])
-    try:
-        rounding = _distance(_decode(model, [_prefilled(model, [_ROWS[0]])] * 2, steps), alone[:1]).max(axis=0)
-    except Exception as error:  # different rows will not do either
-        log.debug("this model cannot run two rows", exc_info=error)
+def _twins(model: Model, steps: Sequence[int]) -> Logits:
+    """The logits of two equal rows that share a pass."""
+    return _decode(model, [_prefilled(model, [_ROWS[i]]) for i in _TWINS], steps)
+
+
+def _allowed(alone: Logits, twins: Logits | None, tolerance: float = LOGIT_TOLERANCE) -> Logits:
+    """`[steps]`: how far off rounding may be.
+
+    Args:
+        alone: the logits of two rows by themselves.
+        twins: those of the first row, twice in one pass; None: the model cannot run two rows.
+        tolerance: in shares of the distance between the two rows, for float32.
+    """
+    distance = _distance(alone[0], alone[1])
+    rounding = np.zeros_like(distance) if twins is None else _distance(twins, alone[:1]).max(axis=0)
     bits = alone.astype(np.float32).view(np.uint32)
     if not (bits & _FLOAT32_BITS).any():
         tolerance = LOGIT_TOLERANCE
-    allowed: Logits = tolerance * _distance(alone[0], alone[1]) + ROUNDING_TOLERANCE * rounding
+    allowed: Logits = np.minimum(tolerance * distance + ROUNDING_TOLERANCE * rounding, MOST_TOLERANCE * distance)
     return allowed
 
 
@@ -161,21 +182,22 @@ def _ended(model: Model, row: Sequence[int]) -> Logits:
     return np.array(logits).astype(np.float64)[:, None]
 
 
-def _side_by_side(model: Model) -> list[RowCache]:
-    """All rows, in one pass where the scheduler might run them so."""
-    longest = max(map(len, _ROWS))
+def _side_by_side(model: Model, which: Sequence[int]) -> list[RowCache]:
+    """These rows, in one pass where the scheduler might run them so."""
+    rows = [_ROWS[i] for i in which]
+    lengths = [len(row) for row in rows]
+    longest = max(lengths)
     if takes_padding(model.new_cache()) <= longest:
-        return [_prefilled(model, [row]) for row in _ROWS]
+        return [_prefilled(model, [row]) for row in rows]
     cache = model.new_cache()
-    lengths = [len(row) for row in _ROWS]
-    padded = mx.array([[*row, *[0] * (longest - len(row))] for row in _ROWS])
+    padded = mx.array([[*row, *[0] * (longest - len(row))] for row in rows])
     model.prefill(StepInput(padded, cache, counts=lengths))
     return unstack(cache, lengths)
 
 
-def _alone(model: Model, tokens: Sequence[int] = _STEPS, *, built: bool = False) -> Logits:
-    """The logits of `_decode` of each row by itself."""
-    return np.concatenate([_decode(model, [_prefilled(model, [row])], tokens, built=built) for row in _ROWS])
+def _alone(model: Model, which: Sequence[int], tokens: Sequence[int] = _STEPS, *, built: bool = False) -> Logits:
+    """The logits of `_decode` of each of these rows by itself."""
+    return np.concatenate([_decode(model, [_prefilled(model, [_ROWS[i]])], tokens, built=built) for i in which])
 
 
 def _decode(model: Model, rows: Sequence[RowCache], tokens: Sequence[int] = _STEPS, *, built: bool = False) -> Logits:
@@ -204,9 +226,9 @@ def _decode_several(model: Model, *, built: bool = False) -> Logits:
         built: all steps but the first are built while the one before runs, where caches can do that.
     """
     cache = Buckets(model.weight_bytes, most_tokens=len(_MORE_STEPS) + 1, builds_ahead=built)
-    places = cache.join([_prefilled(model, [row]) for row in _ROWS])
-    out: list[list[Logits]] = [[] for _ in _ROWS]
-    replay: list[list[int]] = [[] for _ in _ROWS]
+    places = cache.join([_prefilled(model, [_ROWS[i]]) for i in _RAGGED])
+    out: list[list[Logits]] = [[] for _ in _RAGGED]
+    replay: list[list[int]] = [[] for _ in _RAGGED]
     ahead: tuple[BuiltBuckets, npt.NDArray[np.int32], mx.array] | None = None
     while len(out[1]) < len(_MORE_STEPS):
         right = [replay[i] + _MORE_STEPS[len(its) : len(its) + 2 - i] for i, its in enumerate(out)]
@@ -236,20 +258,28 @@ def _decode_several(model: Model, *, built: bool = False) -> Logits:
     return np.array(out)
 
 
-def _agrees(alone: Logits, allowed: Logits, run: Callable[[], Logits], *, steps: int = 1) -> bool:
-    """True if the first rows, run in another way, get the logits that they get alone.
-
-    Rounding may send a token to another expert, and be far off at one step; a batch that is misread is off at each,
-    so that it is enough if so many steps of each row are right.
-    """
+def _run(trial: Callable[[], Logits]) -> Logits | None:
+    """What a trial gives; None if the model cannot run it."""
     try:
-        logits = run()
+        return trial()
     except Exception as error:
         log.debug("this model cannot run rows in another way", exc_info=error)
+        return None
+
+
+def _agrees(expected: Logits, allowed: Logits, logits: Logits | None, *, steps: int = 1) -> bool:
+    """True if rows that ran in another way get the logits that were expected of the first ones.
+
+    Rounding may send a token to another expert, and be far off at one step; a batch that is misread is off at each,
+    so that it is enough if this number of steps is right for each row.
+    """
+    if logits is None:
         return False
-    off = _distance(logits, alone[: len(logits)])
+    expected = expected[: len(logits)]
+    off = _distance(logits, expected)
     log.debug("off by %s, allowed are %s", off.tolist(), allowed.tolist())
-    return bool(((off <= allowed).sum(axis=1) >= steps).all())
+    right = (off <= allowed) & (np.isfinite(logits) == np.isfinite(expected)).all(axis=-1)
+    return bool((right.sum(axis=1) >= steps).all())
 
 
 def _distance(a: Logits, b: Logits) -> Logits:

@@ -25,6 +25,8 @@ from .uniform import stream_key
 Array: TypeAlias = Any
 """MLX's where the sampler works on the device, NumPy's where it works on the host; mypy knows no type for both."""
 
+NO_TOKEN = -1
+"""What is sampled if the likeliest logit of a row is not a finite number: the row fails."""
 MAX_STEP_TOKENS = 16
 """Most tokens of a row in one step, those that it runs once more among them."""
 
@@ -160,6 +162,10 @@ def grammar_failed(cause: BaseException) -> RowError:
     return _failure("the grammar of this request failed", cause)
 
 
+NOT_FINITE = (
+    "the model computed logits that are not finite numbers. Check the adapter and the weights; if other requests with "
+    "this model work, the numbers of this request exceed the range of the model's dtype"
+)
 Emit = Callable[[Row, Event], None]
 Details = tuple[float | None, Sequence[tuple[int, float]]]
 """A token's logprob, and the likeliest tokens of its position with theirs."""
@@ -170,6 +176,8 @@ _NO_DETAILS: Details = (None, ())
 def emit_next(row: Row, token_id: int, details: Details | None, eos: frozenset[int], emit: Emit) -> RowError | bool:
     """Count and emit a row's next token; returns whether the row ends with it, or why it failed."""
     try:
+        if token_id == NO_TOKEN:
+            raise RowError(NOT_FINITE)
         reason, is_eos = row.advance(token_id, eos)
     except RowError as error:
         emit(row, Failure(error))

@@ -6,6 +6,7 @@ import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub.constants
 import mlx.core as mx
@@ -16,6 +17,7 @@ from localai_shim.backends import machine as backend
 from localai_shim.backends.x86.forms import on_x86_cpu
 from localai_shim.cli import doctor
 from localai_shim.cli.main import main
+from localai_shim.engine import probes, setup
 from localai_shim.types import BackendMissingError
 from tests.cli.caches import cache_model
 
@@ -85,6 +87,38 @@ def test_a_model_that_answers_wrongly_is_broken(
     assert main(["doctor"]) == 1
     state, text = findings(capsys)["answers"]
     assert state == "broken" and "Shim" in text and "Zebra" in text
+
+
+def spoil_rows_behind_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rotation gives zeros for one token of all rows but the first."""
+    rope = mx.fast.rope
+
+    def spoiled(x: mx.array, *arguments: Any, **options: Any) -> mx.array:
+        out = rope(x, *arguments, **options)
+        return out if x.shape[-2] > 1 else mx.where(mx.arange(len(x)).reshape(-1, *[1] * (x.ndim - 1)) > 0, 0, out)
+
+    monkeypatch.setattr(mx.fast, "rope", spoiled)
+
+
+def test_a_kernel_that_spoils_all_rows_but_the_first_is_found_when_the_model_is_loaded(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(probes, "_known", {})
+    spoil_rows_behind_the_first(monkeypatch)
+    assert main(["doctor"]) == 1
+    state, text = findings(capsys)["batching"]
+    assert state == "broken" and "one at a time" in text and "install another mlx" in text
+
+
+def test_answers_that_differ_next_to_others_are_broken_even_if_no_trial_has_found_why(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(setup, "agreement", lambda model: probes.Agreement(in_pieces=True, together=True))
+    spoil_rows_behind_the_first(monkeypatch)
+    assert main(["doctor"]) == 1
+    state, text = findings(capsys)["batching"]
+    assert state == "broken" and "by itself" in text and doctor.QUESTION in text
 
 
 def test_a_check_that_raises_is_broken(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

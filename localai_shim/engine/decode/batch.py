@@ -138,7 +138,7 @@ class Batch:
         with self._failing_rows(gone):
             if any(row in gone for row in self._to_insert):
                 self.insert_prompts()
-            self._keep_only([i for i, row in enumerate(self.rows) if row not in gone])
+            self._leave(gone, ended=())
 
     def insert_prompts(self) -> None:
         """Insert the prompts of rows that have joined into the prefix cache, if that is still to be done."""
@@ -230,7 +230,7 @@ class Batch:
         elif sampler is None:
             return
         elif isinstance(flight, Queued):
-            flight.next = sampler.sample(self._forward(flight.sample.tokens))
+            flight.next = sampler.sample(self._forward(flight.sample.inputs))
         elif isinstance(flight, AwaitingHost) and self._builds_one and not sampler.queues_ahead:
             tokens = mx.array(np.zeros(len(self.rows), dtype=np.int32))
             # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
@@ -290,7 +290,8 @@ class Batch:
             self._deliver()  # keeping waits for the step in flight; this may drop rows
             self._insert([row for row in ended if row in self.rows])
         if ended or failed:
-            self.drop({*ended, *failed})
+            self._to_insert = [row for row in self._to_insert if row not in failed]
+            self._leave({*ended, *failed}, ended)
         elif self._sampler is not None and any(self.rows[i].constraint is None for i in self._sampler.constrained):
             self._renew_sampler()
 
@@ -304,17 +305,16 @@ class Batch:
             ran = keys[: len(keys) - 1 - len(row.replay)] if isinstance(self.in_flight, Idle) else keys
             self._prefixes.insert(row.request.prompt.salt, ran, partial(self._cache.read, places[row]))
 
-    def _keep_only(self, indices: list[int]) -> None:
-        """Keep the rows at these places; the others leave."""
-        if len(indices) == len(self.rows):
-            return
-        if not indices:
+    def _leave(self, gone: Collection[Row], ended: Collection[Row]) -> None:
+        """Remove rows. The logits of those that have not `ended` may be NaN, and so may their keys and values."""
+        kept = [i for i, row in enumerate(self.rows) if row not in gone]
+        if not kept:
             self.rows = []
             self._reset()
-            return
-        kept = set(indices)
-        self._cache.leave([place for i, place in enumerate(self._places) if i not in kept])
-        self._arrange(indices)
+        elif len(kept) < len(self.rows):
+            places = {row: place for row, place in zip(self.rows, self._places, strict=True) if row in gone}
+            self._cache.leave([*places.values()], [place for row, place in places.items() if row not in ended])
+            self._arrange(kept)
 
     def _compact(self) -> None:
         """Close the slots of rows that left, with nothing in flight: what is in flight holds the buffers."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import mlx.core as mx
+import numpy as np
 
 from ..sampling.sampler import Sample, Sampler
 from . import verify
@@ -83,7 +84,7 @@ class AwaitingHost:
     def finish(self, sampler: Sampler) -> tuple[Sample, Idle | AwaitingHost]:
         """The sample, and what is to be in flight behind it."""
         sample = sampler.sample(self.logits)
-        return sample, Idle() if self.built is None else AwaitingHost(self.built.run(sample.tokens))
+        return sample, Idle() if self.built is None else AwaitingHost(self.built.run(np.maximum(sample.tokens, 0)))
 
     def take(self, indices: Sequence[int]) -> AwaitingHost:
         """The same for these of the rows."""

@@ -20,6 +20,7 @@ from ...types import Failure, RowError
 from ..kv import Buckets, BucketStep, BuiltBuckets, Place
 from ..ports import Model, StepInput
 from ..row import Details, Emit, Row, adapters_of, emit_next
+from ..sampling import host
 from ..sampling.sampler import Sampler, has_history
 from ..step_plan import Draft
 from .forward import states_of
@@ -230,7 +231,7 @@ class Verifier:
         places = [self._first[i] + t for i, t in pairs]
         details: Mapping[int, Details] = {}
         if sampler.queues_ahead and not self._model.samples_on_device:  # NumPy's argmax takes a tenth of MLX's time
-            tokens: list[int] = np.argmax(np.asarray(self._logits), axis=-1)[places].tolist()
+            tokens: list[int] = host.likeliest(np.asarray(self._logits))[places].tolist()
         else:
             tokens, details = sampler.sample(self._at(places)).read()
         going = dict.fromkeys(which, True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
@@ -98,15 +98,20 @@ class Buckets(Mirrored):
         return places
 
     @mirrored
-    def leave(self, places: Sequence[Place]) -> None:
-        """Free slots; a bucket without rows is dropped."""
+    def leave(self, places: Sequence[Place], spoiled: Collection[Place] = ()) -> None:
+        """Free slots; a bucket without rows is dropped.
+
+        Args:
+            places: of the rows that leave.
+            spoiled: those of them that may hold NaN.
+        """
         for name in {name for name, _ in places}:
             bucket = self._buckets[name]
             slots = [slot for its, slot in places if its == name]
             if len(slots) == len(bucket.lengths()):
                 del self._buckets[name]
             else:
-                bucket.leave(slots)
+                bucket.leave(slots, [slot for slot in slots if (name, slot) in spoiled])
 
     @mirrored
     def advance(self, places: Sequence[Place]) -> list[BucketStep]:

@@ -6,7 +6,7 @@ MLX does it in place as long as nothing else holds the buffer: what is read of a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,8 +52,8 @@ class LayerSlots(Mirrored):
         Where that is a matter of the row's length, nothing is to be done.
         """
 
-    def write(self, slots: Sequence[int], contents: Sequence[Contents]) -> Writing:
-        """Copy rows into slots."""
+    def write(self, slots: Sequence[int], contents: Sequence[Contents], spoiled: Collection[int] = ()) -> Writing:
+        """Copy rows into slots; `spoiled` ones are emptied before."""
         raise NotImplementedError
 
     def read(self, slot: int, length: int, start: int = 0) -> KeyValues | States:
@@ -189,7 +189,7 @@ class KeyValueSlots(LayerSlots):
         if self._upstream == "mlx_vlm":
             self._idx = self._step.columns(self._capacity, self._ring) - self._step.tokens
 
-    def write(self, slots: Sequence[int], contents: Sequence[Contents]) -> Writing:
+    def write(self, slots: Sequence[int], contents: Sequence[Contents], spoiled: Collection[int] = ()) -> Writing:
         rows: list[tuple[int, KeyValues]] = []
         for slot, row in zip(slots, contents, strict=True):
             if not isinstance(row, KeyValues) or (row.ring, row.quantised) != (self._ring, self._how):
@@ -206,6 +206,8 @@ class KeyValueSlots(LayerSlots):
         for slot, row in rows:
             for grid, array in zip(grids, row.arrays, strict=True):
                 array = self._turned(array, row.length)
+                if slot in spoiled:
+                    grid[slot] = 0
                 grid[slot : slot + 1, :, : array.shape[2]] = array
         yield list(grids)
         self._flat = [_flattened(grid) for grid in grids]

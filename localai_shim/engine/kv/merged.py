@@ -44,7 +44,7 @@ class MergedCache(Mirrored):
         self._live += [True] * len(rows)
         return slots
 
-    def leave(self, slots: Sequence[int]) -> None:
+    def leave(self, slots: Sequence[int], spoiled: Sequence[int] = ()) -> None:
         for slot in slots:
             self._live[slot] = False
 

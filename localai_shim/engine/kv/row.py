@@ -110,7 +110,7 @@ class OneRow(Mirrored):
         known = leaves([layer for layer in map(host().caches.read, self.row) if layer is not None])
         return [max((layer.length for layer in known if isinstance(layer, KeyValues)), default=0)]
 
-    def leave(self, slots: Sequence[int]) -> None:
+    def leave(self, slots: Sequence[int], spoiled: Sequence[int] = ()) -> None:
         pass
 
     @cached_property

@@ -51,6 +51,7 @@ class SlotCache(Mirrored):
         self._layers: list[LayerSlots] = []  # lists of caches taken apart
         self._given: RowCache = []  # what the model is called with
         self._lengths: dict[int, int] = {}  # of the live slots
+        self._spoiled: set[int] = set()  # slots that may hold NaN: masked attention would still pass it on
         self._steps_with_free = 0
 
     @property
@@ -93,8 +94,9 @@ class SlotCache(Mirrored):
         self._write(joined, contents)
         return joined
 
-    def leave(self, slots: Sequence[int]) -> None:
-        """Free slots, at no cost."""
+    def leave(self, slots: Sequence[int], spoiled: Sequence[int] = ()) -> None:
+        """Free slots, at no cost. `spoiled` ones are emptied before a row takes them."""
+        self._spoiled.update(spoiled)
         for slot in slots:
             del self._lengths[slot]
 
@@ -256,8 +258,10 @@ class SlotCache(Mirrored):
 
     def _write(self, slots: Sequence[int], rows: Sequence[Sequence[Contents]]) -> None:
         columns = zip(*map(leaves, rows), strict=True)
-        for arrays in abreast(layer.write(slots, its) for layer, its in zip(self._layers, columns, strict=True)):
+        writings = (layer.write(slots, its, self._spoiled) for layer, its in zip(self._layers, columns, strict=True))
+        for arrays in abreast(writings):
             mx.eval(arrays)
+        self._spoiled.difference_update(slots)
 
 
 def _layer_slots(like: KeyValues | States, current: Current) -> LayerSlots:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,7 +40,9 @@ class StateSlots(LayerSlots):
             kept = mx.array(list(whole))
             self._layer.cache = [_where(kept, *states) for states in zip(self._layer.cache, before, strict=True)]
 
-    def write(self, slots: Sequence[int], contents: Sequence[Contents]) -> Iterator[list[mx.array]]:
+    def write(
+        self, slots: Sequence[int], contents: Sequence[Contents], spoiled: Collection[int] = ()
+    ) -> Iterator[list[mx.array]]:
         rows = [(slot, row) for slot, row in zip(slots, contents, strict=True) if isinstance(row, States)]
         states, self._layer.cache = list(self._layer.cache), [None] * len(self._layer.cache)
         for i, state in enumerate(states):

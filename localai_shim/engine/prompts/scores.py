@@ -13,7 +13,7 @@ import mlx.core as mx
 import numpy as np
 
 from ...types import TokenScore
-from ..row import Array
+from ..row import NOT_FINITE, Array
 from ..sampling import device, host
 
 _async_eval: Callable[..., None] = mx.async_eval
@@ -50,10 +50,16 @@ class Scoring:
         return (backend.ranks(logits, targets), *backend.logprobs(logits, targets, self._top))
 
     def read(self) -> list[list[TokenScore]]:
-        """The scores of each row's tokens."""
+        """The scores of each row's tokens.
+
+        Raises:
+            ValueError: some are not numbers.
+        """
         if not self._on_device:
             targets = np.array(self._targets, dtype=np.int64)
             self._found = self._look(np.asarray(self._logits), targets, host)
+        if np.isnan(np.asarray(self._found[1])).any():
+            raise ValueError(NOT_FINITE)
         none: list[list[float]] = [[]] * len(self._targets)
         ranks, logprobs, ids, values = (none if array is None else array.tolist() for array in self._found)
         scores = [

@@ -10,11 +10,19 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
+from ..row import NO_TOKEN
 from .masks import LOGIT_FLOOR, Masks
 
 
+def likeliest(logits: mx.array) -> mx.array:
+    """Device form of `host.likeliest`."""
+    tokens = mx.argmax(logits, axis=-1, keepdims=True)
+    found = mx.abs(mx.take_along_axis(logits, tokens, axis=-1)) < mx.inf
+    return mx.where(found, tokens.astype(mx.int32), NO_TOKEN)[:, 0]
+
+
 def sample_plain(scaled: mx.array, u: mx.array) -> mx.array:
-    """One token per row from the whole distribution. `scaled` `[rows, vocabulary]`, `u` `[rows]`."""
+    """Device form of `host.sample_plain`. `scaled` `[rows, vocabulary]`, `u` `[rows]`."""
     return _sample_weighted(mx.exp(scaled - mx.max(scaled, axis=-1, keepdims=True)), u)
 
 
@@ -93,8 +101,9 @@ def _sample_weighted(weights: mx.array, u: mx.array) -> mx.array:
     """The first token with any weight whose cumulative weight exceeds the uniform's share, or the last with any.
 
     A parallel sum may round differently from one entry to the next, so that it can grow over entries without weight.
+    `NO_TOKEN` if the weights are NaN, as those of logits are of which the highest is not finite.
     """
     cumulative = mx.cumsum(weights, axis=-1)
     hit = (cumulative > (u[:, None] * cumulative[:, -1:])) & (weights > 0)
-    last = mx.max(mx.where(weights > 0, mx.arange(weights.shape[-1]), 0), axis=-1)
+    last = mx.max(mx.where(weights > 0, mx.arange(weights.shape[-1]), NO_TOKEN), axis=-1)
     return mx.where(mx.any(hit, axis=-1), mx.argmax(hit, axis=-1), last)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from ..row import NO_TOKEN
 from .masks import LOGIT_FLOOR, Masks
 
 Floats = npt.NDArray[np.float32]
@@ -34,34 +35,42 @@ def room(rows: int, vocabulary: int) -> Floats:
     return out
 
 
+def likeliest(logits: Floats) -> Ints:
+    """Each row's likeliest token, `[rows]`; `NO_TOKEN` if its logit is not finite."""
+    tokens = logits.argmax(axis=-1)
+    found = np.isfinite(logits[np.arange(len(tokens)), tokens])
+    return np.where(found, tokens, NO_TOKEN)
+
+
 def sample_plain(scaled: Floats, vocabulary: int, u: Doubles) -> Ints:
-    """One token per row from the whole distribution.
+    """One token per row from the whole distribution; `NO_TOKEN` if the likeliest logit is not finite.
 
     Args:
         scaled: logits over temperature in a `room`; overwritten.
         u: uniforms, `[rows]`.
     """
-    return _sample_weighted(_weights(scaled, vocabulary), u)[0]
+    weights, found = _weights(scaled, vocabulary)
+    return np.where(found, _sample_weighted(weights, u)[0], NO_TOKEN)
 
 
 def sample_filtered(
     scaled: Floats, vocabulary: int, top_k: Ints, top_p: Floats, min_p: Floats, u: Doubles, again: Doubles
 ) -> Ints:
-    """One token per row from what min_p, top_k (0: all) and top_p keep, in this order; `scaled` is overwritten.
+    """One token per row from what min_p, top_k (0: all) and top_p keep, in this order; see `sample_plain`.
 
     `again` are other uniforms, for rows whose first token is rejected.
     """
-    weights = _weights(scaled, vocabulary)
+    weights, found = _weights(scaled, vocabulary)
     few = (top_k > 0) & (top_k < vocabulary)
-    if not few.any():
-        return _sample_nucleus(weights, top_p, min_p, u, again)
     tokens = np.empty(len(u), dtype=np.int64)
     for row in few.nonzero()[0].tolist():
         tokens[row] = _sample_top_k(weights[row], int(top_k[row]), top_p[row], min_p[row], u[row])
-    if not few.all():
+    if not few.any():
+        tokens = _sample_nucleus(weights, top_p, min_p, u, again)
+    elif not few.all():
         many = ~few
         tokens[many] = _sample_nucleus(weights[many], top_p[many], min_p[many], u[many], again[many])
-    return tokens
+    return np.where(found, tokens, NO_TOKEN)
 
 
 def penalise(
@@ -116,15 +125,20 @@ def ranks(raw: Floats, tokens: Ints) -> Ints:
 
 
 def logprobs(raw: Floats, tokens: Ints, top_n: int) -> tuple[Floats, Ints | None, Floats | None]:
-    """(logprob of each row's token `[rows]`, ids and logprobs of its `top_n` likeliest `[rows, top_n]` or None)."""
-    highest = raw.max(axis=-1, keepdims=True)
+    """(logprob of each row's token `[rows]`, ids and logprobs of its `top_n` likeliest `[rows, top_n]` or None).
+
+    All are NaN for rows whose likeliest logit is not finite.
+    """
+    highest = _highest(raw)
     weights = raw - highest
     np.exp(weights, out=weights)
     normaliser = highest + np.log(weights.sum(axis=-1, keepdims=True))
     chosen = np.take_along_axis(raw, tokens[:, None], axis=-1)[:, 0] - normaliser[:, 0]
     if not top_n:
         return chosen, None, None
-    ids = np.array([top_ids(row, top_n) for row in raw])
+    none = np.arange(min(top_n, raw.shape[-1]))
+    known = ~np.isnan(highest[:, 0])
+    ids = np.array([top_ids(row, top_n) if there else none for row, there in zip(raw, known, strict=True)])
     return chosen, ids, np.take_along_axis(raw, ids, axis=-1) - normaliser
 
 
@@ -151,12 +165,25 @@ def _added(packed: npt.NDArray[np.uint8], vocabulary: int) -> Floats:
     return added.reshape(len(packed), -1)[:, :vocabulary]
 
 
-def _weights(scaled: Floats, vocabulary: int) -> Floats:
-    """Probabilities, in units of the likeliest token's, in the place of the logits."""
+def _highest(logits: Floats) -> Floats:
+    """Each row's highest logit, `[rows, 1]`; NaN if that is not finite."""
+    highest: Floats = logits.max(axis=-1, keepdims=True)
+    return np.where(np.isfinite(highest), highest, np.float32(np.nan))
+
+
+def _weights(scaled: Floats, vocabulary: int) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Probabilities, in units of the likeliest token's, in the place of the logits, and which rows have any, `[rows]`:
+    of the others the first token has all.
+    """
     logits = scaled[:, :vocabulary]
-    logits -= logits.max(axis=-1, keepdims=True)
+    highest = _highest(logits)
+    found = ~np.isnan(highest[:, 0])
+    logits -= highest
     np.exp(logits, out=logits)
-    return scaled
+    if not found.all():
+        logits[~found] = 0
+        logits[~found, 0] = 1
+    return scaled, found
 
 
 def _sample_nucleus(weights: Floats, top_p: Floats, min_p: Floats, u: Doubles, again: Doubles) -> Ints:

@@ -50,8 +50,8 @@ class Sample:
     """The tokens that one pass sampled, possibly still being computed.
 
     Args:
-        tokens: `[rows]` int32: an MLX array, or NumPy's where the host sampled. MLX would let go of the GIL to read
-            one.
+        tokens: `[rows]` int32, `NO_TOKEN` for rows without a finite logit: an MLX array, or NumPy's where the host
+            sampled. MLX would let go of the GIL to read one.
         logprob_rows: places of the rows that `logprobs` are of.
         logprobs: a function computes them on the host when they are read: the next step runs by then.
     """
@@ -64,8 +64,8 @@ class Sample:
 
     @property
     def inputs(self) -> mx.array:
-        """The tokens as a model takes them."""
-        return self.tokens if isinstance(self.tokens, mx.array) else mx.array(self.tokens)
+        """The tokens as a model takes them; another one than `NO_TOKEN`, whose row fails anyway."""
+        return mx.maximum(mx.array(self.tokens), 0)
 
     def arrays(self) -> list[mx.array]:
         """Arrays that have to be evaluated before `read`."""
@@ -178,7 +178,7 @@ class Sampler:
         self.prepare(logits.shape[-1])
         p, prepared, self._prepared = self._parameters, self._prepared, None
         if p is None or prepared is None:
-            sample = Sample(mx.argmax(logits, axis=-1).astype(mx.int32))
+            sample = Sample(device.likeliest(logits))
         else:
             sample = self._sample(logits if self._xp is mx else np.asarray(logits), p, *prepared)
         self._sampled += np.uint64(1)
@@ -193,6 +193,7 @@ class Sampler:
 
     def _sample(self, raw: Array, p: Parameters, masks: Masks | None, u: Doubles) -> Sample:
         xp, logits = self._xp, raw
+        likeliest = (host if xp is np else device).likeliest
         if self._adjustments:
             logits = xp.array(raw)  # a copy, which they may change
             for adjustment in self._adjustments:
@@ -200,12 +201,12 @@ class Sampler:
         if masks is None and len(p.plain) + len(p.filtered) == len(self._rows):
             tokens = xp.zeros(len(self._rows), dtype=xp.int32)
         else:
-            tokens = xp.argmax(logits, axis=-1)
+            tokens = likeliest(logits)
         masked = None
         if masks is not None:
-            likeliest = tokens if logits is raw or masks.escapes is None else xp.argmax(raw, axis=-1)
-            masked = (host if xp is np else device).mask(logits, raw, masks, likeliest)
-            tokens[xp.array(masks.rows)] = xp.argmax(masked, axis=-1)
+            unmasked = tokens if logits is raw or masks.escapes is None else likeliest(raw)
+            masked = (host if xp is np else device).mask(logits, raw, masks, unmasked)
+            tokens[xp.array(masks.rows)] = likeliest(masked)
         sample_others = self._sample_on_host if xp is np else self._sample_on_device
         sample_others(tokens, p, u, logits.shape[-1], partial(_picked, logits, masks, masked, xp))
         for adjustment in self._adjustments:

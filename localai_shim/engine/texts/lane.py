@@ -268,6 +268,8 @@ class EmbeddingLane:
             for each in (self._pace, self._idle_pace):
                 each.note(tokens, watch.seconds, end)
             if vectors is not None:
+                if not np.isfinite(vectors).all():
+                    raise ValueError("the model computed numbers that are not finite")
                 self._store(texts, vectors)
         except BaseException as error:
             self._failed(texts, error)
