@@ -177,7 +177,9 @@ def _self_check() -> Iterator[Finding]:
             yield Finding("answers", "broken", text)
             return
         if wrong := _wrong_batch(client):
-            yield Finding("batching", "broken", f"{wrong}. MLX's kernels are wrong on this machine: install another mlx")
+            yield Finding(
+                "batching", "broken", f"{wrong}. MLX's kernels are wrong on this machine: install another mlx"
+            )
             return
         [level] = measure(client, [CHECK_STREAMS], CHECK_SECONDS)
     text = f"{CHECK_STREAMS} streams of the small model, {level.rate:,.0f} tok/s"

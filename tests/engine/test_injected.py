@@ -160,7 +160,7 @@ POINTS: dict[str, list[tuple[Any, str]]] = {
         (Batch, "_in_order_of_places"),
         (Batch, "_finish"),
         (Batch, "_reap"),
-        (Batch, "_keep_only"),
+        (Batch, "_leave"),
         (Verifying, "launch"),
         (Tickets, "forget"),
         (Tickets, "find"),
@@ -284,7 +284,6 @@ def test_an_error_is_that_of_its_own_requests_and_the_next_ones_are_served(
     assert not engine._work.wait(0) and thread.is_alive()
     assert eventually(lambda: not (engine.stats().running or engine.stats().waiting))
     assert not engine._loop.tickets and engine._loop._setup.speculation is not None
-    engine._loop._setup.speculation._failed = False  # for the next error
     engine._loop._setup.features.clear()
     following = Running(engine, GenerationRequest(Prompt([11, 12, 13]), GREEDY, 12, ignore_eos=True))
     assert Texts(engine, TEXTS).finish() == undisturbed["texts"] and following.finish() == undisturbed["short"]

@@ -93,6 +93,40 @@ def test_a_model_that_fails_for_two_equal_rows_is_found() -> None:
     assert agreement(model) == Agreement(in_pieces=True, together=False)
 
 
+def zeros_behind_the_first(x: mx.array) -> mx.array:
+    return mx.concatenate([x[:1], mx.zeros_like(x[1:])])
+
+
+def nan_behind_the_first(x: mx.array) -> mx.array:
+    return mx.concatenate([x[:1], mx.full(x[1:].shape, mx.nan, x.dtype)])
+
+
+BROKEN_ROTATIONS: dict[str, Callable[[mx.array, Any], mx.array]] = {
+    "zeros for all rows but the first": lambda x, offset: zeros_behind_the_first(x),
+    "zeros for all rows": lambda x, offset: mx.zeros_like(x),
+    "another row's": lambda x, offset: x[::-1],
+    "another row's, for one position for all": lambda x, offset: x[::-1] if isinstance(offset, int) else x,
+    "zeros, for one position for all": lambda x, offset: mx.zeros_like(x) if isinstance(offset, int) else x,
+    "NaN for all rows but the first": lambda x, offset: nan_behind_the_first(x),
+}
+"""What a kernel makes of one token of each of several rows, of what is right."""
+
+
+@pytest.mark.parametrize("change", [lambda model: model, half], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("broken", BROKEN_ROTATIONS)
+def test_a_kernel_that_is_wrong_for_several_rows_is_found(
+    broken: str, change: Callable[[TextModel], TextModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rope = mx.fast.rope
+
+    def spoiled(x: mx.array, *arguments: Any, offset: Any, **options: Any) -> mx.array:
+        out = rope(x, *arguments, offset=offset, **options)
+        return BROKEN_ROTATIONS[broken](out, offset) if x.shape[-2] == 1 and len(x) > 1 else out
+
+    monkeypatch.setattr(mx.fast, "rope", spoiled)
+    assert agreement(change(text_model("qwen3"))) == Agreement(in_pieces=True, together=False)
+
+
 @pytest.mark.usefixtures("gemma2_as_it_comes")
 def test_a_model_that_misreads_batches_answers_rightly_with_one_row_at_a_time(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "localai_shim"):

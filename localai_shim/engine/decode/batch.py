@@ -133,12 +133,17 @@ class Batch:
         elif isinstance(self.in_flight, Verifying):
             self._finish()  # those that join, or have, wait for it
 
-    def drop(self, gone: Collection[Row]) -> None:
-        """Drop running rows; no event is sent. Rows that do not run are ignored."""
+    def drop(self, gone: Collection[Row], ended: Collection[Row] = ()) -> None:
+        """Drop rows without an event; those that do not run are ignored.
+
+        Args:
+            gone: the rows.
+            ended: those of them that ended normally; others may hold NaN.
+        """
         with self._failing_rows(gone):
             if any(row in gone for row in self._to_insert):
                 self.insert_prompts()
-            self._leave(gone, ended=())
+            self._leave(gone, ended)
 
     def insert_prompts(self) -> None:
         """Insert the prompts of rows that have joined into the prefix cache, if that is still to be done."""
@@ -290,8 +295,8 @@ class Batch:
             self._deliver()  # keeping waits for the step in flight; this may drop rows
             self._insert([row for row in ended if row in self.rows])
         if ended or failed:
-            self._to_insert = [row for row in self._to_insert if row not in failed]
-            self._leave({*ended, *failed}, ended)
+            self._to_insert = [row for row in self._to_insert if row.generated or row not in failed]  # else it is NaN
+            self.drop({*ended, *failed}, ended)
         elif self._sampler is not None and any(self.rows[i].constraint is None for i in self._sampler.constrained):
             self._renew_sampler()
 
@@ -306,7 +311,7 @@ class Batch:
             self._prefixes.insert(row.request.prompt.salt, ran, partial(self._cache.read, places[row]))
 
     def _leave(self, gone: Collection[Row], ended: Collection[Row]) -> None:
-        """Remove rows. The logits of those that have not `ended` may be NaN, and so may their keys and values."""
+        """Remove rows; see `drop`."""
         kept = [i for i, row in enumerate(self.rows) if row not in gone]
         if not kept:
             self.rows = []

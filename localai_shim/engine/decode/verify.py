@@ -182,8 +182,8 @@ def settle(cache: Buckets, places: Sequence[Place], rows: Sequence[Row], emitted
     kept = [len(row.replay) + max(1, count) for row, count in zip(rows, emitted, strict=True)]
     stayed = cache.settle(dict(zip(places, kept, strict=True)))
     for place, row, count in zip(places, rows, kept, strict=True):
-        ran = [*row.prompt_tokens[-1:], *row.output_tokens][:-1] if stayed[place] < count else []
-        row.replay = ran[len(ran) - (count - stayed[place]) :]
+        lost = count - stayed[place]
+        row.replay = [*row.prompt_tokens[-1:], *row.output_tokens[-lost - 1 :]][-lost - 1 : -1] if lost else []
 
 
 class Verifier:

@@ -32,6 +32,7 @@ MAX_STEP_COST = 4.0  # plain steps that one with drafts may take: rows without d
 STALL_SHARE = 0.5  # of `max_stall` that one may take longer than a plain one, where prompts are run between steps
 LOW_ACCEPTANCE, SURE_ACCEPTANCE = 0.3, 0.5  # below the one a row is asked ever more rarely, above the other sooner
 MAX_WAIT_TOKENS, MAX_SURE_WAIT_TOKENS = 8, 2  # until a row without a good guess is asked again
+MAX_FAILURES = 8  # of choosing drafts, before an engine runs none any more
 RECOVERY = 1 / 512  # of its first acceptance, that a costly source regains for each step that it is not asked for
 
 DRAFT_CAPS = tuple(tokens - 1 for tokens in STEP_TOKENS[1:])
@@ -118,8 +119,8 @@ class Speculation:
     costly: DraftModel | None = None
     max_stall: float = inf
     spent: float = 0.0
-    _failed: bool = False
-    """Choosing drafts has raised: none are run any more."""
+    _failures: int = 0
+    """How often choosing drafts has raised."""
 
     @property
     def nbytes(self) -> int:
@@ -131,9 +132,9 @@ class Speculation:
 
         Where nothing repeats this is called at each step, and asks hardly anybody.
         """
-        if self._failed or (self.costly is None and all(row.asks > row.generated for row in rows)):
+        if self._is_off or (self.costly is None and all(row.asks > row.generated for row in rows)):
             return False
-        with self._giving_up():
+        with self._giving_up(rows):
             guesses, most = self._decide(rows, flying=1)
             for row, guess in zip(rows, guesses, strict=True):
                 if most and guess is not None:
@@ -153,8 +154,8 @@ class Speculation:
         """
         guesses: list[_Guess | None] = [None] * len(rows)
         most, self.spent = 0, 0.0
-        with self._giving_up():
-            if wanted and not self._failed:
+        with self._giving_up(rows):
+            if wanted and not self._is_off:
                 guesses, most = self._chosen(rows, STALL_SHARE * self.max_stall if beside_prompts else inf)
         if not most and not any(row.replay for row in rows):
             return None
@@ -184,14 +185,21 @@ class Speculation:
 
     # -----------------------------------------------------------------------------------------------------------
 
+    @property
+    def _is_off(self) -> bool:
+        return self._failures >= MAX_FAILURES
+
     @contextmanager
-    def _giving_up(self) -> Iterator[None]:
-        """Run no drafts any more where choosing them raises: rows go on without, and their caches are as they were."""
+    def _giving_up(self, rows: Sequence[Row] = ()) -> Iterator[None]:
+        """If choosing drafts raises, these rows get none any more. Their caches are as they were."""
         try:
             yield
         except BaseException:
-            log.exception("drafts failed; rows go on without")
-            self._failed = True
+            self._failures += 1
+            off = "; too many failures: this engine runs no more drafts" if self._is_off else ""
+            log.exception("drafts failed; rows continue without them%s", off)
+            for row in rows:
+                row.drafting[self], row.asks = _Record({}), inf
 
     def _chosen(self, rows: Sequence[Row], longest: float) -> tuple[list[_Guess | None], int]:
         """The guesses to be run, with those of the costly source, and the most tokens of one."""

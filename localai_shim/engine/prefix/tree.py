@@ -40,6 +40,8 @@ class Node:
     """The age under which it is in the tree's queue for eviction."""
     saved: bool = False
     """It is on disk as it is now."""
+    least: int = _NEVER
+    """The `min_length` of each snapshot of the node and below it is this or more."""
     bytes: int = 0
 
     def __post_init__(self) -> None:
@@ -163,6 +165,9 @@ class PrefixTree:
         self._touch(path)
         path[-1].served = self._clock
         self._enqueue(path[-1])
+        if snapshot is not None:
+            for node in path:
+                node.least = min(node.least, snapshot.min_length)
         return path[-1]
 
     def evict(self, budget: int) -> None:
@@ -214,7 +219,7 @@ class PrefixTree:
         first, rest = ([mx.contiguous(array) for array in half] for half in halves)  # views would keep the whole
         _async_eval(first, rest)
         upper = Node(node.salt, node.parent, node.keys[:at], first)
-        upper.used, upper.children = node.used, {node.keys[at]: node}
+        upper.used, upper.least, upper.children = node.used, node.least, {node.keys[at]: node}
         node.parent.children[node.keys[0]] = upper
         node.parent, node.keys, node.start = upper, node.keys[at:], upper.end
         node.segment, node.saved = rest, False
@@ -253,12 +258,18 @@ def _usable_length(path: Sequence[Node], length: int) -> tuple[int, Node | None]
     """Length of a path that can be used, given the places of snapshots, and the node with that snapshot."""
     if not path:
         return 0, None
-    below = [path[-1]]
+    below, seen = [path[-1]], list[Node]()
     while below:  # sliding windows that were not full at the end of a longer row
         node = below.pop()
+        if node.least > length:
+            continue
         if node.snapshot is not None and node.snapshot.min_length <= length <= node.end:
             return length, node
-        below += node.children.values()
+        seen.append(node)
+        below += [child for child in node.children.values() if child.least <= length]
+    for node in reversed(seen):  # their snapshots have gone since `least` was set
+        own = _NEVER if node.snapshot is None else node.snapshot.min_length
+        node.least = min(own, *(child.least for child in node.children.values()), _NEVER)
     for node in reversed(path):
         if node.snapshot is not None and node.end <= length:
             return node.end, node

@@ -67,25 +67,37 @@ class EmbeddingJob:
         self.request, self.sink, self.index = request, sink, index
         self.number = 0
         """Its name in plans, from 1: smaller for those that came earlier."""
-        self.vectors: Vectors | None = None
-        self.waiting = sorted((len(text), i) for i, text in enumerate(request.texts))
+        self.vectors: Vectors | None
+        self.waiting: list[tuple[int, int]]
         """(length, place) of the texts that no pass has, the shortest first."""
+        self.waiting_tokens: int
+        """Those of these texts."""
         self.kind = (request.ranks, request.skip, request.adapter)
         """Those of one kind may share a pass."""
-        self.left = len(request.texts)
+        self.left: int
         """Texts that have no vector yet."""
-        self.reading: tuple[int, Reading] | None = None
+        self.reading: tuple[int, Reading] | None
         """The place of a long text that is read in pieces, and how far that is."""
+        self.restart()
 
     def restart(self) -> None:
-        """Have all texts wait again, those that have a vector too."""
+        """Make all texts wait, also those that have a vector."""
         self.waiting = sorted((len(text), i) for i, text in enumerate(self.request.texts))
+        self.waiting_tokens = sum(length for length, _ in self.waiting)
         self.vectors, self.left, self.reading = None, len(self.request.texts), None
+
+    def take(self, place: int) -> None:
+        """Remove a text from those that wait, unless it was removed before."""
+        key = len(self.request.texts[place]), place
+        at = bisect.bisect_left(self.waiting, key)
+        if self.waiting[at : at + 1] == [key]:
+            del self.waiting[at]
+            self.waiting_tokens -= key[0]
 
     @property
     def tokens(self) -> int:
         """Of the texts that wait."""
-        return sum(length for length, _ in self.waiting) + (0 if self.reading is None else self.reading[1].left)
+        return self.waiting_tokens + (0 if self.reading is None else self.reading[1].left)
 
 
 Text = tuple[EmbeddingJob, int]
@@ -316,10 +328,7 @@ class EmbeddingLane:
         """These wait no longer; a text that is read in pieces has not since its first one."""
         self._alone = [text for text in self._alone if text not in texts]
         for job, place in texts:
-            key = len(job.request.texts[place]), place
-            at = bisect.bisect_left(job.waiting, key)
-            if job.waiting[at : at + 1] == [key]:
-                del job.waiting[at]
+            job.take(place)
 
     def _first(self, most: int) -> EmbeddingJob:
         """The request whose longest text is run next. Beside a text that is read in pieces, none begins that is longer

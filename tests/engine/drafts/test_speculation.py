@@ -9,11 +9,14 @@ import mlx.core as mx
 import pytest
 
 from localai_shim.engine.decode.verify import Verifying
+from localai_shim.engine.drafts.controller import MAX_FAILURES, Speculation
 from localai_shim.engine.drafts.sources import ForcedTokens, PredictedText, PromptLookup
 from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.engine.kv import buckets
 from localai_shim.engine.row import Row
 from localai_shim.engine.step_plan import Decode
 from localai_shim.output.prediction import Prediction
+from localai_shim.stats import NO_DRAFTS
 from localai_shim.types import Failure, GenerationRequest, SamplingParams, Token
 from tests.engine.constraints import Only
 from tests.engine.guessing import AUTO, KINDS, Ahead, Failing, Oracle, key, preempting, speculate, steps_counted
@@ -98,6 +101,31 @@ def test_rows_that_are_preempted_amid_their_drafts_go_on_with_the_same_tokens(
         same(outputs(engine, requests(40)), expected)
     engine.close()
     assert sum(count > 0 for count in drafted) > 5
+
+
+def test_rows_in_two_buckets_get_their_own_tokens_from_a_step_of_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buckets, "FREE_PADDING_BYTES", 1)
+    starts = {8: 3, 700: 11, 9: 40, 650: 23}
+    made = [
+        request([3 + (start + 7 * i) % 90 for i in range(length)], SamplingParams(seed=length), 40)
+        for length, start in starts.items()
+    ]
+    engine = engine_for("qwen3", EngineOptions(speculation="off"))
+    expected = [Running(engine, each).finish()[0] for each in made]
+    engine.close()
+    speculate(monkeypatch, Oracle(0.7, {key(each): said for each, said in zip(made, expected, strict=True)}))
+    launch, passes = Verifying.launch, list[int]()
+
+    def noting(self: Verifying, model: Any) -> None:
+        passes.append(len(self.steps))
+        launch(self, model)
+
+    monkeypatch.setattr(Verifying, "launch", noting)
+    engine = engine_for("qwen3", AUTO)
+    running = [Running(engine, each) for each in made]
+    assert [run.finish()[0] for run in running] == expected
+    engine.close()
+    assert passes.count(2) > 5
 
 
 def test_engines_look_for_drafts_unless_they_are_told_not_to() -> None:
@@ -296,6 +324,48 @@ def test_a_drafter_that_raises_is_not_asked_again_and_nobody_notices(
     engine.close()
     assert 1 <= failing.raised <= 3
     assert any("drafts by 'failing' failed" in text for text in warnings)
+
+
+def test_a_failure_of_choosing_drafts_ends_them_for_the_rows_that_run_only(
+    monkeypatch: pytest.MonkeyPatch, warnings: list[str]
+) -> None:
+    made = request(prompt(3), GREEDY, 60)
+    engine, expected = with_right_drafts(monkeypatch, made)
+    decide, failures = Speculation._decide, iter([True] * 3)
+
+    def failing(self: Speculation, *given: Any, **more: Any) -> Any:
+        if next(failures, False):
+            raise ValueError("no idea")
+        return decide(self, *given, **more)
+
+    monkeypatch.setattr(Speculation, "_decide", failing)
+    for _ in range(3):
+        before = engine.stats().drafts.get("oracle", NO_DRAFTS).drafted
+        assert Running(engine, made).finish() == [expected]
+        assert engine.stats().drafts.get("oracle", NO_DRAFTS).drafted == before
+    assert Running(engine, made).finish() == [expected]
+    assert engine.stats().drafts["oracle"].accepted > 30
+    engine.close()
+    assert [text for text in warnings if text.startswith("drafts failed")] == [
+        "drafts failed; rows continue without them"
+    ] * 3
+
+
+def test_an_engine_that_fails_to_choose_drafts_again_and_again_gives_up(
+    monkeypatch: pytest.MonkeyPatch, warnings: list[str]
+) -> None:
+    made = request(prompt(3), GREEDY, 12)
+    engine, expected = with_right_drafts(monkeypatch, made)
+
+    def failing(*given: Any, **more: Any) -> Any:
+        raise ValueError("no idea")
+
+    monkeypatch.setattr(Speculation, "_decide", failing)
+    for _ in range(MAX_FAILURES + 3):
+        assert Running(engine, made).finish() == [expected]
+    engine.close()
+    told = [text for text in warnings if text.startswith("drafts failed")]
+    assert len(told) == MAX_FAILURES and "this engine runs no more drafts" in told[-1]
 
 
 def test_a_row_that_fails_amid_its_drafts_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:

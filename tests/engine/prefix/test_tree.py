@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 
 import mlx.core as mx
@@ -130,3 +131,47 @@ def test_snapshots_that_nobody_wants_go_without_the_tokens_that_others_need() ->
     assert [found(tree, t) for t in ([1, 2, 3], [1, 2])] == [3, 0]
     tree.evict(3 * TOKEN)
     assert (len(list(tree)), tree.bytes) == (0, 0), "tokens that no snapshot makes use of are dropped, too"
+
+
+def longest_usable(tree: PrefixTree, tokens: Sequence[int]) -> int:
+    """All that is held of a prompt if some snapshot can be trimmed to it, else up to the end of a row that is a prefix
+    of it; by a look at each node.
+    """
+    common = {node: common_length(node.path(), tokens) for node in tree}
+    longest = max(common.values(), default=0)
+    with_snapshots = [(node, node.snapshot) for node in tree if node.snapshot is not None]
+    if any(common[node] == longest >= snapshot.min_length for node, snapshot in with_snapshots):
+        return longest
+    return max([0, *(node.end for node, _ in with_snapshots if common[node] == node.end)])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_longest_prefix_with_a_snapshot_is_found_whatever_was_evicted_before(seed: int) -> None:
+    generator = random.Random(seed)
+    tree, lengths = PrefixTree(needs_snapshot=True), list[int]()
+    for _ in range(150):
+        tokens = random_tokens(generator)
+        snapshot = generator.choice([at, lambda length: window(length, size=4), lambda length: window(length, size=9)])
+        put(tree, tokens, snapshot=snapshot(len(tokens)))
+        if generator.random() < 0.3:
+            tree.evict(generator.randrange(10, 60) * TOKEN)
+        asked = random_tokens(generator)
+        lengths.append(found(tree, asked))
+        assert lengths[-1] == longest_usable(tree, asked)
+    assert len(set(lengths)) > 3
+
+
+@pytest.mark.timed
+def test_a_match_costs_the_same_however_many_rows_branch_off_behind_it() -> None:
+    def seconds(rows: int) -> float:
+        tree = PrefixTree(needs_snapshot=True)
+        for i in range(rows):
+            put(tree, [*range(30), 100 + i, 7], snapshot=at(32))
+        times = []
+        for length in range(20, 29):
+            began = time.perf_counter()
+            assert not found(tree, [*range(length), 99])
+            times.append(time.perf_counter() - began)
+        return min(times)
+
+    assert seconds(4000) < 20 * seconds(20), "200 times as many rows"
