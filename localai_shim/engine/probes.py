@@ -141,9 +141,7 @@ def _try(model: Model) -> int:
     in_pieces = _agrees(alone, allowed, _run(lambda: _decode(model, [_prefilled(model, [first, second])])))
     together = twins is not None and _agrees(twins[:1], allowed, twins[1:])
     for rows in (_RAGGED, _EQUAL):
-        together = together and _agrees(
-            alone[list(rows)], allowed, _run(lambda rows=rows: _decode(model, _side_by_side(model, rows)))
-        )
+        together = together and _agrees(alone[[*rows]], allowed, _run(partial(_decode_together, model, rows)))
     return in_pieces + 2 * together
 
 
@@ -193,6 +191,11 @@ def _side_by_side(model: Model, which: Sequence[int]) -> list[RowCache]:
     padded = mx.array([[*row, *[0] * (longest - len(row))] for row in rows])
     model.prefill(StepInput(padded, cache, counts=lengths))
     return unstack(cache, lengths)
+
+
+def _decode_together(model: Model, which: Sequence[int]) -> Logits:
+    """The logits of `_decode` of these rows in one batch."""
+    return _decode(model, _side_by_side(model, which))
 
 
 def _alone(model: Model, which: Sequence[int], tokens: Sequence[int] = _STEPS, *, built: bool = False) -> Logits:
