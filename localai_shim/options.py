@@ -129,7 +129,7 @@ class RunOptions(TypedDict, total=False):
     ]
     cache_dir: Annotated[
         ModelPath | None,
-        Option("A folder in which these survive the process, up to 10 GiB; several processes may share it."),
+        Option("Folder that keeps the prefix cache after the process exits, up to 10 GiB; processes may share it."),
     ]
 
     speculation: Annotated[

@@ -138,7 +138,7 @@ def _hub_cache() -> Iterator[Finding]:
 
 
 def _wrong_batch(client: LocalOpenAI) -> str:
-    """What is wrong with answers that share a batch; empty if nothing is."""
+    """Compare answers that share a batch with single ones; returns the difference, or an empty string."""
     import asyncio
 
     from ..client.local import AsyncLocalOpenAI

@@ -140,13 +140,14 @@ def described(arguments: type) -> Callable[[type[ClientT]], type[ClientT]]:
 
 
 def with_options_described(documented: DocumentedT) -> DocumentedT:
-    """Write the options that all local clients share into a docstring, in the place of `{own}`."""
+    """Insert the options that all local clients share at the top of a docstring's `Args`."""
     lines = [
         textwrap.fill(f"{name}: {option.doc}", 112, subsequent_indent=" " * 4) for name, option in DOCUMENTED.items()
     ]
     text = documented.__doc__ or ""
-    margin = " " * (text.find("{own}") - text.rfind("\n", 0, text.find("{own}")) - 1)  # Python 3.13 takes some away
-    documented.__doc__ = text.replace("{own}", textwrap.indent("\n".join(lines), margin).lstrip())
+    head, heading, rest = text.partition("Args:\n")
+    margin = " " * (len(rest) - len(rest.lstrip()))  # Python 3.13 removes some of it
+    documented.__doc__ = head + heading + textwrap.indent("\n".join(lines), margin) + "\n" + rest
     return documented
 
 

@@ -167,7 +167,6 @@ class LocalOpenAI(ModelChanges, _LocalClient, sdk.OpenAI):
     """An `openai.OpenAI` that runs a local model in this process.
 
     Args:
-        {own}
         **options: the SDK's own constructor arguments. `timeout`, `default_headers`, `organization`, ... work as
             there; `api_key` is not needed; those that say where requests go (`base_url`, `http_client`, ...) are
             accepted and lead nowhere.
@@ -235,7 +234,6 @@ class AsyncLocalOpenAI(AsyncModelChanges, _LocalClient, sdk.AsyncOpenAI):
     """An `openai.AsyncOpenAI` that runs a local model in this process.
 
     Args:
-        {own}
         **options: the SDK's own constructor arguments. `timeout`, `default_headers`, `organization`, ... work as
             there; `api_key` is not needed; those that say where requests go (`base_url`, `http_client`, ...) are
             accepted and lead nowhere.
@@ -340,7 +338,6 @@ def http_client(
     never uses the network. Closing it lets the model go.
 
     Args:
-        {own}
         timeout: seconds, or an `httpx.Timeout`, for requests that have none of their own; 600 by default.
 
     Raises:
@@ -370,7 +367,6 @@ def async_http_client(
     address, and never uses the network. Closing it lets the model go.
 
     Args:
-        {own}
         timeout: seconds, or an `httpx.Timeout`, for requests that have none of their own; 600 by default.
 
     Raises:

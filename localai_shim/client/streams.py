@@ -146,8 +146,7 @@ GenerationT = TypeVar("GenerationT", SyncGeneration, AsyncGeneration)
 
 
 class _Events(Generic[GenerationT]):
-    """Chunks of a streamed answer; `ended` is told when the
-    answer is complete, has failed, or its reader has left."""
+    """Chunks of a streamed answer. `ended` is called once: on completion, on failure, or when the reader leaves."""
 
     def __init__(self, generation: GenerationT, assembler: AnyAssembler, call: Call, ended: Ended) -> None:
         self._generation: GenerationT = generation

@@ -262,7 +262,7 @@ def _decode_several(model: Model, *, built: bool = False) -> Logits:
 
 
 def _run(trial: Callable[[], Logits]) -> Logits | None:
-    """What a trial gives; None if the model cannot run it."""
+    """Run a trial; returns None if the model raises."""
     try:
         return trial()
     except Exception as error:

@@ -26,7 +26,7 @@ Array: TypeAlias = Any
 """MLX's where the sampler works on the device, NumPy's where it works on the host; mypy knows no type for both."""
 
 NO_TOKEN = -1
-"""What is sampled if the likeliest logit of a row is not a finite number: the row fails."""
+"""Sampled in place of a token if the likeliest logit of a row is not finite: the row fails."""
 MAX_STEP_TOKENS = 16
 """Most tokens of a row in one step, those that it runs once more among them."""
 

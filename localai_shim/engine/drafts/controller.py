@@ -191,7 +191,7 @@ class Speculation:
 
     @contextmanager
     def _giving_up(self, rows: Sequence[Row] = ()) -> Iterator[None]:
-        """If choosing drafts raises, these rows get none any more. Their caches are as they were."""
+        """Take drafts from these rows if choosing them raises. Their caches are as they were."""
         try:
             yield
         except BaseException:
