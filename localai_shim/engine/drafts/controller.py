@@ -120,7 +120,7 @@ class Speculation:
     max_stall: float = inf
     spent: float = 0.0
     _failures: int = 0
-    """How often choosing drafts has raised."""
+    """Number of times that choosing drafts raised."""
 
     @property
     def nbytes(self) -> int:
