@@ -221,7 +221,7 @@ def test_tokens_do_not_depend_on_how_many_drafts_are_right(share: str, pair: tup
     same(outputs(engine, requests()), expected)
     drafted, accepted = counts(engine)
     engine.close()
-    assert drafted and (share == "another" or accepted > drafted / 8)
+    assert drafted and (share == "another" or accepted > drafted / 16)  # by chance: fewer than 1 of 64
 
 
 def test_joins_cancellations_and_preemption_change_nothing(pair: tuple[str, str], always: None) -> None:
