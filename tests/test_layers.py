@@ -99,14 +99,17 @@ MAY = {
     "backends.cuda": "backends engine",
     "backends.x86": "backends",
     "models": (
-        "backends backends.cuda backends.x86 engine engine.mirror media models.adapters models.encoders models.gguf "
-        "models.heads models.vision options output output.formats threads types"
+        "backends backends.cuda backends.x86 engine engine.mirror media models.adapters models.config models.encoders "
+        "models.gguf models.heads models.vision options output output.formats threads types"
     ),
     "models.adapters": "backends.cuda models types",
-    "models.encoders": "backends backends.x86 engine models models.heads options types vectors",
+    "models.config": "backends types",
+    "models.encoders": "backends backends.x86 engine models models.config models.heads options types vectors",
     "models.gguf": "types",
     "models.heads": "backends backends.cuda engine models threads types vectors",
-    "models.vision": "backends backends.cuda backends.x86 engine media models models.heads options threads types",
+    "models.vision": (
+        "backends backends.cuda backends.x86 engine media models models.config models.heads options threads types"
+    ),
     # -- beneath
     "state": "types",
     "threads": "",
@@ -144,6 +147,7 @@ PACKAGES = {
     "media": "numpy",
     "models": "huggingface_hub jinja2 mlx mlx_lm numpy transformers",
     "models.adapters": "mlx mlx_lm",
+    "models.config": "mlx mlx_lm mlx_vlm numpy transformers",
     "models.encoders": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
     "models.gguf": "mlx mlx_lm tokenizers transformers",
     "models.heads": "mlx mlx_lm numpy tokenizers",

@@ -96,6 +96,7 @@ def _gemma4(bidirectional: bool) -> Family:
         "tie_word_embeddings": True,
         **({"use_bidirectional_attention": "vision"} if bidirectional else {}),
     }
+    del text["rope_theta"]  # its config has a base for each kind of layer
     vision = {
         "model_type": "gemma4_vision",
         "hidden_size": 32,

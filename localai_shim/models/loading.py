@@ -11,6 +11,7 @@ from ..engine.mirror.journal import journal, mirrored
 from ..options import LoadOptions, ModelOptions, check_names, processes
 from ..types import ModelLoadError, Task
 from .checkpoint_files import Checkpoint, check_files, check_layers, read_json
+from .config.rotary_layers import check_rotation
 from .encoders.classifier import ClassifierModel, is_classifier
 from .encoders.embedding import EmbeddingModel, encoder_module
 from .hub import fetch
@@ -62,6 +63,7 @@ def load_model(
         check_layers(read_json(path / "config.json"), path / "config.json")
         kind = ShardedModel if part else _kind(path, options)
         model, tokenizer, config = kind.read(path, options)
+        check_rotation(model, config)
         weights = [array for _, array in tree_flatten(model.parameters())]
         if part:
             evaluate_each(weights)

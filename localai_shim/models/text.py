@@ -22,6 +22,7 @@ from ..threads.panics import PanicError, panics_are_errors
 from ..types import VERSION, Adapter, Json, ModelLoadError, Prompt, Task
 from . import caches
 from .checkpoint_files import Checkpoint, context_length, read_json, version
+from .config.reading import text_config
 from .gguf.folder import WEIGHTS
 from .gguf.weights import read_model
 from .heads.generative_reranker import find_judge
@@ -250,6 +251,7 @@ class TextModel:
             return model, mlx_lm.utils.load_tokenizer(path, eos_token_ids=config["eos_token_id"]), config
         model, tokenizer, config = mlx_lm.utils.load(
             str(path),
+            model_config=text_config(path),
             adapter_path=None if adapter_path is None else os.fspath(adapter_path),
             tokenizer_config={"trust_remote_code": trusted},
             trust_remote_code=trusted,

@@ -12,6 +12,7 @@ from ...options import LoadOptions
 from ...types import Json, ModelLoadError, Task
 from ...vectors import Reranking
 from ..checkpoint_files import Checkpoint, context_length, read_json
+from ..config.reading import encoder_config
 from ..heads.generative_reranker import PairTokenizer
 from ..heads.pooling import pad
 from ..heads.sentence_files import SentenceFiles
@@ -65,8 +66,10 @@ class ClassifierModel(EncoderModel):
             )
         if options.get("adapter_path") is not None:
             raise ModelLoadError(f"adapter_path: '{path.name}' reranks documents, and takes no LoRA adapters.")
+        config = encoder_config(path, name)
         model = load_encoder_model(
             path,
+            config=config,
             model_remapping={str(config["model_type"]): name},
             model_class_name="SequenceClassificationModel",
             config_overrides={"num_labels": 1},

@@ -15,6 +15,7 @@ from ...engine.ports import NewWeights
 from ...options import LoadOptions
 from ...types import Adapter, Json, ModelLoadError, Task
 from ..checkpoint_files import Checkpoint, read_json
+from ..config.reading import encoder_config
 from ..heads.pooling import Encoder, Head, Reading
 from ..heads.sentence_files import TOKEN_VECTORS, SentenceFiles, read_sentence_files
 from ..text import TextTokenizer, fingerprint
@@ -135,17 +136,17 @@ class EmbeddingModel(EncoderModel):
 
         if options.get("adapter_path") is not None:
             raise ModelLoadError(f"adapter_path: '{path.name}' makes vectors of texts, and takes no LoRA adapters.")
-        config = read_json(path / "config.json")
-        name = encoder_module(path, config)
+        name = encoder_module(path, read_json(path / "config.json"))
         assert name is not None
+        config = encoder_config(path, name)
         if any("colbert" in str(each).lower() for each in config.get("architectures") or ()):
             raise ModelLoadError(f"The model '{path.name}' cannot be served: it {TOKEN_VECTORS}.")
         read_sentence_files(path)  # what they say of another kind is refused before the weights are read
         module = importlib.import_module(f"mlx_vlm.models.{name}")
         own = module.Model if name == "gemma3_embedding" else _without_layers(module.Model)
         vars(module)["LocalModel"] = own
-        remapping = {str(config["model_type"]): name}
-        model = load_encoder_model(path, model_remapping=remapping, model_class_name="LocalModel", lazy=True)
+        how = {"model_remapping": {str(config["model_type"]): name}, "model_class_name": "LocalModel"}
+        model = load_encoder_model(path, config=config, lazy=True, **how)
         tokenizer = load_tokenizer(path, {"trust_remote_code": options.get("trust_remote_code", False)})
         return model, tokenizer, config
 

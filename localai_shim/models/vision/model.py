@@ -22,6 +22,7 @@ from ...media import ProcessedMedia
 from ...options import LoadOptions
 from ...types import Json, Prompt
 from ..checkpoint_files import Checkpoint
+from ..config.reading import load_vision_model
 from ..text import TextModel
 from .families import NEGATIVE_IDS, NUMBERS_LAST, ONE_NUMBER, UNSCALED, load_processor, template_beside
 from .pixels import Levels
@@ -97,8 +98,7 @@ class VisionModel(TextModel):
         from mlx_lm.utils import load_tokenizer
 
         trusted, adapter_path = options.get("trust_remote_code", False), options.get("adapter_path")
-        config = mlx_vlm.utils.load_config(path, trust_remote_code=trusted)
-        model = mlx_vlm.utils.load_model(path, lazy=True, trust_remote_code=trusted)
+        model, config = load_vision_model(path, trust_remote_code=trusted)
         if adapter_path is not None:
             model = mlx_vlm.utils.apply_lora_layers(model, os.fspath(adapter_path))
             model.eval()

@@ -1,0 +1,153 @@
+"""A checkpoint's config with the names that upstream's classes read.
+
+transformers 5 saves configs with other names than before, and each of upstream's classes reads some of either. A class
+ignores what it has no argument for, and has its own default for what is missing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from types import ModuleType
+from typing import Any, get_args
+
+from ...types import Json, ModelLoadError
+from .rope import PARAMETERS, SCALING, spread
+
+log = logging.getLogger("localai_shim")
+
+Fields = Mapping[str, "dataclasses.Field[Any]"]
+
+_MODELS = ("mlx_lm.models.", "mlx_vlm.models.")
+_FULL = "full_attention"
+_PATTERNS = {"sliding_window_pattern": -1, "full_attention_interval": -1, "global_attn_every_n_layers": 0}
+"""Keys whose number n says that one of n layers has full attention; and which one."""
+_FLOATS = {"Infinity": float("inf"), "-Infinity": float("-inf"), "NaN": float("nan")}
+
+
+def translated(config: Json, module: ModuleType | None, where: str = "config.json") -> Json:
+    """A copy of a config that has each setting under the names that upstream's classes read.
+
+    Args:
+        module: the one that defines the model; None: none of upstream's.
+        where: what log lines and errors name.
+
+    Raises:
+        ModelLoadError: upstream's class has no argument for the kinds of its layers.
+    """
+    copied: Json = _copied(config)
+    return _translated(copied, module, "", where)
+
+
+def without_unread(config: Json, module: ModuleType) -> Json:
+    """A config whose parts lack what transformers 5 writes into each: some of upstream's classes take no other keys."""
+    from transformers import PreTrainedConfig
+
+    usual = {PARAMETERS, *PreTrainedConfig().to_dict()} - {"model_type"}
+    made = dict(config)
+    for name, part in config.items():
+        if isinstance(part, dict) and _is_arguments(getattr(module, _class_name(name), None)):
+            unread = usual - _fields(module, name).keys()
+            made[name] = {key: value for key, value in part.items() if key not in unread}
+    return made
+
+
+def _translated(config: Json, module: ModuleType | None, name: str, where: str) -> Json:
+    for key, value in config.items():
+        if isinstance(value, dict) and key not in (PARAMETERS, SCALING):
+            config[key] = _translated(value, module, key, f"{where}: {key}")
+    fields = {} if module is None else _fields(module, name)
+
+    def reads(key: str) -> bool:
+        return key in fields if fields else PARAMETERS in config
+
+    def requires(key: str) -> bool:
+        return key in fields and fields[key].default is fields[key].default_factory is dataclasses.MISSING
+
+    made = spread(config, reads, requires, where)
+    _rename(made, fields, where)
+    _add_pattern(made, fields, where)
+    return made
+
+
+def _copied(value: Any) -> Any:
+    """A copy with the numbers that JSON lacks, which transformers writes as objects."""
+    if isinstance(value, list):
+        return [_copied(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    tag = value.get("__float__")
+    return _FLOATS[tag] if tag in _FLOATS else {key: _copied(each) for key, each in value.items()}
+
+
+@cache
+def _fields(module: ModuleType, name: str) -> Fields:
+    """Arguments of the class for a config inside another one, by its key; of all classes if the key names none."""
+    named: Any = getattr(module, _class_name(name), None)
+    classes: Iterable[Any] = [named] if _is_arguments(named) else _argument_classes(module)
+    return {field.name: field for each in classes for field in dataclasses.fields(each) if field.init}
+
+
+def _class_name(key: str) -> str:
+    """`TextConfig` for `text_config`, as mlx-vlm has it."""
+    return "".join(word.title() for word in key.split("_"))
+
+
+def _argument_classes(module: ModuleType) -> Iterator[type]:
+    """Classes of arguments in a module, and in others of upstream's that it imports."""
+    inner = [value for value in vars(module).values() if isinstance(value, ModuleType)]
+    for each in (*(other for other in inner if other.__name__.startswith(_MODELS)), module):
+        yield from (value for value in vars(each).values() if _is_arguments(value))
+
+
+def _is_arguments(value: object) -> bool:
+    return isinstance(value, type) and dataclasses.is_dataclass(value)
+
+
+def _rename(config: Json, fields: Fields, where: str) -> None:
+    """Add the old names of keys that transformers 5 has renamed, if upstream's class reads the old name only."""
+    from transformers import CONFIG_MAPPING
+
+    kind = config.get("model_type")
+    renamed = CONFIG_MAPPING[kind].attribute_map if isinstance(kind, str) and kind in CONFIG_MAPPING else {}
+    for old, new in renamed.items():
+        if old not in fields or new in fields or config.get(new) is None:
+            continue
+        if config.setdefault(old, config[new]) != config[new]:
+            log.warning("%s: %s is %s, but %s is %s; the first is used", where, old, config[old], new, config[new])
+
+
+def _add_pattern(config: Json, fields: Fields, where: str) -> None:
+    """Add the key that says the same as `layer_types`, if upstream's class reads only that.
+
+    Raises:
+        ModelLoadError: it cannot say that.
+    """
+    types = config.get("layer_types")
+    if not isinstance(types, list) or "layer_types" in fields:
+        return
+    full = [kind == _FULL for kind in types]
+    for key in _PATTERNS.keys() & fields.keys():
+        given, letters = config.get(key), str in get_args(fields[key].type)
+        said = _full_layers(given, key, len(full))
+        if said == full and isinstance(given, str) == letters:
+            continue
+        if given and said != full:
+            log.warning("%s: %s is %r, but layer_types has %s, which is used", where, key, given, types)
+        numbers = (n for n in range(1, len(full) + 2) if _full_layers(n, key, len(full)) == full)
+        config[key] = "".join("LG"[each] for each in full) if letters else next(numbers, None)
+        if config[key] is None:
+            raise ModelLoadError(
+                f"{where}: layer_types puts '{_FULL}' in irregular places ({', '.join(types)}), and this model's code "
+                f"reads {key}, one number for all layers. Such a checkpoint cannot be served."
+            )
+
+
+def _full_layers(pattern: object, key: str, count: int) -> list[bool]:
+    """Layers of full attention, as a number or letters say; all of them if nothing is said."""
+    if isinstance(pattern, str):
+        return [pattern[i % len(pattern)] == "G" for i in range(count)] if pattern else [True] * count
+    n = pattern if isinstance(pattern, int) and pattern > 0 else 1
+    return [i % n == _PATTERNS[key] % n for i in range(count)]
