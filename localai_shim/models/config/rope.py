@@ -90,6 +90,8 @@ def spread(config: Json, reads: Test, requires: Test, where: str) -> Json:
     for names, value in named:
         if value is not None:
             _name(made, names, value, reads, where if is_new else None)
+    if is_new and requires(_PARTIAL[0]) and _first(made, _PARTIAL) is None:
+        made[_PARTIAL[0]] = 1.0
     is_read = reads(SCALING) or SCALING in config
     if is_read and (main.kind != "default" or "mrope_section" in (main.scaling or {})):
         made[SCALING] = {"type": main.kind, "rope_type": main.kind, **(main.scaling or {})}

@@ -79,12 +79,10 @@ def _wrong(layers: Sequence[Rotary], kinds: Mapping[str, Rope], config: Json) ->
     """What a layer does that rotates otherwise than it should; None if all do as they should."""
     types, size, main = config.get("layer_types"), _head_size(config), kinds[main_kind(kinds)]
     ropes = [main, *(rope for rope in kinds.values() if rope is not main)]
-    if not isinstance(types, list) or len(kinds) == 1:  # nothing says which settings are whose
-        types = []
+    if not isinstance(types, list) or len(kinds) == 1:
+        # Nothing says which settings are whose: layers of other kinds may have what the class has for them.
         found = [_mismatch(layer, rope, size) for layer in layers for rope in ropes]
-        if all(found):
-            return found[0]
-        ropes.append(main._replace(scaling=None))  # of sliding layers, in configs of before transformers 5
+        return found[0] if all(found) else None
     for layer in layers:
         its = ropes
         if layer.number is not None and layer.number < len(types):

@@ -24,6 +24,17 @@ _MODELS = ("mlx_lm.models.", "mlx_vlm.models.")
 _FULL = "full_attention"
 _PATTERNS = {"sliding_window_pattern": -1, "full_attention_interval": -1, "global_attn_every_n_layers": 0}
 """Keys whose number n says that one of n layers has full attention; and which one."""
+_SSM = {"linear_attention": "mamba", "full_attention": "attention"}
+_OLD_KINDS = {
+    "granitemoehybrid": _SSM,
+    "nemotron_h": _SSM,
+    "glm5_next_text": {"indexed_attention": "full_attention"},
+    "qwen4_exp_text": {"indexed_attention": "full_attention"},
+}
+"""Kinds of layers that transformers 5 has renamed, of classes that do not know the new names."""
+_FLAT = (".qwen2_vl", ".qwen2_5_vl", ".paddleocr_vl", ".ernie4_5_moe_vl", ".youtu_vl", ".zaya1_vl")
+"""Modules that look for a language model's settings beside `text_config` only, where earlier versions wrote them."""
+_LISTS_OF_KINDS = ("layer_types", "layers_block_type", "mtp_layers_block_type")
 _FLOATS = {"Infinity": float("inf"), "-Infinity": float("-inf"), "NaN": float("nan")}
 
 
@@ -38,7 +49,10 @@ def translated(config: Json, module: ModuleType | None, where: str = "config.jso
         ModelLoadError: upstream's class has no argument for the kinds of its layers.
     """
     copied: Json = _copied(config)
-    return _translated(copied, module, "", where)
+    made = _translated(copied, module, "", where)
+    if module is not None and module.__name__.endswith(_FLAT) and isinstance(made.get("text_config"), dict):
+        made = {**made["text_config"], **made}
+    return made
 
 
 def without_unread(config: Json, module: ModuleType) -> Json:
@@ -67,6 +81,9 @@ def _translated(config: Json, module: ModuleType | None, name: str, where: str) 
         return key in fields and fields[key].default is fields[key].default_factory is dataclasses.MISSING
 
     made = spread(config, reads, requires, where)
+    own = fields["model_type"].default if name == "vision_config" and "model_type" in fields else None
+    if isinstance(own, str) and made.get("model_type") == f"{own}_vision":  # transformers 5's name of the same
+        made["model_type"] = own
     _rename(made, fields, where)
     _add_pattern(made, fields, where)
     return made
@@ -107,11 +124,14 @@ def _is_arguments(value: object) -> bool:
 
 
 def _rename(config: Json, fields: Fields, where: str) -> None:
-    """Add the old names of keys that transformers 5 has renamed, if upstream's class reads the old name only."""
+    """Add the old names of what transformers 5 has renamed, if upstream's class reads the old name only."""
     from transformers import CONFIG_MAPPING
 
-    kind = config.get("model_type")
-    renamed = CONFIG_MAPPING[kind].attribute_map if isinstance(kind, str) and kind in CONFIG_MAPPING else {}
+    kind = str(config.get("model_type"))
+    for key in _LISTS_OF_KINDS if kind in _OLD_KINDS else ():
+        if isinstance(config.get(key), list):
+            config[key] = [_OLD_KINDS[kind].get(each, each) for each in config[key]]
+    renamed = CONFIG_MAPPING[kind].attribute_map if kind in CONFIG_MAPPING else {}
     for old, new in renamed.items():
         if old not in fields or new in fields or config.get(new) is None:
             continue
@@ -131,13 +151,16 @@ def _add_pattern(config: Json, fields: Fields, where: str) -> None:
     full = [kind == _FULL for kind in types]
     for key in _PATTERNS.keys() & fields.keys():
         given, letters = config.get(key), str in get_args(fields[key].type)
-        said = _full_layers(given, key, len(full))
-        if said == full and isinstance(given, str) == letters:
+        fits = given is not None and _full_layers(given, key, len(full)) == full
+        if fits and isinstance(given, str) == letters:
             continue
-        if given and said != full:
+        if given and not fits:
             log.warning("%s: %s is %r, but layer_types has %s, which is used", where, key, given, types)
+        if letters:  # of local and global layers; none: all are global
+            config[key] = None if all(full) else "".join("LG"[each] for each in full)
+            continue
         numbers = (n for n in range(1, len(full) + 2) if _full_layers(n, key, len(full)) == full)
-        config[key] = "".join("LG"[each] for each in full) if letters else next(numbers, None)
+        config[key] = next(numbers, None)
         if config[key] is None:
             raise ModelLoadError(
                 f"{where}: layer_types puts '{_FULL}' in irregular places ({', '.join(types)}), and this model's code "
@@ -146,8 +169,8 @@ def _add_pattern(config: Json, fields: Fields, where: str) -> None:
 
 
 def _full_layers(pattern: object, key: str, count: int) -> list[bool]:
-    """Layers of full attention, as a number or letters say; all of them if nothing is said."""
-    if isinstance(pattern, str):
-        return [pattern[i % len(pattern)] == "G" for i in range(count)] if pattern else [True] * count
+    """Layers of full attention, as a number or letters say."""
+    if isinstance(pattern, str) and pattern:
+        return [pattern[i % len(pattern)] == "G" for i in range(count)]
     n = pattern if isinstance(pattern, int) and pattern > 0 else 1
     return [i % n == _PATTERNS[key] % n for i in range(count)]

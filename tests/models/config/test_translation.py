@@ -1,0 +1,123 @@
+"""What transformers 5 writes otherwise beside RoPE: patterns of layers, renamed keys, numbers that JSON lacks."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import math
+from typing import Any
+
+import pytest
+from mlx_lm.models import cohere2, exaone4, gemma3, gemma3_text, granitemoehybrid, mellum, qwen3_moe, qwen3_next
+from mlx_vlm.models import glm_ocr, modernbert, qwen2_vl, qwen3_5
+from transformers import CONFIG_MAPPING
+
+from localai_shim.models.config.translation import translated, without_unread
+from localai_shim.types import ModelLoadError
+from tests.saved_configs import saved
+
+SLIDING, FULL = "sliding_attention", "full_attention"
+
+
+@pytest.mark.parametrize("module", [gemma3_text, cohere2])
+@pytest.mark.parametrize("every", [1, 2, 3, 6])
+def test_a_pattern_of_layers_is_read_of_their_list(module: Any, every: int) -> None:
+    types = [SLIDING if (i + 1) % every else FULL for i in range(12)]
+    assert translated({"layer_types": types}, module)["sliding_window_pattern"] == every
+
+
+def test_a_pattern_of_layers_inside_another_config_is_read_too() -> None:
+    made = translated({"text_config": {"layer_types": [SLIDING, FULL] * 4}}, gemma3)
+    assert made["text_config"]["sliding_window_pattern"] == 2
+
+
+def test_linear_layers_have_a_pattern() -> None:
+    types = ["linear_attention", "linear_attention", FULL] * 2
+    assert translated({"layer_types": types}, qwen3_next)["full_attention_interval"] == 3
+    assert translated({"text_config": {"layer_types": types}}, qwen3_5)["text_config"]["full_attention_interval"] == 3
+
+
+def test_full_attention_comes_first_in_an_encoder() -> None:
+    types = [FULL, SLIDING, SLIDING, SLIDING] * 2
+    assert translated({"layer_types": types}, modernbert)["global_attn_every_n_layers"] == 4
+
+
+def test_a_class_may_read_letters() -> None:
+    types = [SLIDING, SLIDING, SLIDING, FULL] * 2
+    for given in ({}, {"sliding_window_pattern": 4}, {"sliding_window_pattern": "LLLG"}):
+        pattern = translated({"layer_types": types, **given}, exaone4)["sliding_window_pattern"]
+        assert [pattern[i % len(pattern)] for i in range(8)] == list("LLLGLLLG")
+    assert translated({"layer_types": [FULL] * 8}, exaone4)["sliding_window_pattern"] is None
+
+
+def test_layers_in_no_pattern_are_refused_by_a_class_that_reads_one() -> None:
+    types = [SLIDING, FULL, FULL, SLIDING]
+    with pytest.raises(ModelLoadError, match=r"config\.json: layer_types .* sliding_window_pattern"):
+        translated({"layer_types": types}, gemma3_text)
+    assert translated({"layer_types": types}, mellum)["layer_types"] == types
+
+
+def test_a_pattern_that_contradicts_the_list_is_logged_and_the_list_counts(caplog: pytest.LogCaptureFixture) -> None:
+    types = [SLIDING, FULL] * 3
+    with caplog.at_level(logging.WARNING, "localai_shim"):
+        made = translated({"layer_types": types, "sliding_window_pattern": 6}, gemma3_text)
+    assert made["sliding_window_pattern"] == 2
+    assert "sliding_window_pattern is 6, but layer_types has" in caplog.text
+    expected = CONFIG_MAPPING["gemma3_text"](layer_types=types, sliding_window_pattern=6, num_hidden_layers=6)
+    assert expected.layer_types == types
+
+
+def test_a_renamed_key_has_its_old_name_too() -> None:
+    new = saved({"model_type": "qwen3_moe", "num_experts": 6})
+    assert "num_experts" not in new and new["num_local_experts"] == 6
+    assert translated(new, qwen3_moe)["num_experts"] == 6
+
+
+def test_a_key_under_both_names_with_two_values_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    config = {"model_type": "qwen3_moe", "num_experts": 4, "num_local_experts": 8}
+    assert translated(config, qwen3_moe)["num_experts"] == 4
+    assert "num_experts is 4, but num_local_experts is 8; the first is used" in caplog.text
+
+
+def test_renamed_kinds_of_layers_have_their_old_names() -> None:
+    new = saved({"model_type": "granitemoehybrid", "num_hidden_layers": 2, "layer_types": ["mamba", "attention"]})
+    assert new["layer_types"] == ["linear_attention", FULL]
+    assert translated(new, granitemoehybrid)["layer_types"] == ["mamba", "attention"]
+
+
+def test_numbers_that_json_lacks_are_numbers() -> None:
+    written = {"time_step_limit": [0.0, {"__float__": "Infinity"}], "text_config": {"x": {"__float__": "NaN"}}}
+    made = translated(written, None)
+    assert made["time_step_limit"] == [0.0, math.inf]
+    assert math.isnan(made["text_config"]["x"])
+
+
+def test_settings_of_a_language_model_stand_where_a_class_looks_for_them() -> None:
+    new = saved({"model_type": "qwen2_vl", "text_config": {"hidden_size": 40, "rope_theta": 5e5}})
+    assert "hidden_size" not in new
+    made = translated(new, qwen2_vl)
+    assert (made["hidden_size"], made["rope_theta"], made["model_type"]) == (40, 5e5, "qwen2_vl")
+
+
+def test_a_class_that_takes_no_other_keys_gets_none() -> None:
+    new = saved({"model_type": "glm_ocr"})
+    assert "rope_parameters" in new["vision_config"]
+    made = without_unread(translated(new, glm_ocr), glm_ocr)
+    arguments = glm_ocr.ModelConfig.from_dict(made)
+    assert arguments.text_config.rope_theta == new["text_config"]["rope_parameters"]["rope_theta"]
+
+
+def test_a_module_that_is_not_upstreams_gets_every_name_of_a_new_config() -> None:
+    made = translated({"rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}}, None)
+    assert made["rope_theta"] == made["rotary_emb_base"] == 5e5
+    assert translated({"rope_theta": 5e5}, None) == {"rope_theta": 5e5}
+
+
+def test_the_config_that_is_given_stays_as_it_is() -> None:
+    config = {"rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}, "layer_types": [SLIDING, FULL]}
+    before = copy.deepcopy(config)
+    made = translated(config, gemma3_text)
+    made["rope_parameters"]["rope_theta"] = 1.0
+    made["layer_types"].pop()
+    assert config == before and json.dumps(config)
