@@ -145,7 +145,7 @@ PACKAGES = {
     "engine.texts": "mlx numpy",
     "grammar": "llguidance numpy",
     "media": "numpy",
-    "models": "huggingface_hub jinja2 mlx mlx_lm numpy transformers",
+    "models": "huggingface_hub jinja2 mlx mlx_lm numpy tokenizers transformers",
     "models.adapters": "mlx mlx_lm",
     "models.config": "mlx mlx_lm mlx_vlm numpy transformers",
     "models.encoders": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",

@@ -239,12 +239,15 @@ def greedy_as_mlx_lm(subject: Subject) -> None:
         made = subject.ask(messages=messages, temperature=0, max_tokens=32, extra_body={"return_token_ids": True})
         assert made.prompt_token_ids == list(prompt)
         assert made.choices[0].token_ids == expected
+        spelling = subject.chat.token_bytes.kind
+        if spelling == "byte_level" and "ByteLevel" not in repr(tokenizer._tokenizer.backend_tokenizer.decoder):
+            continue  # its text has the alphabet's letters
         detokenizer = tokenizer.detokenizer
         for token_id in expected:
             if token_id not in subject.chat.special_ids and token_id < subject.chat.vocabulary_size:
                 detokenizer.add_token(token_id)  # it takes padding for an exclamation mark
         detokenizer.finalize()
-        if subject.chat.token_bytes.kind == "byte_level" and set(expected) & set(tokenizer.added_tokens_decoder):
+        if spelling == "byte_level" and set(expected) & set(tokenizer.added_tokens_decoder):
             continue  # it takes DeepSeek's `õ` for a byte
         # mlx-lm drops the space that a text begins with.
         assert made.choices[0].message.content.removeprefix(" ") == detokenizer.text.removeprefix(" ")

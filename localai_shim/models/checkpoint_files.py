@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import json
 import re
 import stat
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..options import LoadOptions
-from ..types import Json, ModelLoadError
+from ..types import VERSION, Json, ModelLoadError
+from .gguf.folder import WEIGHTS
 
 if TYPE_CHECKING:
+    import mlx.core as mx
     from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
@@ -100,3 +104,25 @@ def context_length(config: Json, tokenizer: TokenizerWrapper | None) -> int | No
                 return value
     value = getattr(tokenizer, "model_max_length", None)
     return int(value) if isinstance(value, int | float) and 0 < value < _UNLIMITED else None
+
+
+def fingerprint(
+    config: Json, path: Path, options: LoadOptions, parameters: Sequence[mx.array], libraries: Sequence[str]
+) -> str:
+    """A short hash of the checkpoint, its options, the back end and the libraries' versions."""
+    import mlx.core as mx
+
+    kinds = [*sorted({str(array.dtype) for array in parameters}), str(mx.default_device())]
+    adapter_path = options.get("adapter_path")
+    folders = [path] if adapter_path is None else [path, Path(adapter_path)]
+    files = [
+        file.stat()
+        for folder in folders
+        for file in sorted(folder.iterdir())
+        if (file.suffix == ".safetensors" or file.name == WEIGHTS) and file.is_file()
+    ]
+    weights = [(file.st_size, file.st_mtime_ns) for file in files]
+    versions = [version(name) for name in libraries] + [VERSION]
+    how = {name: options.get(name) for name in LoadOptions.__annotations__}
+    what = json.dumps([config, weights, how, versions, kinds], sort_keys=True, default=str)
+    return "fp_" + hashlib.sha256(what.encode()).hexdigest()[:10]

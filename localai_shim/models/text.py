@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import json
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -18,10 +17,11 @@ from ..engine.cache_contents import Quantised, RowCache, is_trimmable
 from ..engine.ports import Features, NewWeights, StepInput
 from ..media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia
 from ..options import LoadOptions
+from ..output.token_bytes import TokenBytes
 from ..threads.panics import PanicError, panics_are_errors
-from ..types import VERSION, Adapter, Json, ModelLoadError, Prompt, Task
+from ..types import Adapter, Json, ModelLoadError, Prompt, Task
 from . import caches
-from .checkpoint_files import Checkpoint, context_length, read_json, version
+from .checkpoint_files import Checkpoint, context_length, fingerprint, read_json
 from .config.reading import text_config
 from .gguf.folder import WEIGHTS
 from .gguf.weights import read_model
@@ -60,6 +60,7 @@ class TextTokenizer:
     media_kinds: frozenset[MediaKind] = frozenset()
 
     def __init__(self, tokenizer: TokenizerWrapper, cuts_anywhere: bool, model: nn.Module | None = None) -> None:
+        correct_decoder(tokenizer._tokenizer)
         self.tokenizer = tokenizer
         self.embedded = None if model is None else _embedded(model, tokenizer)
         self.cuts_anywhere = cuts_anywhere
@@ -415,6 +416,15 @@ def is_plain_fast(tokenizer: PreTrainedTokenizerBase) -> bool:
     return bool(tokenizer.is_fast and type(tokenizer).encode is PreTrainedTokenizerBase.encode)
 
 
+def correct_decoder(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Make a tokenizer decode what it encodes: files may have sentencepiece's decoder behind GPT-2's alphabet."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None and TokenBytes(tokenizer).kind == "byte_level" and "ByteLevel" not in repr(backend.decoder):
+        from tokenizers import decoders
+
+        backend.decoder = decoders.ByteLevel()
+
+
 def load_text_tokenizer(folder: Path, *, trusts: bool = False) -> TextTokenizer:
     """A checkpoint's tokenizer and chat template alone.
 
@@ -424,25 +434,3 @@ def load_text_tokenizer(folder: Path, *, trusts: bool = False) -> TextTokenizer:
     from mlx_lm.utils import load_tokenizer
 
     return TextTokenizer(load_tokenizer(folder, {"trust_remote_code": trusts}), cuts_anywhere=True)
-
-
-def fingerprint(
-    config: Json, path: Path, options: LoadOptions, parameters: Sequence[mx.array], libraries: Sequence[str]
-) -> str:
-    """A short hash of the checkpoint, its options, the back end and the libraries' versions."""
-    import mlx.core as mx
-
-    kinds = [*sorted({str(array.dtype) for array in parameters}), str(mx.default_device())]
-    adapter_path = options.get("adapter_path")
-    folders = [path] if adapter_path is None else [path, Path(adapter_path)]
-    files = [
-        file.stat()
-        for folder in folders
-        for file in sorted(folder.iterdir())
-        if (file.suffix == ".safetensors" or file.name == WEIGHTS) and file.is_file()
-    ]
-    weights = [(file.st_size, file.st_mtime_ns) for file in files]
-    versions = [version(name) for name in libraries] + [VERSION]
-    how = {name: options.get(name) for name in LoadOptions.__annotations__}
-    what = json.dumps([config, weights, how, versions, kinds], sort_keys=True, default=str)
-    return "fp_" + hashlib.sha256(what.encode()).hexdigest()[:10]

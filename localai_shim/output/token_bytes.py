@@ -39,7 +39,7 @@ class TokenBytes:
         self._token = tokenizer.convert_ids_to_tokens  # mlx-lm's wrapper takes longer to find it than it takes to run
         self._special = {int(i) for i in getattr(tokenizer, "all_special_ids", ())}
         self._added = {int(i) for i in getattr(tokenizer, "added_tokens_decoder", ())}
-        self.kind = _decoder_kind(tokenizer)
+        self.kind = _spelling(tokenizer)
         """Spelling of token strings: byte_level, sentencepiece or other."""
         self._bytes: dict[int, bytes] = {}
         self.texts: dict[int, str | None] = {}
@@ -112,10 +112,10 @@ class TokenBytes:
         return str(self._tokenizer.decode([token_id])).encode()
 
 
-def _decoder_kind(tokenizer: object) -> str:
+def _spelling(tokenizer: object) -> str:
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    decoder = repr(getattr(backend, "decoder", None))
-    if "ByteLevel" in decoder:
+    decoder, *encoders = (repr(getattr(backend, part, None)) for part in ("decoder", "pre_tokenizer", "normalizer"))
+    if any("ByteLevel" in part for part in (decoder, *encoders)):  # what encodes decides, whatever decodes
         return "byte_level"
     if "ByteFallback" in decoder or "Metaspace" in decoder or "\u2581" in decoder:
         return "sentencepiece"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from localai_shim.models.text import correct_decoder
 from localai_shim.output.token_bytes import TokenBytes
 from tests.conftest import TEXTS
 
@@ -17,6 +18,32 @@ def test_the_bytes_of_all_tokens_are_the_text(tokenizer: Any, text: str) -> None
     joined = b"".join(token_bytes(i) for i in ids)
     # Sentencepiece writes a space before the first word.
     assert joined in (text.encode(), b" " + text.encode())
+
+
+@pytest.mark.parametrize("part", ["pre_tokenizer", "normalizer"])
+def test_what_encodes_says_how_tokens_are_spelled_whatever_decodes(byte_level: Any, part: str) -> None:
+    from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    backend = Tokenizer.from_str(byte_level._tokenizer.backend_tokenizer.to_str())
+    if part == "normalizer":
+        backend.normalizer, backend.pre_tokenizer = normalizers.ByteLevel(), pre_tokenizers.Whitespace()
+    backend.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
+    token_bytes, text = TokenBytes(tokenizer), "Zażółć two"
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    assert token_bytes.kind == "byte_level"
+    assert token_bytes.joined(ids) == text.encode()
+    assert tokenizer.decode(ids) != text
+    correct_decoder(tokenizer)
+    assert tokenizer.decode(ids) == text
+
+
+def test_a_decoder_that_fits_stays_as_it_is(tokenizer: Any) -> None:
+    backend = tokenizer._tokenizer.backend_tokenizer
+    before = repr(backend.decoder)
+    correct_decoder(tokenizer._tokenizer)
+    assert repr(backend.decoder) == before
 
 
 def test_every_byte_has_a_token(byte_level: Any) -> None:

@@ -22,7 +22,7 @@ OF_ANY = [
 """Checks of a tokenizer that gives no text back as it was, and whose tokens stand for no bytes of their own."""
 
 
-EXACT = [kinds.byte_level, kinds.prepending, kinds.metaspace, kinds.unigram_with_bytes]
+EXACT = [kinds.byte_level, kinds.byte_level_misdecoded, kinds.prepending, kinds.metaspace, kinds.unigram_with_bytes]
 INEXACT = [kinds.unigram, kinds.word_pieces]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -77,6 +78,23 @@ def byte_level(folder: Path, added: Added = ALL) -> None:
         CORPUS, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
     )
     _save(trained, folder, added)
+
+
+def byte_level_misdecoded(folder: Path, added: Added = ALL) -> None:
+    """Devstral Small 2's: GPT-2's kind with the decoder of Llama 2's."""
+    byte_level(folder, added)
+    file = folder / "tokenizer.json"
+    content = json.loads(file.read_text())
+    content["decoder"] = {
+        "type": "Sequence",
+        "decoders": [
+            {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+            {"type": "ByteFallback"},
+            {"type": "Fuse"},
+            {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+        ],
+    }
+    file.write_text(json.dumps(content))
 
 
 def prepending(folder: Path, added: Added = ALL) -> None:

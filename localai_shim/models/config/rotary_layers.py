@@ -76,7 +76,7 @@ def check_rotation(model: nn.Module, config: Json) -> None:
 
 
 def _wrong(layers: Sequence[Rotary], kinds: Mapping[str, Rope], config: Json) -> str | None:
-    """What a layer does that rotates otherwise than it should; None if all do as they should."""
+    """Describe the first layer that rotates otherwise than the config says; None if there is none."""
     types, size, main = config.get("layer_types"), _head_size(config), kinds[main_kind(kinds)]
     ropes = [main, *(rope for rope in kinds.values() if rope is not main)]
     if not isinstance(types, list) or len(kinds) == 1:
@@ -95,7 +95,7 @@ def _wrong(layers: Sequence[Rotary], kinds: Mapping[str, Rope], config: Json) ->
 
 
 def _mismatch(layer: Rotary, rope: Rope, size: int | None) -> str | None:
-    """What a layer does otherwise than these settings say."""
+    """Describe the difference between a layer's rotation and these settings; None if there is none."""
     count = len(layer.angles)
     if rope.partial is not None and size is not None and rope.kind != "proportional":
         expected = int(size * rope.partial)

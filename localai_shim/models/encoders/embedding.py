@@ -14,11 +14,11 @@ from ...backends.x86.gelu import use_exact_gelu
 from ...engine.ports import NewWeights
 from ...options import LoadOptions
 from ...types import Adapter, Json, ModelLoadError, Task
-from ..checkpoint_files import Checkpoint, read_json
+from ..checkpoint_files import Checkpoint, fingerprint, read_json
 from ..config.reading import encoder_config
 from ..heads.pooling import Encoder, Head, Reading
 from ..heads.sentence_files import TOKEN_VECTORS, SentenceFiles, read_sentence_files
-from ..text import TextTokenizer, fingerprint
+from ..text import TextTokenizer
 
 if TYPE_CHECKING:
     import mlx.core as mx

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ...media import Detail, Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia, SpelledPlaceholder
 from ...threads.panics import is_shortage
 from ...types import Json
-from ..text import Restore, TextTokenizer, Tools
+from ..text import Restore, TextTokenizer, Tools, correct_decoder
 from .locked_tokenizer import OneAtATime
 from .media_tokens import least_tokens
 from .numpy_processor import without_mlx
@@ -71,6 +71,7 @@ class MediaProcessor:
         self.placeholders = dict(placeholders)
         self._bare = bare
         self._tokenizer = getattr(processor, "tokenizer", processor)
+        correct_decoder(self._tokenizer)
         if self._tokenizer is not processor:
             processor.tokenizer = self._tokenizer = OneAtATime(self._tokenizer)
 

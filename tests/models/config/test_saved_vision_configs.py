@@ -30,50 +30,16 @@ BY_LAYER = {
 }
 """Names of before for what transformers 5 writes by kind of layer: for full attention, and for sliding windows."""
 NEVER_OLD = {
-    *(
-        "cohere_compass",
-        "diffusion_gemma",
-        "embedding_gemma2",
-        "flint",
-        "gemma4",
-        "gemma4_text",
-        "gemma4_unified",
-        "glm_moe_dsa",
-    ),
-    *(
-        "glm5_next",
-        "glm_ocr",
-        "laguna",
-        "ministral3",
-        "muse_glimmer",
-        "openai_privacy_filter",
-        "mellum",
-        "mimo_v2_flash",
-        "minicpmv4_6",
-        "minicpmv4_7",
-        "muse_spark",
-        "qwen3_5",
-        "qwen3_5_moe",
-    ),
-    *("qwen3_5_moe_text", "qwen3_5_text", "qwen4_exp", "step3p5", "step3p7"),
+    *("cohere_compass", "diffusion_gemma", "embedding_gemma2", "flint", "gemma4", "gemma4_text"),
+    *("gemma4_unified", "glm5_next", "glm_moe_dsa", "glm_ocr", "laguna", "mellum", "mimo_v2_flash"),
+    *("minicpmv4_6", "minicpmv4_7", "ministral3", "muse_glimmer", "muse_spark", "openai_privacy_filter"),
+    *("qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen4_exp", "step3p5", "step3p7"),
 }
 """Their configs have had `rope_parameters` from the first, or other keys that no class reads in both forms."""
 WITHOUT = {
-    *(
-        "bert",
-        "dbrx",
-        "dinov2",
-        "florence2",
-        "gpt2",
-        "gpt_bigcode",
-        "inkling",
-        "jamba",
-        "kimi_linear",
-        "lfm2_moe",
-        "mamba",
-    ),
-    *("mamba2", "mistral4", "nemotron_h", "nemotron_h_nano_omni", "pp_doclayout_v3", "rt_detr_v2", "sapiens2"),
-    *("pixtral", "siglip"),
+    *("bert", "dbrx", "dinov2", "florence2", "gpt2", "gpt_bigcode", "inkling", "jamba", "kimi_linear"),
+    *("lfm2_moe", "mamba", "mamba2", "mistral4", "nemotron_h", "nemotron_h_nano_omni", "pixtral"),
+    *("pp_doclayout_v3", "rt_detr_v2", "sapiens2", "siglip"),
 }
 """transformers writes no RoPE settings or no layers of them, or mlx-vlm has no arguments."""
 NAMES = {"gpt_neox": ("rotary_emb_base", "rotary_pct")}

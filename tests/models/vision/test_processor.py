@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
+import shutil
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -86,6 +89,19 @@ def test_a_processor_has_no_large_picture_s_pixels_written_out(
 def test_the_expansion_is_tokenised_to_its_tokens(text: VisionTokenizer) -> None:
     made = item(text)
     assert text.encode(made.expansion, add_special_tokens=False) == list(made.tokens)
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "smolvlm"])
+def test_the_expansion_is_its_text_whatever_the_file_s_decoder_makes_of_it(kind: str, tmp_path: Path) -> None:
+    """Devstral's has sentencepiece's decoder behind GPT-2's alphabet."""
+    folder = shutil.copytree(tiny_vision(kind), tmp_path / kind)
+    file = folder / "tokenizer.json"
+    decoder = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]}
+    file.write_text(json.dumps({**json.loads(file.read_text()), "decoder": decoder}))
+    model = load_model(str(folder), {})
+    assert isinstance(model, VisionModel)
+    assert item(model.text).expansion == item(load(kind)).expansion
+    assert said(model.text, model.text.encode("two words\n")) == "two words\n"
 
 
 def test_threads_may_process_at_once(text: VisionTokenizer) -> None:
