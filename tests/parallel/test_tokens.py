@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.engine.guessing import Oracle, key, preempting, speculate
 from tests.parallel.groups import asked, folder_of, mixed, one_by_one, running
+from tests.saved_configs import save_again
 
 SIZES: dict[str, Any] = {
     "num_hidden_layers": 2,
@@ -54,3 +56,12 @@ def test_rows_that_come_and_go_get_the_tokens_of_one_process(
         stats = engine.stats()
         assert stats.cache_hits and stats.preempted
         assert 0 < stats.drafts["oracle"].accepted < stats.drafts["oracle"].drafted
+
+
+def test_a_checkpoint_that_transformers_5_saved_gives_the_tokens_of_one_of_before(tmp_path: Path) -> None:
+    folder = folder_of("qwen3_moe", **SIZES, rope_theta=300.0, rope_parameters=None)
+    again = save_again(folder, tmp_path / "new")
+    with running(folder) as engine:
+        alone = one_by_one(engine, asked())
+    with running(again, 2) as engine:
+        assert one_by_one(engine, asked()) == alone
