@@ -1,1 +1,1 @@
-"""A checkpoint's config: the names that upstream's classes read, and what they make of it."""
+"""A checkpoint's config: the names that the model's classes read, and checks of what they make of it."""

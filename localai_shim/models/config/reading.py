@@ -1,4 +1,4 @@
-"""Reads a checkpoint's config for each of upstream's loaders."""
+"""Reads a checkpoint's config for the loaders of mlx-lm and mlx-vlm."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from ...types import Json
 log = logging.getLogger("localai_shim")
 
 Test = Callable[[str], bool]
-"""Answers a question about a key of upstream's class."""
+"""Answers a question about a key, such as whether the model's class reads it."""
 
 PARAMETERS, SCALING = "rope_parameters", "rope_scaling"
 _THETA = ("rope_theta", "rotary_emb_base", "global_rope_theta", "rope_global_base_freq")
@@ -24,11 +24,11 @@ _THETA_OF = {
     "compress": ("compress_rope_theta",),
 }
 _MAIN = ("full_attention", "main")
-_PARTIALS = "partial_rotary_factors"  # a number for each layer, and then `rope_theta` is such a list too
+_PARTIALS = "partial_rotary_factors"  # a number for each layer; `rope_theta` is such a list, too
 
 
 class Rope(NamedTuple):
-    """Settings of a kind of layers; None: the config does not say."""
+    """Settings of one kind of layers; None if the config does not say."""
 
     theta: Any = None
     partial: Any = None
@@ -36,7 +36,7 @@ class Rope(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Kind of scaling; `default`: none."""
+        """Kind of scaling; `default` if there is none."""
         scaling = self.scaling or {}
         kind = str(scaling.get("rope_type") or scaling.get("type") or "default")
         return "default" if kind == "mrope" else kind
@@ -49,7 +49,7 @@ class Rope(NamedTuple):
 
 
 def read_rope(config: Json) -> dict[str, Rope]:
-    """Settings by kind of layer; those of all layers under the empty name. Empty if the config has none."""
+    """Read settings by kind of layer, or those of all layers under the empty name. Empty if the config has none."""
     parameters = config.get(PARAMETERS)
     if isinstance(parameters, dict) and parameters:
         kinds = {kind: each for kind, each in parameters.items() if isinstance(each, dict)}
@@ -69,10 +69,15 @@ def main_kind(kinds: Mapping[str, Rope]) -> str:
 
 
 def spread(config: Json, reads: Test, requires: Test, where: str) -> Json:
-    """A config with each RoPE setting under all names that upstream's class reads.
+    """A config with each RoPE setting under all names that the model's class reads.
 
-    Where `rope_parameters` and other keys differ, the setting is the one that transformers would take, and a log line
-    says so: `rope_scaling` goes before `rope_parameters`, which goes before all others.
+    If `rope_parameters` and other keys differ, the setting is the one that transformers would use, and a log line says
+    so: `rope_scaling` comes before `rope_parameters`, which comes before all others.
+
+    Args:
+        reads: the class has an argument of this name.
+        requires: the argument has no default.
+        where: what log lines name.
     """
     kinds = read_rope(config)
     if not kinds:
@@ -80,7 +85,8 @@ def spread(config: Json, reads: Test, requires: Test, where: str) -> Json:
     made, is_new = dict(config), bool(config.get(PARAMETERS))
     kind = main_kind(kinds)
     main = kinds[kind]
-    if is_new and (old := config.get(SCALING)):
+    old = config.get(SCALING)
+    if is_new and isinstance(old, dict) and old:
         main = main._replace(scaling=_chosen(main.scaling or {}, old, where))
         said = {"rope_theta": main.theta, "partial_rotary_factor": main.partial, **(main.scaling or {})}
         whole = {name: value for name, value in said.items() if value is not None}
@@ -98,7 +104,7 @@ def spread(config: Json, reads: Test, requires: Test, where: str) -> Json:
     elif requires(SCALING):
         made.setdefault(SCALING, None)
     types = made.get("layer_types")
-    if reads(_PARTIALS) and isinstance(types, list) and kinds.keys() >= set(types):
+    if reads(_PARTIALS) and isinstance(types, list) and types and kinds.keys() >= set(types):
         made["rope_theta"] = [kinds[each].theta for each in types]
         made[_PARTIALS] = [kinds[each].partial or 1.0 for each in types]
     return made
@@ -114,7 +120,7 @@ def _first(config: Json, names: Sequence[str]) -> Any:
 
 
 def _name(made: Json, names: Sequence[str], value: Any, reads: Test, conflicts: str | None) -> None:
-    """Give a setting its names; those that have another value only if there is a place that a log line can name."""
+    """Give a setting its names. Names with another value change only if `conflicts` says what a log line names."""
     for name in names:
         given = made.get(name)
         if given is None and reads(name):

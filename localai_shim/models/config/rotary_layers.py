@@ -1,6 +1,6 @@
 """Checks that a loaded model's layers rotate as its config says.
 
-A setting that upstream's class has no argument for, or whose argument its code does not read, is lost without a word.
+A setting that the model's class has no argument for, or that its code does not read, would be lost silently.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Rotary(NamedTuple):
     Attributes:
         number: the layer's, where it is one of several.
         is_dynamic: its angles change beyond the usual context.
-        is_scaled: its class scales them, as little as that may be.
+        is_scaled: its class scales them, even if that changes little.
     """
 
     number: int | None
@@ -67,6 +67,8 @@ def check_rotation(model: nn.Module, config: Json) -> None:
                 "config.json: RoPE scaling 'dynamic' has no effect: prompts beyond the usual context are misread"
             )
             kinds[kind] = rope._replace(scaling=None)
+        elif rope.scales and not layers:
+            log.warning("config.json: '%s' RoPE scaling may have no effect: this model's code is not known", rope.kind)
     wrong = _wrong(layers, kinds, text) if layers else None
     if wrong is not None:
         raise ModelLoadError(
@@ -97,14 +99,14 @@ def _wrong(layers: Sequence[Rotary], kinds: Mapping[str, Rope], config: Json) ->
 def _mismatch(layer: Rotary, rope: Rope, size: int | None) -> str | None:
     """Describe the difference between a layer's rotation and these settings; None if there is none."""
     count = len(layer.angles)
-    if rope.partial is not None and size is not None and rope.kind != "proportional":
+    if isinstance(rope.partial, int | float) and size is not None and rope.kind != "proportional":
         expected = int(size * rope.partial)
         if abs(2 * count - expected) > 1:
             return f"partial_rotary_factor is {rope.partial}, but {2 * count} of {size} values of a head are rotated"
     theta = rope.theta
     if isinstance(theta, list):  # one for each layer
         theta = theta[layer.number] if layer.number is not None and layer.number < len(theta) else None
-    if not theta or layer.is_dynamic or rope.kind == "proportional":
+    if not isinstance(theta, int | float) or theta <= 0 or layer.is_dynamic or rope.kind == "proportional":
         return None
     plain = _unscaled(theta, 2 * count)
     is_plain = np.allclose(layer.angles, plain, rtol=_TOLERANCE, atol=0)
@@ -149,7 +151,7 @@ def _base(angles: Angles) -> float:
 
 
 def _head_size(config: Json) -> int | None:
-    """Values of a head; None where nobody can say, or the rotated ones have their own number."""
+    """Values of a head; None if the config does not say, or if the rotated ones have their own number."""
     heads = config.get("num_attention_heads")
     if config.get(_LATENT) or not isinstance(heads, int) or not heads:
         return None

@@ -1,7 +1,7 @@
-"""A checkpoint's config with the names that upstream's classes read.
+"""A checkpoint's config with the names that the classes of mlx-lm and mlx-vlm read.
 
-transformers 5 saves configs with other names than before, and each of upstream's classes reads some of either. A class
-ignores what it has no argument for, and has its own default for what is missing.
+transformers 5 saves configs with other names than transformers 4, and each class reads some of both. A class ignores
+keys that it has no argument for, and uses its own default for a missing one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Fields = Mapping[str, "dataclasses.Field[Any]"]
 _MODELS = ("mlx_lm.models.", "mlx_vlm.models.")
 _FULL = "full_attention"
 _PATTERNS = {"sliding_window_pattern": -1, "full_attention_interval": -1, "global_attn_every_n_layers": 0}
-"""Keys whose number n says that one of n layers has full attention; and which one."""
+"""Keys whose number n says that one of n layers has full attention; and which one of them."""
 _SSM = {"linear_attention": "mamba", "full_attention": "attention"}
 _OLD_KINDS = {
     "granitemoehybrid": _SSM,
@@ -33,20 +33,20 @@ _OLD_KINDS = {
 }
 """Kinds of layers that transformers 5 has renamed, of classes that do not know the new names."""
 _FLAT = (".qwen2_vl", ".qwen2_5_vl", ".paddleocr_vl", ".ernie4_5_moe_vl", ".youtu_vl", ".zaya1_vl")
-"""Modules that look for a language model's settings beside `text_config` only, where earlier versions wrote them."""
+"""Modules that read a language model's settings only from the top level, where transformers 4 wrote them."""
 _LISTS_OF_KINDS = ("layer_types", "layers_block_type", "mtp_layers_block_type")
 _FLOATS = {"Infinity": float("inf"), "-Infinity": float("-inf"), "NaN": float("nan")}
 
 
 def translated(config: Json, module: ModuleType | None, where: str = "config.json") -> Json:
-    """A copy of a config that has each setting under the names that upstream's classes read.
+    """A copy of a config that has each setting under the names that the model's classes read.
 
     Args:
-        module: the one that defines the model; None: none of upstream's.
+        module: module of mlx-lm or mlx-vlm that defines the model; None if the checkpoint brings its own.
         where: what log lines and errors name.
 
     Raises:
-        ModelLoadError: upstream's class has no argument for the kinds of its layers.
+        ModelLoadError: the class has no argument for these kinds of layers.
     """
     copied: Json = _copied(config)
     made = _translated(copied, module, "", where)
@@ -56,7 +56,7 @@ def translated(config: Json, module: ModuleType | None, where: str = "config.jso
 
 
 def without_unread(config: Json, module: ModuleType) -> Json:
-    """A config whose parts lack what transformers 5 writes into each: some of upstream's classes take no other keys."""
+    """A config without the keys that transformers 5 writes into each part: some classes of mlx-vlm take no others."""
     from transformers import PreTrainedConfig
 
     usual = {PARAMETERS, *PreTrainedConfig().to_dict()} - {"model_type"}
@@ -101,7 +101,7 @@ def _copied(value: Any) -> Any:
 
 @cache
 def _fields(module: ModuleType, name: str) -> Fields:
-    """Arguments of the class for a config inside another one, by its key; of all classes if the key names none."""
+    """Arguments of the class that a config's key names, such as `text_config`; of all classes if it names none."""
     named: Any = getattr(module, _class_name(name), None)
     classes: Iterable[Any] = [named] if _is_arguments(named) else _argument_classes(module)
     return {field.name: field for each in classes for field in dataclasses.fields(each) if field.init}
@@ -113,7 +113,7 @@ def _class_name(key: str) -> str:
 
 
 def _argument_classes(module: ModuleType) -> Iterator[type]:
-    """Classes of arguments in a module, and in others of upstream's that it imports."""
+    """Classes of arguments in a module, and in the modules of models that it imports."""
     inner = [value for value in vars(module).values() if isinstance(value, ModuleType)]
     for each in (*(other for other in inner if other.__name__.startswith(_MODELS)), module):
         yield from (value for value in vars(each).values() if _is_arguments(value))
@@ -124,7 +124,7 @@ def _is_arguments(value: object) -> bool:
 
 
 def _rename(config: Json, fields: Fields, where: str) -> None:
-    """Add the old names of what transformers 5 has renamed, if upstream's class reads the old name only."""
+    """Add the old names of what transformers 5 has renamed, if the class reads the old name only."""
     from transformers import CONFIG_MAPPING
 
     kind = str(config.get("model_type"))
@@ -140,7 +140,7 @@ def _rename(config: Json, fields: Fields, where: str) -> None:
 
 
 def _add_pattern(config: Json, fields: Fields, where: str) -> None:
-    """Add the key that says the same as `layer_types`, if upstream's class reads only that.
+    """Add the key that says the same as `layer_types`, if the class reads only that.
 
     Raises:
         ModelLoadError: it cannot say that.
