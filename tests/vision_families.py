@@ -63,6 +63,7 @@ def _qwen3_5() -> Family:
 
 def _gemma3() -> Family:
     text = {**TEXT, **GEMMA_WINDOW, "model_type": "gemma3_text", "query_pre_attn_scalar": 8, "mm_tokens_per_image": 4}
+    text["rope_theta"] = 1000000.0  # mlx-vlm alone does not read it
     config = {
         "model_type": "gemma3",
         "text_config": text,
