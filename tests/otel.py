@@ -19,6 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.util._once import Once  # noqa: E402
 
 __all__ = [
+    "InMemoryMetricReader",
     "ReadableSpan",
     "SpanProcessor",
     "Telemetry",

@@ -93,7 +93,7 @@ def replace(model: nn.Module, replaced: Replaced) -> int:
     return len(changed)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=512)  # a checkpoint may bring classes that are made with each load
 def _class_with(kind: Any, replaced: Replaced) -> Any:
     """A class like this one whose code finds other things; None where it looks for none of them."""
     new = {id(old): new for old, new in replaced}
@@ -160,7 +160,7 @@ def _differs(old: object, new: object, read: frozenset[str]) -> bool:
     return any(getattr(old, name, None) is not value for name, value in vars(new).items() if name in read)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=4096)
 def _reads(function: FunctionType) -> frozenset[str]:
     """Names that a function's code looks up, and those of the functions of its module that it calls."""
     found, todo = set[str](), [function]

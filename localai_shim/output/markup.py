@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 
 from .formats.description import CallFormat, Channels
 
@@ -85,7 +85,7 @@ class Markup:
         return self.think is not None and prompt_end.rstrip().endswith((self.think[1], *self.closed))
 
 
-@cache
+@lru_cache(maxsize=64)
 def _without_calls(markup: Markup) -> Markup:
     return replace(markup, tools=None)
 

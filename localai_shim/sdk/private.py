@@ -200,6 +200,20 @@ class LocalStream(Stream[T]):
         """The source itself, without the SDK's generator around it."""
         return self._iterator
 
+    def close(self) -> None:
+        """Close the response, and the generator of a tracing tool that reads it.
+
+        The garbage collector would end the generator later, on any thread: its span would be late, and Python 3.11
+        may crash if that changes a context variable while another one is set.
+        """
+        super().close()
+        if inspect.isgenerator(source := self._iterator):
+            try:
+                source.close()
+            except ValueError:  # another thread reads: the closed response ends the generator
+                if not source.gi_running:
+                    raise
+
 
 class LocalAsyncStream(AsyncStream[T]):
     """Async form of `LocalStream`."""
@@ -212,10 +226,18 @@ class LocalAsyncStream(AsyncStream[T]):
         """The source itself: the SDK's generator around it costs as much as waking a task."""
         return self._iterator
 
+    async def close(self) -> None:
+        """Close the response, and the generator of a tracing tool that reads it."""
+        await super().close()
+        if inspect.isasyncgen(source := self._iterator) and not source.ag_running:  # another task reads
+            await source.aclose()
 
-@functools.cache
+
 def localise(stream_cls: Any) -> object:
-    """The stream class that the caller or a tracing tool asked for, with ours between it and the SDK's."""
+    """The stream class that the caller or a tracing tool asked for, with ours between it and the SDK's.
+
+    Not cached: Logfire makes a class for each call, and a cache would keep the class with all that it refers to.
+    """
     if stream_cls is None:
         return None
     origin = get_origin(stream_cls) or stream_cls

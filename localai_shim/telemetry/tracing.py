@@ -15,7 +15,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from opentelemetry import context, metrics, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
@@ -53,6 +53,8 @@ _REQUEST_FIELDS: dict[str, type | tuple[type, ...]] = {
 _OTHER_NAMES = {"n": "choice.count", "max_completion_tokens": "max_tokens", "max_output_tokens": "max_tokens"}
 _AGENTS = {"invoke_agent", "create_agent", "invoke_workflow", "execute_tool"}
 Attributes = dict[str, Any]
+ProviderT = TypeVar("ProviderT")
+MadeT = TypeVar("MadeT")
 
 
 def observer(method: str, path: str) -> Observer | None:
@@ -96,7 +98,24 @@ def _is_idle(provider: object, api: ModuleType) -> bool:
     return type(provider).__module__.startswith(api.__name__)
 
 
-@functools.lru_cache(1)  # it is made once, as long as the provider is the program's
+def _made_once(make: Callable[[ProviderT], MadeT]) -> Callable[[ProviderT], MadeT]:
+    """Keep what `make` returns for the latest provider. By identity: Logfire's providers cannot be hashed."""
+    lock = threading.Lock()
+    latest: tuple[ProviderT, MadeT] | None = None
+
+    def made(provider: ProviderT) -> MadeT:
+        nonlocal latest
+        known = latest
+        if known is None or known[0] is not provider:
+            with lock:  # two threads would register each gauge twice
+                if (known := latest) is None or known[0] is not provider:
+                    known = latest = provider, make(provider)
+        return known[1]
+
+    return made
+
+
+@_made_once
 def _tracer(provider: trace.TracerProvider) -> trace.Tracer:
     return provider.get_tracer(NAME, VERSION)
 
@@ -264,7 +283,7 @@ class _Instruments(NamedTuple):
                 self.tokens.add(count, labels | {f"{NAME}.token.type": kind}, here)
 
 
-@functools.lru_cache(1)
+@_made_once
 def _instruments(provider: metrics.MeterProvider) -> _Instruments:
     meter = provider.get_meter(NAME, VERSION)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.otel import ReadableSpan, Telemetry
+from tests.otel import InMemoryMetricReader, ReadableSpan, Telemetry, metrics, no_telemetry, trace
 
 Instrument = Callable[[Telemetry, Any], contextlib.AbstractContextManager[None]]
 """(where spans go, a client) -> the tool is on."""
@@ -16,19 +16,25 @@ Instrument = Callable[[Telemetry, Any], contextlib.AbstractContextManager[None]]
 
 @contextlib.contextmanager
 def logfire(telemetry: Telemetry, client: Any) -> Iterator[None]:
+    """Logfire sets the program's providers itself: proxies that cannot be hashed."""
     logfire = pytest.importorskip("logfire")
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
-    logfire.configure(
-        send_to_logfire=False,
-        console=False,
-        metrics=False,
-        inspect_arguments=False,
-        additional_span_processors=[SimpleSpanProcessor(telemetry.exporter)],
-    )
-    with logfire.instrument_openai(client):
-        yield
-    logfire.shutdown(flush=False)
+    telemetry.reader = InMemoryMetricReader()
+    with no_telemetry():
+        logfire.configure(
+            send_to_logfire=False,
+            console=False,
+            metrics=logfire.MetricsOptions(additional_readers=[telemetry.reader]),
+            inspect_arguments=False,
+            additional_span_processors=[SimpleSpanProcessor(telemetry.exporter)],
+        )
+        config = logfire.DEFAULT_LOGFIRE_INSTANCE.config  # which sets them once in a process only
+        trace.set_tracer_provider(config.get_tracer_provider())
+        metrics.set_meter_provider(config.get_meter_provider())
+        with logfire.instrument_openai(client):
+            yield
+        logfire.shutdown(flush=False)
 
 
 def instrumentor(module: str) -> Instrument:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+from collections import Counter
 from typing import Any
 
+import openai
+
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim.engine.row import Row
+from localai_shim.sdk.private import httpx
 from tests.conftest import MESSAGES
 from tests.frameworks.instruments import Instrument, usage
 from tests.otel import Telemetry
@@ -73,6 +79,7 @@ def check_tool(
         for way in ASKS:
             check(telemetry, ask(client, way), sees=way in sees, says=way in says)
             telemetry.exporter.clear()
+        check_metrics(telemetry)
 
 
 async def check_tool_async(
@@ -83,3 +90,65 @@ async def check_tool_async(
         for way in ASKS:
             check(telemetry, await ask_async(client, way), sees=way in sees, says=way in says)
             telemetry.exporter.clear()
+        check_metrics(telemetry)
+
+
+def check_metrics(telemetry: Telemetry) -> None:
+    """Each way to ask was measured once, and the gauges are there."""
+    metrics = telemetry.metrics()
+    assert sum(point.count for point in metrics["gen_ai.server.request.duration"]) == len(ASKS)
+    assert {point.attributes["localai_shim.row.state"] for point in metrics["localai_shim.rows"]} == {
+        "running",
+        "waiting",
+    }
+
+
+# -- what streams leave in memory -----------------------------------------------------------------------------------
+
+STREAMS = 200
+IN_THREADS = 2
+"""Most of each that threads may still hold of the last request."""
+
+
+def in_memory() -> Counter[str]:
+    """Number of stream classes, responses and rows."""
+    gc.collect()
+    found = Counter[str]()
+    for each in gc.get_objects():
+        kind = type(each)
+        if issubclass(kind, type):
+            found["stream classes"] += issubclass(each, openai.Stream | openai.AsyncStream)
+        found["responses"] += issubclass(kind, httpx.Response)
+        found["rows"] += issubclass(kind, Row)
+    return found
+
+
+def check_nothing_left(before: Counter[str]) -> None:
+    """Streams have left nothing in memory since `before`."""
+    after = in_memory()
+    assert all(after[name] <= before[name] + IN_THREADS for name in after), (before, after)
+
+
+def _body(i: int) -> tuple[str, dict[str, Any]]:
+    return ("chat", {**CHAT, "max_tokens": 2}) if i % 2 else ("responses", {**RESPONSES, "max_output_tokens": 2})
+
+
+def stream_often(client: Any, times: int = STREAMS) -> None:
+    """Stream with both APIs; half of the streams are closed after their first event."""
+    for i in range(times):
+        api, body = _body(i)
+        with (client.chat.completions if api == "chat" else client.responses).create(**body, stream=True) as stream:
+            next(iter(stream))
+            if i % 4 < 2:
+                list(stream)
+
+
+async def stream_often_async(client: Any, times: int = STREAMS) -> None:
+    """As `stream_often`."""
+    for i in range(times):
+        api, body = _body(i)
+        stream = await (client.chat.completions if api == "chat" else client.responses).create(**body, stream=True)
+        async with stream:
+            await anext(aiter(stream))
+            if i % 4 < 2:
+                [_ async for _ in stream]

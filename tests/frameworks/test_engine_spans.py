@@ -11,7 +11,15 @@ from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from tests.embedding_models import tiny_embedder
 from tests.frameworks import instruments
 from tests.frameworks.instruments import usage
-from tests.frameworks.spans import ASKS, check_tool, check_tool_async
+from tests.frameworks.spans import (
+    ASKS,
+    check_nothing_left,
+    check_tool,
+    check_tool_async,
+    in_memory,
+    stream_often,
+    stream_often_async,
+)
 from tests.otel import global_telemetry
 
 ALL, CHAT = {*ASKS}, {("chat", False), ("chat", True)}
@@ -53,3 +61,24 @@ async def test_one_span_of_the_tool_and_one_of_the_engine_for_tasks(tool: str, m
     with global_telemetry() as telemetry:
         async with AsyncLocalOpenAI(model_path) as client:
             await check_tool_async(telemetry, instrument, client, sees, says)
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_streams_leave_nothing_in_memory(tool: str, model_path: Path) -> None:
+    with global_telemetry() as telemetry, LocalOpenAI(model_path) as client, TOOLS[tool][0](telemetry, client):
+        stream_often(client, 6)
+        before = in_memory()
+        stream_often(client)
+        check_nothing_left(before)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("tool", TOOLS)
+async def test_streams_leave_nothing_in_memory_for_tasks(tool: str, model_path: Path) -> None:
+    with global_telemetry() as telemetry:
+        async with AsyncLocalOpenAI(model_path) as client:
+            with TOOLS[tool][0](telemetry, client):
+                await stream_often_async(client, 6)
+                before = in_memory()
+                await stream_often_async(client)
+                check_nothing_left(before)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ import pytest
 from openai.types.chat import ChatCompletionChunk
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim.testing import ScriptedOpenAI, hang
 from tests.conftest import MESSAGES
 from tests.otel import no_telemetry
 
@@ -199,3 +204,72 @@ def test_a_stream_class_of_ones_own_is_honoured(client: LocalOpenAI, expected: s
     assert isinstance(stream, Watching)
     chunks = list(stream)
     assert chunks == seen and said(chunks) == expected
+
+
+class Counting(openai.Stream[ChatCompletionChunk]):
+    """A stream class whose generator says when it ended."""
+
+    ended: threading.Event
+
+    def __stream__(self) -> Iterator[ChatCompletionChunk]:
+        self.ended = threading.Event()
+        try:
+            yield from super().__stream__()
+        finally:
+            self.ended.set()
+
+
+class AsyncCounting(openai.AsyncStream[ChatCompletionChunk]):
+    """Async form of `Counting`."""
+
+    ended = False
+
+    async def __stream__(self) -> AsyncIterator[ChatCompletionChunk]:
+        try:
+            async for chunk in super().__stream__():
+                yield chunk
+        finally:
+            self.ended = True
+
+
+def posted(client: Any, stream_cls: Any, **more: Any) -> Any:
+    """A stream of another class."""
+    body = {**STREAM, **more}
+    return client.post("/chat/completions", cast_to=ChatCompletionChunk, body=body, stream=True, stream_cls=stream_cls)
+
+
+def test_closing_a_stream_ends_the_generator_of_a_foreign_class(client: LocalOpenAI) -> None:
+    gc.disable()
+    try:
+        stream = posted(client, Counting)
+        next(stream)
+        stream.close()
+        assert stream.ended.is_set() and list(stream) == []
+        with posted(client, Counting) as unread:
+            pass
+        assert list(unread) == []
+    finally:
+        gc.enable()
+
+
+@pytest.mark.anyio
+async def test_closing_an_async_stream_ends_the_generator_of_a_foreign_class(async_client: AsyncLocalOpenAI) -> None:
+    stream = await posted(async_client, AsyncCounting)
+    await anext(stream)
+    await stream.close()
+    assert stream.ended and [chunk async for chunk in stream] == []
+
+
+def test_closing_a_stream_of_a_foreign_class_that_another_thread_reads() -> None:
+    """The reader gets the error of a closed stream, and the closer none."""
+    with ScriptedOpenAI().script(hang().after("Hello there")) as client:
+        stream = posted(client, Counting, stream_options=None)
+        next(stream)
+        with ThreadPoolExecutor(1) as pool:
+            reading = pool.submit(list, stream)
+            while not stream._iterator.gi_running:
+                time.sleep(0.001)
+            stream.close()
+            with pytest.raises(openai.APIConnectionError):
+                reading.result(30)
+        assert stream.ended.is_set()

@@ -234,7 +234,7 @@ def _multiply(
     return y.astype(dtype)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=64)
 def _unpacked_class(kind: Any) -> type | None:
     """The class of a layer whose weights are unpacked for wide passes; None where there is none."""
     if kind.__name__ == "QuantizedSwitchLinear":

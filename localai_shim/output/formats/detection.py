@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from typing import TypeVar, cast
 
 from .description import CallFormat, Channels
@@ -323,7 +323,7 @@ def _suffix(evidence: Evidence) -> str:
     return _SUFFIX
 
 
-@cache
+@lru_cache(maxsize=256)
 def _with_suffix(row: _Row, suffix: str) -> _Row:
     """A row of a table whose markers have another suffix."""
     return cast(_Row, _replaced(row, suffix))
