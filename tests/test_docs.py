@@ -105,6 +105,16 @@ def test_a_snippet_is_a_test_that_passes(pytester: pytest.Pytester, snippet: str
         assert result.parseoutcomes() == {"passed": 1}
 
 
+def test_no_page_or_example_replaces_a_name_of_the_sdk() -> None:
+    """Names that are missed would still send prompts to OpenAI."""
+    texts = {name: text for name, text in TEXTS.items() if name != "README.md"}
+    texts |= {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "examples").rglob("*.py")}
+    replaced = re.compile(
+        r"^\s*(?:openai\.\w+,? *=?,? *)*openai\.(?:Async)?(?:Azure)?(?:OpenAI|Client)\s*=[^=]", re.MULTILINE
+    )
+    assert [name for name, text in texts.items() if replaced.search(text)] == []
+
+
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_what_is_not_run_here_is_run_there(name: str) -> None:
     assert name in (ROOT / ELSEWHERE[name]).read_text(encoding="utf-8")

@@ -45,6 +45,20 @@ def test_what_is_patched_for_code_under_test_is_there(base: Any) -> None:
         inspect.signature(base.__init__).parameters
     )
     assert {"_client", "api_key", "api_type", "http_client"} <= set(stock_clients.module_settings())
+    assert {"_provider_runtime", "_workload_identity_auth", "websocket_base_url"} <= set(vars(base(api_key="x")))
+    assert set(inspect.signature(base._prepare_options).parameters) == {"self", "options"}
+    assert set(inspect.signature(base._prepare_request).parameters) == {"self", "request"}
+
+
+@pytest.mark.parametrize(
+    ("base", "arguments"),
+    [
+        (openai.AzureOpenAI, {"api_key", "azure_ad_token", "azure_ad_token_provider", "api_version", "azure_endpoint"}),
+        (openai.BedrockOpenAI, {"api_key", "bedrock_token_provider", "aws_region", "aws_profile", "aws_access_key_id"}),
+    ],
+)
+def test_arguments_of_the_sdk_s_subclasses_that_sign_in_are_there(base: type, arguments: set[str]) -> None:
+    assert arguments <= set(inspect.signature(base).parameters)
 
 
 @pytest.mark.parametrize("base", [Stream, AsyncStream])

@@ -154,6 +154,7 @@ def test_the_address_does_not_matter(base_url: str, http: Any) -> None:
     client = openai.OpenAI(api_key="x", base_url=base_url, http_client=http)
     assert client.chat.completions.create(**ASK).choices[0].message.content == "one two three"
     assert client.models.retrieve("scripted").id == "scripted"
+    assert client.models.retrieve("openai/gpt-oss-20b").id == "scripted"
 
 
 def test_no_proxy_stands_between(engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,6 +175,12 @@ def test_azure_s_client_is_served(http: Any) -> None:
     client = openai.AzureOpenAI(**options, api_version="2024-10-21")
     assert client.chat.completions.create(**ASK).choices[0].message.content == "one two three"
     assert [model.id for model in client.models.list()] == ["scripted"]
+
+
+@pytest.mark.parametrize("base_url", ["https://a.example", "https://a.example/team/openai"])
+def test_azure_s_client_is_served_behind_a_gateway(base_url: str, http: Any) -> None:
+    client = openai.AzureOpenAI(api_key="x", base_url=base_url, api_version="2024-10-21", http_client=http)
+    assert client.chat.completions.create(**ASK).choices[0].message.content == "one two three"
 
 
 # -- bytes ----------------------------------------------------------------------------------------------------------

@@ -81,7 +81,9 @@ def _read_multipart(content: bytes, boundary: bytes) -> dict[str, object]:
 
 
 _BOUNDARY = re.compile(r'multipart/form-data;.*boundary=(?:"([^"]+)"|([^\s;]+))', re.IGNORECASE)
-_API_ROOT = re.compile(r"^(?:/openai(?:/v1|/deployments/[^/]+)?|(?:/.*?)?/(?:v1beta/openai|v1))(?=/)")
+_API_ROOT = re.compile(
+    r"^(?:(?:/.*?)?/(?:openai/)?deployments/[^/]+|/openai(?:/v1)?|(?:/.*?)?/(?:v1beta/openai|v1))(?=/)"
+)
 
 
 def is_wrapped(request: object) -> bool:

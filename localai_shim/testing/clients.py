@@ -8,6 +8,7 @@ import openai
 
 from ..client.arguments import AsyncClientArguments, ClientArguments
 from ..client.local import AsyncLocalOpenAI, LocalOpenAI
+from ..errors import RequestError
 from ..runtime.engines import Runtime
 from ..sdk import private as sdk
 from .answers import ScriptedReply
@@ -218,6 +219,8 @@ def _on_stage(arguments: ArgumentsT, kind: type) -> ArgumentsT:
 def _delay(client: sdk.Client, stage: Stage, options: RequestOptions, taken: int, error: openai.APIError) -> float:
     """Seconds after which the SDK would try again. Raises the error where it would not, or nothing was scripted."""
     cause = error.__cause__
+    if isinstance(cause, RequestError):
+        cause = cause.__cause__
     if cause is not None and stage.failed_with(cause):  # what is none of the SDK's, such as an unexpected request
         raise cause
     retried = isinstance(error, openai.APITimeoutError) or stage.failed_with(error)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import inspect
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
 from ..client.local import AsyncLocalOpenAI, LocalOpenAI
 from ..client.transport import LocalAsyncTransport, LocalTransport
 from ..runtime.engines import Runtime
+from ..sdk import credentials, stock_clients
 from ..sdk import private as sdk
-from ..sdk import stock_clients
+from ..sdk.websocket_url import no_websocket_url
 
 AnyLocalOpenAI = LocalOpenAI | AsyncLocalOpenAI
 
@@ -27,7 +27,8 @@ class patch_openai:
     All that code under test makes with `openai.OpenAI()`, `openai.AsyncOpenAI()` and their subclasses, such as
     `AzureOpenAI`, under whichever name it has imported them; the client of `openai.chat.completions.create(...)`; and
     clients that were made before. They stay what they are: only their http client is another (see transport.py), so
-    that retries, types and settings are the SDK's own. No credentials are needed, and none is sent. Frameworks ask the
+    that retries, types and settings are the SDK's own. No credentials are needed, none is sent, functions that fetch
+    some are not called, and no websocket is opened (see sdk/credentials.py). Frameworks ask the
     environment for a key themselves: where there is none, `OPENAI_API_KEY` is a placeholder meanwhile, and traces of
     openai-agents, which would be sent with it, are off (`OPENAI_AGENTS_DISABLE_TRACING`, unless that is set).
 
@@ -48,6 +49,7 @@ class patch_openai:
         with _lock:
             if not _active:
                 _undo.extend([_patch(sdk.OpenAI, _http), _patch(sdk.AsyncOpenAI, _async_http)])
+                _undo.extend(_patch_arguments(*each) for each in credentials.SUBCLASSES.items())
                 _settings.update(stock_clients.module_settings())
                 take_placeholders_back()
             _set_placeholders()
@@ -167,32 +169,63 @@ def _patch(base: Any, make_http: Callable[[Runtime, object], object]) -> Callabl
     def make(self: object, **given: object) -> None:
         local = _current()
         if local is not None and not isinstance(given.get("http_client"), _KINDS):
-            given = _without_server(given)
+            given = credentials.openai_arguments(given)
             given["http_client"] = make_http(local._runtime, given.get("http_client"))
         init(self, **given)
 
     @functools.wraps(request)
     def ask(self: Any, *args: object, **more: object) -> object:
         local = _current()
-        if local is not None and not isinstance(self._client, _KINDS):  # it was made before
-            replaced, self = self._client, copy.copy(self)
-            self._client = make_http(local._runtime, replaced)
+        if local is not None:
+            self = credentials.signed_out(self)
+            if not isinstance(self._client, _KINDS):  # it was made before
+                self._client = make_http(local._runtime, self._client)
         return request(self, *args, **more)
 
     ask.stands_before = (ask, request)  # type: ignore[attr-defined]
-    made = {"__init__": make, "request": ask, stock_clients.SLEEP: _patient(getattr(base, stock_clients.SLEEP))}
+    made = {
+        "__init__": make,
+        "request": ask,
+        "websocket_base_url": property(_read_websocket_base_url, _set_websocket_base_url),
+        stock_clients.SLEEP: _patient(getattr(base, stock_clients.SLEEP)),
+    }
+    return _replace(base, made)
+
+
+def _patch_arguments(base: Any, arguments: Callable[[Mapping[str, object]], dict[str, object]]) -> Callable[[], None]:
+    """Patch a constructor that looks for credentials itself; what is returned undoes it."""
+    init = base.__init__
+
+    @functools.wraps(init)
+    def make(self: object, **given: object) -> None:
+        init(self, **(given if _current() is None else arguments(given)))
+
+    return _replace(base, {"__init__": make})
+
+
+def _replace(base: Any, made: Mapping[str, object]) -> Callable[[], None]:
+    """Give a class other attributes; what is returned undoes it."""
     before = {name: vars(base).get(name) for name in made}
-    for name, function in made.items():
-        setattr(base, name, function)
+    for name, attribute in made.items():
+        setattr(base, name, attribute)
 
     def undo() -> None:
-        for name, function in made.items():
-            if vars(base).get(name) is function:  # else somebody has replaced it meanwhile
+        for name, attribute in made.items():
+            if vars(base).get(name) is attribute:  # else somebody has replaced it meanwhile
                 delattr(base, name)
                 if before[name] is not None:
                     setattr(base, name, before[name])
 
     return undo
+
+
+def _read_websocket_base_url(client: object) -> object:
+    """A URL that raises when a websocket is opened with it."""
+    return vars(client).get("websocket_base_url") if _current() is None else no_websocket_url()
+
+
+def _set_websocket_base_url(client: object, url: object) -> None:
+    vars(client)["websocket_base_url"] = url
 
 
 def _patient(sleep: Callable[..., object]) -> Callable[..., object]:
@@ -207,11 +240,3 @@ def _patient(sleep: Callable[..., object]) -> Callable[..., object]:
         return (clock.sleep_async if inspect.iscoroutinefunction(sleep) else clock.sleep)(delay)
 
     return wait
-
-
-def _without_server(given: dict[str, object]) -> dict[str, object]:
-    """Constructor arguments of a client without what signs in somewhere, or opens websockets."""
-    made = {name: value for name, value in given.items() if name not in ("provider", "workload_identity")}
-    if made.get("api_key") is None and not os.environ.get("OPENAI_API_KEY"):  # somebody has removed it meanwhile
-        made["api_key"] = "local"
-    return {**made, "websocket_base_url": sdk.BASE_URL.replace("http", "ws", 1)}

@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import openai
+
+from ..errors import BadRequest, RequestError
 from ..output.formats.values import json_or_text
 from ..runtime.served_models import serve
 from ..types import EmbeddingRequest, GenerationRequest
@@ -75,13 +78,19 @@ class Stage(ScriptedEngine):
 
         Raises:
             openai.APIError: the script has the request fail.
-            UnexpectedRequest: the script has no reply.
-            Exception: what a function of the script raised.
+            RequestError: the script has no reply, or one of its functions raised; that is the cause.
         """
         if prepared.works:
             generates = prepared.works[0].task == "generate"
             stage: Callable[[Call, Prepared, Any], None] = self._stage_rows if generates else self._stage_vectors
-            stage(call, prepared, prepared.works)
+            try:
+                stage(call, prepared, prepared.works)
+            except (openai.OpenAIError, RequestError):
+                raise
+            except Exception as error:
+                if any(error is each for each in self.raised):
+                    raise _refusal(error) from error
+                raise
         return prepared
 
     def failed_with(self, error: BaseException) -> bool:
@@ -247,6 +256,13 @@ def rows_of(answer: Answer, asked: Request) -> Sequence[Sequence[float]]:
     if len(rows) not in (len(asked.texts), 1 if asked.api == "embeddings" else -1):
         raise UnexpectedRequest(f"the reply has {len(rows)} vectors, and {asked.brief()} wants {len(asked.texts)}")
     return rows if len(rows) == len(asked.texts) else rows * len(asked.texts)
+
+
+def _refusal(error: Exception) -> RequestError:
+    """The error that code which makes its own client gets for a fault of the script: no code retries a 400."""
+    if isinstance(error, UnexpectedRequest):
+        return BadRequest(str(error), code="not_scripted")
+    return BadRequest(f"A function of the script raised {error!r}.", code="script_failed")
 
 
 def _begins_with_json(text: str) -> bool:

@@ -16,7 +16,16 @@ import pytest
 
 from localai_shim import LocalOpenAI, http_client
 from localai_shim.sdk import private as sdk
-from localai_shim.testing import ScriptedEngine, patch_openai, rate_limit, scripted, server_error
+from localai_shim.testing import (
+    IncompleteScript,
+    ScriptedEngine,
+    ScriptedOpenAI,
+    patch_openai,
+    rate_limit,
+    scripted,
+    server_error,
+    tool_call,
+)
 from tests.conftest import MESSAGES
 from tests.threads import in_threads
 
@@ -317,12 +326,49 @@ async def test_async_clients_retry_on_it_too(app: Any) -> None:
         assert client.clock.sleeps == [20]
 
 
-def test_what_the_script_itself_does_wrong_is_not_retried(app: Any) -> None:
-    def raises(request: Any) -> str:
-        raise KeyError("no such city")
+def raises(request: Any) -> str:
+    """A function of a script that fails."""
+    raise KeyError("no such city")
 
-    client = scripted(raises).__enter__()
-    with patch_openai(client), pytest.raises(openai.InternalServerError, match="no such city"):
+
+@pytest.mark.parametrize(
+    ("script", "code", "said"),
+    [
+        ([], "not_scripted", "no reply is scripted for chat.completions"),
+        ([tool_call("look")], "not_scripted", "the reply calls 'look'"),
+        ([raises], "script_failed", "no such city"),
+    ],
+)
+def test_what_the_script_does_wrong_is_an_error_that_no_application_retries(
+    app: Any, script: list[Any], code: str, said: str
+) -> None:
+    client = ScriptedOpenAI().script("Hello")
+    assert app.text(client) == "Hello"
+    client.script(*script)
+    with patch_openai(client), pytest.raises(openai.BadRequestError, match=said) as caught:
         app.text(app.OpenAI())
-    assert len(client.calls) == 1
-    client.close()
+    assert (caught.value.code, caught.value.status_code, len(client.calls)) == (code, 400, 2)
+    with pytest.raises(IncompleteScript, match=said):  # also if the application swallows the error
+        client.assert_complete()
+
+
+@pytest.mark.anyio
+async def test_async_clients_and_streams_get_it_too(app: Any) -> None:
+    client = ScriptedOpenAI()
+    client.when(user="Paris").reply("It rains.")
+    with patch_openai(client):
+        for stream in (False, True):
+            with pytest.raises(openai.BadRequestError, match=r"no reply is scripted for responses") as caught:
+                await app.AsyncOpenAI().responses.create(model="m", input="Hi", stream=stream)
+            assert caught.value.code == "not_scripted"
+
+
+def test_an_error_of_the_sdk_that_a_function_raises_is_the_caller_s(app: Any) -> None:
+    response = sdk.httpx.Response(409, request=sdk.httpx.Request("POST", "https://a.example"))
+
+    def conflicts(request: Any) -> str:
+        raise openai.ConflictError("busy", response=response, body=None)
+
+    client = ScriptedOpenAI().script(conflicts)
+    with patch_openai(client), pytest.raises(openai.ConflictError):
+        app.OpenAI(max_retries=0).chat.completions.create(**ASK)
