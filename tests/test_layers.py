@@ -31,11 +31,11 @@ MAY = {
     "cli": "backends client engine models options prompt prompt.fit ray runtime sdk stats threads types",
     "ray": "client endpoints.batches errors options runtime sdk stats threads",
     "testing": (
-        "client endpoints endpoints.responses errors output.formats runtime sdk testing.cassettes testing.model "
-        "threads types"
+        "client endpoints endpoints.responses errors output.formats prompt runtime sdk testing.cassettes "
+        "testing.model threads types"
     ),
     "testing.cassettes": (
-        "client endpoints endpoints.embeddings endpoints.responses errors output.formats sdk testing "
+        "client endpoints endpoints.embeddings endpoints.responses errors output.formats prompt sdk testing "
         "testing.model types"
     ),
     "testing.model": "engine media output stats types vectors",

@@ -111,14 +111,14 @@ def _logit_bias(fields: Fields, model: ServedModel) -> dict[int, float]:
                 "logit_bias", f"Invalid key in 'logit_bias': {key}. You should only be submitting integers."
             )
         token_id = int(digits)
-        if not 0 <= token_id < model.tokenizer.vocabulary_size:
+        if token_id >= model.tokenizer.vocabulary_size and not model.takes_any_token:
             raise BadRequest.invalid(
                 "logit_bias",
                 f"Invalid key in 'logit_bias': {token_id} is not a token of this model, whose ids go from 0 to "
                 f"{model.tokenizer.vocabulary_size - 1}.",
             )
         bias = as_number(path, value, -100, 100)
-        if bias is not None:
+        if bias is not None and token_id < model.tokenizer.vocabulary_size:
             out[token_id] = bias
     return out
 

@@ -41,6 +41,8 @@ class ServedModel:
     """Settings for embedding texts; None: it embeds none."""
     reranking: Reranking | None = None
     """Settings for scoring documents; None: it scores none."""
+    takes_any_token: bool = False
+    """`logit_bias` may name tokens of other vocabularies: nothing is sampled, so it has no effect."""
     is_quick: bool = False
     """Making a short prompt takes some tenths of a millisecond."""
     adapter: Adapter | None = None

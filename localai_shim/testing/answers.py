@@ -36,7 +36,7 @@ def tool_call(
     """A call of a tool: `tool_call("get_weather", city="Paris")`.
 
     Args:
-        name: of the function or custom tool.
+        name: of the function or custom tool; in a namespace `get_customer` or `crm.get_customer`.
         arguments: all of them, as a mapping; or their text, which is played as it stands, malformed or not. A custom
             tool's text is its input.
         offered: the request has to offer the tool; False plays a call of any name.

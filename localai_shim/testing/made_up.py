@@ -6,14 +6,15 @@ import hashlib
 import json
 import math
 import random
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..output.formats.references import resolve
 from ..types import GrammarConstraint, Json
 from .answers import Answer, ToolCall
 from .model.tokenizer import ScriptedTokenizer
-from .requests import Request, tool_fields
+from .requests import OfferedTool, Request, tool_fields
 
 _TEXTS = (
     "This is a made-up answer.",
@@ -23,6 +24,7 @@ _TEXTS = (
     "The short answer is yes.",
 )
 _WORDS = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliet")
+_OTHER_TEXTS = ("7", "42", "3.5", "2026", "12345", "A", "AB", "ABC", "A1", "ABC-123", "+4930123456")
 _FORMATS = {
     "date-time": "2026-01-31T12:00:00Z",
     "date": "2026-01-31",
@@ -56,10 +58,9 @@ def make_up(asked: Request, numbers: random.Random) -> Answer:
     """
     tool = _required_tool(asked, numbers)
     if tool is not None:
-        inner = tool_fields(tool)
-        if tool.get("type") == "custom":
-            return Answer((ToolCall(inner["name"], numbers.choice(_TEXTS)),))
-        return Answer((ToolCall(inner["name"], instance(inner.get("parameters") or {"type": "object"}, numbers)),))
+        parameters = tool.fields.get("parameters") or {"type": "object"}
+        given = numbers.choice(_TEXTS) if tool.is_custom else instance(parameters, numbers)
+        return Answer((ToolCall(tool.written_name, given),))
     if asked.schema is not None:
         return Answer((json.dumps(instance(asked.schema, numbers), ensure_ascii=False),))
     text = numbers.choice(_TEXTS)
@@ -67,17 +68,21 @@ def make_up(asked: Request, numbers: random.Random) -> Answer:
     return Answer((json.dumps({"answer": text}) if is_json else text,))
 
 
-def _required_tool(asked: Request, numbers: random.Random) -> Json | None:
+def _required_tool(asked: Request, numbers: random.Random) -> OfferedTool | None:
     """The tool that the answer has to call, if it has to."""
-    choice, tools = asked.tool_choice, {tool_fields(tool).get("name"): tool for tool in asked.tools}
+    choice, tools = asked.tool_choice, asked.offered_tools
     if isinstance(choice, dict):
         allowed = choice.get("allowed_tools", choice)
         if "tools" not in allowed:
-            return tools.get(tool_fields(choice).get("name"))
-        names = [tool_fields(tool).get("name") for tool in allowed["tools"]]
-        tools = {name: tools[name] for name in names if name in tools}
-        choice = allowed.get("mode")
-    return numbers.choice(list(tools.values())) if choice == "required" and tools else None
+            return _named_tool(asked, choice)
+        named = [_named_tool(asked, tool) for tool in allowed["tools"]]
+        tools, choice = [tool for tool in named if tool is not None], allowed.get("mode")
+    return numbers.choice(tools) if choice == "required" and tools else None
+
+
+def _named_tool(asked: Request, choice: Json) -> OfferedTool | None:
+    fields = tool_fields(choice)
+    return asked.offered_tool(str(fields.get("name")), fields.get("namespace"))
 
 
 # -- instances of JSON schemas ----------------------------------------------------------------------------------------
@@ -101,7 +106,7 @@ class _Instance:
             return schema["const"]
         if "enum" in schema:
             return self._numbers.choice(list(schema["enum"]))
-        options = schema.pop("anyOf", None) or schema.pop("oneOf", None)
+        options = _without_text_of_numbers(schema.pop("anyOf", None) or schema.pop("oneOf", None) or ())
         if options:
             one = min(options, key=_weight) if depth >= MAX_DEPTH else self._numbers.choice(options)
             return self.make(_merged(schema, one), depth + 1)
@@ -155,10 +160,32 @@ class _Instance:
         return round(value) if whole else round(float(value), 6)
 
     def _string(self, schema: Json) -> str:
-        text = _FORMATS.get(schema.get("format", "")) or self._numbers.choice(_WORDS)
+        text = _FORMATS.get(schema.get("format", "")) or self._numbers.choice(_matching(schema.get("pattern")))
         while len(text) < schema.get("minLength", 0):
             text += f" {self._numbers.choice(_WORDS)}"
         return text[: schema.get("maxLength")]
+
+
+def _without_text_of_numbers(options: Sequence[Any]) -> Sequence[Any]:
+    """Alternatives without text next to numbers: pydantic's Decimal, which only takes the text of a number."""
+    if not any(_kind(option) in ("integer", "number") for option in options):
+        return options
+    return [option for option in options if _kind(option) != "string"]
+
+
+def _kind(schema: object) -> object:
+    return schema.get("type") if isinstance(schema, Mapping) and "enum" not in schema else None
+
+
+def _matching(pattern: object) -> Sequence[str]:
+    """The words, or other texts, that match a pattern; the words where none does."""
+    if not isinstance(pattern, str):
+        return _WORDS
+    try:
+        found = [text for text in (*_WORDS, *_OTHER_TEXTS, *_FORMATS.values()) if re.search(pattern, text)]
+    except re.error:
+        found = []
+    return found or _WORDS
 
 
 def _weight(schema: object) -> int:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..prompt.items import qualified_name
 from ..types import Json
 
 if TYPE_CHECKING:
@@ -15,6 +16,39 @@ if TYPE_CHECKING:
 
 _NOT_PARAMETERS = {"model", "messages", "input", "instructions", "prompt", "tools", "functions", "stream"}
 _GENERATED_ID = re.compile(r"\b(call|resp|msg|rs|fc|ctc|conv|chatcmpl|cmpl|req)_?-?[0-9a-f]{16,}\b")
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedTool:
+    """A tool that a request offers, as it was sent, and the namespace that it is in."""
+
+    sent: Json
+    namespace: str | None = None
+
+    @property
+    def fields(self) -> Json:
+        """Its own fields, name and parameters among them."""
+        return tool_fields(self.sent)
+
+    @property
+    def is_custom(self) -> bool:
+        """It takes a text instead of arguments."""
+        return self.sent.get("type") == "custom"
+
+    @property
+    def name(self) -> str:
+        """Its own name."""
+        return str(self.fields.get("name", self.sent.get("type")))
+
+    @property
+    def full_name(self) -> str:
+        """The name that tells it from those of other namespaces."""
+        return self.name if self.namespace is None else f"{self.namespace}.{self.name}"
+
+    @property
+    def written_name(self) -> str:
+        """The name that a model has for it."""
+        return qualified_name(self.namespace, self.name)
 
 
 @dataclass(slots=True, eq=False)
@@ -82,13 +116,25 @@ class Request:
 
     @property
     def tool_names(self) -> list[str]:
-        """Names of the tools that are offered."""
-        return [str(tool_fields(tool).get("name", tool.get("type"))) for tool in _flat(self.tools)]
+        """Names of the tools that are offered; of one in a namespace `crm.get_customer`."""
+        return [tool.full_name for tool in self.offered_tools]
 
     @property
-    def custom_tool_names(self) -> list[str]:
-        """Those of them that take a text instead of arguments."""
-        return [tool_fields(tool)["name"] for tool in _flat(self.tools) if tool.get("type") == "custom"]
+    def offered_tools(self) -> list[OfferedTool]:
+        """The tools that are offered, those of namespaces among them."""
+        found: list[OfferedTool] = []
+        for tool in self.tools:
+            if tool.get("type") == "namespace":
+                found += [OfferedTool(inner, str(tool.get("name"))) for inner in tool.get("tools") or ()]
+            else:
+                found.append(OfferedTool(tool))
+        return found
+
+    def offered_tool(self, name: str, namespace: str | None = None) -> OfferedTool | None:
+        """The offered tool of this name; one in a namespace may be called by its own name, or by all of it."""
+        tools = [tool for tool in self.offered_tools if namespace in (None, tool.namespace)]
+        whole = (tool for tool in tools if name in (tool.full_name, tool.written_name))
+        return next(whole, None) or next((tool for tool in tools if name == tool.name), None)
 
     @property
     def tool_choice(self) -> Any:
@@ -211,11 +257,6 @@ def tool_fields(tool: Json) -> Json:
     """A tool's own fields, name and parameters among them: chat completions have them one level deeper."""
     found = tool.get(str(tool.get("type")))
     return found if isinstance(found, dict) else tool
-
-
-def _flat(tools: Sequence[Json]) -> list[Json]:
-    """Tools, those of namespaces among them."""
-    return [each for tool in tools for each in (tool["tools"] if tool.get("type") == "namespace" else [tool])]
 
 
 def _text(message: Json) -> str:

@@ -215,7 +215,7 @@ def mismatch(criteria: Criteria, request: Request) -> str | None:
             if request.api != value:
                 return f"api: {value!r} is not {request.api!r}"
         elif name == "tool":
-            if value not in request.tool_names:
+            if request.offered_tool(str(value)) is None:
                 return f"tool: {value!r} is not among {request.tool_names}"
         elif name == "schema":
             if not _has_schema(value, request):

@@ -66,6 +66,7 @@ class Stage(ScriptedEngine):
         super().__init__(
             name=model, context_length=context_length, tokenizer=_usual().tokenizer, dimensions=MAX_DIMENSIONS
         )
+        self.model.takes_any_token = True
         serve(self, serve(_usual()))  # to describe a model takes longer than many tests
         self.seed, self.clock, self.script = seed, Clock(clock), Script()
         self.calls: list[Request] = []
@@ -218,22 +219,24 @@ class Stage(ScriptedEngine):
 
     def _call(self, call: ToolCall, asked: Request, *, last: bool) -> str:
         """A call as the model writes it; `last`: the answer ends with it."""
-        if call.offered and call.name not in asked.tool_names:
+        tool = asked.offered_tool(call.name)
+        if tool is None and call.offered:
             offered = f"only {', '.join(asked.tool_names)}" if asked.tool_names else "no tools at all"
             raise UnexpectedRequest(
                 f"the reply calls '{call.name}', but {asked.brief()} offers {offered}; "
                 f"to play it nevertheless, script tool_call({call.name!r}, ..., offered=False)"
             )
-        asked.tool_calls.append((call.name, json_or_text(call.text)))
+        name, full_name = (call.name, call.name) if tool is None else (tool.written_name, tool.full_name)
+        asked.tool_calls.append((full_name, json_or_text(call.text)))
         written = call.text
-        if call.name in asked.custom_tool_names:
+        if tool is not None and tool.is_custom:
             written = json.dumps({"input": call.text}, ensure_ascii=False)
         elif _begins_with_json(written) and not isinstance(json_or_text(written), dict):
             written = json.dumps(written, ensure_ascii=False)  # what follows a whole value would be none of the call's
         start, end = self.tokenizer.tool_call_start, self.tokenizer.tool_call_end
         # The parser takes text that is not JSON up to its end: a marker behind an open string would be part of it.
         rest = f"}}\n{end}" if json_or_text(written) is not written else f"\n{end}" * (not last)
-        return f'{start}\n{{"name": {json.dumps(call.name)}, "arguments": {written}{rest}'
+        return f'{start}\n{{"name": {json.dumps(name)}, "arguments": {written}{rest}'
 
     def _choice(
         self, asked: Request, script: PlayedScript, patience: Patience | None, work: GenerationRequest, place: Place

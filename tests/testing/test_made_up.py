@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import decimal
 import json
 import random
 import re
-from typing import Any
+from typing import Annotated, Any
 
 import jsonschema
 import openai
@@ -148,6 +149,71 @@ def test_a_tool_that_is_required_is_called_with_valid_arguments(choice: Any, nam
             if call.function.name == "greet":
                 jsonschema.validate(json.loads(call.function.arguments), PERSON)
             client.assert_tool_called(call.function.name)
+
+
+CRM: dict[str, Any] = {
+    "type": "namespace",
+    "name": "crm",
+    "description": "Customers.",
+    "tools": [{"type": "function", "name": name, "parameters": an_object(id={"type": "integer"})} for name in "ab"],
+}
+
+
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [
+        ("required", {"a", "b"}),
+        ({"type": "function", "name": "crm.b"}, {"b"}),
+        ({"type": "function", "namespace": "crm", "name": "b"}, {"b"}),
+        ({"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "crm.a"}]}, {"a"}),
+    ],
+)
+def test_a_tool_in_a_namespace_is_called_and_never_the_namespace(choice: Any, names: set[str]) -> None:
+    for seed in range(8):
+        with scripted(seed=seed) as client:
+            (item,) = client.responses.create(model="m", input="Hi", tools=[CRM], tool_choice=choice).output  # type: ignore[list-item]
+        assert item.type == "function_call" and item.namespace == "crm" and item.name in names
+        assert isinstance(json.loads(item.arguments)["id"], int)
+
+
+class Priced(pydantic.BaseModel):
+    """Fields that pydantic describes as a number or a text."""
+
+    price: decimal.Decimal
+    discount: decimal.Decimal | None
+    steps: list[decimal.Decimal]
+    tax: Annotated[decimal.Decimal, pydantic.Field(gt=0, lt=1)]
+
+
+def described(pattern: str | None) -> dict[str, Any]:
+    """Its schema, with a pattern for the text, as some versions of pydantic have it."""
+    schema = Priced.model_json_schema()
+    text = json.dumps(schema)
+    if pattern is not None:
+        written = json.dumps({"type": "string", "pattern": pattern})
+        text = re.sub(r'\{("pattern": "[^"]*", )?"type": "string"\}', lambda _: written, text)
+    return dict(json.loads(text))
+
+
+@pytest.mark.parametrize("pattern", [None, r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$"])
+def test_a_decimal_is_a_number(pattern: str | None) -> None:
+    tool: Any = {"type": "function", "name": "f", "parameters": described(pattern), "strict": False}
+    for seed in range(12):
+        Priced.model_validate(instance(described(pattern), random.Random(seed)))
+        with scripted(seed=seed) as client:
+            if pattern is None:  # strict formats take no look-around, OpenAI's neither
+                made = client.responses.parse(model="m", input="Hi", text_format=Priced)
+                assert isinstance(made.output_parsed, Priced)
+            (item,) = client.responses.create(model="m", input="Hi", tools=[tool], tool_choice="required").output
+        assert item.type == "function_call"
+        Priced.model_validate_json(item.arguments)
+
+
+def test_a_text_matches_its_pattern_where_no_grammar_does_it() -> None:
+    for pattern in (r"^\d{5}$", r"^(?!x)[A-Z]+$", r"^[a-z]+$"):
+        made = {str(instance({"type": "string", "pattern": pattern}, random.Random(seed))) for seed in range(5)}
+        assert all(re.search(pattern, text) for text in made)
+    assert instance({"type": "string", "pattern": "("}, random.Random(0))
 
 
 def test_no_tool_is_called_unless_it_is_required() -> None:

@@ -122,6 +122,65 @@ def test_malformed_arguments_come_as_they_were_written(client: ScriptedOpenAI, a
     assert "".join(call[0].function.arguments for call in calls if call) == arguments
 
 
+CRM: dict[str, Any] = {
+    "type": "namespace",
+    "name": "crm",
+    "description": "Customers.",
+    "tools": [
+        {"type": "function", "name": "get_customer", "parameters": {"type": "object", "properties": {"id": {}}}},
+        {"type": "custom", "name": "run"},
+    ],
+}
+
+
+@pytest.mark.parametrize("name", ["get_customer", "crm.get_customer", "crm__get_customer"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_tool_in_a_namespace_is_called_by_its_own_name_or_all_of_it(
+    client: ScriptedOpenAI, name: str, stream: bool
+) -> None:
+    client.when(tool=name).reply(tool_call(name, id="7"))
+    made: Any = client.responses.create(model="m", input="Hi", tools=[CRM], stream=stream)  # type: ignore[list-item]
+    (item,) = ([*made][-1].response if stream else made).output
+    assert (item.namespace, item.name, json.loads(item.arguments)) == ("crm", "get_customer", {"id": "7"})
+    for each in ("get_customer", "crm.get_customer", "crm__get_customer"):
+        client.assert_tool_called(each, id="7")
+    assert client.last_call.tool_names == ["crm.get_customer", "crm.run"]
+
+
+def test_a_custom_tool_in_a_namespace_is_called_with_a_text(client: ScriptedOpenAI) -> None:
+    client.script(tool_call("crm.run", "print(1)"))
+    (item,) = client.responses.create(model="m", input="Hi", tools=[CRM]).output  # type: ignore[list-item]
+    assert item.type == "custom_tool_call" and (item.namespace, item.name, item.input) == ("crm", "run", "print(1)")
+
+
+def test_a_namespace_itself_is_no_tool(client: ScriptedOpenAI) -> None:
+    client.script(tool_call("crm"))
+    with pytest.raises(UnexpectedRequest, match=r"offers only crm\.get_customer, crm\.run"):
+        client.responses.create(model="m", input="Hi", tools=[CRM])  # type: ignore[list-item]
+
+
+def test_of_tools_of_one_name_the_whole_name_chooses(client: ScriptedOpenAI) -> None:
+    tools: Any = [CRM, {**CRM, "name": "shop"}, {"type": "function", "name": "get_customer", "parameters": None}]
+    client.script(tool_call("shop.get_customer"), tool_call("get_customer"))
+    made = [client.responses.create(model="m", input="Hi", tools=tools).output[0] for _ in range(2)]
+    assert [(item.namespace, item.name) for item in made if item.type == "function_call"] == [
+        ("shop", "get_customer"),
+        (None, "get_customer"),
+    ]
+
+
+def test_openai_s_token_ids_are_accepted_in_logit_bias(client: ScriptedOpenAI) -> None:
+    """Graphiti's reranker asks for one of two of them."""
+    client.script("True", "True")
+    bias: Any = {"6432": 1, "7983": 1}
+    made = chat(client, logit_bias=bias, max_tokens=1, logprobs=True, top_logprobs=2).choices[0]
+    assert made.message.content == made.logprobs.content[0].top_logprobs[0].token == "True"
+    assert client.completions.create(model="m", prompt="Hi", logit_bias=bias).choices[0].text == "True"
+    for wrong in ({"x": 1}, {"6432": 101}):
+        with pytest.raises(openai.BadRequestError, match="logit_bias"):
+            chat(client, logit_bias=wrong)
+
+
 def test_a_custom_tool_is_called_with_a_text(client: ScriptedOpenAI) -> None:
     client.script(tool_call("run", 'print("hi")'))
     made = chat(client, tools=[{"type": "custom", "custom": {"name": "run"}}])

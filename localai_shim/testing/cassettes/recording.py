@@ -14,6 +14,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 
 from ...client.local import LocalOpenAI
 from ...endpoints.embeddings.reranking import RerankResponse
+from ...prompt.items import qualified_name
 from ...sdk import private as sdk
 from ...types import Json
 from ..patching import unpatched
@@ -128,7 +129,8 @@ def _of_event(event: Any, made: Interaction) -> Iterator[Json]:
     elif event.type in _ARGUMENTS:
         yield {"call": event.output_index, "arguments": event.delta}
     elif event.type == "response.output_item.added" and event.item.type in ("function_call", "custom_tool_call"):
-        yield {"call": event.output_index, "name": event.item.name}
+        name = qualified_name(getattr(event.item, "namespace", None), event.item.name)
+        yield {"call": event.output_index, "name": name}
     elif event.type in ("response.completed", "response.incomplete"):
         made.model = event.response.model
         made.usage = event.response.usage.to_dict(mode="json") if event.response.usage else None

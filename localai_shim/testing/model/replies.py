@@ -86,6 +86,8 @@ class ScriptedModel:
         self.fingerprint = "fp_scripted"
         self.created = 0
         self.cuts_anywhere = True  # there is nothing to trim
+        self.takes_any_token = False
+        """`logit_bias` may have the ids of another vocabulary, such as OpenAI's."""
         self.generation_defaults: dict[str, object] = {}
 
     @property

@@ -13,7 +13,16 @@ import pytest
 from pydantic import BaseModel
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.testing import Reply, ScriptedEngine, content_filter, rate_limit, refusal, scripted
+from localai_shim.testing import (
+    Reply,
+    ScriptedEngine,
+    ScriptedOpenAI,
+    content_filter,
+    rate_limit,
+    refusal,
+    scripted,
+    tool_call,
+)
 from localai_shim.testing.cassettes.cassette import Cassette
 from localai_shim.testing.cassettes.engine import CassetteEngine, play_cassette
 from localai_shim.testing.cassettes.tape import CassetteError, read_cassette
@@ -152,6 +161,24 @@ def test_the_file_is_json_lines_without_keys_and_headers(source: LocalOpenAI, pa
     assert (last["model"], last["fingerprint"]) == ("some-model", "fp_scripted")
     assert last["usage"]["completion_tokens"] == 4
     assert "secret" not in path.read_text().lower()
+
+
+def test_a_call_of_a_tool_in_a_namespace_keeps_it_and_foreign_token_ids_are_accepted(path: Path) -> None:
+    tools: Any = [
+        {"type": "namespace", "name": "crm", "description": "d", "tools": [{"type": "custom", "name": "run"}]}
+    ]
+    ask: Any = {"model": "m", "input": "Hi", "tools": tools}
+    biased: Any = {**ASK, "logit_bias": {"100257": -100}}
+    with (
+        ScriptedOpenAI().script(tool_call("crm.run", "ls"), "Hello") as source,
+        play_cassette(path, record_mode="once", source=source) as client,
+    ):
+        client.responses.create(**ask)
+        client.chat.completions.create(**biased)
+    with play_cassette(path) as client:
+        (item,) = client.responses.create(**ask).output
+        assert item.type == "custom_tool_call" and (item.namespace, item.name, item.input) == ("crm", "run", "ls")
+        assert client.chat.completions.create(**biased).choices[0].message.content == "Hello"
 
 
 def test_any_client_of_the_sdk_may_be_asked(source: LocalOpenAI, path: Path) -> None:
