@@ -111,7 +111,7 @@ MAY = {
         "backends backends.cuda backends.x86 engine media models models.config models.heads options threads types"
     ),
     # -- beneath
-    "state": "types",
+    "state": "threads types",
     "threads": "",
     "builtin": "",
     # -- nouns

@@ -15,7 +15,7 @@ from openai.types.create_embedding_response import Usage
 
 from .. import types
 from ..endpoints.models import unknown_model
-from ..endpoints.prepared import Prepared
+from ..endpoints.prepared import AnyAssembler, Prepared
 from ..engine import threads
 from ..errors import BadRequest, NotFound, RequestError, TooManyRequests, listed
 from ..grammar import TooComplexError
@@ -28,7 +28,7 @@ from ..sdk import private as sdk
 from ..sdk.requests import make_request
 from ..state.errors import StoreError
 from ..telemetry.observe import observe
-from ..threads.deadline import Deadline, Overdue, computing
+from ..threads.deadline import Deadline, Overdue, computing, until
 from ..threads.panics import PanicError, is_panic
 from ..types import EngineLike, Task
 from . import routes
@@ -105,7 +105,26 @@ class Call:
         if isinstance(endpoint, routes.Generation):
             self._generation = endpoint
             return None
-        return partial(endpoint, self.runtime, self.body, query(self._options), *ids)
+        return partial(self._in_time, partial(endpoint, self.runtime, self.body, query(self._options), *ids))
+
+    def _in_time(self, work: Callable[[], object]) -> object:
+        """Do work that uses the store, which changes nothing after the deadline."""
+        with until(self.deadline):
+            self.deadline.check()
+            return work()
+
+    def save(self, assembler: AnyAssembler, seconds: float | None = None) -> None:
+        """Store an answer, if it is to be stored.
+
+        Args:
+            seconds: that it may take; None: as many as are left for the request. A script's time is another.
+
+        Raises:
+            Overdue: the store was not free in time; nothing of the answer is in it.
+        """
+        late = Deadline() if self.runtime.is_scripted else self.deadline if seconds is None else Deadline(seconds)
+        with until(late):
+            assembler.save()
 
     def engine(self) -> EngineLike:
         """The engine that serves the request's model.
@@ -222,7 +241,8 @@ class Call:
             self._observation.prepared(engine, prepared)
         self.deadline.check()
         if prepared.run is not None:
-            self.runtime.background().start(prepared.run, engine, prepared.works)
+            with until(Deadline() if self.runtime.is_scripted else self.deadline):
+                self.runtime.background().start(prepared.run, engine, prepared.works)
         return prepared
 
     def ended(self, error: BaseException | None = None) -> None:
@@ -257,7 +277,7 @@ class Call:
 
     def fail_amid_stream(self, error: BaseException) -> NoReturn:
         """Do what `fail` does, for an error amid a stream."""
-        if isinstance(error, TimeoutError):
+        if isinstance(error, TimeoutError | Overdue):
             error = openai.APITimeoutError(request=self.request)
         if isinstance(error, openai.APIConnectionError):
             error = event_stream.raised_amid_stream(error)

@@ -19,12 +19,13 @@ from ..engine.sinks import SyncSink, make_async_sink
 from ..media import UnreadError
 from ..options import LocalOptions, ModelPath
 from ..runtime.engines import Runtime, make_runtime
-from ..runtime.offload import run, run_async, turns, wait, wait_async
+from ..runtime.offload import resume_later, run, run_async, run_to_end, turns, wait, wait_async
 from ..sdk import private as sdk
 from ..sdk import stock_clients
 from ..sdk.event_stream import AnyResponse
 from ..sdk.websocket_url import no_websocket_url
 from ..stats import EngineStats
+from ..threads.deadline import Deadline, Overdue, until
 from .arguments import (
     AsyncClientArguments,
     ClientArguments,
@@ -37,7 +38,7 @@ from .arguments import (
 )
 from .call import Call
 from .changes import AsyncModelChanges, ModelChanges
-from .streams import AsyncEvents, AsyncGeneration, SyncEvents, SyncGeneration, follow, follow_async, save
+from .streams import AsyncEvents, AsyncGeneration, SyncEvents, SyncGeneration, follow, follow_async
 from .transport import LocalAsyncTransport, LocalTransport
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+RESUME_SECONDS = 0.1  # that a constructor waits for other processes before it leaves batches to another thread
 
 
 class OfflineClient:
@@ -109,7 +111,9 @@ class _LocalClient(OfflineClient):
         http_client = given.get("http_client")
         if not isinstance(http_client, kind):
             make = _http_client if kind is sdk.LocalHttpClient else _async_http_client
-            http_client = make(make_runtime(model, given), sdk.timeout_of(http_client), sdk.BASE_URL)
+            timeout = given.get("timeout")
+            seconds = None if isinstance(timeout, openai.NotGiven) else sdk.read_seconds(timeout)
+            http_client = make(make_runtime(model, given, seconds), sdk.timeout_of(http_client), sdk.BASE_URL)
         self._runtime = http_client.runtime
         return stock_arguments(given, http_client)
 
@@ -211,7 +215,7 @@ class LocalOpenAI(ModelChanges, _LocalClient, sdk.OpenAI):
             return call.streamed(SyncEvents(generation, assembler, call, call.ended))
         while not assembler.finished:
             assembler.collect(*generation.next(call.deadline.left()))
-        assembler.save()
+        call.save(assembler)
         return call.whole(assembler.result())
 
     if not TYPE_CHECKING:
@@ -281,7 +285,7 @@ class AsyncLocalOpenAI(AsyncModelChanges, _LocalClient, sdk.AsyncOpenAI):
             return prepared, AsyncGeneration(engine, prepared.works, sink)
 
         light = call.read_at_once(engine)
-        if light is not None:
+        if light is not None and light.run is None:  # which is stored first
             prepared, generation = start(light)
             if prepared.stream:  # otherwise the answer is waited for
                 await anyio.lowlevel.checkpoint()
@@ -295,7 +299,8 @@ class AsyncLocalOpenAI(AsyncModelChanges, _LocalClient, sdk.AsyncOpenAI):
             return call.streamed(AsyncEvents(generation, assembler, call, call.ended))
         while not assembler.finished:
             assembler.collect(*await generation.next(call.deadline.left()))
-        await save(assembler)
+        if assembler.keeps:
+            await run_to_end(partial(call.save, assembler))
         return call.whole(assembler.result())
 
     if not TYPE_CHECKING:
@@ -354,7 +359,7 @@ def http_client(
         '2 + 3 = 5.'
     """
     check_options("http_client", options)
-    return _http_client(make_runtime(model, options), timeout)
+    return _http_client(make_runtime(model, options, sdk.read_seconds(timeout)), timeout)
 
 
 @with_options_described
@@ -386,7 +391,7 @@ def async_http_client(
         '2 + 3 = 5.'
     """
     check_options("async_http_client", options)
-    return _async_http_client(make_runtime(model, options), timeout)
+    return _async_http_client(make_runtime(model, options, sdk.read_seconds(timeout)), timeout)
 
 
 def _http_client(runtime: Runtime, timeout: sdk.Timeout, base_url: str | None = None) -> sdk.LocalHttpClient:
@@ -405,7 +410,12 @@ def _attach_batches(runtime: Runtime) -> None:
     """Have a client's runtime run batches, and go on with those that were left in its file."""
     runtime.make_batches = partial(_make_batches, weakref.ref(runtime))
     if runtime.store_path is not None and runtime.store().owned("batch"):
-        runtime.batches().resume()
+        resume = runtime.batches().resume
+        try:
+            with until(Deadline(RESUME_SECONDS)):
+                resume()
+        except Overdue:  # another process writes just now
+            resume_later(resume)
 
 
 def _make_batches(runtime: weakref.ref[Runtime], store: Store, background: Background) -> Batches:

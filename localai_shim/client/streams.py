@@ -9,6 +9,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import openai
@@ -151,6 +152,7 @@ class _Events(Generic[GenerationT]):
     def __init__(self, generation: GenerationT, assembler: AnyAssembler, call: Call, ended: Ended) -> None:
         self._generation: GenerationT = generation
         self._ended, self._fail = ended, call.fail_amid_stream
+        self._save = partial(call.save, assembler, call.timeout)  # in no more time than a chunk may take
         self._assembler, self._timeout = assembler, call.timeout
         self._ready: deque[BaseModel] = deque(assembler.begin())
         self._closed = False
@@ -188,13 +190,16 @@ class SyncEvents(_Events[SyncGeneration]):
                     if len(events) == 1 and not self._assembler.finished:
                         return events[0]
                     if self._assembler.finished:
-                        self._assembler.save()
+                        self._save()
                         self._ended(None)
                 except BaseException as error:
                     self._ended(error)
                     self.close()
                     events = self._last(error)
-                    self._assembler.save()
+                    try:
+                        self._save()
+                    except BaseException as unsaved:
+                        self._fail(unsaved)
                 ready.extend(events)
             try:
                 return ready.popleft()
@@ -205,12 +210,6 @@ class SyncEvents(_Events[SyncGeneration]):
         """Leave the engine; what was not read is dropped. Another thread may be reading."""
         self._drop()
         self._generation.interrupt()
-
-
-async def save(assembler: AnyAssembler) -> None:
-    """Keep a finished answer that is to be kept, off the event loop."""
-    if assembler.keeps:
-        await run_to_end(assembler.save)
 
 
 class AsyncEvents(_Events[AsyncGeneration]):
@@ -239,7 +238,7 @@ class AsyncEvents(_Events[AsyncGeneration]):
                 if len(events) == 1 and not self._assembler.finished:
                     return events[0]
                 if self._assembler.finished:
-                    await save(self._assembler)
+                    await self._save_elsewhere()
                     self._ended(None)
             except BaseException as error:
                 self._waiting = False
@@ -247,9 +246,17 @@ class AsyncEvents(_Events[AsyncGeneration]):
                 self.close()
                 generation.close()
                 events = self._last(error)
-                await save(self._assembler)
+                try:
+                    await self._save_elsewhere()
+                except BaseException as unsaved:
+                    self._fail(unsaved)
             ready.extend(events)
         return ready.popleft()
+
+    async def _save_elsewhere(self) -> None:
+        """Do what `_save` does, off the event loop."""
+        if self._assembler.keeps:
+            await run_to_end(self._save)
 
     def close(self) -> None:
         """Leave the engine; what was not read is dropped."""

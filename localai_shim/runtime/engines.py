@@ -25,6 +25,7 @@ from ..options import (
     set_switch_interval,
 )
 from ..telemetry.logs import follow_environment
+from ..threads.deadline import Deadline, until
 from ..types import EngineClosedError, EngineError, EngineLike, ModelLoadError
 from .adapters import ClientAdapters, adapter_path
 from .offload import are_imported, import_modules, importing
@@ -41,8 +42,11 @@ if TYPE_CHECKING:
     from .client_state import ClientState, MakeBatches
 
 
-def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
+def make_runtime(model: ModelPath | None, given: LocalOptions, seconds: float | None = None) -> Runtime:
     """Make a client's runtime: its store's file is open, and its model begins to load.
+
+    Args:
+        seconds: that it waits at most for processes that lock that file.
 
     Raises:
         BackendMissingError: MLX has no back end.
@@ -88,7 +92,8 @@ def make_runtime(model: ModelPath | None, given: LocalOptions) -> Runtime:
     for name, path in adapters.items():
         runtime.adapters.enter(name, path)
     if store_path is not None:
-        _open_store(runtime)
+        with until(Deadline(seconds)):
+            _open_store(runtime)
     runtime.start()
     return runtime
 

@@ -20,6 +20,7 @@ from anyio.lowlevel import RunVar
 from ..engine.sinks import running_loop
 from ..threads.deadline import Deadline, until
 from ..threads.workers import Workers
+from ..types import log
 
 T = TypeVar("T")
 _PACKAGE = __name__.partition(".")[0]
@@ -83,6 +84,19 @@ async def run_to_end(work: Callable[[], T]) -> T:
     with anyio.CancelScope(shield=True):
         made = await run_async(work, Deadline())
     return made
+
+
+def resume_later(resume: Callable[[], None]) -> None:
+    """Run on another thread, with all the time that it takes, what a constructor does not wait for."""
+
+    def work() -> None:
+        try:
+            with until(Deadline()):
+                resume()
+        except Exception:
+            log.exception("unfinished batches of the store were not resumed; the next client of this file resumes them")
+
+    _preparing.submit(work)
 
 
 # -- taking turns ---------------------------------------------------------------------------------------------------

@@ -6,15 +6,21 @@ import contextlib
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 
+from ..threads.deadline import Deadline, Overdue
+from ..threads.deadline import left as left_here
 from .errors import StoreError
-from .schema import connect
+from .schema import connect, is_busy
+
+BUSY_SECONDS = 30.0  # that a transaction waits for those of other processes at most
+_PAUSE_SECONDS = 0.01  # between two attempts to begin one
 
 
 class Database:
-    """A connection and its lock.
+    """A connection and its lock. What waits for them waits no longer than the deadline of the request that it is for.
 
     Args:
         path: an absolute path, or None: in memory.
@@ -27,39 +33,77 @@ class Database:
         self.path = path
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
+        self._waits = 0.0
+        """Seconds that a statement waits for locks of other processes."""
         self._closed = False
         with _forking:  # from here on a fork waits until the connection is open
             _databases.add(self)
-        with self._lock:
-            self._connection = self._connect()
+        try:
+            with self._lock:
+                self._connect(_Patience().seconds)
+        except sqlite3.Error as error:
+            raise self._error(str(error)) from error
 
     @contextlib.contextmanager
     def transaction(self, *, write: bool) -> Iterator[sqlite3.Connection]:
         """A transaction: all of it happens, or nothing if it raises; no other thread or process comes between.
 
         Raises:
+            Overdue: the deadline of the request is over, and nothing has happened.
             StoreError: it is closed, or SQLite failed.
             RuntimeError: this thread is in a transaction already, for example in a callback.
         """
-        with self._lock:
-            if self._closed:
-                raise self._error("it is closed")
-            if self._connection is None:
-                self._connection = self._connect()
-            connection = self._connection
-            if connection.in_transaction:
-                raise RuntimeError("The store cannot be used inside its own callbacks.")
+        patience = _Patience()
+        try:
+            connection = self._begin(write, patience)
             try:
-                connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
                 yield connection
+                if write and left_here() == 0.0:  # its caller has been told so, or will be
+                    raise Overdue
                 connection.execute("COMMIT")
-            except BaseException as error:
+            except BaseException:
                 with contextlib.suppress(sqlite3.Error):  # what matters is the error that led here
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
-                if isinstance(error, sqlite3.Error):
-                    raise self._error(str(error)) from error
                 raise
+            finally:
+                self._lock.release()
+        except sqlite3.Error as error:
+            if is_busy(error):
+                patience.check()
+            raise self._error(str(error)) from error
+
+    def _begin(self, write: bool, patience: _Patience) -> sqlite3.Connection:
+        """Begin a transaction, with the lock, which is given to other threads while another process writes."""
+        while True:
+            left = left_here()
+            if left == 0.0 or not self._lock.acquire(timeout=-1 if left is None else left):
+                raise Overdue
+            try:
+                if self._closed:
+                    raise self._error("it is closed")
+                connection = self._connection or self._connect(patience.seconds)
+                if connection.in_transaction:
+                    raise RuntimeError("The store cannot be used inside its own callbacks.")
+                if not write or self.path is None:
+                    self._wait_for_locks(connection, patience.seconds)
+                    connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+                    return connection
+                self._wait_for_locks(connection, 0.0)
+                connection.execute("BEGIN IMMEDIATE")
+                self._wait_for_locks(connection, patience.seconds)
+                return connection
+            except BaseException as error:
+                self._lock.release()
+                if not is_busy(error) or not patience.left:
+                    raise
+            time.sleep(min(_PAUSE_SECONDS, patience.left))
+
+    def _wait_for_locks(self, connection: sqlite3.Connection, seconds: float) -> None:
+        """Have a connection's statements wait so long for the locks of other processes."""
+        if self.path is not None and seconds != self._waits:
+            connection.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
+            self._waits = seconds
 
     def close(self) -> None:
         """Idempotent."""
@@ -75,11 +119,13 @@ class Database:
         except Exception:
             pass
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self, seconds: float) -> sqlite3.Connection:
+        """Open the connection, with the lock; a process that locks the file is waited for."""
         try:
-            return connect(self.path)
-        except (OSError, StoreError, sqlite3.Error) as error:
+            self._connection, self._waits = connect(self.path, seconds), seconds
+        except (OSError, StoreError) as error:
             raise self._error(getattr(error, "strerror", None) or str(error)) from error
+        return self._connection
 
     def _error(self, why: str) -> StoreError:
         name = "The store in memory" if self.path is None else f"The store {self.path}"
@@ -100,6 +146,29 @@ class Database:
             self._connection = None
             self._closed = True
         self._lock.release()
+
+
+class _Patience:
+    """How long a transaction waits for other processes: as long as the deadline of what is done here allows.
+
+    Attributes:
+        seconds: from its beginning on.
+    """
+
+    def __init__(self) -> None:
+        left = left_here()
+        self.seconds = BUSY_SECONDS if left is None else min(BUSY_SECONDS, left)
+        self._deadline = Deadline(self.seconds)
+
+    @property
+    def left(self) -> float:
+        """Seconds, 0 or more."""
+        return self._deadline.left() or 0.0
+
+    def check(self) -> None:
+        """Raise Overdue if the deadline of what is done here has ended the wait."""
+        if self.seconds < BUSY_SECONDS:
+            raise Overdue
 
 
 _forking = threading.RLock()

@@ -15,8 +15,6 @@ VERSION = 1
 APPLICATION_ID = 0x4C4F4149
 """PRAGMA application_id: tells our files from other programs'."""
 
-BUSY_SECONDS = 30.0  # that a transaction waits for those of other processes
-
 SCHEMA = (
     # seq is the order of creation. `deleted` ones are there only for those that continue them (`children` of them).
     # `used` is the time of the last use, on a clock that ticks once per call; in memory only.
@@ -54,11 +52,19 @@ MEMORY_SCHEMA = ("CREATE INDEX objects_used ON objects(used) WHERE children = 0 
 _creating = threading.Lock()
 
 
-def connect(path: str | None) -> sqlite3.Connection:
+def is_busy(error: BaseException) -> bool:
+    """True if another process has a lock on the file."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def connect(path: str | None, seconds: float) -> sqlite3.Connection:
     """Open a database, and create the tables where it is new.
 
     Args:
         path: None: in memory.
+        seconds: that it, and each statement later, waits for locks of other processes. Where the tables are there, it
+            waits for nobody who writes.
 
     Raises:
         StoreError: the file is another program's, or of a newer schema.
@@ -66,18 +72,19 @@ def connect(path: str | None) -> sqlite3.Connection:
     """
     if path is not None:
         _create(path)
-    connection = sqlite3.connect(
-        path or ":memory:", timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-    )
+    connection = sqlite3.connect(path or ":memory:", timeout=seconds, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("BEGIN")  # one consistent view, while another connection may be creating the tables
-        _is_new(connection)  # before anything is changed in another program's file
+        is_new = _is_new(connection)  # before anything is changed in another program's file
         connection.execute("COMMIT")
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA temp_store = MEMORY")
         if path is not None:
-            _use_wal(connection)
-        _make_tables(connection, SCHEMA if path is not None else SCHEMA + MEMORY_SCHEMA)
+            _use_wal(connection, seconds)
+        if is_new:
+            _make_tables(connection, SCHEMA if path is not None else SCHEMA + MEMORY_SCHEMA)
+        else:
+            _check_writable(connection, seconds)
     except BaseException:
         connection.close()
         raise
@@ -94,21 +101,33 @@ def _create(path: str) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
-def _use_wal(connection: sqlite3.Connection) -> None:
+def _use_wal(connection: sqlite3.Connection, seconds: float) -> None:
     """A log that is written before a commit returns; what was committed survives the process.
 
     It is flushed to the disk at checkpoints only: a power cut may take the latest commits, and breaks nothing.
     """
-    deadline = time.monotonic() + BUSY_SECONDS
+    deadline = time.monotonic() + seconds
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             break
         except sqlite3.OperationalError as error:  # SQLite's own timeout does not cover this statement
-            if "locked" not in str(error) or time.monotonic() > deadline:
+            if not is_busy(error) or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
     connection.execute("PRAGMA synchronous = NORMAL")
+
+
+def _check_writable(connection: sqlite3.Connection, seconds: float) -> None:
+    """Raise where the file cannot be written. One that another process writes just now can be."""
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("COMMIT")
+    except sqlite3.OperationalError as error:
+        if not is_busy(error):
+            raise
+    connection.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
 
 
 def _make_tables(connection: sqlite3.Connection, schema: tuple[str, ...]) -> None:

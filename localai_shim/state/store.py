@@ -52,6 +52,8 @@ class Store:
             whole, since its next response reads all of it.
 
     Raises:
+        Overdue: from every method: another process or thread has used the store until the deadline of the request that
+            the method was called for (`threads.deadline.until`). Nothing has changed.
         StoreError: here and from every method: the store cannot be used. The message says which, and why.
     """
 
@@ -60,9 +62,11 @@ class Store:
         self._database = Database(absolute)
         self._limit = limit if path is None else None
         self._clock = 0  # ticks once per call, under the database's lock
-        with self._database.transaction(write=False) as connection:
-            self._empty = rows.pages(connection)
-            self._page_size = int(connection.execute("PRAGMA page_size").fetchone()[0])
+        self._empty = self._page_size = 0
+        if self._limit is not None:
+            with self._database.transaction(write=False) as connection:
+                self._empty = rows.pages(connection)
+                self._page_size = int(connection.execute("PRAGMA page_size").fetchone()[0])
 
     def close(self) -> None:
         """Idempotent. Garbage collection does it, too."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from localai_shim.state.store import DuplicateError, MissingError, Page, Store, StoreError
+from localai_shim.state.store import DuplicateError, Json, MissingError, Page, Store, StoreError
+from localai_shim.threads.deadline import Deadline, Overdue, until
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -399,3 +401,46 @@ def test_a_closed_store_says_so(store: Store) -> None:
         store.get("response", "r1")
     with pytest.raises(StoreError, match="closed"):
         store.save("response", "r1", {})
+
+
+def test_nothing_is_read_or_written_after_the_deadline(store: Store) -> None:
+    with until(Deadline(0)):
+        with pytest.raises(Overdue):
+            store.save("response", "late", {})
+        with pytest.raises(Overdue):
+            store.get("response", "late")
+    assert store.get("response", "late") is None
+
+
+def test_a_transaction_that_ends_after_the_deadline_changes_nothing(store: Store) -> None:
+    store.save("response", "a", {"status": "queued"})
+    deadline = Deadline()
+
+    def change(body: Json) -> Json:
+        deadline.abandon()
+        return {**body, "status": "completed"}
+
+    with until(deadline), pytest.raises(Overdue):
+        store.update("response", "a", change)
+    assert store.get("response", "a") == {"status": "queued"}
+
+
+def test_a_thread_that_waits_for_another_one_gives_up_at_its_deadline(store: Store) -> None:
+    store.save("response", "a", {})
+    overdue = list[BaseException]()
+
+    def wait() -> None:
+        try:
+            with until(Deadline(0.05)):
+                store.get("response", "a")
+        except Overdue as error:
+            overdue.append(error)
+
+    def change(body: Json) -> Json:
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        waiting.join()
+        return body
+
+    store.update("response", "a", change)
+    assert overdue

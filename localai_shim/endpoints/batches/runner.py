@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from ...state.errors import StoreError
 from ...state.store import Json, Store
 from ...types import EngineClosedError, log
 from ..request_fields import now
@@ -90,7 +91,13 @@ class Batches:
         """
         if self._pid != os.getpid():
             return
-        for each in self._store.claim(KIND, self._owner, partial(self._is_left, id)):
+        try:
+            claimed = self._store.claim(KIND, self._owner, partial(self._is_left, id))
+        except StoreError:
+            if self._closed:  # while it waited for the store
+                return
+            raise
+        for each in claimed:
             self._run(each)
 
     def unstored(self, id: str) -> list[Json] | None:
