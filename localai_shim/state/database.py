@@ -149,7 +149,7 @@ class Database:
 
 
 class _Patience:
-    """How long a transaction waits for other processes: as long as the deadline of what is done here allows.
+    """Limit of a transaction's wait for other processes: the deadline of what is done here.
 
     Attributes:
         seconds: from its beginning on.
