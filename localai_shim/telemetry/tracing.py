@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
@@ -264,6 +264,8 @@ _HISTOGRAMS = {
 class _Instruments(NamedTuple):
     histograms: dict[str, metrics.Histogram]
     tokens: metrics.Counter
+    kept: Sequence[object]
+    """The meter and its gauges: Logfire forgets those that nobody holds when it is configured again."""
 
     def record(self, served: Served, here: context.Context) -> None:
         """Record a request that has ended; `here` holds its span, for exemplars."""
@@ -287,15 +289,15 @@ class _Instruments(NamedTuple):
 def _instruments(provider: metrics.MeterProvider) -> _Instruments:
     meter = provider.get_meter(NAME, VERSION)
 
-    meter.create_observable_gauge(f"{NAME}.rows", [_rows], "{row}", "Rows that decode, and rows that wait")
-    meter.create_observable_gauge(f"{NAME}.memory", [_memory], "By", "What engines hold beside their models' weights")
-
+    rows = meter.create_observable_gauge(f"{NAME}.rows", [_rows], "{row}", "Rows that decode, and rows that wait")
+    about = "What engines hold beside their models' weights"
+    memory = meter.create_observable_gauge(f"{NAME}.memory", [_memory], "By", about)
     histograms = {
         name: meter.create_histogram(*how, explicit_bucket_boundaries_advisory=buckets)
         for name, (*how, buckets) in _HISTOGRAMS.items()
     }
     tokens = meter.create_counter(f"{NAME}.tokens", "{token}", "Tokens of requests that have ended, by what they were")
-    return _Instruments(histograms, tokens)
+    return _Instruments(histograms, tokens, (meter, rows, memory))
 
 
 # -- of engines -----------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import openai
@@ -61,6 +62,14 @@ async def test_one_span_of_the_tool_and_one_of_the_engine_for_tasks(tool: str, m
     with global_telemetry() as telemetry:
         async with AsyncLocalOpenAI(model_path) as client:
             await check_tool_async(telemetry, instrument, client, sees, says)
+
+
+def test_spans_and_metrics_go_on_when_logfire_is_configured_again(model_path: Path) -> None:
+    with LocalOpenAI(model_path) as client:
+        for _ in range(2):
+            with global_telemetry() as telemetry:
+                check_tool(telemetry, instruments.logfire, client, ALL, ALL)
+            gc.collect()
 
 
 @pytest.mark.parametrize("tool", TOOLS)
