@@ -38,7 +38,7 @@ MAY = {
         "client endpoints endpoints.embeddings endpoints.responses errors output.formats prompt sdk testing "
         "testing.model types"
     ),
-    "testing.model": "engine media output stats types vectors",
+    "testing.model": "engine errors media output stats types vectors",
     "testing.offline": "client testing testing.cassettes",
     # -- clients
     "client": (

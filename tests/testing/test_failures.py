@@ -359,8 +359,9 @@ def test_what_a_script_cannot_answer_is_not_asked_again() -> None:
     with scripted("one", assert_complete=False) as client, patch_openai(client):
         stock = openai.OpenAI(api_key="unused", max_retries=3)
         assert ask(stock).choices[0].message.content == "one"
-        with pytest.raises(openai.InternalServerError, match="no reply is scripted"):
+        with pytest.raises(openai.BadRequestError, match="no reply is scripted") as caught:
             ask(stock)
+        assert caught.value.code == "not_scripted"
         assert len(client.calls) == 2
 
 

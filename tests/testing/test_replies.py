@@ -73,8 +73,10 @@ def test_a_request_without_a_reply_fails_and_says_so() -> None:
     with ScriptedEngine(["only one"]) as engine:
         client = LocalOpenAI(engine=engine)
         ask(client)
-        with pytest.raises(openai.InternalServerError, match=r"no reply is left: .* has 1, .*request 2: .*Hello there"):
+        says = r"no reply is left: .* has 1, .*request 2: .*Hello there"
+        with pytest.raises(openai.BadRequestError, match=says) as caught:
             ask(client)
+        assert caught.value.code == "not_scripted"
         engine.say("another")
         assert ask(client).choices[0].message.content == "another"
 

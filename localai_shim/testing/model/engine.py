@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 from ...engine.sinks import deliver_events
+from ...errors import BadRequest
 from ...media import modalities
 from ...stats import EngineStats
 from ...types import (
@@ -25,7 +26,6 @@ from ...types import (
     Failure,
     GenerationRequest,
     Prompt,
-    RowError,
     SamplingParams,
     Sink,
     Ticket,
@@ -144,7 +144,7 @@ class ScriptedEngine:
 
         Raises:
             EngineClosedError: the engine was closed, or this process was forked from the one that made it.
-            RowError: no reply is left.
+            BadRequest: no reply is left.
         """
         self._check_open()
         ticket = ticket or Ticket()
@@ -240,7 +240,8 @@ class ScriptedEngine:
         if self._decide is not None:
             return Script(self._decide(request, prompt, index), self.tokenizer)
         if script is None:
-            raise RowError(f"no reply is left: the script has {index}, and this is request {index + 1}: {prompt!r}")
+            text = f"no reply is left: the script has {index}, and this is request {index + 1}: {prompt!r}"
+            raise BadRequest(text, code="not_scripted")
         return script
 
 

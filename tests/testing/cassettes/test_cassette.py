@@ -283,7 +283,7 @@ def test_a_failure_of_the_source_is_its_own_and_not_recorded(path: Path) -> None
     with (
         ScriptedEngine([]) as engine,
         play_cassette(path, record_mode="once", source=LocalOpenAI(engine=engine)) as client,
-        pytest.raises(openai.InternalServerError, match="no reply is left"),
+        pytest.raises(openai.BadRequestError, match="no reply is left"),
     ):
         client.chat.completions.create(**ASK)
     assert not path.exists()
