@@ -1,15 +1,17 @@
 """Items of the Responses API as the messages that chat templates read.
 
-An item is a message, a call, a result, or reasoning; a template reads turns: the model's text, reasoning and calls of
-one answer are one message of the assistant, and the results of its calls follow it directly.
+An item is a message, a call, a result, or reasoning. A template reads turns: reasoning, text, and the calls after it are
+one message of the assistant, and the results of its calls follow it directly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from ..errors import BadRequest
 from ..types import Json
+from .fit.roles import joined_contents
 from .history import Message
 from .messages import parsed_arguments
 from .parts import MediaPart, ReadPart, joined, no_media
@@ -25,8 +27,8 @@ def item_messages(
     items: Sequence[Item],
     instructions: str | None,
     unseal: Callable[[str], str | None],
-    stored: int = 0,
     *,
+    paths: Mapping[str, str] = MappingProxyType({}),
     knows_developer: bool = False,
     read_part: ReadPart = no_media,
 ) -> list[Message]:
@@ -36,7 +38,7 @@ def item_messages(
         items: checked ones, oldest first: what was stored, and then what the request brings.
         instructions: the system message that they begin with.
         unseal: reads `encrypted_content`.
-        stored: how many of them were stored; errors count from there.
+        paths: id of each item that the request brings -> the field that it came in, for errors.
         knows_developer: the template has a developer role of its own; otherwise it becomes `system`.
         read_part: reads parts that are not text.
 
@@ -46,8 +48,8 @@ def item_messages(
     """
     _check_ids(items)
     turns = _Turns(unseal, "developer" if knows_developer else "system", read_part)
-    for i, item in enumerate(items):
-        turns.add(item, f"input[{i - stored}]" if i >= stored else "input")
+    for item in items:
+        turns.add(item, paths.get(item.get("id", ""), "input"))
     messages = turns.finish()
     if instructions is not None:
         messages = [{"role": "system", "content": instructions}, *messages]
@@ -79,7 +81,7 @@ def duplicate_item(item_id: str, path: str) -> BadRequest:
 
 
 class _Turns:
-    """Collects items into messages; the assistant's last turn may be open still."""
+    """Collects items into messages. The assistant's last turn may still be open: a call or its text may follow."""
 
     def __init__(self, unseal: Callable[[str], str | None], developer: str, read_part: ReadPart) -> None:
         self._unseal = unseal
@@ -87,6 +89,7 @@ class _Turns:
         self._developer = developer
         self._messages: list[Message] = []
         self._turn: Message | None = None
+        self._has_text = False  # the open turn has had a message, which may have been empty
         self._calls: dict[str, tuple[str, str]] = {}  # call id -> name and kind of what was called
         self._results: dict[str, Message] = {}
         self._cut: set[str] = set()  # calls that the end of the answer cut off
@@ -94,7 +97,7 @@ class _Turns:
     def add(self, item: Item, path: str) -> None:
         kind = item["type"]
         if kind == "message" and item["role"] == "assistant":
-            self._assistant()["content"] += "".join(_text(part) for part in item["content"])
+            self._add_text("".join(_text(part) for part in item["content"]))
         elif kind == "message":
             self._turn = None
             content = self._content(item["content"], f"{path}.content")
@@ -132,9 +135,19 @@ class _Turns:
 
     def _assistant(self) -> Message:
         if self._turn is None:
-            self._turn = {"role": "assistant", "content": ""}
+            self._turn, self._has_text = {"role": "assistant", "content": ""}, False
             self._messages.append(self._turn)
         return self._turn
+
+    def _add_text(self, text: str) -> None:
+        turn = self._assistant()
+        if self._has_text and turn.get("tool_calls"):  # whose results come first: the text stays with its calls
+            turn["content"] = joined_contents(turn["content"], text)
+            return
+        if self._has_text:
+            self._turn = None
+            turn = self._assistant()
+        turn["content"], self._has_text = text, True
 
     def _add_reasoning(self, item: Item) -> None:
         parts = [part["text"] for part in item.get("content") or item.get("summary") or ()]
@@ -144,7 +157,7 @@ class _Turns:
         if not text:
             return
         turn = self._turn
-        if turn is not None and (turn["content"] or turn.get("tool_calls")):
+        if turn is not None and (self._has_text or turn.get("tool_calls")):
             self._turn = None  # reasoning after output begins another turn
         turn = self._assistant()
         before = turn.get("reasoning_content")

@@ -17,17 +17,23 @@ def text(role: str, text: str) -> dict[str, Any]:
 
 
 CALL: dict[str, Any] = {"type": "function_call", "call_id": "a", "name": "add", "namespace": "math", "arguments": ""}
+OUTPUT: dict[str, Any] = {"type": "function_call_output", "call_id": "a", "output": "3"}
+REASONING: dict[str, Any] = {
+    "type": "reasoning",
+    "summary": [],
+    "content": [{"type": "reasoning_text", "text": "Hm."}],
+}
 ITEMS: list[dict[str, Any]] = [
     text("developer", "Rules."),
     text("user", "Hello"),
-    {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]},
+    REASONING,
     text("assistant", "Well."),
     {**CALL, "arguments": '{"x": [1]}'},
     {"type": "custom_tool_call", "call_id": "b", "name": "shell", "input": "ls"},
     {**CALL, "call_id": "c", "arguments": '{"x": '},
     {"type": "custom_tool_call_output", "call_id": "b", "output": "files"},
     {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "broken"}]},
-    {"type": "function_call_output", "call_id": "a", "output": "3"},
+    OUTPUT,
     {**CALL, "call_id": "d"},
     {"type": "function_call_output", "call_id": "d", "output": "0"},
     text("assistant", "Three."),
@@ -70,3 +76,61 @@ def test_items_that_leave_nothing_to_read_are_refused() -> None:
     with pytest.raises(BadRequest, match="nothing in it to answer") as caught:
         item_messages([foreign], None, lambda sealed: None)
     assert (caught.value.param, caught.value.code) == ("input", "empty_array")
+
+
+@pytest.mark.parametrize(
+    ("items", "turns"),
+    [
+        pytest.param(
+            [text("assistant", "Let me look."), text("assistant", "It is 5.")],
+            [{"content": "Let me look."}, {"content": "It is 5."}],
+            id="two messages",
+        ),
+        pytest.param(
+            [text("assistant", ""), text("assistant", "It is 5.")],
+            [{"content": ""}, {"content": "It is 5."}],
+            id="the first is empty",
+        ),
+        pytest.param(
+            [text("assistant", "One."), REASONING, text("assistant", "Two.")],
+            [{"content": "One."}, {"content": "Two.", "reasoning_content": "Hm."}],
+            id="thoughts between them",
+        ),
+        pytest.param(
+            [text("assistant", ""), REASONING, text("assistant", "Two.")],
+            [{"content": ""}, {"content": "Two.", "reasoning_content": "Hm."}],
+            id="thoughts after an empty one",
+        ),
+        pytest.param(
+            [REASONING, text("assistant", "One."), text("assistant", "Two.")],
+            [{"content": "One.", "reasoning_content": "Hm."}, {"content": "Two."}],
+            id="thoughts before both",
+        ),
+    ],
+)
+def test_messages_of_the_assistant_in_a_row_are_turns_as_in_a_chat(
+    items: list[dict[str, Any]], turns: list[dict[str, Any]]
+) -> None:
+    chat = [{"role": "user", "content": "Hello"}, *({"role": "assistant", **turn} for turn in turns)]
+    assert item_messages([text("user", "Hello"), *items], None, lambda sealed: None) == template_messages(chat)
+
+
+def test_text_behind_a_call_stays_with_the_call_whose_result_comes_next() -> None:
+    items = [text("assistant", "One."), CALL, text("assistant", "Two."), OUTPUT, text("assistant", "Three.")]
+    made = item_messages(items, None, lambda sealed: None)
+    assert [(message["role"], message["content"]) for message in made] == [
+        ("assistant", "One.\n\nTwo."),
+        ("tool", "3"),
+        ("assistant", "Three."),
+    ]
+    assert len(made[0]["tool_calls"]) == 1
+
+
+def test_text_behind_a_message_begins_the_turn_of_the_call_after_it() -> None:
+    items = [text("assistant", "One."), text("assistant", "Two."), CALL, OUTPUT]
+    made = item_messages(items, None, lambda sealed: None)
+    assert [(message["role"], message["content"], "tool_calls" in message) for message in made] == [
+        ("assistant", "One.", False),
+        ("assistant", "Two.", True),
+        ("tool", "3", False),
+    ]

@@ -13,6 +13,7 @@ from ...prompt.objects import with_data_urls
 from ...state.errors import MissingError
 from ..fields import Fields, as_array
 from ..items.conversations import unknown_conversation
+from ..items.repeats import without_repeats
 from ..items.resources import item_resources, user_item
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ class Context:
     stored: list[Item] = field(default_factory=list[Item])
     """Those of earlier responses, or of the conversation: they were checked before they were stored."""
     given: list[Item] = field(default_factory=list[Item])
-    """Those of the request."""
+    """Those of the request that the stored ones do not have."""
+    paths: dict[str, str] = field(default_factory=dict[str, str])
+    """Id of each item of the request -> its path, such as `input[2]`."""
     previous: str | None = None
     conversation: str | None = None
 
@@ -107,7 +110,9 @@ def read_input(fields: Fields, context: Context, store: Callable[[], Store]) -> 
     if isinstance(value, str):
         return replace(context, given=[user_item(encodable(value, "input"))])
     as_array("input", value, "one of a string or an array of items", empty=bool(context.stored))
-    return replace(context, given=item_resources(value, "input", lambda key: store().find_item(key)))
+    items = item_resources(value, "input", lambda key: store().find_item(key))
+    paths = {item["id"]: f"input[{i}]" for i, item in enumerate(items)}
+    return replace(context, given=without_repeats(items, context.stored), paths=paths)
 
 
 def save_response(

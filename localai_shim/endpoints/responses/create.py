@@ -211,7 +211,7 @@ def render(plan: Plan, model: ServedModel, reserve: int) -> tuple[list[int], Con
         reserve: tokens of the context to leave free; with truncation, the oldest items are left out for it.
     """
     items, limit = plan.context.items, model.context_length
-    made = _rendered(plan, model, items, len(plan.context.stored))
+    made = _rendered(plan, model, items)
     if not plan.asked.truncates or limit is None or len(made[0]) + reserve <= limit:
         return made
     later = range(1, len(items))
@@ -224,11 +224,16 @@ def render(plan: Plan, model: ServedModel, reserve: int) -> tuple[list[int], Con
     return shorter or made
 
 
-def _rendered(plan: Plan, model: ServedModel, items: Sequence[Item], stored: int = 0) -> tuple[list[int], Conversation]:
-    """The same for some items, of which the first ones were stored."""
+def _rendered(plan: Plan, model: ServedModel, items: Sequence[Item]) -> tuple[list[int], Conversation]:
+    """The same for some of the items."""
     developer, asked = model.tokenizer.knows_developer, plan.asked
     messages = item_messages(
-        items, asked.instructions, unseal, stored, knows_developer=developer, read_part=plan.read_part
+        items,
+        asked.instructions,
+        unseal,
+        paths=plan.context.paths,
+        knows_developer=developer,
+        read_part=plan.read_part,
     )
     thinking = asked.thinking
     conversation = Conversation(thinking.messages(messages), thinking.variables, asked.tools.rendered, asked.special)

@@ -402,11 +402,15 @@ def test_a_deleted_conversation_cannot_be_gone_on_from(client: LocalOpenAI) -> N
     assert (caught.value.param, caught.value.code) == ("conversation", "conversation_not_found")
 
 
-def test_an_item_that_the_context_has_is_a_duplicate(client: LocalOpenAI) -> None:
-    first = client.responses.create(**{**CREATE, "input": [{**USER, "type": "message", "id": "msg_mine"}]})
-    for item in ({**USER, "type": "message", "id": "msg_mine"}, {"type": "item_reference", "id": "msg_mine"}):
-        with refused("input", "duplicate_item", "Duplicate item found with id msg_mine"):
-            client.responses.create(**{**CREATE, **_items(item)}, previous_response_id=first.id)
+def test_another_item_under_an_id_that_the_context_has_is_a_duplicate(client: LocalOpenAI) -> None:
+    mine = {**USER, "type": "message", "id": "msg_mine"}
+    first = client.responses.create(**{**CREATE, "input": [mine]})
+    for item in (mine, {"type": "item_reference", "id": "msg_mine"}):
+        client.responses.create(**{**CREATE, **_items(item)}, previous_response_id=first.id)
+    with refused("input", "duplicate_item", "Duplicate item found with id msg_mine"):
+        client.responses.create(
+            **{**CREATE, **_items({**mine, "content": "Something else"})}, previous_response_id=first.id
+        )
 
 
 def test_only_a_response_in_the_background_is_cancelled(client: LocalOpenAI) -> None:

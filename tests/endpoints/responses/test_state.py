@@ -99,6 +99,22 @@ def test_equal_conversations_are_equal_prompts_in_both_apis(asked: Asked) -> Non
     assert asked.prompt == before and "answer 0" in before
 
 
+def test_an_answer_and_a_message_of_the_assistant_behind_it_are_two_turns(asked: Asked) -> None:
+    first = asked(input="One")
+    more: list[Any] = [{"role": "assistant", "content": "It is 5."}, {"role": "user", "content": "Why?"}]
+    asked(input=more, previous_response_id=first.id)
+    before = asked.prompt
+    asked.client.chat.completions.create(
+        model="m",
+        messages=[
+            {"role": "user", "content": "One"},
+            {"role": "assistant", "content": first.output_text},
+            *more,
+        ],
+    )
+    assert asked.prompt == before
+
+
 def test_instructions_are_not_inherited(asked: Asked) -> None:
     first = asked(instructions="Be brief.")
     assert "Be brief." in asked.prompt
@@ -197,6 +213,77 @@ def test_a_conversation_is_not_mixed_with_a_chain(asked: Asked) -> None:
     conversation, first = asked.client.conversations.create(), asked()
     with refused("previous_response_id", "mutually_exclusive_parameters", "not both"):
         asked(conversation=conversation.id, previous_response_id=first.id)
+
+
+# -- what is sent again ----------------------------------------------------------------------------------------------
+
+ADD: dict[str, Any] = {"type": "function", "name": "add", "parameters": {"type": "object", "properties": {}}}
+OUTPUT = "function_call_output"
+
+
+@pytest.fixture(params=["previous_response_id", "conversation"])
+def called(request: pytest.FixtureRequest) -> Iterator[tuple[ScriptedEngine, LocalOpenAI, Any, dict[str, Any]]]:
+    """An engine, its client, a response that calls a function, and the argument that continues it."""
+    call = '<tool_call>\n{"name": "add", "arguments": {"x": 1, "y": 2}}\n</tool_call>'
+    with ScriptedEngine([f"Let me add.{call}", "Three.", "Bye."]) as engine, LocalOpenAI(engine=engine) as client:
+        if request.param == "conversation":
+            begun = {"conversation": client.conversations.create().id}
+            yield engine, client, ask(client, tools=[ADD], **begun), begun
+        else:
+            first = ask(client, tools=[ADD])
+            yield engine, client, first, {"previous_response_id": first.id}
+
+
+def sent_back(item: Any, *left_out: str, **changed: Any) -> dict[str, Any]:
+    """An item of an answer, as programs send it again."""
+    kept = {name: value for name, value in item.to_dict(mode="json").items() if name not in left_out}
+    return {**kept, **changed}
+
+
+def test_an_answer_that_is_sent_again_is_read_once(called: Any) -> None:
+    engine, client, first, continued = called
+    message, call = first.output
+    output = {"type": OUTPUT, "call_id": call.call_id, "output": "3"}
+    again = [sent_back(message), sent_back(call, "id", "status", arguments='{"y":2,"x":1}'), output]
+    second = ask(client, input=again, tools=[ADD], **continued)
+    assert engine.prompts[-1].count("Let me add.") == 1 and engine.prompts[-1].count('"name": "add"') == 2  # one offers
+    if "conversation" in continued:
+        items = client.conversations.items.list(continued["conversation"], order="asc")
+        assert [item.type for item in items] == ["message", "message", "function_call", OUTPUT, "message"]
+    else:
+        assert [item.type for item in client.responses.input_items.list(second.id)] == [OUTPUT]
+
+
+def test_an_output_that_is_sent_again_is_read_once(called: Any) -> None:
+    engine, client, first, continued = called
+    output = {"type": OUTPUT, "call_id": first.output[1].call_id, "output": "three!"}
+    second = ask(client, input=[output], tools=[ADD], **continued)
+    if "previous_response_id" in continued:
+        continued = {"previous_response_id": second.id}
+    ask(client, input=[output, {"role": "user", "content": "Thanks"}], tools=[ADD], **continued)
+    assert engine.prompts[-1].count("three!") == 1 and "Thanks" in engine.prompts[-1]
+
+
+def test_an_item_that_says_something_else_than_the_stored_one_is_refused(called: Any) -> None:
+    _, client, first, continued = called
+    message, call = first.output
+    output = {"type": OUTPUT, "call_id": call.call_id, "output": "3"}
+    text = [{**message.content[0].to_dict(), "text": "Let me see."}]
+    for item, said in [
+        (sent_back(message, content=text), f"Duplicate item found with id {message.id}"),
+        (sent_back(call, "id", arguments='{"x": 2}'), f"Duplicate tool call found with call_id {call.call_id}"),
+        (sent_back(call, "id", name="subtract"), f"Duplicate tool call found with call_id {call.call_id}"),
+    ]:
+        with refused("input", "duplicate_item", said):
+            ask(client, input=[item, output], tools=[ADD], **continued)
+
+
+def test_a_repeated_item_does_not_shift_the_paths_of_errors(called: Any) -> None:
+    _, client, first, continued = called
+    message, call = first.output
+    foreign = {"type": "compaction", "encrypted_content": "gAAAAB"}
+    with refused("input[2].encrypted_content", "invalid_encrypted_content", "not made by this client"):
+        ask(client, input=[sent_back(message), sent_back(call), foreign], tools=[ADD], **continued)
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
