@@ -1,7 +1,7 @@
 """Items of the Responses API as the messages that chat templates read.
 
-An item is a message, a call, a result, or reasoning. A template reads turns: reasoning, text, and the calls after it are
-one message of the assistant, and the results of its calls follow it directly.
+An item is a message, a call, a result, or reasoning. A template reads turns: reasoning, text and the calls after it
+are one message of the assistant, and the results of its calls follow it directly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Items of a request that repeat what is stored: programs send an answer back and pass `previous_response_id` as well."""
+"""Items of a request that repeat stored ones: some programs pass `previous_response_id` and send the answer back, too."""
 
 from __future__ import annotations
 
