@@ -27,6 +27,7 @@ class Fields:
         if not isinstance(value, Mapping):
             raise BadRequest.wrong_type(path, "an object", value)
         self.path = path
+        self._given = value
         self._body = {key: given for key, given in value.items() if given is not None}
         self._read: set[str] = set()
 
@@ -49,6 +50,10 @@ class Fields:
     def has(self, name: str) -> bool:
         """True if the field is there and not null."""
         return name in self._body
+
+    def is_null(self, name: str) -> bool:
+        """True if the field is there as null."""
+        return name in self._given and self._given[name] is None
 
     def has_only(self, name: str) -> bool:
         """True if no other field is."""

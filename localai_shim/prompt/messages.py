@@ -68,7 +68,7 @@ def _message(value: object, path: str, knows_developer: bool, read_part: ReadPar
         calls = _tool_calls(message, path)
         if calls:
             out["tool_calls"] = calls
-        elif message.get("content") is None and message.get("refusal") is None:
+        elif "content" not in message and all(message.get(name) is None for name in ("refusal", *REASONING)):
             raise BadRequest.missing(f"{path}.content")
     # Fields beyond OpenAI's are the template's affair.
     out.update({k: v for k, v in message.items() if k not in _FIELDS and v is not None})

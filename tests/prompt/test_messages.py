@@ -109,6 +109,18 @@ SEEN: dict[str, tuple[list[Any], list[dict[str, Any]]]] = {
         [{"role": "function", "name": "f", "content": None}],
         [{"role": "tool", "name": "f", "content": ""}],
     ),
+    "an answer that is only reasoning": (
+        [{"role": "assistant", "content": None, "reasoning_content": "Hm."}],
+        [{"role": "assistant", "content": "", "reasoning_content": "Hm."}],
+    ),
+    "an answer that is only reasoning, dumped without nulls": (
+        [{"role": "assistant", "reasoning": "Hm."}],
+        [{"role": "assistant", "content": "", "reasoning_content": "Hm."}],
+    ),
+    "an answer of nothing": (
+        [{"role": "assistant", "content": None, "tool_calls": None}],
+        [{"role": "assistant", "content": ""}],
+    ),
     "more than OpenAI has": (
         [{"role": "assistant", "content": "x", "mood": "good", "nothing": None}],
         [{"role": "assistant", "content": "x", "mood": "good"}],

@@ -11,6 +11,7 @@ from ...state.store import Json
 from ..request_fields import new_id
 
 _ID = "batch_req_"
+_KEYS = {"custom_id": str, "method": str, "url": str, "body": dict}
 ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
 """Endpoints that the lines of a batch may ask for."""
 
@@ -98,13 +99,17 @@ def read_line(number: int, raw: bytes | str, endpoint: str | None) -> Line:
         raise InvalidLine(number, "invalid_json_line", "This line is not parseable as valid JSON.") from None
     if not isinstance(value, dict):
         raise InvalidLine(number, "invalid_json_line", "This line is not a JSON object.")
-    for name in ("custom_id", "method", "url", "body"):
+    for name in _KEYS:
         if value.get(name) is None:
             raise InvalidLine(number, "missing_required_parameter", f"Missing required parameter: '{name}'.", name)
-    for name in ("custom_id", "method", "url", "body"):
-        kind, what = (dict, "an object") if name == "body" else (str, "a string")
+    for name, kind in _KEYS.items():
         if not isinstance(value[name], kind):
+            what = "an object" if kind is dict else "a string"
             raise InvalidLine(number, "invalid_type", f"Invalid type for '{name}': expected {what}.", name)
+    for name in value:
+        if name not in _KEYS and value[name] is not None:
+            message = f"Unknown parameter: '{name}'. A line has {listed(_KEYS)}; fields of the request go into 'body'."
+            raise InvalidLine(number, "unknown_parameter", message, name)
     if value["method"] != "POST":
         message = f"Invalid value: {value['method']!r}. Supported values are: 'POST'."
         raise InvalidLine(number, "invalid_value", message, "method")

@@ -104,8 +104,9 @@ class ChatAssembler(Assembler[ChatCompletion]):
             chunks.append(self._chunk(index, fields, delta.tokens))
         if delta.finish_reason is not None:
             if not choice.started:
-                self._start(index, choice, chunks, {"content": ""})
-            chunks.append(self._chunk(index, {}, finish_reason=self._finish(choice, delta)))
+                self._start(index, choice, chunks, {})
+            rest = {} if choice.has_text or choice.called else {"content": ""}  # null is for calls
+            chunks.append(self._chunk(index, rest, finish_reason=self._finish(choice, delta)))
             if self.finished and self._extras.include_usage:
                 chunks.append(self._make_chunk([], usage=self._usage()))
         return chunks
@@ -148,7 +149,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
         if delta.reasoning and self._extras.reasoning:
             fields["reasoning_content"] = fields["reasoning"] = delta.reasoning
         if delta.text:
-            fields["content"] = delta.text
+            fields["content"], choice.has_text = delta.text, True
         if delta.calls:
             self._add_calls(choice, delta.calls, fields)
         if delta.invalid:
@@ -185,6 +186,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
         """Make `_chunk` of a delta with nothing but content."""
         if choice.original is None:
             choice.original = Original(self._chunk(index, {"content": text}), "choices", "delta")
+            choice.has_text = True
         return choice.original.copy({"content": text})
 
     def _chunk(
@@ -254,7 +256,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
             reasoning = "".join(choice.reasoning) or None
         fields: dict[str, object] = {
             "role": "assistant",
-            "content": text or (None if choice.calls or choice.reasoning or choice.invalid else ""),
+            "content": text or (None if choice.calls else ""),
             "refusal": None,
             "annotations": [],
             "reasoning_content": reasoning,
@@ -285,6 +287,7 @@ class _ChoiceState:
 
     started: bool = False
     called: bool = False
+    has_text: bool = False  # of a stream
     text: list[str] = field(default_factory=list[str])
     reasoning: list[str] = field(default_factory=list[str])
     calls: list[_Call] = field(default_factory=list["_Call"])

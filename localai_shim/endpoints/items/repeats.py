@@ -1,4 +1,4 @@
-"""Items of a request that repeat stored ones: some programs pass `previous_response_id` and send the answer back, too."""
+"""Items of a request that repeat stored ones: programs pass `previous_response_id` and send the answer back as well."""
 
 from __future__ import annotations
 

@@ -157,7 +157,8 @@ def _id(fields: Fields) -> str | None:
 def _message(fields: Fields) -> dict[str, object]:
     role = fields.option("role", _ROLES)
     kinds = content_parts.OUTPUT if role == "assistant" else content_parts.INPUT
-    content = content_parts.content(fields, "content", kinds)
+    is_empty = role == "assistant" and fields.is_null("content")  # as of answers that are only reasoning
+    content = "" if is_empty else content_parts.content(fields, "content", kinds)
     if isinstance(content, str):
         content = [(content_parts.output_text if role == "assistant" else content_parts.input_text)(content)]
     phase = fields.choice("phase", _PHASES)

@@ -12,6 +12,7 @@ from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.testing import Reply, ScriptedEngine, ScriptedTokenizer
 from tests.conftest import MESSAGES, refused, revalidate
 from tests.endpoints.answer.thoughts import PLAIN, body
+from tests.endpoints.functions import TOOLS, call
 from tests.endpoints.scripting import answer, ask, message, reasoning, said
 
 OPENS = PLAIN + "{% if add_generation_prompt %}<think>\n{% endif %}"
@@ -163,8 +164,8 @@ def test_reasoning_that_is_cut_is_no_content(
         assert content.startswith(choice.message.content or "")
         if choice.message.content:
             assert reasoning(choice.message) == thought
-        elif reasoning(choice.message):
-            assert choice.message.content is None
+        else:
+            assert choice.message.content == ""
 
 
 @MODELS
@@ -202,12 +203,36 @@ def test_the_template_may_have_opened_the_block_already() -> None:
     made = answer("Let me see.\n</think>\n\nIt is Paris.", tokenizer=tokenizer)
     assert (made.choices[0].message.content, reasoning(made.choices[0].message)) == ("It is Paris.", "Let me see.")
     [cut] = answer("Let me see and see", tokenizer=tokenizer, max_tokens=3).choices
-    assert (cut.message.content, reasoning(cut.message), cut.finish_reason) == (None, "Let me see", "length")
+    assert (cut.message.content, reasoning(cut.message), cut.finish_reason) == ("", "Let me see", "length")
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"n": 2}, {"logprobs": True}, {"extra_body": {"include_reasoning": False}}], ids=str
+)
+def test_an_answer_that_is_only_reasoning_can_be_sent_back(more: dict[str, Any]) -> None:
+    with ScriptedEngine(lambda request, prompt, before: "Paris." if before > 3 else "<think>Hm, let me") as engine:
+        client = LocalOpenAI(engine=engine)
+        whole = ask(client, **more)
+        with client.chat.completions.stream(model="any", messages=MESSAGES, **more) as stream:
+            streamed = stream.get_final_completion()
+        for completion in (whole, streamed):
+            for choice in completion.choices:
+                assert choice.message.content == ""
+                history = [*MESSAGES, choice.message, {"role": "user", "content": "Well?"}]
+                client.chat.completions.create(model="any", messages=history)
+        if "extra_body" not in more:
+            assert "Hm, let me" in engine.prompts[-1]
+
+
+def test_a_forced_call_ends_with_a_content_of_null() -> None:
+    forced = {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "ping"}}}
+    made = message("<think>Hm.</think>" + call("ping", {}), **forced)
+    assert made.content is None and [each.function.name for each in made.tool_calls] == ["ping"]
 
 
 def test_a_turn_may_end_in_mid_thought() -> None:
     [choice] = answer("<think>Hm, let me").choices
-    assert (choice.message.content, reasoning(choice.message), choice.finish_reason) == (None, "Hm, let me", "stop")
+    assert (choice.message.content, reasoning(choice.message), choice.finish_reason) == ("", "Hm, let me", "stop")
 
 
 def test_the_tokens_of_a_thought_are_counted_with_its_markers() -> None:

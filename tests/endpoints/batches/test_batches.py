@@ -89,6 +89,13 @@ def test_responses_in_the_background_have_no_place_in_a_batch(client: LocalOpenA
     assert read(client, done.error_file_id)["a"]["response"]["body"]["error"]["param"] == "background"
 
 
+def test_a_line_with_an_answer_that_is_only_reasoning_has_an_empty_content() -> None:
+    with ScriptedEngine(["<think>Hm, let me"]) as engine, LocalOpenAI(engine=engine) as client:
+        done = finished(client, start(client, [line("a")]).id)
+        [choice] = read(client, done.output_file_id)["a"]["response"]["body"]["choices"]
+        assert (choice["message"]["content"], choice["message"]["reasoning_content"]) == ("", "Hm, let me")
+
+
 GOOD = line("good")
 INVALID = {
     '{"custom_id": ': ("invalid_json_line", None),
@@ -96,6 +103,8 @@ INVALID = {
     '{"method": "POST", "url": "/v1/chat/completions", "body": {}}': ("missing_required_parameter", "custom_id"),
     '{"custom_id": "a", "method": "POST", "url": "/v1/chat/completions"}': ("missing_required_parameter", "body"),
     GOOD.replace('"good"', "5"): ("invalid_type", "custom_id"),
+    GOOD.replace('"body"', '"temperature": 0, "body"'): ("unknown_parameter", "temperature"),
+    GOOD.replace('"body"', '"nothing": null, "extra": {}, "body"'): ("unknown_parameter", "extra"),
     GOOD.replace("POST", "GET"): ("invalid_value", "method"),
     GOOD.replace('"POST"', '["POST"]'): ("invalid_type", "method"),
     line("other", "/v1/completions", prompt="Hi"): ("url_mismatch", "url"),
@@ -110,6 +119,8 @@ def test_a_file_with_wrong_lines_fails_and_says_which(client: LocalOpenAI) -> No
     found = [(error.line, error.code, error.param) for error in done.errors.data]
     assert found == [(i, *expected) for i, expected in enumerate(INVALID.values(), 3)]
     assert all(error.message for error in done.errors.data)
+    [named, _] = [error.message for error in done.errors.data if error.code == "unknown_parameter"]
+    assert "'temperature'" in named and "'body'" in named
 
 
 @pytest.mark.parametrize("lines", [[], ["", " "]])

@@ -49,6 +49,15 @@ def test_a_stream_is_stored_as_it_would_be_whole(client: LocalOpenAI, text: str)
     assert found.usage is not None and found.usage.completion_tokens > 0
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_is_only_reasoning_is_stored_with_an_empty_content(stream: bool) -> None:
+    with ScriptedEngine(["<think>Hm, let me"]) as engine, LocalOpenAI(engine=engine) as client:
+        made = ask(client, store=True, stream=stream)
+        id = next(iter(list(made))).id if stream else made.id
+        message: Any = client.chat.completions.retrieve(id).choices[0].message
+        assert (message.content, message.reasoning_content) == ("", "Hm, let me")
+
+
 def test_a_stream_that_is_left_is_not_stored(client: LocalOpenAI) -> None:
     stream = ask(client, store=True, stream=True)
     id = next(stream).id

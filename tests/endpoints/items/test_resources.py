@@ -56,6 +56,7 @@ RESOURCES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"role": "system", "content": "Hello", "type": None}, {**user(TEXT, **DONE), "role": "system"}),
     ({"role": "developer", "content": [TEXT], "type": "message"}, {**user(TEXT, **DONE), "role": "developer"}),
     ({"role": "assistant", "content": "Hi"}, assistant(SAID, **DONE)),
+    ({"role": "assistant", "content": None}, assistant({**SAID, "text": ""}, **DONE)),
     ({"role": "assistant", "content": "Hi", "phase": "final_answer"}, assistant(SAID, phase="final_answer", **DONE)),
     ({"role": "user", "content": "Hello", "phase": "commentary"}, user(TEXT, **DONE)),
     (user(), user(**DONE)),
@@ -145,6 +146,8 @@ IMAGE = {"type": "input_image", "image_url": URL}
 
 # what comes in -> param (after `items[2]`), code and a piece of the message of the error
 REFUSED: list[tuple[Any, str, str, str]] = [
+    ({"role": "assistant"}, ".content", "missing_required_parameter", "content"),
+    ({"role": "user", "content": None}, ".content", "missing_required_parameter", "content"),
     ("Hello", "", "invalid_type", "expected an object, but got a string"),
     (None, "", "invalid_type", "expected an object, but got null"),
     ({}, ".type", "missing_required_parameter", "Missing required parameter"),
