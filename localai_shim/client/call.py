@@ -25,6 +25,7 @@ from ..runtime.offload import importing_later, read_all, wait
 from ..runtime.served_models import is_described
 from ..sdk import event_stream
 from ..sdk import private as sdk
+from ..sdk.bodies import read_body
 from ..sdk.requests import make_request
 from ..state.errors import StoreError
 from ..telemetry.observe import observe
@@ -77,10 +78,7 @@ class Call:
         self.timeout = sdk.seconds(self.client, self._options)
         if not self.runtime.is_scripted:
             self.deadline = Deadline(self.timeout, self.started)
-        for part in (self._options.json_data, self._options.extra_json):
-            if part is not None and not isinstance(part, Mapping):
-                raise BadRequest.wrong_type("body", "an object", part)
-            self.body.update(part or {})
+        self.body.update(read_body(self._options))
         self.body.update(self._options.files or {})
         if routes.are_loaded() and self.runtime.is_imported:
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ..errors import BadRequest
 from ..output.formats.values import MAX_NESTING, json_or_text, nests_too_deeply
@@ -96,6 +96,7 @@ def _content(message: Mapping[str, object], role: str, path: str, read_part: Rea
         return encodable(content, f"{path}.content")
     if not isinstance(content, list):
         raise BadRequest.wrong_type(f"{path}.content", "one of a string or array of objects", content)
+    check_not_bytes(content, f"{path}.content")
     return joined([_part(part, f"{path}.content[{i}]", role, read_part) for i, part in enumerate(content)])
 
 
@@ -120,6 +121,13 @@ def encodable(text: str, path: str) -> str:
         why = f"the character at index {error.start} is a lone surrogate, which is not text"
         raise BadRequest.refused(path, why) from None
     return text
+
+
+def check_not_bytes(parts: Sequence[object], path: str) -> None:
+    """Refuse content that was passed as bytes, of which the SDK makes an array of integers."""
+    if parts and all(type(part) is int for part in parts):
+        why = "expected a string or an array of objects, but got integers, which the SDK makes of bytes. Pass a string"
+        raise BadRequest.refused(path, why, "invalid_type")
 
 
 def check_texts(value: object, path: str) -> None:

@@ -2,7 +2,8 @@
 
 Private names used: `_process_response` and `_process_response_data` (a response -> what the caller gets),
 `_maybe_override_cast_to`, `_build_request`, `_validate_headers`, `_make_status_error_from_response`, `_should_retry`,
-`_calculate_retry_timeout`, and `Stream.__stream__`. stock.py has some more.
+`_calculate_retry_timeout`, `openapi_dumps` (a body -> the bytes that are sent), and `Stream.__stream__`.
+stock_clients.py has some more.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args, get_origin
 import openai
 from openai import AsyncStream, Stream
 from openai._models import FinalRequestOptions
+from openai._utils._json import openapi_dumps as openapi_dumps  # a body as the SDK sends it
 from openai.types import CreateEmbeddingResponse
 from openai.types.responses import Response
 

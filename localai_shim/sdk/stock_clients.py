@@ -42,11 +42,15 @@ def read_request(request: httpx.Request) -> sdk.RequestOptions:
             params[name] = [*cast(list[str], params.get(name, [])), value]
         elif name != "api-version":  # Azure's clients send it with every request
             params[name] = value
+    body, files = _read_json(request), dict[str, tuple[str, bytes]]()
+    if isinstance(body, dict):
+        files = {name: body.pop(name) for name in [*body] if isinstance(body[name], tuple)}
     return FinalRequestOptions.construct(
         method=request.method,
         url=_API_ROOT.sub("", path, count=1),
         params=params,
-        json_data=_read_json(request),
+        json_data=body,
+        files=files,
         timeout=request.extensions.get("timeout", {}).get("read"),
         headers={name: value for name, value in request.headers.items() if name == sdk.RETRIES},
     )

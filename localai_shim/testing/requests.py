@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -242,15 +242,14 @@ def api_of(path: str) -> str:
 
 
 def plain(value: object) -> Any:
-    """A copy of what was sent, as JSON has it."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
+    """A copy of a body, with the types of images and other objects that are not JSON in their place."""
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):  # a file is a tuple
         return [plain(each) for each in value]
     if value is None or isinstance(value, str | int | float | bool):
         return value
-    dump: Callable[..., object] | None = getattr(value, "model_dump", None)
-    return plain(dump(mode="json", exclude_unset=True)) if dump is not None else f"<{type(value).__name__}>"
+    return f"<{type(value).__name__}>"
 
 
 def tool_fields(tool: Json) -> Json:

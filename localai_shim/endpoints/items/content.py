@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...errors import BadRequest
+from ...prompt.messages import check_not_bytes
 from ...prompt.objects import is_object
 from ..fields import Fields, as_array, given
 
@@ -32,7 +33,7 @@ def content(fields: Fields, name: str, kinds: Sequence[str]) -> str | list[dict[
     value = fields.require(name)
     if isinstance(value, str):
         return fields.text(name)
-    as_array(fields.at(name), value, "one of a string or array of objects")
+    check_not_bytes(as_array(fields.at(name), value, "one of a string or array of objects"), fields.at(name))
     return parts(fields, name, kinds)
 
 
