@@ -215,12 +215,13 @@ class Call:
     def is_light(self, engine: EngineLike) -> bool:
         """True if `read` takes so little that no other thread need do it."""
         assert self._generation is not None
-        if not self._generation.differ or not is_described(engine) or hasattr(engine, "stage_call"):
+        texts, differ = self._generation.texts, self._generation.differ
+        if not texts or not is_described(engine) or hasattr(engine, "stage_call"):
             return False
         if self.adapter is not None and not self.runtime.adapters.is_ready(self.adapter, engine):
             return False
         served = self.runtime.served(engine, adapter=self.adapter)
-        return served.is_quick and served.field_cache.is_light(self.body, self._generation.differ)
+        return served.is_quick and served.field_cache.is_light(self.body, texts, differ)
 
     def staged(self, engine: EngineLike, prepared: Prepared) -> Prepared:
         """A request as it is submitted: a test's engine may see it before. What needs no caller is started.

@@ -29,8 +29,10 @@ class Generation(NamedTuple):
     """Validate, render and tokenise."""
     task: Task = "generate"
     """Task that the model must serve."""
+    texts: Sequence[str] = ()
+    """The field that has the text, and those that have or lead to more of it; empty: nobody knows how long it takes."""
     differ: Sequence[str] = ()
-    """The field that has the text, and those that lead to more of it: all others are read once, see `FieldCache`."""
+    """The fields in which requests differ: all others are read once, see `FieldCache`."""
 
 
 Route = tuple[str, str, Generation | Answer]
@@ -76,11 +78,11 @@ def _routes() -> list[Route]:
         f"/{kind}/([^/]+)" for kind in ("chat/completions", "responses", "conversations")
     )
     return [
-        ("post", "/chat/completions", Generation(chat.prepare, differ=chat.DIFFER)),
-        ("post", "/completions", Generation(completions.prepare, differ=asked.DIFFER)),
+        ("post", "/chat/completions", Generation(chat.prepare, texts=chat.TEXTS, differ=chat.DIFFER)),
+        ("post", "/completions", Generation(completions.prepare, texts=asked.TEXTS, differ=asked.DIFFER)),
         ("post", "/embeddings", Generation(embeddings.prepare, task="embed")),
         ("post", "/rerank", Generation(rerank.prepare, task="rerank")),
-        ("post", "/responses", Generation(responses.prepare, differ=responses.DIFFER)),
+        ("post", "/responses", Generation(responses.prepare, texts=responses.TEXTS, differ=responses.DIFFER)),
         ("post", "/responses/input_tokens", Generation(counts.prepare_count)),
         ("post", "/responses/compact", Generation(counts.prepare_compaction)),
         ("get", "/models", _answer(models.list_models, Runtime.names)),

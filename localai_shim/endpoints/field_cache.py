@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import marshal
 import math
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -19,13 +21,15 @@ _EXACT = 2  # the last version of marshal's format in which equal objects are eq
 
 
 class FieldCache:
-    """Keeps what was read of the last bodies, without the fields that differ. May be used from several threads.
+    """Keeps what was read of bodies, without the fields that differ: the least recently used go first.
 
-    What is kept was made of a copy of the body, and is shared by all requests that have an equal one.
+    What is kept was made of a copy of the body, and is shared by all requests that have an equal one. May be used from
+    several threads.
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Sequence[str], bytes], Any] = {}
+        self._known: OrderedDict[tuple[Sequence[str], bytes], Any] = OrderedDict()
+        self._lock = threading.Lock()
 
     def get(self, body: Mapping[str, object], differ: Sequence[str], read: Callable[[Mapping[str, object]], T]) -> T:
         """Reading of a body without the fields that `differ`, made now by `read` or before of an equal one.
@@ -39,31 +43,39 @@ class FieldCache:
         written = _written(rest)
         if written is None:
             return read(rest)
-        found = self._known.get((differ, written))
-        if found is not None:
-            return found  # type: ignore[no-any-return]  # this `read` has made it
+        key = differ, written
+        with self._lock:
+            found = self._known.get(key)
+            if found is not None:
+                self._known.move_to_end(key)
+                return found  # type: ignore[no-any-return]  # this `read` has made it
         copy = _copy(rest, written)
         if copy is None:
             return read(rest)
         made = read(copy)
-        if len(self._known) >= MAX_ENTRIES:
-            self._known.clear()
-        self._known[differ, written] = made
+        with self._lock:
+            self._known[key] = made
+            if len(self._known) > MAX_ENTRIES:
+                self._known.popitem(last=False)
         return made
 
-    def is_light(self, body: Mapping[str, object], differ: Sequence[str]) -> bool:
-        """Preparing a request takes less time than to have another thread do it: a short text, all else read before.
+    def is_light(self, body: Mapping[str, object], texts: Sequence[str], differ: Sequence[str]) -> bool:
+        """Preparing a request takes less time than to have another thread do it: little text, all else read before.
 
         Args:
-            differ: the text's field, and those that have to be absent.
+            texts: the field that has the text, and those that have to be absent.
+            differ: as of `get`.
         """
-        text, *absent = differ
+        text, *absent = texts
         if any(body.get(name) is not None for name in absent) or any(body.get(name, 1) != 1 for name in _SINGLE):
             return False
         if _characters(body.get(text)) > MAX_LIGHT_CHARACTERS:
             return False
-        written = _written({name: value for name, value in body.items() if name not in differ})
-        return written is not None and len(written) <= MAX_LIGHT_KEY_BYTES and (differ, written) in self._known
+        own = _written({name: value for name, value in body.items() if name in differ and name != text})
+        rest = _written({name: value for name, value in body.items() if name not in differ})
+        if own is None or rest is None or len(own) + len(rest) > MAX_LIGHT_KEY_BYTES:
+            return False
+        return (differ, rest) in self._known
 
 
 def _characters(text: object, depth: int = 0) -> float:

@@ -26,13 +26,13 @@ _CHOICE_STRIDE = 0x9E3779B97F4A7C15  # spreads the seeds of one request's choice
 _UNLIMITED = 2**31  # output tokens
 
 VERBOSITIES = ("low", "medium", "high")
+OWN = ("seed", "user", "safety_identifier", "prompt_cache_key", "cache_salt", "prediction")
+"""Fields that programs give another value in each request: `read_own` reads them, and no `FieldCache` keeps them."""
 SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority", "fast", "ultrafast")
 
 
 def read_accepted(fields: Fields) -> None:
     """Check the types of fields that are accepted without effect."""
-    for name in ("user", "safety_identifier", "prompt_cache_key"):
-        fields.string(name)
     fields.choice("prompt_cache_retention", ("in_memory", "in-memory", "24h"))
     if (fields.mapping("prompt_cache_options") or {}).get("prewarm"):
         raise BadRequest.unsupported_value(
@@ -92,7 +92,6 @@ def read_sampling(fields: Fields, model: ServedModel, *, top_logprobs: int | Non
         logit_bias=_logit_bias(fields, model),
         allowed_token_ids=read_token_ids(fields, "allowed_token_ids", model.tokenizer, empty=False),
         bad_words=read_bad_words(fields, model.tokenizer),
-        seed=fields.integer("seed") or 0,
         top_logprobs=top_logprobs,
     )
 
@@ -251,19 +250,19 @@ class Generation:
 
     sampling: SamplingParams
     limits: Limits
-    salt: str | None
-    """See `Prompt.salt`."""
-    prediction: Prediction | None
     speculation: bool
     """See `GenerationRequest.speculation`."""
-    seeded: bool
-    """The request has a seed; otherwise its rows get random ones."""
+    seed: int | None = None
+    """None: its rows get random ones."""
+    salt: str | None = None
+    """See `Prompt.salt`."""
+    prediction: Prediction | None = None
 
 
 def read_generation(
     fields: Fields, model: ServedModel, max_tokens: int | None, *, top_logprobs: int | None
 ) -> Generation:
-    """The fields that all endpoints have which generate text.
+    """The fields that all endpoints have which generate text, without those in `OWN`.
 
     Args:
         max_tokens: the most output tokens; None: as many as the context holds.
@@ -271,9 +270,18 @@ def read_generation(
     """
     read_accepted(fields)
     sampling = read_sampling(fields, model, top_logprobs=top_logprobs)
-    limits, prediction = read_limits(fields, max_tokens, model), read_prediction(fields, model.tokenizer)
-    speculation = fields.choice("speculation", ("auto", "off")) != "off"
-    return Generation(sampling, limits, read_cache_salt(fields), prediction, speculation, fields.has("seed"))
+    limits = read_limits(fields, max_tokens, model)
+    return Generation(sampling, limits, fields.choice("speculation", ("auto", "off")) != "off")
+
+
+def read_own(fields: Fields, generation: Generation, model: ServedModel) -> Generation:
+    """The settings with what the fields in `OWN` say."""
+    if not any(map(fields.has, OWN)):
+        return generation
+    for name in ("user", "safety_identifier", "prompt_cache_key"):  # which have no effect
+        fields.string(name)
+    seed, salt = fields.integer("seed"), read_cache_salt(fields)
+    return replace(generation, seed=seed, salt=salt, prediction=read_prediction(fields, model.tokenizer))
 
 
 def make_requests(
@@ -306,7 +314,7 @@ def make_requests(
     sampling, limits = generation.sampling, generation.limits
     _check_context(len(prompt.tokens), limits.max_tokens, model, param)
     most = _UNLIMITED if limits.max_tokens is None else limits.max_tokens  # the engine ends a row at the context's end
-    seed = sampling.seed if generation.seeded else new_seed()
+    seed = new_seed() if generation.seed is None else generation.seed
     prediction = generation.prediction
 
     def choose(choice: int) -> GenerationRequest:

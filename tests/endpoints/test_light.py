@@ -73,6 +73,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[bool]]:
         (CHAT, {"messages": [{"role": "user", "content": [PICTURE]}]}),
         (CHAT, {"n": 2}),
         (CHAT, {"user": LONG * 2}),
+        (CHAT, {"prediction": {"type": "content", "content": "Hello"}}),
         (RESPONSES, {"input": LONG}),
         (RESPONSES, {"input": [{"role": "user", "content": "Hello"}] * 20}),
         (RESPONSES, {"input": [{"role": "user", "content": [PICTURE]}]}),
@@ -121,9 +122,10 @@ async def test_prompts_of_a_template_that_writes_much_are_made_elsewhere_each_ti
 async def test_a_short_text_is_prepared_on_the_loop_once_its_fields_are_known(
     builtin: AsyncLocalOpenAI, threads: Callable[[], list[bool]], ask: Ask, changes: dict[str, Any]
 ) -> None:
-    answers, nobody = [], secrets.token_hex(8)
-    for _ in range(3):
-        made = await ask[0](builtin)(**{**ask[1], **changes, "user": nobody})
+    answers, new = [], {"extra_body": {"speculation": "off", "priority": secrets.randbits(30)}}
+    for number in range(3):
+        own = {"user": secrets.token_hex(8)} | ({} if ask is COMPLETIONS else {"metadata": {"run": str(number)}})
+        made = await ask[0](builtin)(**{**ask[1], **changes, **new, **own})
         answers.append(made.output_text if ask is RESPONSES else made.choices[0].to_json())
     assert threads() == [True, False, False]
     assert len(set(answers)) == 1

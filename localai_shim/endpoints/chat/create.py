@@ -36,8 +36,9 @@ if TYPE_CHECKING:
 
     from ...state.store import Store
 
-DIFFER = ("messages",)
-"""The field in which requests differ whose others are read once."""
+TEXTS = ("messages", "prediction")
+DIFFER = ("messages", "metadata", *request_fields.OWN)
+"""The fields in which requests differ whose others are read once."""
 _REFUSED = {
     "audio": "Local models answer in text only.",
     "moderation": "There is no moderation model in this process.",
@@ -52,12 +53,13 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         BadRequest: with the field, its value and what to do.
     """
     asked = model.field_cache.get(body, DIFFER, partial(_read, model=model))
-    given = Fields(body).require("messages")
+    fields = Fields(body)
+    given, metadata = fields.require("messages"), request_fields.read_metadata(fields)
     developer = model.tokenizer.knows_developer
     reader = model.media_reader(truncates=asked.truncation[0] is not None)
     messages = template_messages(given, knows_developer=developer, read_part=reader)
-    generation = asked.generation
-    prompt = asked.prompt(messages, model)
+    generation = request_fields.read_own(fields, asked.generation, model)
+    prompt = asked.prompt(messages, model, generation.salt)
     answer = asked.answer(model, prompt.tokens)
     logprobs = generation.sampling.top_logprobs is not None
     assembler = ChatAssembler(
@@ -65,7 +67,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         parsers=[answer.parser(generation.limits, with_tokens=logprobs) for _ in range(asked.n)],
         prompt=prompt,
         logprobs=logprobs,
-        metadata=None if asked.metadata is None else {**asked.metadata},
+        metadata=metadata,
         legacy=asked.tools.legacy,
         keep=partial(_keep, given, store) if asked.store else None,
         extras=asked.extras,
@@ -77,12 +79,11 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Settings of a request beside its messages. Requests with the same ones share them, and nobody changes them."""
+    """Settings of a request, without the fields that differ. Requests with the same ones share them, unchanged."""
 
     stream: bool
     n: int
     store: bool
-    metadata: dict[str, str] | None
     generation: request_fields.Generation
     extras: Extras
     truncation: tuple[int | None, bool]
@@ -96,8 +97,8 @@ class _Asked:
     continues: bool
     """The answer goes on with the last message."""
 
-    def prompt(self, messages: list[Message], model: ServedModel) -> Prompt:
-        """The rendered conversation, truncated as the request asks."""
+    def prompt(self, messages: list[Message], model: ServedModel, salt: str | None) -> Prompt:
+        """The rendered conversation, truncated as the request asks; `salt` as in `Prompt`."""
         generation, variables = self.generation, self.thinking.variables
         if self.continues:
             variables = {**variables, "continue_final_message": True}
@@ -109,7 +110,7 @@ class _Asked:
             whole = tokens
         boundaries = model.tokenizer.boundaries(tokens, conversation) if tokens is whole else ()
         top, messages = self.extras.prompt_logprobs, conversation.messages
-        return make_prompt(tokens, messages, model, boundaries=boundaries, salt=generation.salt, top_logprobs=top)
+        return make_prompt(tokens, messages, model, boundaries=boundaries, salt=salt, top_logprobs=top)
 
     def _without_oldest(self, model: ServedModel, conversation: Conversation) -> tuple[Conversation, list[int]]:
         """A truncated conversation with media, in which nothing may be cut in two: whole turns are left out."""
@@ -139,10 +140,9 @@ class _Asked:
 
 
 def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
-    """Read a request's fields, but for its messages."""
+    """Read a request's fields, without those that differ."""
     fields = Fields(body)
     fields.string("model")
-    fields.get("messages")
     fields.refuse(_REFUSED)
     opens_turn, continues = _read_ending(fields, model)
     variables = request_fields.read_template_variables(
@@ -152,11 +152,11 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
     thinking = read_thinking(fields, variables, model, fields.choice("reasoning_effort", EFFORTS))
     stream = fields.boolean("stream") or False
     top_logprobs = _read_top_logprobs(fields)
+    _read_without_effect(fields)
     asked = _Asked(
         stream=stream,
         n=fields.integer("n", 1, 128) or 1,
         store=fields.boolean("store") or False,
-        metadata=_read_without_effect(fields),
         generation=request_fields.read_generation(
             fields, model, _read_max_tokens(fields, model), top_logprobs=top_logprobs
         ),
@@ -230,12 +230,11 @@ def _open_end(tokens: list[int], model: ServedModel) -> str:
     return text[-1:]
 
 
-def _read_without_effect(fields: Fields) -> dict[str, str] | None:
-    """Fields that cannot change the answer of a local model; returns the metadata to echo."""
+def _read_without_effect(fields: Fields) -> None:
+    """Check fields that cannot change the answer of a local model."""
     fields.choice("service_tier", request_fields.SERVICE_TIERS)
     given = as_array("modalities", fields.get("modalities", ["text"]), "an array of strings")
     if "audio" in given:
         raise BadRequest.unsupported("modalities", "Local models answer in text only; leave it out or pass ['text'].")
     if list(given) != ["text"]:
         raise BadRequest.invalid("modalities", "Invalid value for 'modalities': expected ['text'].")
-    return request_fields.read_metadata(fields)

@@ -25,8 +25,9 @@ from ..optional_fields import Extras, read_extras
 from ..served import ServedModel
 from ..token_fields import read_truncation
 
-DIFFER = ("prompt",)
-"""The field in which requests differ whose others are read once."""
+TEXTS = ("prompt", "prediction")
+DIFFER = ("prompt", *request_fields.OWN)
+"""The fields in which requests differ whose others are read once."""
 _DEFAULT_MAX_TOKENS = 16  # OpenAI's
 _NO_INFILLING = (
     "Filling in the middle is not supported by this model: its tokenizer has none of the tokens for it. Use one that "
@@ -118,7 +119,7 @@ def _read_infilling(fields: Fields, tokenizer: ChatTokenizer, echo: bool) -> Inf
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Fields of a request beside its prompts. Requests that have the same share them, and nobody changes them."""
+    """Fields of a request, without those that differ. Requests with the same ones share them, unchanged."""
 
     echo: bool
     infilling: Infilling | None
@@ -134,10 +135,9 @@ class Asked:
 
 
 def read_asked(body: Mapping[str, object], model: ServedModel) -> Asked:
-    """Read a request's fields, but for its prompts."""
+    """Read a request's fields, without those that differ."""
     fields = Fields(body)
     fields.string("model")
-    fields.get("prompt")
     echo = fields.boolean("echo") or False
     infilling = _read_infilling(fields, model.tokenizer, echo)
     stream = fields.boolean("stream") or False

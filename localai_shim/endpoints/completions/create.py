@@ -20,7 +20,7 @@ from ..fields import Fields, as_array
 from ..optional_fields import NO_PROMPT, Extras
 from ..predictions import PredictionCounts
 from ..prepared import Prepared
-from ..request_fields import Generation, new_id, now
+from ..request_fields import Generation, new_id, now, read_own
 from ..served import ServedModel
 from ..token_fields import token_id, truncated
 from ..usage import usage_fields
@@ -38,8 +38,10 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         BadRequest: with the field, its value and what to do.
     """
     asked = model.field_cache.get(body, DIFFER, partial(read_asked, model=model))
-    given = _read_prompts(Fields(body).require("prompt"), model.tokenizer, asked.infilling)
-    generation, extras, max_tokens = asked.generation, asked.extras, asked.max_tokens
+    fields = Fields(body)
+    given = _read_prompts(fields.require("prompt"), model.tokenizer, asked.infilling)
+    generation = read_own(fields, asked.generation, model)
+    extras, max_tokens = asked.extras, asked.max_tokens
     wanted = extras.prompt_logprobs, asked.logprobs if asked.echo else None
     top = max((each for each in wanted if each is not None), default=None)
     cut = [truncated(tokens, asked.truncation, model.context_length, max_tokens) for tokens, _ in given]

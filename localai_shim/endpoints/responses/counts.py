@@ -14,7 +14,7 @@ from ..fields import Fields
 from ..items.reasoning import seal
 from ..items.resources import new_item_id, user_item
 from ..prepared import Prepared
-from ..request_fields import SERVICE_TIERS, new_id, now, read_generation
+from ..request_fields import SERVICE_TIERS, new_id, now, read_generation, read_own
 from ..served import ServedModel
 from .assembler import response_usage
 from .create import plan_answer, read_asked, read_plan, render
@@ -70,7 +70,7 @@ def prepare_compaction(body: Mapping[str, object], model: ServedModel, store: Ca
     fields.string("model")
     fields.refuse(dict.fromkeys(("tools", "tool_choice"), "A summary calls no tools."))
     fields.choice("service_tier", SERVICE_TIERS)
-    generation = read_generation(fields, model, None, top_logprobs=None)
+    generation = read_own(fields, read_generation(fields, model, None, top_logprobs=None), model)
     asked = read_asked(fields, model)
     fields.finish()
     plan = read_plan(body, asked, model, store, counts=True)

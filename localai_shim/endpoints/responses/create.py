@@ -42,8 +42,11 @@ _REFUSED = {
 SUMMARIES = ("auto", "concise", "detailed")
 
 
-DIFFER = ("input", "previous_response_id", "conversation")
-"""The fields in which requests differ whose others are read once: the input, and what leads to more of it."""
+_INPUT = ("input", "previous_response_id", "conversation")
+"""The input, and what leads to more of it."""
+TEXTS = (*_INPUT, "prediction")
+DIFFER = (*_INPUT, "metadata", *request_fields.OWN)
+"""The fields in which requests differ whose others are read once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """All that a request says beside its input. Requests that say the same share it, and nobody changes it."""
+    """Fields of a request, without those that differ. Requests with the same ones share them, unchanged."""
 
     plan: Asked
     echo: dict[str, object]
@@ -99,8 +102,10 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         RequestError: with the field, its value and what to do.
     """
     asked = model.field_cache.get(body, DIFFER, partial(_read, model=model))
+    fields = Fields(body)
+    generation = request_fields.read_own(fields, asked.generation, model)
     plan = read_plan(body, asked.plan, model, store)
-    generation, context, background = asked.generation, plan.context, asked.background
+    context, background = plan.context, asked.background
     prompt, answer = plan_answer(plan, model, generation.limits.max_tokens or 1, generation.salt)
     # What runs a response in the background stores it, and must not hold on to the client.
     keeps = not background and (asked.kept or context.conversation is not None)
@@ -110,6 +115,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         prompt=prompt,
         fields={
             **map_texts(asked.echo, str),  # which the caller of a response may change
+            **_read_own_echo(fields),
             "previous_response_id": context.previous,
             "conversation": {"id": context.conversation} if context.conversation else None,
         },
@@ -126,7 +132,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
 
 
 def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
-    """Read a request's fields, but for its input."""
+    """Read a request's fields, without those that differ."""
     fields = Fields(body)
     fields.string("model")
     stream, background, kept = _read_delivery(fields)
@@ -157,7 +163,7 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
 
 def read_asked(fields: Fields, model: ServedModel) -> Asked:
     """Read the fields that creating a response and counting its tokens have in common, but for the input."""
-    for name in DIFFER:
+    for name in _INPUT:
         fields.get(name)
     fields.refuse(_REFUSED)
     _read_image(fields)
@@ -370,11 +376,15 @@ def _echoed_tools(tools: object, strict: bool) -> list[dict[str, object]]:
 def _read_without_effect(fields: Fields) -> dict[str, object]:
     """Fields that cannot change the answer of a local model, and are echoed."""
     fields.choice("service_tier", request_fields.SERVICE_TIERS)
-    names = ("user", "safety_identifier", "prompt_cache_key")
     retention = fields.string("prompt_cache_retention")
     return {
-        "metadata": request_fields.read_metadata(fields) or {},
         "service_tier": "default",
         "prompt_cache_retention": retention and retention.replace("-", "_"),  # it once was written "in-memory"
-        **{name: fields.get(name) for name in names if fields.has(name)},
     }
+
+
+def _read_own_echo(fields: Fields) -> dict[str, object]:
+    """Fields without an effect that differ from request to request, and are echoed."""
+    names = ("user", "safety_identifier", "prompt_cache_key")
+    own = {name: fields.get(name) for name in names if fields.has(name)}
+    return {"metadata": request_fields.read_metadata(fields) or {}, **own}
