@@ -21,15 +21,16 @@ from ...prompt.items import qualified_name
 from ..fields import Fields, as_array
 
 MAX_TOOLS = 128
-MAX_NAME_LENGTH = 64
+Form = Literal["nested", "flat", "legacy"]
+MAX_NAME_LENGTH: dict[Form, int] = {"nested": 64, "flat": 128, "legacy": 64}
+MAX_NAMESPACE_LENGTH = 64
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _HOSTED = ("web_search", "file_search", "code_interpreter", "mcp", "image_generation", "computer", "tool_search")
 Mode = Literal["none", "auto", "required"]
 _KINDS = ("function", "custom")
-# What else a flat tool says: when OpenAI shows it to the model, and what comes back from it.
-_HINTS = ("allowed_callers", "defer_loading", "output_schema")
-
-Form = Literal["nested", "flat", "legacy"]
+_FLAGS = ("async", "async_", "defer_loading")
+"""Flags of flat tools without an effect: their output may come later (in the SDK's two spellings), or they are shown to
+the model only when it looks for tools."""
 _MODES: tuple[Mode, ...] = ("none", "auto", "required")
 _FIELDS: dict[Form, tuple[str, str, tuple[Mode, ...]]] = {
     "nested": ("tools", "tool_choice", _MODES),
@@ -123,7 +124,8 @@ def _tools(value: object, path: str, form: Form) -> list[Tool]:
 def _namespace(fields: Fields) -> list[Tool]:
     """Tools under a common name; the model sees each as a tool of its own, such as `crm__list_orders`."""
     fields.option("type", ("namespace",))
-    namespace = fields.word("name"), fields.text("description")
+    namespace = fields.text("name"), fields.text("description")
+    _check_name(namespace[0], fields.at("name"), MAX_NAMESPACE_LENGTH)
     tools: list[Tool] = []
     for item, path in _items(fields.array("tools"), fields.at("tools")):
         inner = Fields(item, path)
@@ -165,7 +167,7 @@ def _tool(kind: str, fields: Fields, form: Form, namespace: tuple[str, str] | No
     """
     own, description = fields.text("name"), fields.string("description")
     name = qualified_name(namespace and namespace[0], own)
-    _check_name(own, name, fields.at("name"))
+    _check_name(own, fields.at("name"), MAX_NAME_LENGTH[form])
     if namespace is not None and namespace[1]:
         description = "\n".join(filter(None, (description, ": ".join(namespace))))
     strict = fields.boolean("strict") if kind == "function" and form != "legacy" else False
@@ -179,18 +181,20 @@ def _tool(kind: str, fields: Fields, form: Form, namespace: tuple[str, str] | No
         path=fields.path,
     )
     if form == "flat":
-        for hint in _HINTS:
-            fields.get(hint)
+        for flag in _FLAGS:
+            fields.boolean(flag)
+        fields.get("allowed_callers")
+        fields.mapping("output_schema")
     fields.finish()
     return tool
 
 
-def _check_name(own: str, name: str, path: str) -> None:
-    if not own:
+def _check_name(name: str, path: str, most: int) -> None:
+    if not name:
         what = "empty string. Expected a string with minimum length 1, but got an empty string instead"
         raise BadRequest.refused(path, what, "empty_string")
-    if len(name) > MAX_NAME_LENGTH:
-        raise BadRequest.long_string(path, MAX_NAME_LENGTH, len(name))
+    if len(name) > most:
+        raise BadRequest.long_string(path, most, len(name))
     if not _NAME.fullmatch(name):
         what = "string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'"
         raise BadRequest.refused(path, what)

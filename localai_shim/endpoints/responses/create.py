@@ -364,6 +364,8 @@ def _echoed_tools(tools: object, strict: bool) -> list[dict[str, object]]:
     """
     shown: list[dict[str, object]] = []
     for tool in tools if isinstance(tools, list | tuple) else ():
+        if "async_" in tool:  # as the SDK writes `async` of its own objects
+            tool = {"async": tool["async_"], **{name: value for name, value in tool.items() if name != "async_"}}
         if tool["type"] == "namespace":
             tool = {**tool, "tools": _echoed_tools(tool["tools"], strict)}
         elif tool["type"] == "function":

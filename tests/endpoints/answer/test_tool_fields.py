@@ -107,6 +107,29 @@ def test_tools_of_a_namespace_know_their_own_names_and_places() -> None:
     assert [tool.description for tool in tools[1:]] == ["The weather.\ncrm: Customers.", "crm: Customers."]
 
 
+def test_names_are_as_long_as_each_api_allows_and_a_namespace_counts_apart() -> None:
+    long = {"type": "function", "name": "f" * 128}
+    [tool] = read_tools([{"type": "namespace", "name": "n" * 64, "description": "", "tools": [long]}], "flat")
+    assert tool.name == f"{'n' * 64}__{'f' * 128}"
+    assert [tool.name for tool in read_tools([long, {"type": "custom", "name": "c" * 128}], "flat")] == [
+        "f" * 128,
+        "c" * 128,
+    ]
+    assert [tool.name for tool in read_tools(function(name="f" * 64))] == ["f" * 64]
+
+
+@pytest.mark.parametrize("flag", ["async", "async_"])
+def test_a_tool_of_responses_may_say_that_its_output_comes_later(flag: str) -> None:
+    plain: list[dict[str, Any]] = [
+        {"type": "function", "name": "f"},
+        {"type": "custom", "name": "c"},
+        {"type": "namespace", "name": "n", "description": "", "tools": [{"type": "function", "name": "f"}]},
+    ]
+    marked = [{**tool, flag: True} for tool in plain[:2]]
+    marked.append({**plain[2], "tools": [{**plain[2]["tools"][0], flag: False}]})
+    assert read_tools(marked, "flat") == read_tools(plain, "flat")
+
+
 def test_as_many_tools_as_openai_allows_are_read() -> None:
     many = [{"type": "function", "function": {"name": f"f{i}"}} for i in range(129)]
     assert len(read_tools(many[:128])) == 128

@@ -72,6 +72,38 @@ def test_the_response_shows_the_tools_as_they_were_sent() -> None:
     assert crm.tools[0].strict is True, "as functions that do not say so are"
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_the_response_shows_that_the_output_of_a_tool_may_come_later(own: bool) -> None:
+    """Also where a program sends the SDK's own objects back, which write the flag in another way."""
+    tools: Any = [{**PLAIN, "async": True}, {**NOTE, "async": False}, {**CRM, "tools": [{**LIST, "async": True}]}]
+    with ScriptedEngine(["Hi.", "Hi."]) as engine:
+        client = LocalOpenAI(engine=engine)
+        response = ask(client, tools=tools)
+        if own:
+            response = ask(client, tools=[tool.model_dump(exclude_none=True) for tool in response.tools])
+    plain, note, crm = response.to_dict(mode="json")["tools"]
+    assert [each.get("async") for each in (plain, note, crm["tools"][0])] == [True, False, True]
+    assert not any("async_" in each for each in (plain, note, crm["tools"][0]))
+
+
+@pytest.mark.parametrize("length", [64, 128])
+def test_a_long_name_in_a_long_namespace_is_called(length: int) -> None:
+    tools: Any = [{**CRM, "name": "n" * 64, "tools": [{**LIST, "name": "f" * length}]}]
+    reply = call(f"{'n' * 64}__{'f' * length}", ANN)
+    with ScriptedEngine([reply], obey_constraints=True) as engine:
+        made = ask(LocalOpenAI(engine=engine), tools=tools, tool_choice="required")
+    assert calls(made) == [("n" * 64, "f" * length, ANN)]
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("", "empty_string"), ("n" * 65, "string_above_max_length"), ("a b", "invalid_value"), (5, "invalid_type")],
+)
+def test_a_wrong_name_of_a_namespace_is_refused(name: Any, code: str) -> None:
+    with ScriptedEngine([]) as engine, refused("tools[0].name", code, "tools[0].name"):
+        ask(LocalOpenAI(engine=engine), tools=[{**CRM, "name": name}])
+
+
 @pytest.mark.parametrize("stored", [True, False])
 def test_the_next_turn_knows_the_call_by_the_name_that_the_model_gave_it(stored: bool) -> None:
     with ScriptedEngine([call("crm__list_orders", ANN), "None."]) as engine:
@@ -115,7 +147,7 @@ WRONG: list[tuple[dict[str, Any], str, str, str]] = [
     ({"tools": [{"type": "web_search"}]}, "tools[1].tools[0].type", "invalid_value", "'function' and 'custom'"),
     ({"tools": [LIST, CRM]}, "tools[1].tools[1].type", "invalid_value", "'function' and 'custom'"),
     ({"tools": [LIST, LIST]}, "tools[1].tools[1].name", "invalid_value", "more than one tool named"),
-    ({"name": "c m"}, "tools[1].tools[0].name", "invalid_value", "does not match pattern"),
+    ({"name": "c m"}, "tools[1].name", "invalid_value", "does not match pattern"),
     ({"tools": [{**LIST, "parameters": 5}]}, "tools[1].tools[0].parameters", "invalid_type", "expected an object"),
     ({"colour": "red"}, "tools[1].colour", "unknown_parameter", "tools[1].colour"),
 ]
