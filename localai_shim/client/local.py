@@ -12,17 +12,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack
 
 import anyio
-import anyio.lowlevel
 import openai
 
 from ..engine.sinks import SyncSink, make_async_sink
 from ..media import UnreadError
 from ..options import LocalOptions, ModelPath
 from ..runtime.engines import Runtime, make_runtime
-from ..runtime.offload import resume_later, run, run_async, run_to_end, turns, wait, wait_async
+from ..runtime.offload import resume_later, run, run_async, turns, wait, wait_async
 from ..sdk import private as sdk
 from ..sdk import stock_clients
-from ..sdk.event_stream import AnyResponse
+from ..sdk.event_stream import AnyResponse, LocalStreamResponse
 from ..sdk.websocket_url import no_websocket_url
 from ..stats import EngineStats
 from ..threads.deadline import Deadline, Overdue, until
@@ -38,7 +37,7 @@ from .arguments import (
 )
 from .call import Call
 from .changes import AsyncModelChanges, ModelChanges
-from .streams import AsyncEvents, AsyncGeneration, SyncEvents, SyncGeneration, follow, follow_async
+from .streams import AsyncGeneration, SyncGeneration, answer, answer_async, follow, follow_async
 from .transport import LocalAsyncTransport, LocalTransport
 
 if TYPE_CHECKING:
@@ -197,9 +196,9 @@ class LocalOpenAI(ModelChanges, _LocalClient, sdk.OpenAI):
             wait(imports, call.deadline)
         local = call.local()
         if local is not None:  # which may wait for other processes that use the store
-            answer = local() if call.runtime.is_scripted else run(local, call.deadline)
-            events = call.followed(answer)
-            return call.whole(answer) if events is None else follow(call, *events)
+            found = local() if call.runtime.is_scripted else run(local, call.deadline)
+            events = call.followed(found)
+            return call.whole(found) if events is None else follow(call, *events)
         engine = call.engine()
         if not engine.is_ready:
             wait(engine.ready, call.deadline)
@@ -210,13 +209,10 @@ class LocalOpenAI(ModelChanges, _LocalClient, sdk.OpenAI):
         prepared = call.staged(engine, prepared)
         if prepared.run is not None:
             return follow(call, prepared.run) if prepared.stream else call.whole(prepared.run.queued)
-        generation, assembler = SyncGeneration(engine, prepared.works, SyncSink()), prepared.assembler
-        if prepared.stream:
-            return call.streamed(SyncEvents(generation, assembler, call, call.ended))
-        while not assembler.finished:
-            assembler.collect(*generation.next(call.deadline.left()))
-        call.save(assembler)
-        return call.whole(assembler.result())
+        sink = SyncSink()
+        if not prepared.stream:
+            sink.wake_at_end(len(prepared.works))
+        return answer(call, prepared, SyncGeneration(engine, prepared.works, sink))
 
     if not TYPE_CHECKING:
 
@@ -230,7 +226,12 @@ class LocalOpenAI(ModelChanges, _LocalClient, sdk.OpenAI):
                 response = self._respond(call)
             except BaseException as error:
                 call.fail(error)
-            return self._process_response(response=response, **how)
+            try:
+                return self._process_response(response=response, **how)
+            except BaseException:
+                if isinstance(response, LocalStreamResponse):  # no caller gets it, and the exception holds it
+                    response.close()
+                raise
 
 
 @described(AsyncClientArguments)
@@ -268,9 +269,9 @@ class AsyncLocalOpenAI(AsyncModelChanges, _LocalClient, sdk.AsyncOpenAI):
             await wait_async(imports, call.deadline)
         local = call.local()
         if local is not None:
-            answer = await run_async(local, call.deadline)
-            events = call.followed(answer)
-            return call.whole(answer) if events is None else follow_async(call, *events)
+            found = await run_async(local, call.deadline)
+            events = call.followed(found)
+            return call.whole(found) if events is None else follow_async(call, *events)
         engine = call.engine()
         if not engine.is_ready:
             await wait_async(engine.ready, call.deadline)
@@ -280,6 +281,8 @@ class AsyncLocalOpenAI(AsyncModelChanges, _LocalClient, sdk.AsyncOpenAI):
             prepared = call.staged(engine, prepared)
             if prepared.run is not None:
                 return prepared, None
+            if not prepared.stream:
+                sink.wake_at_end(len(prepared.works))
             # Submitted from here: the engine starts while the event loop is still being woken. Should the task be
             # cancelled meanwhile, nobody takes the generation, and it leaves the engine as it is dropped.
             return prepared, AsyncGeneration(engine, prepared.works, sink)
@@ -287,21 +290,12 @@ class AsyncLocalOpenAI(AsyncModelChanges, _LocalClient, sdk.AsyncOpenAI):
         light = call.read_at_once(engine)
         if light is not None and light.run is None:  # which is stored first
             prepared, generation = start(light)
-            if prepared.stream:  # otherwise the answer is waited for
-                await anyio.lowlevel.checkpoint()
         else:
             prepared, generation = await _prepared(call, lambda: start(call.read(engine)))
         if prepared.run is not None:
             return follow_async(call, prepared.run) if prepared.stream else call.whole(prepared.run.queued)
         assert generation is not None
-        assembler = prepared.assembler
-        if prepared.stream:
-            return call.streamed(AsyncEvents(generation, assembler, call, call.ended))
-        while not assembler.finished:
-            assembler.collect(*await generation.next(call.deadline.left()))
-        if assembler.keeps:
-            await run_to_end(partial(call.save, assembler))
-        return call.whole(assembler.result())
+        return await answer_async(call, prepared, generation, waited=light is None)
 
     if not TYPE_CHECKING:
 
@@ -315,7 +309,12 @@ class AsyncLocalOpenAI(AsyncModelChanges, _LocalClient, sdk.AsyncOpenAI):
                 response = await self._respond(call)
             except BaseException as error:
                 call.fail(error)
-            return await self._process_response(response=response, **how)
+            try:
+                return await self._process_response(response=response, **how)
+            except BaseException:
+                if isinstance(response, LocalStreamResponse):  # no caller gets it, and the exception holds it
+                    await response.aclose()
+                raise
 
 
 async def _prepared(call: Call, prepare: Callable[[], T]) -> T:

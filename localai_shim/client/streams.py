@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import anyio.lowlevel
 import openai
 from openai import BaseModel
 
@@ -25,7 +26,7 @@ from ..types import EngineClosedError, EngineLike, Event, Failure, Sink, Ticket,
 from .call import Call
 
 if TYPE_CHECKING:
-    from ..endpoints.prepared import BackgroundRun
+    from ..endpoints.prepared import BackgroundRun, Prepared
     from ..endpoints.responses.stored import StoredEvents
 
     Followable = BackgroundRun | StoredEvents
@@ -269,6 +270,42 @@ class AsyncEvents(_Events[AsyncGeneration]):
         if self._waiting:
             self._generation.interrupt()
         self._generation.close()
+
+
+# -- answers -------------------------------------------------------------------------------------------------------
+
+
+def answer(call: Call, prepared: Prepared, generation: SyncGeneration) -> AnyResponse:
+    """The whole answer of a request, or a stream of it. Where that fails, its rows leave the engine."""
+    assembler = prepared.assembler
+    try:
+        if prepared.stream:
+            return call.streamed(SyncEvents(generation, assembler, call, call.ended))
+        while not assembler.finished:
+            assembler.collect(*generation.next(call.deadline.left()))
+        call.save(assembler)
+        return call.whole(assembler.result())
+    except BaseException:
+        generation.cancel()  # now: who keeps the exception keeps this frame
+        raise
+
+
+async def answer_async(call: Call, prepared: Prepared, generation: AsyncGeneration, *, waited: bool) -> AnyResponse:
+    """Async form of `answer`; `waited`: the task has waited for something."""
+    assembler, sink = prepared.assembler, generation.sink
+    try:
+        if prepared.stream:
+            if not waited:
+                await anyio.lowlevel.checkpoint()
+            return call.streamed(AsyncEvents(generation, assembler, call, call.ended))
+        while not assembler.finished:
+            assembler.collect(*(generation.pop() if sink.ready else await generation.next(call.deadline.left())))
+        if assembler.keeps:
+            await run_to_end(partial(call.save, assembler))
+        return call.whole(assembler.result())
+    except BaseException:
+        generation.close()
+        raise
 
 
 # -- events of a response in the background -------------------------------------------------------------------------

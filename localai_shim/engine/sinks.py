@@ -15,22 +15,54 @@ from typing import Any, TypeVar
 
 import anyio
 
-from ..types import Event, Failure, Recipient, RowError, Waker, log
+from ..types import Event, Failure, Recipient, RowError, Token, Waker, log
 from .inbox import put_last
 from .threads import lost
 
+WAKE_EVENTS = 256
+"""Events of a whole answer after which its reader is woken before the end: it reads them in pieces, so that an event
+loop stays free, and an answer that cannot be read, or whose event loop is gone, ends early."""
 
-class SyncSink:
+
+class _Sink:
+    """Parts that both sinks share: the reader of a whole answer is woken once, when it has ended."""
+
+    _unended = 0
+    _kept: list[tuple[int, Event]] | None = None
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    def wake_at_end(self, requests: int) -> None:
+        """Wake the reader when all of its requests have ended, or one has failed. Comes before they are submitted."""
+        self._unended, self._kept = requests, []
+
+    def _due(self, kept: list[tuple[int, Event]], index: int, event: Event) -> Sequence[tuple[int, Event]]:
+        """Keep an event of a whole answer; returns all that were kept when the reader has to know of them."""
+        kept.append((index, event))
+        if type(event) is Token:
+            self._unended -= event.finish_reason is not None
+            if self._unended and len(kept) < WAKE_EVENTS:
+                return ()
+        self._kept = []
+        return kept
+
+
+class SyncSink(_Sink):
     """A queue that one thread reads."""
 
     waker = None
 
     def __init__(self) -> None:
+        super().__init__()
         self._queue: queue.SimpleQueue[tuple[int, Event]] = queue.SimpleQueue()
-        self._pid = os.getpid()
 
     def put(self, index: int, event: Event) -> None:
-        self._queue.put((index, event))
+        if self._kept is None:
+            self._queue.put((index, event))
+        else:
+            for each in self._due(self._kept, index, event):
+                self._queue.put(each)
 
     def get(self, timeout: float | None) -> tuple[int, Event]:
         """The next event.
@@ -72,21 +104,30 @@ class LoopWaker:
             self._dirty.popleft().notify()
 
 
-class AsyncSink:
+class AsyncSink(_Sink):
     """A queue that one task reads, on the event loop that it was made on; see `make_async_sink`."""
 
     def __init__(self, waker: LoopWaker) -> None:
-        self.waker = waker
+        super().__init__()
+        self._waker = waker
+        self.waker: LoopWaker | None = waker
+        """What has to be woken for the events that were put; None: nothing yet."""
         self.ready: deque[tuple[int, Event]] = deque()
         """The events to `pop`; there may be none."""
         self.pop: Callable[[], tuple[int, Event]] = self.ready.popleft
         """The next event, when `ready`."""
         self._noted = False
-        self._note, self._keep = waker.note, self.ready.append
-        self._pid = os.getpid()
+        self._note, self._add = waker.note, self.ready.append
 
     def put(self, index: int, event: Event) -> None:
-        self._keep((index, event))
+        if self._kept is None:
+            self._add((index, event))
+        else:
+            due = self._due(self._kept, index, event)
+            self.waker = self._waker if due else None
+            if not due:
+                return
+            self.ready.extend(due)
         if not self._noted:
             self._noted = True
             self._note(self)
