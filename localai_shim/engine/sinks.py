@@ -111,7 +111,7 @@ class AsyncSink(_Sink):
         super().__init__()
         self._waker = waker
         self.waker: LoopWaker | None = waker
-        """What has to be woken for the events that were put; None: nothing yet."""
+        """Waker for the last event that was put; None: the reader does not have to know of it yet."""
         self.ready: deque[tuple[int, Event]] = deque()
         """The events to `pop`; there may be none."""
         self.pop: Callable[[], tuple[int, Event]] = self.ready.popleft
