@@ -84,6 +84,7 @@ def test_a_shorter_timeout_counts_from_its_own_beginning() -> None:
         sink.pop()
         with pytest.raises(TimeoutError):
             await sink.wait(0.01)
+        assert len(loop.made) == 2 and all(timer.cancelled() for timer in loop.made), "none is left behind"
 
     run(main)
 
