@@ -207,7 +207,7 @@ def test_the_example_runs_on_the_model_in_the_package_and_warns_of_nothing() -> 
 def test_a_placeholder_that_a_text_spells_beside_a_picture_is_refused(spelled: str, first: str) -> None:
     parts = [spelled, shown()] if first == "text" else [shown(), spelled]
     special: Any = {"extra_body": {"allow_special_tokens": True}}
-    why = "_pad|>' stands for an item, and a text spells it"
+    why = "_pad|>'; escape it, or send the item itself"
     with LocalOpenAI(tiny_vision("qwen2_5_vl"), keep_alive=0) as client:
         with refused("allow_special_tokens", "invalid_value", why):
             client.chat.completions.create(**ASK, messages=[user(*parts)], **special)

@@ -142,14 +142,14 @@ def _find_answers(output: Path, *, resume: bool) -> _Answers:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(output.parent))
         return found
     if output.stat().st_size and not resume:
-        raise FileExistsError(errno.EEXIST, f"{os.strerror(errno.EEXIST)} (--resume goes on with it)", str(output))
+        raise FileExistsError(errno.EEXIST, f"{os.strerror(errno.EEXIST)} (--resume continues it)", str(output))
     with output.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             try:
                 found.add(json.loads(line))
             except (ValueError, TypeError, KeyError, AttributeError):
                 if line.endswith(b"\n"):
-                    raise ValueError(f"{output} cannot be gone on with: its line {number} is no answer.") from None
+                    raise ValueError(f"Cannot resume: {output} line {number} is not a valid result.") from None
                 break  # torn as the program was killed
             found.size += len(line)
             found.gap = b"" if line.endswith(b"\n") else b"\n"

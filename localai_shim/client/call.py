@@ -74,7 +74,7 @@ class Call:
             RequestError: no such timeout, or no body.
         """
         if self.client.is_closed():
-            raise types.EngineClosedError("this client was closed")
+            raise types.EngineClosedError("client is closed")
         self.timeout = sdk.seconds(self.client, self._options)
         if not self.runtime.is_scripted:
             self.deadline = Deadline(self.timeout, self.started)
@@ -288,7 +288,8 @@ class Call:
         if isinstance(error, TimeoutError | Overdue):
             return openai.APITimeoutError(request=self.request)
         if isinstance(error, types.EngineClosedError):
-            return openai.APIConnectionError(message=f"Connection error: {error}.", request=self.request)
+            why = str(error)
+            return openai.APIConnectionError(message=f"{why[:1].upper()}{why[1:]}.", request=self.request)
         if isinstance(error, Exception) and not isinstance(error, _RAISED):
             error = _request_error(error)
         if isinstance(error, RequestError):

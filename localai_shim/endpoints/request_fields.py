@@ -309,8 +309,7 @@ def make_requests(
         BadRequest: the prompt has no token; with code `context_length_exceeded`, it fills the context.
     """
     if not prompt.tokens:
-        why = "this model's template and tokenizer make no token of it, and something has to be there to continue"
-        raise BadRequest.refused(param, f"{why}. Add a message with a text that the model reads")
+        raise BadRequest.refused(param, "this model's template encodes it to zero tokens. Add a non-empty text message")
     sampling, limits = generation.sampling, generation.limits
     _check_context(len(prompt.tokens), limits.max_tokens, model, param)
     most = _UNLIMITED if limits.max_tokens is None else limits.max_tokens  # the engine ends a row at the context's end

@@ -69,7 +69,7 @@ class Engine(Generic[ModelT]):
         self.wait()
         model = self._loop.model
         if model is None:
-            raise self.failure or EngineClosedError("the engine was closed")
+            raise self.failure or EngineClosedError("engine is closed")
         return model
 
     @property
@@ -116,7 +116,7 @@ class Engine(Generic[ModelT]):
             work.timings.queue()
         with self._loop.lock:
             if self._loop.ended or self._loop.closing:
-                raise EngineClosedError("the engine was closed")
+                raise EngineClosedError("engine is closed")
             self._loop.tickets.reserve(message.ticket, len(works))
             self._inbox.put(message)
         return message.ticket
@@ -149,7 +149,7 @@ class Engine(Generic[ModelT]):
         done = Future[None]()
         with self._loop.lock:
             if self._loop.ended or self._loop.closing:
-                raise EngineClosedError("the engine was closed")
+                raise EngineClosedError("engine is closed")
             self._inbox.put(Change(apply, done))
         return done
 
@@ -190,7 +190,7 @@ class Engine(Generic[ModelT]):
         """
         self.close(wait=False)
         if not self._work.wait(seconds):
-            self._loop.fail_all(EngineClosedError("the engine waits for a process that is lost"))
+            self._loop.fail_all(EngineClosedError("engine waits for a lost process"))
 
     def check_process(self) -> None:
         """Raise EngineClosedError in a process that was forked from the engine's."""

@@ -364,7 +364,7 @@ class Loop(Generic[ModelT]):
     def _end(self) -> bool:
         """Fail what is in flight and release the model; False where MLX cannot be used any more."""
         self.closing, usable = True, True
-        self.fail_all(self.load_error or mirror.lost() or EngineClosedError("the engine was closed"))
+        self.fail_all(self.load_error or mirror.lost() or EngineClosedError("engine is closed"))
         with _logged("an engine that ends could not write its prefix cache"):
             if self._setup is not None and self._setup.prefixes is not None:
                 self._setup.prefixes.close(SAVE_SECONDS)

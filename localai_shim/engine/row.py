@@ -36,7 +36,7 @@ class Row:
 
     def __init__(self, request: GenerationRequest, sink: Sink, index: int, model: Model) -> None:
         if not request.prompt.tokens:
-            raise ValueError("the prompt has no token, and something has to be there to continue")
+            raise ValueError("the prompt encodes to zero tokens; at least one is needed")
         self.request = request
         self.sink = sink
         self.index = index

@@ -69,14 +69,13 @@ class Tickets:
         """
         if rows > self._most:
             raise TooManyRowsError(
-                f"{rows} choices are more than may run and wait together, which is {self._most} (max_rows + max_queue)"
+                f"{rows} choices exceed the queue capacity of {self._most} (max_rows + max_queue)"
             )
         taken = self.taken
         if taken + rows > self._most:
             self._meter.refused += rows
             raise QueueFullError(
-                f"{taken} requests run or wait already, and at most {self._most} may (max_rows + max_queue): try again "
-                "later"
+                f"Queue full: {taken} of {self._most} slots in use (max_rows + max_queue). Retry later"
             )
         self._reserved[ticket] = rows
 

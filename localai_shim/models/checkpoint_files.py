@@ -87,7 +87,7 @@ def check_layers(config: Json, where: Path) -> None:
 def _check_file(path: Path) -> None:
     status = path.stat()
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-        raise ModelLoadError(f"'{path}' is no file: reading it might never end.")
+        raise ModelLoadError(f"'{path}' is not a regular file.")
     if path.suffix in _READ_WHOLE and status.st_size > MAX_TEXT_BYTES:
         raise ModelLoadError(
             f"'{path}' is damaged: it has {status.st_size:,} bytes, and no file of its kind has more than "

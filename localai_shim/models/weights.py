@@ -164,9 +164,8 @@ def _sanitized(sanitize: Sanitize, given: dict[str, mx.array], *, needed: bool) 
         if not needed:
             return given
         raise ModelLoadError(
-            f"The weights do not fit, and nothing has changed: this model makes its own tensors of a checkpoint's, and "
-            f"cannot of these alone ({type(error).__name__}: {error}). Pass all that belong together, or the model's "
-            "own names."
+            "Partial update not supported, and nothing has changed: these tensors are derived from a group "
+            f"({type(error).__name__}: {error}). Pass the whole group, or tensors by the model's own names."
         ) from error
 
 

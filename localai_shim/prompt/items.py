@@ -54,7 +54,7 @@ def item_messages(
     if instructions is not None:
         messages = [{"role": "system", "content": instructions}, *messages]
     if not messages:
-        raise BadRequest.refused("input", "there is nothing in it to answer", "empty_array")
+        raise BadRequest.refused("input", "it contains no message to respond to", "empty_array")
     return messages
 
 

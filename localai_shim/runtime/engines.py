@@ -305,7 +305,7 @@ class Runtime:
         source = self.sources.get(name) or next(iter(self.sources.values()))
         with self._lock:
             if self._closed:
-                raise EngineClosedError("this client was closed")
+                raise EngineClosedError("client is closed")
             shared = self._engines.get(source)
             if shared is None or shared.is_over:
                 shared = _acquire(source, self._holder, self._engines)
@@ -380,7 +380,7 @@ class Runtime:
     def _stored(self) -> ClientState:
         with self._lock:
             if self._closed:
-                raise EngineClosedError("this client was closed")
+                raise EngineClosedError("client is closed")
             if not self._state:
                 import_modules("runtime.client_state")
                 from .client_state import ClientState

@@ -101,7 +101,7 @@ def test_a_run_that_was_killed_is_gone_on_with(torn: str, tmp_path: Path, capsys
     answers.write_bytes(b"".join(kept) + torn.encode())
     capsys.readouterr()
     assert main(["batch", str(questions), str(answers), "-m", model]) == 1
-    assert "--resume goes on with it" in capsys.readouterr().err
+    assert "--resume continues it" in capsys.readouterr().err
     assert main(["batch", str(questions), str(answers), "-m", model, "--resume"]) == 0
     assert answers.read_bytes().startswith(b"".join(kept)), "what was there stays, and stands first"
     assert answers_of(answers).keys() == {f"request-{number}" for number in range(6)}

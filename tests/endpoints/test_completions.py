@@ -28,7 +28,7 @@ REFUSED: list[tuple[dict[str, Any], str, str | None, str]] = [
     ({"prompt": [[5, 6], [7, 1.5]]}, "prompt[1][1]", "invalid_type", "expected an integer, but got a decimal"),
     ({"prompt": [5, 400]}, "prompt[1]", "invalid_value", "400 is not a token of this model"),
     ({"prompt": [-1]}, "prompt[0]", "invalid_value", "-1 is not a token of this model"),
-    ({"prompt": ""}, "prompt", "invalid_value", "makes no token of ''"),
+    ({"prompt": ""}, "prompt", "invalid_value", "encodes to zero tokens"),
     ({"prompt": [5] * 1024}, "prompt", "context_length_exceeded", "maximum context length is 1024 tokens"),
     ({"echo": "yes"}, "echo", "invalid_type", "expected a boolean"),
     ({"suffix": "!"}, "suffix", "unsupported_parameter", "Filling in the middle"),

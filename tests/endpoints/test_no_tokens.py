@@ -36,7 +36,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOpenAI]:
 def refused(call: Any, **body: Any) -> openai.BadRequestError:
     with pytest.raises(openai.BadRequestError) as caught:
         call(model="m", **body)
-    assert "no token" in caught.value.message
+    assert "zero tokens" in caught.value.message
     return caught.value
 
 
@@ -62,7 +62,7 @@ def test_a_document_without_tokens_is_refused() -> None:
     with ScriptedEngine() as engine:
         engine.model.reranking = Reranking(lambda ranking: [[3, 4], []])
         body = {"query": "a", "documents": ["b", "c"]}
-        with pytest.raises(openai.BadRequestError, match="no token") as caught:
+        with pytest.raises(openai.BadRequestError, match="zero tokens") as caught:
             LocalOpenAI(engine=engine).post("/rerank", cast_to=object, body=body)
     assert caught.value.param == "documents.1"
 
@@ -77,7 +77,7 @@ def test_a_line_of_a_batch_without_tokens_is_refused_and_the_others_are_answered
     done = finished(client, start(client, [line("bad", messages=EMPTY), line("good", messages=HELLO)]).id)
     assert (done.request_counts.completed, done.request_counts.failed) == (1, 1)
     error = read(client, done.error_file_id)["bad"]["response"]["body"]["error"]
-    assert error["param"] == "messages" and "no token" in error["message"]
+    assert error["param"] == "messages" and "zero tokens" in error["message"]
     assert list(read(client, done.output_file_id)) == ["good"]
 
 

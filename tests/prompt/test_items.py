@@ -73,7 +73,7 @@ def test_items_are_read_as_the_messages_of_a_chat(knows_developer: bool) -> None
 
 def test_items_that_leave_nothing_to_read_are_refused() -> None:
     foreign = {"type": "reasoning", "summary": [], "encrypted_content": "gAAAAB"}
-    with pytest.raises(BadRequest, match="nothing in it to answer") as caught:
+    with pytest.raises(BadRequest, match="it contains no message to respond to") as caught:
         item_messages([foreign], None, lambda sealed: None)
     assert (caught.value.param, caught.value.code) == ("input", "empty_array")
 

@@ -98,7 +98,7 @@ def _structured_outputs(fields: Fields) -> dict[str, tuple[str, object]]:
     if given.get(inner.at("json_object")) == ("json_object", False):  # as vLLM: it is there, and asks for nothing
         del given[inner.at("json_object")]
     if not given:
-        raise BadRequest.invalid(path, f"Invalid '{path}': it has to have one of {listed(_KINDS)}.")
+        raise BadRequest.invalid(path, f"Invalid '{path}': it must have one of {listed(_KINDS)}.")
     return given
 
 

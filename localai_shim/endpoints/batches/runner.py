@@ -72,7 +72,7 @@ class Batches:
         if self._pid != os.getpid():
             raise EngineClosedError("this process was forked from the one that made the client")
         if self._closed:
-            raise EngineClosedError("this client was closed")
+            raise EngineClosedError("client is closed")
         body[LOCAL]["served"] = self._served
         self._store.save(KIND, body["id"], body, copies={"input": ("file", file_id, part)}, owner=self._owner)
         if progress:

@@ -100,8 +100,7 @@ def _read_prompt(prompt: object, path: str, tokenizer: ChatTokenizer) -> tuple[l
     if isinstance(prompt, str):
         ids = tokenizer.encode(encodable(prompt, path))
         if not ids:
-            why = f"this model's tokenizer makes no token of {prompt!r}, and something has to be there to continue"
-            raise BadRequest.refused(path, why)
+            raise BadRequest.refused(path, "the prompt encodes to zero tokens; completions need at least one")
         return ids, prompt
     if not isinstance(prompt, list | tuple) or not prompt:
         raise BadRequest.wrong_type(path, "a string or a non-empty array of integers", prompt)

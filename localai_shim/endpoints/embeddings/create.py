@@ -83,7 +83,7 @@ def _read_prompt(fields: Fields, embedding: Embedding, texts: Mapping[str, Text]
     ids = next((path for path, text in texts.items() if not isinstance(text, str)), None)
     if given is not None and ids is not None:
         raise BadRequest.invalid(
-            given, f"'{given}' is put before texts, and '{ids}' has token ids: pass the text instead."
+            given, f"'{given}' cannot be combined with token-id input ('{ids}'); pass text."
         )
     if name is not None and name not in embedding.prompts:
         known = f"Its prompts are {listed(sorted(embedding.prompts))}" if embedding.prompts else "It has none"
@@ -121,7 +121,7 @@ def fitting(ids: list[int], path: str, text: Text, model: ServedModel, *, cut: b
     """Token ids that the model takes: all of a text's, or as many as it may have."""
     assert model.embedding is not None
     if not ids:
-        raise BadRequest.refused(path, f"this model's tokenizer makes no token of {text!r}")
+        raise BadRequest.refused(path, "the text encodes to zero tokens")
     most = model.embedding.max_tokens or model.context_length
     if most is None or len(ids) <= most:
         return ids

@@ -150,7 +150,7 @@ def _check_lengths(pairs: Sequence[Sequence[int]], most: int | None, *, cut: boo
     """Refuse pairs without tokens, and too long ones, also after documents were cut: the query alone is, then."""
     for i, pair in enumerate(pairs):
         if not pair:
-            raise BadRequest.refused(f"documents.{i}", "this model's tokenizer makes no token of it and the query")
+            raise BadRequest.refused(f"documents.{i}", "query and document encode to zero tokens")
         if most is not None and len(pair) > most:
             param = "query" if cut else f"documents.{i}"
             how = "" if cut else ', or have documents cut: "truncate": true'

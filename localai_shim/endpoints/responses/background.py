@@ -190,7 +190,7 @@ class Background:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise EngineClosedError("this client was closed")
+            raise EngineClosedError("client is closed")
 
     def _start_thread(self) -> None:
         work = (self._inbox, self._runs, self._store, self._shared)
@@ -270,7 +270,7 @@ def _pump(inbox: _Inbox, runs: dict[str, Run], store: Store, shared: bool) -> No
 
 
 def _stop_all(runs: dict[str, Run], store: Store) -> None:
-    error = EngineClosedError("the client was closed while this response ran")
+    error = EngineClosedError("client was closed while this response ran")
     for run in list(runs.values()):
         _give_up(run, runs, store, error)
 

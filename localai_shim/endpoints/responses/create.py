@@ -282,7 +282,7 @@ def _read_background_options(fields: Fields, *, waits: bool) -> None:
     if window not in (None, "soonest") and not waits:
         raise BadRequest.invalid(
             "background_options.completion_window",
-            f"Invalid value: '{window}'. A window needs 'background' and no 'stream'.",
+            f"Invalid value: '{window}'. 'completion_window' requires 'background' without 'stream'.",
         )
     inner.string("continuation_id")
     inner.finish()

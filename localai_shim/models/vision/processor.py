@@ -244,7 +244,7 @@ class VisionTokenizer(TextTokenizer):
             stray[span.start : span.stop] = False
         if stray.any():
             token = str(self.tokenizer.convert_ids_to_tokens(ids[int(stray.argmax())]))
-            raise SpelledPlaceholder(f"'{token}' stands for an item, and a text spells it beside those that were sent")
+            raise SpelledPlaceholder(f"a text contains the placeholder '{token}'; escape it, or send the item itself")
 
     def _with_media(
         self, media: Sequence[ProcessedMedia], messages: list[Json], variables: Json, tools: Tools, restore: Restore
@@ -275,8 +275,8 @@ class VisionTokenizer(TextTokenizer):
         rendered = [of_text[found] for found in self._placeholder.findall(text)]
         if rendered != [item.kind for item in media]:
             raise ValueError(
-                f"this model's chat template renders {', '.join(rendered) or 'none'} where the messages have "
-                f"{', '.join(item.kind for item in media)}: it has no place for some of them"
+                f"this model's chat template does not support {', '.join(item.kind for item in media)} in these "
+                f"positions; it renders {', '.join(rendered) or 'none'}"
             )
         numbers = itertools.count()
         return self._placeholder.sub(lambda found: f"{_GUARD}{next(numbers):07}", text)
@@ -334,8 +334,7 @@ def _check_sides(picture: Image, processor: Any) -> None:
         return
     height, width = (side * processor.patch_size for side in merged)
     if picture.width < width or picture.height < height:
-        has = f"it has {picture.width} x {picture.height} pixels"
-        raise ValueError(f"{has}, and the model reads {width} x {height} at least; enlarge it")
+        raise ValueError(f"image too small: {picture.width} x {picture.height}, minimum {width} x {height}")
 
 
 def _resampled(samples: npt.NDArray[Any], rate: float | None, wanted: float) -> npt.NDArray[np.float32]:
@@ -358,7 +357,7 @@ def _check_length(media: Media, extractor: Any) -> None:
         return
     seconds = [len(media.data) / (media.rate or wanted), most.default / wanted]
     if round(seconds[0] * wanted) > most.default:
-        raise ValueError(f"it has {seconds[0]:.1f} seconds, and the model hears {seconds[1]:g} at most; cut it")
+        raise ValueError(f"audio too long: {seconds[0]:.1f} s, maximum {seconds[1]:g} s")
 
 
 def _numbers(name: str, value: object) -> npt.NDArray[Any] | None:

@@ -347,4 +347,4 @@ def is_last(event: Event) -> bool:
 
 def closed_error() -> EngineClosedError:
     """Error with which requests to a closed engine fail."""
-    return EngineClosedError("the engine was closed")
+    return EngineClosedError("engine is closed")

@@ -56,7 +56,7 @@ def fill(engine: Engine[TextModel]) -> list[Running]:
 def test_max_rows_and_max_queue_are_how_many_there_may_be(engine: Engine[TextModel]) -> None:
     with held(engine):
         running = [Running(engine, short(i)) for i in range(MOST)]
-        with pytest.raises(QueueFullError, match="5 requests run or wait already, and at most 5 may"):
+        with pytest.raises(QueueFullError, match="Queue full: 5 of 5 slots in use"):
             Running(engine, short())
         assert there(engine) == MOST and engine.stats().refused == 1
     assert [len(run.finish()[0]) for run in running] == [2] * MOST
@@ -290,7 +290,7 @@ async def test_asynchronous_clients_too(engine: Engine[TextModel], stream: bool)
 
 def test_more_choices_than_places_are_a_bad_request(engine: Engine[TextModel]) -> None:
     with LocalOpenAI(engine=engine) as client:
-        with refused("n", "invalid_value", "9 choices are more than may run and wait together, which is 5"):
+        with refused("n", "invalid_value", "9 choices exceed the queue capacity of 5"):
             client.chat.completions.create(**ASK, n=9)
         with refused("n", "invalid_value", "6 choices"):
             client.completions.create(model="m", prompt=["a", "b"], n=3, max_tokens=1)

@@ -178,7 +178,7 @@ def test_a_template_that_leaves_items_out_is_refused(tmp_path: Any) -> None:
     template = TEMPLATE.replace("IMAGE", "")
     text = made_with(tmp_path, dataclasses.replace(family, template=template))
     made = item(text)
-    with pytest.raises(ValueError, match=r"renders none where the messages have image"):
+    with pytest.raises(ValueError, match=r"does not support image in these positions; it renders none"):
         text.apply_chat_template(user("?", "image"), {}, media=[made])
     with pytest.raises(ValueError, match="no place for image 1 of 1"):
         text.spans([1, 2, 3], [made])
@@ -219,8 +219,8 @@ def test_what_a_processor_refuses_is_a_value_error() -> None:
 @pytest.mark.parametrize(
     ("kind", "size", "says"),
     [
-        ("kimi_vl", (1, 1), "it has 1 x 1 pixels, and the model reads 28 x 28 at least; enlarge it"),
-        ("kimi_vl", (27, 100), "it has 100 x 27 pixels, and the model reads 28 x 28 at least; enlarge it"),
+        ("kimi_vl", (1, 1), "image too small: 1 x 1, minimum 28 x 28"),
+        ("kimi_vl", (27, 100), "image too small: 100 x 27, minimum 28 x 28"),
         ("kimi_vl", (28, 20_000), "it is too narrow for its length; cut it"),
         ("pixtral", (10, 20_000), "it is too narrow for its length; cut it"),
     ],
