@@ -72,7 +72,7 @@ SCALARS: list[Row] = [
         {"extra_body": {"background_options": {"completion_window": "2h"}}},
         "background_options.completion_window",
         "invalid_value",
-        "needs 'background'",
+        "requires 'background'",
     ),
     (
         {"extra_body": {"background_options": {"completion_window": "1h"}}},
