@@ -99,10 +99,12 @@ MAY = {
     "backends.cuda": "backends engine",
     "backends.x86": "backends",
     "models": (
-        "backends backends.cuda backends.x86 engine engine.mirror media models.adapters models.config models.encoders "
-        "models.gguf models.heads models.vision options output output.formats threads types"
+        "backends backends.cuda backends.x86 engine engine.mirror media models.adapters models.checkpoint "
+        "models.config models.encoders models.gguf models.heads models.vision options output output.formats threads "
+        "types"
     ),
     "models.adapters": "backends.cuda models types",
+    "models.checkpoint": "models models.gguf types",
     "models.config": "backends types",
     "models.encoders": "backends backends.x86 engine models models.config models.heads options types vectors",
     "models.gguf": "types",

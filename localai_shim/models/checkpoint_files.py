@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..options import LoadOptions
 from ..types import VERSION, Json, ModelLoadError
-from .gguf.folder import WEIGHTS
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -114,12 +113,12 @@ def fingerprint(
 
     kinds = [*sorted({str(array.dtype) for array in parameters}), str(mx.default_device())]
     adapter_path = options.get("adapter_path")
-    folders = [path] if adapter_path is None else [path, Path(adapter_path)]
+    places = [path] if adapter_path is None else [path, Path(adapter_path)]
     files = [
         file.stat()
-        for folder in folders
-        for file in sorted(folder.iterdir())
-        if (file.suffix == ".safetensors" or file.name == WEIGHTS) and file.is_file()
+        for place in places
+        for file in (sorted(place.glob("*.safetensors")) if place.is_dir() else [place])
+        if file.is_file()
     ]
     weights = [(file.st_size, file.st_mtime_ns) for file in files]
     versions = [version(name) for name in libraries] + [VERSION]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from ..types import Json, ModelLoadError
 from .checkpoint_files import read_json
-from .gguf.folder import folder_of, is_gguf
 from .markup import read_formats
 
 _MORE_FILES = ("*_Dense/*.safetensors",)  # of sentence-transformers' layers
@@ -82,7 +81,7 @@ def config_here(path_or_id: str) -> Json:
 
 
 def fetch(path_or_id: str, progress: bool | None) -> Path:
-    """The folder of a model, fetched from the hub where it is none yet; one that stands for it where it is a GGUF file.
+    """The folder of a model, or its GGUF file; it is fetched from the hub where it is none yet.
 
     Raises:
         ModelLoadError: it cannot be had. That may change, unless the id is none.
@@ -92,8 +91,6 @@ def fetch(path_or_id: str, progress: bool | None) -> Path:
 
     from .progress import bar_class
 
-    if is_gguf(Path(path_or_id)):
-        return folder_of(Path(path_or_id))
     try:
         if Path(path_or_id).exists():
             return Path(path_or_id)

@@ -14,6 +14,7 @@ from .checkpoint_files import Checkpoint, check_files, check_layers, read_json
 from .config.rotary_layers import check_rotation
 from .encoders.classifier import ClassifierModel, is_classifier
 from .encoders.embedding import EmbeddingModel, encoder_module
+from .gguf.checkpoint import is_gguf
 from .hub import fetch
 from .sharded import ShardedModel, evaluate_each
 from .text import TextModel
@@ -57,7 +58,7 @@ def load_model(
     name = name or (Path(path_or_id).name if Path(path_or_id).exists() else path_or_id)
     path = fetch(path_or_id, progress)
     check_files(path)
-    if not options.get("trust_remote_code"):
+    if not options.get("trust_remote_code") and not is_gguf(path):
         _check_tokenizer(path, path_or_id)
     try:
         check_layers(read_json(path / "config.json"), path / "config.json")
@@ -141,6 +142,8 @@ def _another_vocabulary(model: str, draft: str, its: dict[str, int], drafts: dic
 
 
 def _kind(path: Path, options: LoadOptions) -> type[Servable]:
+    if is_gguf(path):
+        return TextModel
     config = read_json(path / "config.json")
     if is_classifier(config):
         return ClassifierModel

@@ -21,10 +21,10 @@ from ..output.token_bytes import TokenBytes
 from ..threads.panics import PanicError, panics_are_errors
 from ..types import Adapter, Json, ModelLoadError, Prompt, Task
 from . import caches
-from .checkpoint_files import Checkpoint, context_length, fingerprint, read_json
+from .checkpoint.generation_config import generation_defaults
+from .checkpoint_files import Checkpoint, context_length, fingerprint
 from .config.reading import text_config
-from .gguf.folder import WEIGHTS
-from .gguf.weights import read_model
+from .gguf.checkpoint import is_gguf, read_checkpoint, read_wrapped_tokenizer
 from .heads.generative_reranker import find_judge
 from .heads.last_logits import Ending, end_tokens
 from .heads.pooling import Reading, decoder_encoder
@@ -211,7 +211,7 @@ class TextModel:
         self.one_token = False
         self._model = model
         self.tokenizer = tokenizer
-        self.generation_defaults = read_json(path / "generation_config.json")
+        self.generation_defaults = generation_defaults(path, config)
         bits = options.get("kv_bits")  # None: keys and values are kept as they are
         self._kv = None if bits is None else Quantised(options.get("kv_group_size") or 64, bits)
         self.context_length = options.get("context_length") or context_length(config, tokenizer)
@@ -236,7 +236,8 @@ class TextModel:
         cuts_anywhere = all(layer is not None and is_trimmable(layer) for layer in contents)
         self.text = TextTokenizer(tokenizer, cuts_anywhere, model)
         self.fingerprint = fingerprint(config, path, options, [array for _, array in parameters], self.libraries)
-        self.created = int((path / "config.json").stat().st_mtime) if (path / "config.json").exists() else 0
+        made = path if is_gguf(path) else path / "config.json"
+        self.created = int(made.stat().st_mtime) if made.exists() else 0
 
     @staticmethod
     def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]:
@@ -244,12 +245,11 @@ class TextModel:
         import mlx_lm.utils
 
         trusted, adapter_path = options.get("trust_remote_code", False), options.get("adapter_path")
-        if (path / WEIGHTS).exists():
-            config = read_json(path / "config.json")
-            model = read_model(path / WEIGHTS, config)
+        if is_gguf(path):
+            model, tokenizer, config = read_checkpoint(path)
             if adapter_path is not None:
                 model = mlx_lm.utils.load_adapters(model, os.fspath(adapter_path)).eval()
-            return model, mlx_lm.utils.load_tokenizer(path, eos_token_ids=config["eos_token_id"]), config
+            return model, tokenizer, config
         model, tokenizer, config = mlx_lm.utils.load(
             str(path),
             model_config=text_config(path),
@@ -425,12 +425,13 @@ def correct_decoder(tokenizer: PreTrainedTokenizerBase) -> None:
         backend.decoder = decoders.ByteLevel()
 
 
-def load_text_tokenizer(folder: Path, *, trusts: bool = False) -> TextTokenizer:
-    """A checkpoint's tokenizer and chat template alone.
+def load_text_tokenizer(path: Path, *, trusts: bool = False) -> TextTokenizer:
+    """The tokenizer and chat template alone of a folder, or of a GGUF file.
 
     Args:
         trusts: run Python code that the folder brings.
     """
     from mlx_lm.utils import load_tokenizer
 
-    return TextTokenizer(load_tokenizer(folder, {"trust_remote_code": trusts}), cuts_anywhere=True)
+    loaded = read_wrapped_tokenizer(path) if is_gguf(path) else load_tokenizer(path, {"trust_remote_code": trusts})
+    return TextTokenizer(loaded, cuts_anywhere=True)

@@ -7,14 +7,14 @@ code that is tested, but for the tokenizer's files.
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import gguf
 import mlx.core as mx
 import numpy as np
 
-from localai_shim.models.gguf.folder import WEIGHTS, folder_of
+from localai_shim.models.gguf.header import read_header
+from localai_shim.models.gguf.tokenizer import read_tokenizer
 
 CONFIG = {
     "model_type": "llama",
@@ -62,7 +62,7 @@ def save(file: Path, folder: Path) -> Path:
                 pairs = matrix.reshape(heads, rows // heads // 2, 2, columns)
                 matrix = np.concatenate([pairs[:, :, 0], pairs[:, :, 1]], axis=1).reshape(rows, columns)
             found[f"model.layers.{layer}.{ours}"] = matrix
-    shutil.copytree(folder_of(file), folder, ignore=shutil.ignore_patterns(WEIGHTS))
+    read_tokenizer(read_header(file)).save_pretrained(folder)
     (folder / "config.json").write_text(json.dumps(CONFIG))
     mx.save_safetensors(str(folder / "model.safetensors"), {f"{k}.weight": mx.array(v) for k, v in found.items()})
     return folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import NamedTuple
 
@@ -67,6 +68,8 @@ _LLAMA3 = {
 }
 _LAYERS_OF_GEMMA_27B = 62  # whose queries are scaled otherwise, which no key says
 _NAME = re.compile(r"(?:blk\.(\d+)\.)?(\w+)\.(\w+)")
+_MAX_NUMBER = (1 << 31) - 1  # as MLX counts
+_SAMPLING = {"temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
 
 
 def architecture_of(header: Header) -> Architecture:
@@ -78,7 +81,7 @@ def architecture_of(header: Header) -> Architecture:
     name = header.get("general.architecture", "")
     if name not in ARCHITECTURES:
         raise ModelLoadError(
-            f"'{header.path}' is of the architecture '{name}'. GGUF files of these can be read: "
+            f"'{header.path}' is of the architecture '{name[:100]}'. GGUF files of these can be read: "
             f"{', '.join(ARCHITECTURES)}. Others are served from a folder (safetensors)."
         )
     if (parts := header.get("split.count", 0)) > 1:
@@ -115,14 +118,31 @@ def read_config(header: Header) -> Json:
     def number(key: str, default: int = 0) -> int:
         value = header.get(f"{prefix}.{key}", default)
         if not value:
-            raise ModelLoadError(f"'{header.path}': the metadata lacks '{prefix}.{key}'.")
+            raise ModelLoadError(f"'{header.path}': the metadata lacks '{prefix}.{key}', or it is 0.")
+        if not 0 < value <= _MAX_NUMBER:
+            raise ModelLoadError(f"'{header.path}': the metadata's '{prefix}.{key}' is {value}.")
+        return value
+
+    def real(key: str, default: float) -> float:
+        value = header.get(f"{prefix}.{key}", default)
+        if not 0 < value < math.inf:
+            raise ModelLoadError(f"'{header.path}': the metadata's '{prefix}.{key}' is {value}.")
         return value
 
     heads, width, layers = number("attention.head_count"), number("embedding_length"), number("block_count")
+    if layers != (there := _layers(header)):
+        raise ModelLoadError(
+            f"'{header.path}': the metadata's '{prefix}.block_count' is {layers}, but there are tensors of {there} "
+            "layers."
+        )
     head_dim = number("attention.key_length", width // heads)
     if (rotated := number("rope.dimension_count", head_dim)) != head_dim:
         raise ModelLoadError(
             f"'{header.path}' rotates {rotated} of {head_dim} values of a head, which is not supported."
+        )
+    if ROPE_FACTORS in header.tensors and (shape := header.tensors[ROPE_FACTORS].shape) != (head_dim // 2,):
+        raise ModelLoadError(
+            f"'{header.path}': tensor '{ROPE_FACTORS}' has the shape {list(shape)}, not [{head_dim // 2}]."
         )
     config: Json = {
         "model_type": architecture.model_type,
@@ -131,8 +151,8 @@ def read_config(header: Header) -> Json:
         "num_attention_heads": heads,
         "num_key_value_heads": number("attention.head_count_kv", heads),
         "head_dim": head_dim,
-        "rms_norm_eps": header.get(f"{prefix}.attention.layer_norm_rms_epsilon", 1e-6),
-        "rope_theta": header.get(f"{prefix}.rope.freq_base", 10000.0),
+        "rms_norm_eps": real("attention.layer_norm_rms_epsilon", 1e-6),
+        "rope_theta": real("rope.freq_base", 10000.0),
         "rope_scaling": _rope_scaling(header, prefix),
         "max_position_embeddings": number("context_length"),
         "vocab_size": header.tensors["token_embd.weight"].shape[0],
@@ -153,11 +173,23 @@ def read_config(header: Header) -> Json:
         config |= {
             "sliding_window": number("attention.sliding_window"),
             "sliding_window_pattern": number("attention.sliding_window_pattern", 6),
-            "rope_local_base_freq": header.get(f"{prefix}.rope.freq_base_swa", 10000.0),
-            "rope_theta": header.get(f"{prefix}.rope.freq_base", 1000000.0),
+            "rope_local_base_freq": real("rope.freq_base_swa", 10000.0),
+            "rope_theta": real("rope.freq_base", 1000000.0),
             "query_pre_attn_scalar": width // heads if layers == _LAYERS_OF_GEMMA_27B else head_dim,
         }
     return config
+
+
+def _layers(header: Header) -> int:
+    """Number of layers that a file has tensors of."""
+    found = (_NAME.fullmatch(name) for name in header.tensors)
+    return len({name[1] for name in found if name is not None and name[1]})
+
+
+def read_sampling(header: Header) -> Json:
+    """Sampling that a file recommends, by the names of a generation_config.json."""
+    found = {name: header.metadata.get(f"general.sampling.{key}") for key, name in _SAMPLING.items()}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _rope_scaling(header: Header, prefix: str) -> Json | None:
@@ -168,6 +200,8 @@ def _rope_scaling(header: Header, prefix: str) -> Json | None:
     if kind == "none" or (kind == "linear" and factor == 1):
         return None
     if kind not in ("linear", "yarn"):
-        raise ModelLoadError(f"'{header.path}': rope scaling '{kind}' is not supported.")
+        raise ModelLoadError(f"'{header.path}': rope scaling '{kind[:100]}' is not supported.")
+    if not 0 < factor < math.inf:
+        raise ModelLoadError(f"'{header.path}': the metadata's '{prefix}.rope.scaling.factor' is {factor}.")
     original = header.get(f"{prefix}.rope.scaling.original_context_length", 0)
     return {"rope_type": kind, "factor": factor} | ({"original_max_position_embeddings": original} if original else {})

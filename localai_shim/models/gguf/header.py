@@ -1,20 +1,31 @@
-"""Header of a GGUF file: its metadata, and names, types and shapes of its tensors. None of the weights are read."""
+"""Header of a GGUF file: its metadata, and names, types and shapes of its tensors. None of the weights are read.
+
+MLX's own reader trusts a file, and aborts the process over some: whatever it would trip over is refused here.
+"""
 
 from __future__ import annotations
 
 import math
-import mmap
 import os
 import struct
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from ...types import ModelLoadError
 
-Value = bool | int | float | str | list["Value"]
+Value = bool | int | float | str | list[bool] | list[int] | list[float] | list[str]
 T = TypeVar("T", bool, int, float, str)
 
+MAX_HEADER_BYTES = 1 << 26
+"""Five times the header of a file with the largest vocabulary."""
+MAX_ENTRIES = 1 << 16  # of metadata, and of tensors
+MAX_VALUES = 1 << 21  # of a list that is read: four times the merges of the largest vocabulary
+MAX_KEY_BYTES, MAX_NAME_BYTES = 65_535, 255
+MAX_DIMENSIONS, MAX_DIMENSION = 4, (1 << 31) - 1  # as ggml has it, and as MLX does
+MAX_ALIGNMENT = 1 << 16
 _MAGIC, _VERSIONS, _ALIGNMENT = b"GGUF", (2, 3), 32
+_READ_LISTS = "tokenizer.ggml."  # others are passed over
 _NUMBERS = {
     0: "B",
     1: "b",
@@ -55,6 +66,7 @@ class Header(NamedTuple):
 
     path: Path
     metadata: dict[str, Value]
+    """A list that nothing needs is empty here."""
     tensors: dict[str, Tensor]
 
     def get(self, key: str, default: T) -> T:
@@ -64,99 +76,157 @@ class Header(NamedTuple):
             ModelLoadError: the value is a list, or of another kind.
         """
         value = self.metadata.get(key, default)
-        if isinstance(default, float) and isinstance(value, int):
+        if type(default) is float and type(value) is int:
             value = float(value)
-        if not isinstance(value, type(default)):
+        if not isinstance(value, type(default)) or type(value) is not type(default):
             raise ModelLoadError(
-                f"'{self.path}': the metadata's '{key}' is a {type(value).__name__}, which is not known."
+                f"'{self.path}': the metadata's '{key}' is a {type(value).__name__}, not a {type(default).__name__}."
             )
         return value
 
     def list_of(self, key: str, kind: type[T]) -> list[T]:
-        """A list's values; none where there is no such list."""
-        values = self.metadata.get(key)
-        return [value for value in values if isinstance(value, kind)] if isinstance(values, list) else []
+        """A list's values; none if there is no such list.
+
+        Raises:
+            ModelLoadError: the value is no list, or its values are of another kind.
+        """
+        values = self.metadata.get(key, [])
+        if not isinstance(values, list) or not all(type(value) is kind for value in values):
+            raise ModelLoadError(f"'{self.path}': the metadata's '{key}' is not a list of {kind.__name__}.")
+        return [value for value in values if isinstance(value, kind)]
 
 
 def read_header(path: Path) -> Header:
     """Read a file's header, and check that MLX can read all its tensors.
 
     Raises:
-        ModelLoadError: it is no such file, it is cut off, or a tensor has a type that MLX does not read.
+        ModelLoadError: it is no such file, it is cut off or damaged, or a tensor has a type that MLX does not read.
     """
     with path.open("rb") as file:
-        if file.read(4) != _MAGIC:
-            raise ModelLoadError(f"'{path}' is no GGUF file: it does not begin with 'GGUF'.")
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            reader = _Reader(content)
-            try:
-                version = reader.number("I")
-                if version not in _VERSIONS:
-                    raise ModelLoadError(f"'{path}' is of GGUF version {version}; versions 2 and 3 can be read.")
-                header = Header(path, *reader.entries())
-            except (struct.error, KeyError, ValueError) as error:
-                raise ModelLoadError(f"'{path}' is damaged, or was not downloaded completely: {error}.") from error
-            start = reader.position
-    _check_tensors(header, start)
+        content = file.read(MAX_HEADER_BYTES)
+        size = os.fstat(file.fileno()).st_size
+    if content[:4] != _MAGIC:
+        raise ModelLoadError(f"'{path}' is no GGUF file: it does not begin with 'GGUF'.")
+    reader = _Reader(content)
+    try:
+        version = int(reader.number("I"))
+        if version not in _VERSIONS:
+            raise ModelLoadError(f"'{path}' is of GGUF version {version}; versions 2 and 3 can be read.")
+        header = Header(path, *reader.entries())
+        _check_tensors(header, reader.position, size)
+    except (struct.error, ValueError) as error:
+        raise ModelLoadError(f"'{path}' is damaged, or was not downloaded completely: {error}.") from error
     return header
 
 
 class _Reader:
-    """Position in a file's bytes, and the values that follow."""
+    """Position in a file's first bytes, and the values that follow.
 
-    def __init__(self, content: mmap.mmap) -> None:
+    Its methods raise `ValueError` if what follows is in no GGUF file.
+    """
+
+    def __init__(self, content: bytes) -> None:
         self._content = content
         self.position = 4
 
     def entries(self) -> tuple[dict[str, Value], dict[str, Tensor]]:
-        tensors, pairs = self.numbers("Q", 2)
+        tensors, pairs = (int(count) for count in self.numbers("Q", 2))
+        for count, what in ((tensors, "tensors"), (pairs, "keys of metadata")):
+            if count > MAX_ENTRIES:
+                raise ValueError(f"it has {count:,} {what}, and no model has more than {MAX_ENTRIES:,}")
         metadata: dict[str, Value] = {}
-        for _ in range(int(pairs)):
-            key = self.text()
-            metadata[key] = self.value(int(self.number("I")))
-        return metadata, dict(self.tensor() for _ in range(int(tensors)))
+        for _ in range(pairs):
+            key = self.text(MAX_KEY_BYTES)
+            if key in metadata:
+                raise ValueError(f"its metadata has '{key[:100]}' twice")
+            kind = int(self.number("I"))
+            if key == "general.alignment" and kind != 4:
+                raise ValueError(f"its '{key}' is not an unsigned number of 32 bits")
+            metadata[key] = self.value(kind, reads=key.startswith(_READ_LISTS))
+        found: dict[str, Tensor] = {}
+        for _ in range(tensors):
+            name = self.text(MAX_NAME_BYTES)
+            if name in found:
+                raise ValueError(f"it has two tensors of the name '{name}'")
+            found[name] = self.tensor(name)
+        return metadata, found
 
-    def tensor(self) -> tuple[str, Tensor]:
-        name = self.text()
-        shape = [int(size) for size in self.numbers("Q", int(self.number("I")))]
+    def tensor(self, name: str) -> Tensor:
+        dimensions = int(self.number("I"))
+        if not 1 <= dimensions <= MAX_DIMENSIONS:
+            raise ValueError(f"tensor '{name}' has {dimensions:,} dimensions, and no tensor has more than 4, or none")
+        shape = [int(size) for size in self.numbers("Q", dimensions)]
+        if not all(1 <= size <= MAX_DIMENSION for size in shape):
+            raise ValueError(f"tensor '{name}' has the shape {shape}")
         kind, offset = int(self.number("I")), int(self.number("Q"))
-        return name, Tensor(kind, tuple(reversed(shape)), offset)
+        return Tensor(kind, tuple(reversed(shape)), offset)
 
-    def value(self, kind: int) -> Value:
+    def value(self, kind: int, *, reads: bool) -> Value:
         if kind == _TEXT:
             return self.text()
         if kind != _ARRAY:
-            return self.number(_NUMBERS[kind])
+            return self.number(_letter(kind))
         kind, count = int(self.number("I")), int(self.number("Q"))
-        if kind in _NUMBERS:
-            return list(self.numbers(_NUMBERS[kind], count))
-        return [self.value(kind) for _ in range(count)]
+        if kind == _ARRAY:
+            raise ValueError("its metadata has a list of lists")
+        if reads and count > MAX_VALUES:
+            raise ValueError(f"its metadata has a list of {count:,} values, and no model has more than {MAX_VALUES:,}")
+        if kind != _TEXT:
+            letter = _letter(kind)
+            if reads:
+                return list(self.numbers(letter, count))
+            self._skip(count * struct.calcsize("<" + letter))
+            return []
+        if reads:
+            return [self.text() for _ in range(count)]
+        for _ in range(count):
+            self._skip(int(self.number("Q")))
+        return []
 
-    def text(self) -> str:
+    def text(self, most: int = MAX_HEADER_BYTES) -> str:
         size = int(self.number("Q"))
-        raw = self._content[self.position : self.position + size]
-        if len(raw) != size:
-            raise ValueError("a text goes on behind the end of the file")
-        self.position += size
-        return raw.decode()
+        if size > most:
+            raise ValueError(f"it has a text of {size:,} bytes where no file has more than {most:,}")
+        at = self._skip(size)
+        return self._content[at : self.position].decode()
 
     def number(self, letter: str) -> int | float:
         return self.numbers(letter, 1)[0]
 
     def numbers(self, letter: str, count: int) -> tuple[int | float, ...]:
-        size = struct.calcsize("<" + letter)
-        if count > (len(self._content) - self.position) // size:
-            raise ValueError("a list goes on behind the end of the file")
-        found: tuple[int | float, ...] = struct.unpack_from(f"<{count}{letter}", self._content, self.position)
-        self.position += count * size
+        at = self._skip(count * struct.calcsize("<" + letter))
+        found: tuple[int | float, ...] = struct.unpack_from(f"<{count}{letter}", self._content, at)
         return found
 
+    def _skip(self, size: int) -> int:
+        """Go on by a number of bytes, all of which are there; returns where they begin."""
+        at = self.position
+        if size > len(self._content) - at:
+            if len(self._content) == MAX_HEADER_BYTES:
+                raise ValueError(f"its header has more than {MAX_HEADER_BYTES >> 20} MiB")
+            raise ValueError("its header ends past the end of the file")
+        self.position += size
+        return at
 
-def _check_tensors(header: Header, start: int) -> None:
-    """Refuse what MLX reads wrongly, or past the end of the file."""
+
+def _letter(kind: int) -> str:
+    if kind not in _NUMBERS:
+        raise ValueError(f"its metadata has a value of the unknown type {kind}")
+    return _NUMBERS[kind]
+
+
+def _check_tensors(header: Header, start: int, size: int) -> None:
+    """Refuse what MLX reads wrongly, or past the end of the file.
+
+    Raises:
+        ModelLoadError: a type cannot be read.
+        ValueError: the file is damaged.
+    """
     alignment = header.get("general.alignment", _ALIGNMENT)
+    if not 1 <= alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
+        raise ValueError(f"its 'general.alignment' is {alignment:,}, which is no power of two up to {MAX_ALIGNMENT:,}")
     start = -(-start // alignment) * alignment
-    size = os.path.getsize(header.path)
+    places = []
     for name, tensor in header.tensors.items():
         if tensor.kind not in READABLE:
             kind = _NAMES.get(tensor.kind, f"type {tensor.kind}")
@@ -166,9 +236,15 @@ def _check_tensors(header: Header, start: int) -> None:
                 "or take its MLX folder."
             )
         kind, values, block = READABLE[tensor.kind]
-        count = math.prod(tensor.shape)
-        if count % values or start + tensor.offset + count // values * block > size:
-            raise ModelLoadError(
-                f"'{header.path}' is damaged, or was not downloaded completely: tensor '{name}' ({kind}, "
-                f"{list(tensor.shape)}) goes on behind the end of the file."
-            )
+        what = f"tensor '{name}' ({kind}, {list(tensor.shape)})"
+        if tensor.shape[-1] % values:
+            raise ValueError(f"{what} has rows that are no multiple of {values} values")
+        if tensor.offset % alignment:
+            raise ValueError(f"{what} begins at {tensor.offset}, which is no multiple of {alignment}")
+        end = tensor.offset + math.prod(tensor.shape) // values * block
+        if start + end > size:
+            raise ValueError(f"{what} ends past the end of the file")
+        places.append((tensor.offset, end, name))
+    for (_, end, name), (offset, _, other) in pairwise(sorted(places)):
+        if offset < end:
+            raise ValueError(f"tensors '{name}' and '{other}' overlap")

@@ -20,6 +20,8 @@ _ENDS = frozenset(
     ["<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>"]
 )
 """Control tokens that end an answer, whatever the metadata names."""
+MAX_TOKENS = 1 << 20  # four times the largest vocabulary
+MAX_TOKEN_CHARACTERS = 512  # of which every place is a merge to be looked for
 
 _ENGLISH = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -80,19 +82,20 @@ def read_tokenizer(header: Header) -> PreTrainedTokenizerFast:
     from tokenizers import AddedToken, processors
     from transformers import PreTrainedTokenizerFast
 
-    texts, kinds = header.list_of("tokenizer.ggml.tokens", str), header.list_of("tokenizer.ggml.token_type", int)
+    texts, kinds = _tokens(header)
+    while texts and kinds[-1] == UNUSED and _PADDING.fullmatch(texts[-1]):
+        del texts[-1], kinds[-1]
     if not texts:
         raise ModelLoadError(f"'{header.path}' has no tokenizer: the metadata lacks 'tokenizer.ggml.tokens'.")
-    kinds += [NORMAL] * (len(texts) - len(kinds))
-    while kinds[-1] == UNUSED and _PADDING.fullmatch(texts[-1]):
-        del texts[-1], kinds[-1]
     kind = header.get("tokenizer.ggml.model", "")
     if kind == "gpt2":
         tokenizer, bos = _byte_level(header, texts)
     elif kind == "llama":
         tokenizer, bos = _sentencepiece(header, texts, kinds)
     else:
-        raise ModelLoadError(f"'{header.path}': tokenizers of the kind '{kind}' cannot be read, only gpt2 and llama.")
+        raise ModelLoadError(
+            f"'{header.path}': tokenizers of the kind '{kind[:100]}' cannot be read, only gpt2 and llama."
+        )
     added = {CONTROL: True, UNKNOWN: True, USER_DEFINED: False}
     tokenizer.add_tokens(
         [
@@ -106,8 +109,7 @@ def read_tokenizer(header: Header) -> PreTrainedTokenizerFast:
     begins = named.get("bos") if header.get("tokenizer.ggml.add_bos_token", bos) else None
     ends = named.get("eos") if header.get("tokenizer.ggml.add_eos_token", False) else None
     if begins or ends:
-        around = [begins, "$A", ends]
-        single = " ".join(each for each in around if each)
+        single = [each for each in (begins, "$A", ends) if each]
         special = [(text, texts.index(text)) for text in (begins, ends) if text]
         tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=special)
     fast = PreTrainedTokenizerFast(
@@ -125,15 +127,30 @@ def read_tokenizer(header: Header) -> PreTrainedTokenizerFast:
 def end_tokens(header: Header) -> list[int]:
     """Ids that end an answer, the end of sequence first."""
     named = [header.get(f"tokenizer.ggml.{name}_token_id", -1) for name in ("eos", "eot", "eom")]
+    texts, kinds = _tokens(header)
+    by_name = [i for i, (text, kind) in enumerate(zip(texts, kinds, strict=True)) if kind == CONTROL and text in _ENDS]
+    return [i for i in dict.fromkeys([*named, *by_name]) if 0 <= i < len(texts)]
+
+
+def _tokens(header: Header) -> tuple[list[str], list[int]]:
+    """The vocabulary's texts, and their types."""
     texts, kinds = header.list_of("tokenizer.ggml.tokens", str), header.list_of("tokenizer.ggml.token_type", int)
-    by_name = [i for i, (text, kind) in enumerate(zip(texts, kinds, strict=False)) if kind == CONTROL and text in _ENDS]
-    return [i for i in dict.fromkeys([*named, *by_name]) if i >= 0]
+    if len(kinds) not in (0, len(texts)):
+        raise ModelLoadError(f"'{header.path}': the metadata has {len(texts):,} tokens, and types of {len(kinds):,}.")
+    if len(texts) > MAX_TOKENS:
+        raise ModelLoadError(f"'{header.path}' has {len(texts):,} tokens, and no model has more than {MAX_TOKENS:,}.")
+    if (longest := max(map(len, texts), default=0)) > MAX_TOKEN_CHARACTERS:
+        raise ModelLoadError(
+            f"'{header.path}' has a token of {longest:,} characters, and no model has one of more than "
+            f"{MAX_TOKEN_CHARACTERS:,}."
+        )
+    return texts, kinds or [NORMAL] * len(texts)
 
 
 def _templates(header: Header) -> str | dict[str, str] | None:
     prefix = "tokenizer.chat_template"
     found = {
-        key.removeprefix(prefix).removeprefix(".") or "default": str(header.metadata[key])
+        key.removeprefix(prefix).removeprefix(".") or "default": header.get(key, "")
         for key in header.metadata
         if key == prefix or key.startswith(prefix + ".")
     }
@@ -147,13 +164,15 @@ def _byte_level(header: Header, texts: list[str]) -> tuple[Tokenizer, bool]:
     pre = header.get("tokenizer.ggml.pre", "qwen2" if header.get("general.architecture", "")[:4] == "qwen" else "")
     if pre not in SPLITS:
         raise ModelLoadError(
-            f"'{header.path}': it is not known how 'tokenizer.ggml.pre' = '{pre}' splits texts, so that prompts would "
-            f"get wrong tokens. Known are {', '.join(SPLITS)}. Take the model's folder (safetensors) instead."
+            f"'{header.path}': it is not known how 'tokenizer.ggml.pre' = '{pre[:100]}' splits texts, so that prompts "
+            f"would get wrong tokens. Known are {', '.join(SPLITS)}. Take the model's folder (safetensors) instead."
         )
     splits = SPLITS[pre]
     pairs = []
     for merge in header.list_of("tokenizer.ggml.merges", str):
-        at = merge.index(" ", 1)
+        at = merge.find(" ", 1)
+        if at < 0:
+            raise ModelLoadError(f"'{header.path}': 'tokenizer.ggml.merges' has '{merge[:100]}', which is no pair.")
         pairs.append((merge[:at], merge[at + 1 :]))
     tokenizer = Tokenizer(_bpe(models.BPE, header, texts, pairs, ignore_merges=splits.whole_words))
     parts: list[pre_tokenizers.PreTokenizer] = [

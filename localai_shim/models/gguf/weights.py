@@ -22,7 +22,7 @@ def read_model(file: Path, config: Json) -> nn.Module:
 
     module = importlib.import_module(f"mlx_lm.models.{config['model_type']}")
     model: nn.Module = module.Model(module.ModelArgs.from_dict(config))
-    found: dict[str, mx.array] = mx.load(str(file))  # type: ignore[assignment]
+    found: dict[str, mx.array] = mx.load(str(file), format="gguf")  # type: ignore[assignment]
     factors = found.pop(ROPE_FACTORS, None)
     weights = model.sanitize(_renamed(found, config))
 

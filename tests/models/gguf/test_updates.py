@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -12,8 +11,7 @@ from gguf import GGMLQuantizationType as Type
 from mlx.utils import tree_flatten
 
 from localai_shim import LocalOpenAI
-from localai_shim.models.gguf.folder import WEIGHTS, folder_of
-from localai_shim.models.gguf.weights import read_model
+from localai_shim.models.gguf.checkpoint import read_checkpoint
 from tests.lora import ids
 from tests.models.gguf.writing import write
 from tests.tiny import tiny
@@ -63,8 +61,8 @@ def test_a_folder_of_the_original_s_form_or_its_arrays(kind: str, tmp_path: Path
 def test_packed_tensors_of_another_file(tmp_path: Path) -> None:
     old = write(tiny("qwen3"), tmp_path / "old.gguf", Type.Q8_0)
     new = write(changed("qwen3", tmp_path / "new"), tmp_path / "new.gguf", Type.Q8_0)
-    wanted, held = of(new), folder_of(new)
-    model = read_model(held / WEIGHTS, json.loads((held / "config.json").read_text()))
+    wanted = of(new)
+    model, _, _ = read_checkpoint(new)
     with LocalOpenAI(old, keep_alive=0) as client:
         assert said(client) != wanted
         client.update_weights(dict(tree_flatten(model.parameters())))

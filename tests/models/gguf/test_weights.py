@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ from gguf import GGMLQuantizationType as Type
 from mlx.utils import tree_flatten
 
 from localai_shim.engine.ports import StepInput
-from localai_shim.models.gguf.folder import WEIGHTS, folder_of
-from localai_shim.models.gguf.weights import read_model
+from localai_shim.models.gguf.checkpoint import read_checkpoint
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions, TextModel
 from tests.models.gguf import writing
@@ -61,8 +59,7 @@ def test_a_file_of_each_type_gives_the_logits_of_the_weights_that_it_holds(type_
 @pytest.mark.parametrize("kind", ["llama", "qwen3_moe", "gemma3_text"])
 def test_quantised_products_stay_packed(kind: str, tmp_path: Path) -> None:
     """Rows of packed q and k are put in order as they are; experts stay stacked."""
-    folder = folder_of(write(tiny(kind), tmp_path / "a.gguf", Type.Q8_0))
-    model = read_model(folder / WEIGHTS, json.loads((folder / "config.json").read_text()))
+    model, _, _ = read_checkpoint(write(tiny(kind), tmp_path / "a.gguf", Type.Q8_0))
     arrays = dict(tree_flatten(model.parameters()))
     matrices = {name: array for name, array in arrays.items() if name.endswith("_proj.weight")}
     assert matrices and {str(array.dtype) for array in matrices.values()} == {"mlx.core.uint32"}

@@ -1,0 +1,53 @@
+"""A GGUF file as a checkpoint: its model, its tokenizer and its config. Nothing is written anywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...types import Json
+from .config import read_config, read_sampling
+from .header import Header, read_header
+from .tokenizer import end_tokens, read_tokenizer
+from .weights import read_model
+
+if TYPE_CHECKING:
+    from mlx import nn
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+SUFFIX = ".gguf"
+SAMPLING = "generation"
+"""Key of a file's config for what the generation_config.json of a folder says."""
+
+
+def is_gguf(path: Path) -> bool:
+    """True for a file that is named as a GGUF file is."""
+    return path.suffix.lower() == SUFFIX and path.is_file()
+
+
+def read_checkpoint(file: Path) -> tuple[nn.Module, TokenizerWrapper, Json]:
+    """A file's model, its tokenizer and its config.
+
+    Raises:
+        ModelLoadError: the file cannot be read.
+    """
+    header = read_header(file)
+    config = {**read_config(header), "eos_token_id": end_tokens(header), SAMPLING: read_sampling(header)}
+    tokenizer = _wrapped(header)
+    return read_model(file, config), tokenizer, config
+
+
+def read_wrapped_tokenizer(file: Path) -> TokenizerWrapper:
+    """A file's tokenizer and chat template alone.
+
+    Raises:
+        ModelLoadError: the file cannot be read.
+    """
+    return _wrapped(read_header(file))
+
+
+def _wrapped(header: Header) -> TokenizerWrapper:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+    wrapped: TokenizerWrapper = TokenizerWrapper(read_tokenizer(header), eos_token_ids=end_tokens(header))
+    return wrapped
