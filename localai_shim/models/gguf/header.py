@@ -18,7 +18,7 @@ Value = bool | int | float | str | list[bool] | list[int] | list[float] | list[s
 T = TypeVar("T", bool, int, float, str)
 
 MAX_HEADER_BYTES = 1 << 26
-"""Five times the header of a file with the largest vocabulary."""
+"""Four times the header of a file with the largest vocabulary."""
 MAX_ENTRIES = 1 << 16  # of metadata, and of tensors
 MAX_VALUES = 1 << 21  # of a list that is read: four times the merges of the largest vocabulary
 MAX_KEY_BYTES, MAX_NAME_BYTES = 65_535, 255
@@ -40,6 +40,7 @@ _NUMBERS = {
     12: "d",
 }  # as struct has it
 _TEXT, _ARRAY = 8, 9
+_SIZE = struct.Struct("<Q")
 READABLE = {
     0: ("F32", 1, 4),
     1: ("F16", 1, 2),
@@ -184,7 +185,7 @@ class _Reader:
         return []
 
     def text(self, most: int = MAX_HEADER_BYTES) -> str:
-        size = int(self.number("Q"))
+        [size] = _SIZE.unpack_from(self._content, self._skip(_SIZE.size))
         if size > most:
             raise ValueError(f"it has a text of {size:,} bytes where no file has more than {most:,}")
         at = self._skip(size)

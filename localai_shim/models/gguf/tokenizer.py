@@ -21,7 +21,8 @@ _ENDS = frozenset(
 )
 """Control tokens that end an answer, whatever the metadata names."""
 MAX_TOKENS = 1 << 20  # four times the largest vocabulary
-MAX_TOKEN_CHARACTERS = 512  # of which every place is a merge to be looked for
+MAX_TOKEN_CHARACTERS = 4096  # eight times the longest
+MAX_PIECE_CHARACTERS = 256  # of SentencePiece: a merge is looked for at every place of each piece
 
 _ENGLISH = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -139,12 +140,16 @@ def _tokens(header: Header) -> tuple[list[str], list[int]]:
         raise ModelLoadError(f"'{header.path}': the metadata has {len(texts):,} tokens, and types of {len(kinds):,}.")
     if len(texts) > MAX_TOKENS:
         raise ModelLoadError(f"'{header.path}' has {len(texts):,} tokens, and no model has more than {MAX_TOKENS:,}.")
-    if (longest := max(map(len, texts), default=0)) > MAX_TOKEN_CHARACTERS:
-        raise ModelLoadError(
-            f"'{header.path}' has a token of {longest:,} characters, and no model has one of more than "
-            f"{MAX_TOKEN_CHARACTERS:,}."
-        )
+    _check_lengths(header, texts, MAX_TOKEN_CHARACTERS)
     return texts, kinds or [NORMAL] * len(texts)
+
+
+def _check_lengths(header: Header, texts: list[str], most: int) -> None:
+    if (longest := max(map(len, texts), default=0)) > most:
+        raise ModelLoadError(
+            f"'{header.path}' has a token of {longest:,} characters, and no model of its kind has one of more than "
+            f"{most:,}."
+        )
 
 
 def _templates(header: Header) -> str | dict[str, str] | None:
@@ -195,6 +200,7 @@ def _sentencepiece(header: Header, texts: list[str], kinds: list[int]) -> tuple[
     scores = header.list_of("tokenizer.ggml.scores", float)
     if len(scores) < len(texts):
         raise ModelLoadError(f"'{header.path}': the metadata's 'tokenizer.ggml.scores' has no score for each token.")
+    _check_lengths(header, texts, MAX_PIECE_CHARACTERS)
     plain = {text: score for text, score, kind in zip(texts, scores, kinds, strict=False) if kind == NORMAL}
     unknown = next((text for text, kind in zip(texts, kinds, strict=True) if kind == UNKNOWN), None)
     more = {"unk_token": unknown} if unknown is not None else {}

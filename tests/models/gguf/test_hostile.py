@@ -112,7 +112,11 @@ def test_lists_that_nothing_needs_are_passed_over(tmp_path: Path) -> None:
     ("key", "value", "message"),
     [
         ("tokenizer.ggml.tokens", ["a"] * (MAX_TOKENS + 1), "has 1,048,577 tokens, and no model has more"),
-        ("tokenizer.ggml.tokens", ["a" * 600], "has a token of 600 characters, and no model has one of more than 512"),
+        (
+            "tokenizer.ggml.tokens",
+            ["a" * 5000],
+            "has a token of 5,000 characters, and no model of its kind has one of m",
+        ),
         ("tokenizer.ggml.tokens", ["a", 1], "'tokenizer.ggml.tokens' is not a list of str"),
         ("tokenizer.ggml.tokens", 7, "'tokenizer.ggml.tokens' is not a list of str"),
         ("tokenizer.ggml.token_type", [1, 2], "has 400 tokens, and types of 2"),
