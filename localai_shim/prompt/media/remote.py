@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import ipaddress
 import socket
 import ssl
 import time
@@ -18,6 +17,7 @@ from ...threads import deadline as request
 from ...threads.panics import is_shortage
 from ...threads.workers import Workers
 from ...types import VERSION
+from .addresses import is_public
 
 if TYPE_CHECKING:
     import httpx2 as httpx
@@ -32,8 +32,6 @@ FETCH_SECONDS = 30.0
 MAX_REDIRECTS = 5
 _POLL_SECONDS = 0.5  # after which a fetch ends at the latest whose request nobody waits for any more
 _HEADERS = {"User-Agent": f"localai-shim/{VERSION}", "Accept": "*/*", "Accept-Encoding": "identity"}
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _resolving = Workers("resolving")  # has no time limit of its own: who waits leaves
 Resolve = Callable[[str, int], list[str]]
 Transport = Callable[[], httpx.AsyncBaseTransport]
@@ -190,28 +188,3 @@ def _tls() -> ssl.SSLContext:
 
         context.load_verify_locations(certifi.where())
     return context
-
-
-def is_public(address: str) -> bool:
-    """True if an IP address is one of the internet's: not private, local, shared, reserved, or for many."""
-    try:
-        ip: _Address = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    inner = _inner(ip)
-    if inner:
-        return all(is_public(str(each)) for each in inner)
-    if isinstance(ip, ipaddress.IPv6Address) and ip.is_site_local:
-        return False
-    local = ip.is_private or ip.is_loopback or ip.is_link_local or ip.is_unspecified
-    return ip.is_global and not (local or ip.is_multicast or ip.is_reserved)
-
-
-def _inner(ip: _Address) -> list[ipaddress.IPv4Address]:
-    """IPv4 addresses to which an IPv6 address leads."""
-    if isinstance(ip, ipaddress.IPv4Address):
-        return []
-    if ip in _NAT64:
-        return [ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)]
-    found = [ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())]
-    return [each for each in found if each is not None]

