@@ -30,6 +30,8 @@ class Quantised:
 
     group_size: int
     bits: int
+    unpacks: bool = False
+    """Attention gets them unpacked, since the model's own code multiplies with plain ones only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
 
 import mlx.core as mx
 from mlx_lm.models.cache import KVCache
 
+from ..backends.machine import is_out_of_memory
 from ..engine.cache_contents import UPSTREAMS, LayerCache, Quantised, RowCache, Upstream
+from ..engine.ports import StepInput, host
+from ..types import ModelLoadError
+
+log = logging.getLogger("localai_shim")
+
+_TRIED = [3, 14, 25, 36, 47]  # tokens that every vocabulary has
+# Packed and unpacked products differ by rounding; by 1 and more where a model reads packed arrays as something else.
+_TOLERANCE = 0.1
 
 
 class PackedKVCache(KVCache):  # type: ignore[misc]
@@ -37,6 +49,10 @@ class PackedKVCache(KVCache):  # type: ignore[misc]
             packed = [mx.concatenate([*pair], axis=2) for pair in zip(self.packed, packed, strict=True)]
         self.packed = tuple(packed)
         self.offset += keys.shape[2]
+        return self.keys_and_values()
+
+    def keys_and_values(self) -> tuple[mx.array, mx.array]:
+        """What attention reads; models whose layers share keys and values ask for it."""
         return self._unpacked(self.packed[:3]), self._unpacked(self.packed[3:])
 
     def _unpacked(self, packed: Sequence[mx.array]) -> mx.array:
@@ -76,12 +92,96 @@ def _check(how: Quantised, widths: Sequence[int]) -> None:
 
 def pack(row: RowCache, how: Quantised) -> RowCache:
     """An empty row with packed caches in place of plain ones. Windows and states stay as they are."""
-    return [_packed(layer, how) for layer in row]
+    return [_replaced(layer, "KVCache", lambda upstream, _: PackedKVCache(how, upstream=upstream)) for layer in row]
 
 
-def _packed(layer: LayerCache, how: Quantised) -> LayerCache:
+Make = Callable[[Upstream, LayerCache], LayerCache]
+
+
+def _replaced(layer: LayerCache, name: str, make: Make) -> LayerCache:
+    """A layer, or one with parts of it, that is of this class, made anew."""
     kind = type(layer)
-    upstream = UPSTREAMS.get(kind.__module__)
+    upstream = getattr(layer, "upstream", None) or UPSTREAMS.get(kind.__module__)
     if upstream is not None and kind.__name__ == "CacheList":
-        return kind(*(_packed(part, how) for part in layer.caches))
-    return PackedKVCache(how, upstream=upstream) if upstream is not None and kind.__name__ == "KVCache" else layer
+        return kind(*(_replaced(part, name, make) for part in layer.caches))
+    return make(upstream, layer) if upstream is not None and kind.__name__ == name else layer
+
+
+# -- trying it -------------------------------------------------------------------------------------------------------
+
+
+class _Model(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def new_cache(self) -> RowCache: ...
+
+    def forward(self, step: StepInput) -> mx.array: ...
+
+
+class _AsHeld(PackedKVCache):
+    """The same, which gives attention packed arrays, as slots do."""
+
+    def __init__(self, like: LayerCache) -> None:
+        super().__init__(like.how, like.packed, like.upstream)
+        self.bits, self.group_size = self.how.bits, self.how.group_size
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> Any:
+        super().update_and_fetch(keys, values)
+        return self.packed[:3], self.packed[3:]
+
+
+def fitting(how: Quantised, model: _Model) -> Quantised:
+    """The same settings, with `unpacks` if the model's own code cannot multiply packed keys and values.
+
+    Raises:
+        ModelLoadError: none of its keys and values can be quantised, or not in this way.
+    """
+    row, caches = model.new_cache(), host().caches
+    if not any(map(caches.is_packed, row)):
+        raise ModelLoadError(f"kv_bits: '{model.name}' has no layers whose keys and values could be quantised.")
+    if alone := [type(layer).__name__ for layer in row if caches.read(layer) is None]:
+        raise ModelLoadError(
+            f"kv_bits: '{model.name}' has layers ({alone[0]}) that run one row at a time. Leave it out."
+        )
+    try:
+        expected = _last_logits(model, row)
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        if isinstance(error, ValueError) and str(error).startswith("kv_bits"):
+            raise ModelLoadError(str(error)) from error
+        why = f"{type(error).__name__}: {str(error).splitlines()[0]:.200}"
+        raise ModelLoadError(
+            f"kv_bits: the code of '{model.name}' reads its keys and values otherwise than attention does "
+            f"({why}), so that they cannot be quantised. Leave kv_bits out."
+        ) from error
+    try:
+        agrees = _agrees(_last_logits(model, model.new_cache(), held=True), expected)
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        log.debug("this model's attention reads no packed keys and values: they are unpacked", exc_info=error)
+        agrees = False
+    return how if agrees else replace(how, unpacks=True)
+
+
+def _last_logits(model: _Model, row: RowCache, *, held: bool = False) -> mx.array:
+    """Logits of one token behind some others.
+
+    Args:
+        held: for that token attention gets packed arrays.
+    """
+    mx.eval(model.forward(StepInput(mx.array([_TRIED[:-1]]), row)))
+    if held:
+        row = [_replaced(layer, PackedKVCache.__name__, lambda _, packed: _AsHeld(packed)) for layer in row]
+    logits = model.forward(StepInput(mx.array([_TRIED[-1:]]), row))
+    mx.eval(logits)
+    return logits
+
+
+def _agrees(found: mx.array, expected: mx.array) -> bool:
+    known = mx.isfinite(found) & mx.isfinite(expected)  # some models ban tokens by an infinite logit
+    found, expected = mx.where(known, found, 0), mx.where(known, expected, 0)
+    off, size = mx.linalg.norm(found - expected), mx.linalg.norm(expected - expected.mean())
+    return bool((off <= _TOLERANCE * size).item())

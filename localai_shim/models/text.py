@@ -19,7 +19,7 @@ from ..media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia
 from ..options import LoadOptions
 from ..output.token_bytes import TokenBytes
 from ..threads.panics import PanicError, panics_are_errors
-from ..types import Adapter, Json, ModelLoadError, Prompt, Task
+from ..types import Adapter, Json, Prompt, Task
 from . import caches
 from .checkpoint.generation_config import generation_defaults
 from .checkpoint_files import Checkpoint, context_length, fingerprint
@@ -263,8 +263,10 @@ class TextModel:
 
     def check(self) -> None:
         """Refuse options that could have no effect."""
-        if self._kv is not None and not any(map(caches.is_packed, self.new_cache())):
-            raise ModelLoadError(f"kv_bits: '{self.name}' has no layers whose keys and values could be quantised.")
+        if self._kv is not None:
+            from .packed_cache import fitting
+
+            self._kv = fitting(self._kv, self)
 
     def new_cache(self) -> RowCache:
         """An empty cache for one row: an object per layer."""

@@ -253,7 +253,7 @@ def test_eight_bits_say_nearly_what_all_of_them_say() -> None:
 def test_a_model_that_cannot_be_quantised_is_refused_when_it_is_loaded() -> None:
     for kind, changes in (("qwen3", {}), ("gemma3_text", {"head_dim": 32, "sliding_window_pattern": 100})):
         engine = engine_for(kind, kv=Quantised(64, 4), **changes)
-        with pytest.raises(ModelLoadError, match=r"cannot be run|could be quantised"):
+        with pytest.raises(ModelLoadError, match=r"could not be loaded: .*kv_bits"):
             _ = engine.model
         engine.close()
 

@@ -282,15 +282,15 @@ class KeyValueSlots(LayerSlots):
 class QuantisedSlots(KeyValueSlots):
     """An attention layer with quantised keys and values.
 
-    Models that find `bits` multiply with packed keys and values. Where MLX cannot do that they are unpacked at each
-    step, one layer at a time: this costs time and still saves memory.
+    Models that find `bits` multiply with packed keys and values. If MLX or the model's own code cannot do that, they
+    are unpacked at each step, one layer at a time: this costs time and still saves memory.
     """
 
     def __init__(self, like: KeyValues, current: Current) -> None:
         super().__init__(like, current)
         assert like.quantised is not None
         how = self._quantised = like.quantised
-        self._unpacks = not host().machine.multiplies_packed()
+        self._unpacks = how.unpacks or not host().machine.multiplies_packed()
         if not self._unpacks:
             self.bits, self.group_size = how.bits, how.group_size
 
