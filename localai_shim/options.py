@@ -15,8 +15,8 @@ from .media import MediaRules
 from .types import EngineLike
 
 ModelPath = str | os.PathLike[str]
-FormatName = str | Mapping[str, str]
-"""Of one model, or by the names in `models`."""
+PerModel = str | Mapping[str, str]
+"""For one model, or by the names in `models`."""
 KEEP_ALIVE_SECONDS = 60.0
 SPECULATION = "auto"
 DRAFT_TOKENS, MAX_DRAFT_TOKENS = 4, 15
@@ -44,6 +44,13 @@ MODEL = Option(
 class LoadOptions(TypedDict, total=False):
     """Settings for loading a model."""
 
+    revision: Annotated[
+        PerModel | None,
+        Option(
+            "Branch, tag or commit of a model on the Hugging Face Hub, `main` by default; with `models`, by name if "
+            "they differ. `ValueError` for a folder or a file. A `draft_model` and `adapters` are those of `main`."
+        ),
+    ]
     context_length: Annotated[
         int | None, Option("Most tokens of prompt and output together. Absent: what the model's config says.")
     ]
@@ -75,14 +82,14 @@ class LoadOptions(TypedDict, total=False):
         ),
     ]
     tool_format: Annotated[
-        FormatName | None,
+        PerModel | None,
         Option(
             "How the model writes tool calls, such as `'hermes'` or `'llama3_json'`, or `'none'`; with `models`, by "
             "name if they differ. Absent: as its chat template shows."
         ),
     ]
     reasoning_format: Annotated[
-        FormatName | None,
+        PerModel | None,
         Option("How it writes its reasoning, such as `'think'`; `'none'` leaves all in the content. Absent: likewise."),
     ]
 

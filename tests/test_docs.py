@@ -148,7 +148,7 @@ def test_files_that_are_named_exist(name: str) -> None:
         assert any(f"/{path}".endswith(f"/{each}") for path in known), each
 
 
-NOT_TUNING = {"adapter_path", "trust_remote_code", "tool_format", "reasoning_format"}
+NOT_TUNING = {"adapter_path", "revision", "trust_remote_code", "tool_format", "reasoning_format"}
 
 
 def test_the_pages_on_tuning_have_every_option_of_models_and_engines() -> None:

@@ -31,7 +31,7 @@ def add_model(parser: argparse.ArgumentParser, *flags: str) -> None:
 def _metavar(name: str, kind: type) -> str:
     if kind is int or kind is float:
         return "N" if kind is int else "SECONDS"
-    return "PATH" if name.endswith(("path", "dir")) else "NAME" if name.endswith("format") else "HOW"
+    return "PATH" if name.endswith(("path", "dir")) else "NAME" if name.endswith(("format", "revision")) else "HOW"
 
 
 def given_options(arguments: argparse.Namespace) -> LocalOptions:

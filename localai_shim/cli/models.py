@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="a folder, GGUF file, hub id or builtin:vision, whose chat template is shown",
     )
+    parser.add_argument("--revision", metavar="NAME", help="its branch, tag or commit on the Hugging Face Hub")
     parser.add_argument("--tool-format", metavar="NAME", help="instead of what is found")
     parser.add_argument("--reasoning-format", metavar="NAME", help="likewise")
     parser.add_argument(
@@ -48,7 +49,11 @@ def run(arguments: argparse.Namespace) -> int:
         print_models(console, find_models())
         return 0
     for subject, text in describe_model(
-        arguments.model, arguments.tool_format, arguments.reasoning_format, trusts=arguments.trust_remote_code
+        arguments.model,
+        arguments.tool_format,
+        arguments.reasoning_format,
+        trusts=arguments.trust_remote_code,
+        revision=arguments.revision,
     ):
         write(console, f"{subject:11}", "bold")
         write(console, f"{text}\n")
@@ -89,7 +94,12 @@ def _fits(model: LocalModel, limit: int) -> str:
 
 
 def describe_model(
-    model: str, tool_format: str | None = None, reasoning_format: str | None = None, *, trusts: bool = False
+    model: str,
+    tool_format: str | None = None,
+    reasoning_format: str | None = None,
+    *,
+    trusts: bool = False,
+    revision: str | None = None,
 ) -> Iterator[tuple[str, str]]:
     """Findings in a model's tokenizer and chat template, with their reasons: subjects and texts.
 
@@ -99,11 +109,11 @@ def describe_model(
     """
     from ..backends.machine import require_backend
     from ..models.hub import fetch
-    from ..runtime.sources import resolve_path
+    from ..runtime.sources import make_sources
 
     require_backend()
-    path = resolve_path(model)
-    folder = fetch(path, None)
+    path = make_sources({"": model}, {} if revision is None else {"revision": revision}, None)[""].path
+    folder = fetch(path, None, revision)
     from ..models.markup import SAMPLE_QUESTION, SAMPLE_TOOL, find_formats, markup_of
     from ..models.text import load_text_tokenizer
     from ..prompt.fit.tool_text import writer

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..types import Json, ModelLoadError
+from .checkpoint.completeness import IncompleteError, missing_weights
 from .checkpoint_files import read_json
 from .markup import read_formats
 
@@ -46,27 +47,31 @@ def cached_models() -> list[LocalModel]:
 def describe(name: str, folder: str) -> LocalModel:
     """Describe the model of a folder by its files; none of the weights are read."""
     path = Path(folder)
-    config, index = read_json(path / "config.json"), read_json(path / "model.safetensors.index.json")
+    config = read_json(path / "config.json")
     weights = [file for file in path.glob("*.safetensors") if file.exists()]
     reads = [kind for kind, key in (("image", "vision_config"), ("audio", "audio_config")) if config.get(key)]
     kind = ", ".join([str(config.get("model_type") or "unknown"), *reads])
-    missing = set((index.get("weight_map") or {}).values()) - {file.name for file in weights}
     problem = ""
     if not config and next(path.glob("*.gguf"), None):
         problem = "no: it is GGUF, pass the path of a file"
     elif not config:
         problem = "no: it has no config.json"
-    elif missing:
-        problem = f"no: {len(missing)} of its files are missing"
     elif not weights:
         problem = "no: it has no weights as safetensors"
+    else:
+        try:
+            missing = missing_weights(path)
+        except IncompleteError as error:
+            problem = f"no: {error}"
+        else:
+            problem = f"no: {len(missing)} of its files are missing" if missing else ""
     found = read_formats(path)
     calls = "" if found is None or found.tools is None else found.tools.name
     reasoning = "" if found is None else found.reasoning
     return LocalModel(name, kind, sum(file.stat().st_size for file in weights), calls, reasoning, problem)
 
 
-def config_here(path_or_id: str) -> Json:
+def config_here(path_or_id: str, revision: str | None = None) -> Json:
     """The config of a model that is on this machine; empty where it would have to be fetched."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
@@ -74,20 +79,25 @@ def config_here(path_or_id: str) -> Json:
     if Path(path_or_id).exists():
         return read_json(Path(path_or_id) / "config.json")
     try:
-        found = try_to_load_from_cache(path_or_id, "config.json")
+        found = try_to_load_from_cache(path_or_id, "config.json", revision=revision)
     except HFValidationError:
         return {}
     return read_json(Path(found)) if isinstance(found, str) else {}
 
 
-def fetch(path_or_id: str, progress: bool | None) -> Path:
-    """The folder of a model, or its GGUF file; it is fetched from the hub where it is none yet.
+def fetch(path_or_id: str, progress: bool | None, revision: str | None = None) -> Path:
+    """The folder of a model, or its GGUF file; downloaded from the hub if it is not on this machine yet.
+
+    Args:
+        path_or_id: the folder, the file, or the model's ID on the hub.
+        progress: as the client's option.
+        revision: of a model on the hub; None: main.
 
     Raises:
-        ModelLoadError: it cannot be had. That may change, unless the id is none.
+        ModelLoadError: it cannot be had. That may change, unless the ID is none.
     """
     import mlx_lm.utils
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub import errors
 
     from .progress import bar_class
 
@@ -95,11 +105,20 @@ def fetch(path_or_id: str, progress: bool | None) -> Path:
         if Path(path_or_id).exists():
             return Path(path_or_id)
         files = [*mlx_lm.utils.DEFAULT_ALLOW_PATTERNS, *_MORE_FILES]
-        return Path(mlx_lm.utils.snapshot_download(path_or_id, allow_patterns=files, tqdm_class=bar_class(progress)))
+        how = {"allow_patterns": files, "tqdm_class": bar_class(progress)}
+        return Path(mlx_lm.utils.snapshot_download(path_or_id, revision=revision, **how))
+    except errors.RevisionNotFoundError as error:
+        what = f"The model '{path_or_id}' has no revision '{revision or 'main'}' on the Hugging Face Hub."
+        raise ModelLoadError(what, missing=True, transient=True) from error
     except Exception as error:
+        if isinstance(error, getattr(errors, "IncompleteSnapshotError", ())):  # newer than the oldest that is supported
+            what = f"The model '{path_or_id}' was downloaded in part only, and the rest cannot be downloaded now"
+            raise ModelLoadError(f"{what}: {error}", transient=True) from error
         raise ModelLoadError(
             f"The model '{path_or_id}' is neither a folder on this machine nor a model that could be fetched from "
             f"the Hugging Face hub: {error}",
-            missing=isinstance(error, RepositoryNotFoundError | HFValidationError | LocalEntryNotFoundError),
-            transient=not isinstance(error, HFValidationError),
+            missing=isinstance(
+                error, errors.RepositoryNotFoundError | errors.HFValidationError | errors.LocalEntryNotFoundError
+            ),
+            transient=not isinstance(error, errors.HFValidationError),
         ) from error

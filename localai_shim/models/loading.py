@@ -10,6 +10,7 @@ from ..backends.machine import is_out_of_memory
 from ..engine.mirror.journal import journal, mirrored
 from ..options import LoadOptions, ModelOptions, check_names, processes
 from ..types import ModelLoadError, Task
+from .checkpoint.completeness import IncompleteError, check_documents, check_weights
 from .checkpoint_files import Checkpoint, check_files, check_layers, read_json
 from .config.rotary_layers import check_rotation
 from .encoders.classifier import ClassifierModel, is_classifier
@@ -56,13 +57,13 @@ def load_model(
         progress = False
     announce(name or Path(path_or_id).name, path_or_id, progress)
     name = name or (Path(path_or_id).name if Path(path_or_id).exists() else path_or_id)
-    path = fetch(path_or_id, progress)
+    revision = cast(str | None, options.get("revision"))
+    path = fetch(path_or_id, progress, revision)
     check_files(path)
     if not options.get("trust_remote_code") and not is_gguf(path):
         _check_tokenizer(path, path_or_id)
     try:
-        check_layers(read_json(path / "config.json"), path / "config.json")
-        kind = ShardedModel if part else _kind(path, options)
+        kind = _checked_kind(path, options)
         model, tokenizer, config = kind.read(path, options)
         check_rotation(model, config)
         weights = [array for _, array in tree_flatten(model.parameters())]
@@ -77,13 +78,19 @@ def load_model(
             loaded.check()
             loaded.warm_up()
     except Exception as error:
-        raise not_loaded(path_or_id, error) from error
+        raise not_loaded(path_or_id, error, revision) from error
     return loaded
 
 
-def not_loaded(path_or_id: str, error: Exception) -> ModelLoadError:
+def not_loaded(path_or_id: str, error: Exception, revision: str | None = None) -> ModelLoadError:
     """The error of a model whose files, or what is made of them, raised one."""
     what = f"The model '{path_or_id}' could not be loaded: "
+    if isinstance(error, IncompleteError):
+        here = Path(path_or_id).exists()
+        what_to_get = f"{path_or_id} --revision {revision}" if revision else path_or_id
+        advice = "Copy or download it again" if here else f"Run `hf download {what_to_get} --force-download`"
+        what = f"The model '{path_or_id}' could not be loaded, since its files are incomplete or damaged: "
+        return ModelLoadError(f"{what}{error}. {advice}.", transient=not here)
     if isinstance(error, ModelLoadError):
         return ModelLoadError(f"{what}{error}", missing=error.missing, transient=error.transient)
     return ModelLoadError(
@@ -141,9 +148,23 @@ def _another_vocabulary(model: str, draft: str, its: dict[str, int], drafts: dic
     )
 
 
-def _kind(path: Path, options: LoadOptions) -> type[Servable]:
+def _checked_kind(path: Path, options: LoadOptions) -> type[Servable]:
+    """The kind of a model whose files are all there and whole.
+
+    Raises:
+        IncompleteError: they are not.
+        ModelLoadError: it has too many layers, or cannot be served.
+    """
     if is_gguf(path):
         return TextModel
+    check_documents(path)
+    check_layers(read_json(path / "config.json"), path / "config.json")
+    kind = ShardedModel if processes(options) > 1 else _kind(path, options)
+    check_weights(path, "model*.safetensors" if kind in (TextModel, ShardedModel) else "*.safetensors")
+    return kind
+
+
+def _kind(path: Path, options: LoadOptions) -> type[Servable]:
     config = read_json(path / "config.json")
     if is_classifier(config):
         return ClassifierModel

@@ -52,7 +52,7 @@ class PackedKVCache(KVCache):  # type: ignore[misc]
         return self.keys_and_values()
 
     def keys_and_values(self) -> tuple[mx.array, mx.array]:
-        """What attention reads; models whose layers share keys and values ask for it."""
+        """Unpacked keys and values, for attention and for models whose layers share them."""
         return self._unpacked(self.packed[:3]), self._unpacked(self.packed[3:])
 
     def _unpacked(self, packed: Sequence[mx.array]) -> mx.array:

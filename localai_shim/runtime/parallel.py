@@ -14,7 +14,7 @@ from ..options import ModelOptions, processes
 from ..parallel import group, launched
 from ..types import EngineClosedError, Json, ModelLoadError
 from .host import connect
-from .sources import Source
+from .sources import Source, revision_of
 
 
 def check(sources: Iterable[Source]) -> None:
@@ -29,7 +29,7 @@ def check(sources: Iterable[Source]) -> None:
                 raise ModelLoadError(
                     f"tensor_parallel: '{source.name}' is a GGUF file, which one process runs: take the model's folder."
                 )
-            if config := config_here(source.path):
+            if config := config_here(source.path, revision_of(source.options)):
                 _check(source, config)
         except ModelLoadError as error:
             raise ValueError(str(error)) from None
@@ -51,7 +51,8 @@ def begin(source: Source, on_lost: Callable[[], None]) -> None:
         ModelLoadError: it cannot, or a process could not be started.
     """
     size = processes(source.options)
-    _check(source, read_json(fetch(source.path, source.progress) / "config.json"))
+    folder = fetch(source.path, source.progress, revision_of(source.options))
+    _check(source, read_json(folder / "config.json"))
     try:
         lead = group.start if launched.rank() is None else launched.lead
         mirror.begin(lead(size, on_lost))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Any, Literal, cast
 
 from ..builtin import CHECKPOINT, VISION
 from ..options import LoadOptions, ModelOptions, ModelPath
@@ -16,6 +17,13 @@ BUILTIN_NAMES = {str(CHECKPOINT): "localai-shim-builtin", str(VISION): "localai-
 """Names of the checkpoints in the package, by folder."""
 _BUILTIN, _VISION = "builtin:", "builtin:vision"
 _FILE = ".gguf"
+PER_MODEL: tuple[Literal["tool_format", "reasoning_format", "revision"], ...] = (
+    "tool_format",
+    "reasoning_format",
+    "revision",
+)
+"""Options that may be given by the names in `models`."""
+_REVISION = re.compile(r"[\w][\w./+@-]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,8 @@ def resolve_path(model: ModelPath | None) -> str:
         if not (path / "config.json").exists():
             found = next(path.glob(f"*{_FILE}"), None)
             hint = "" if found is None else f" It has GGUF files: pass the path of one, such as '{found}'."
+            if (path / "adapter_config.json").exists():
+                hint = " It is a LoRA adapter: pass it as `adapters={'NAME': PATH}`, with the model that it is for."
             raise ModelLoadError(f"'{text}' is not a model: it has no config.json.{hint}", missing=True)
         return str(path.resolve())
     if text.startswith((".", "/", "~")) or text.count("/") > 1 or (os.sep != "/" and os.sep in text):
@@ -86,8 +96,17 @@ def make_sources(
     """
     if (draft := options.get("draft_model")) is not None:
         options = {**options, "draft_model": resolve_path(draft)}
-    _check_formats(options, paths)
-    return {name: Source(resolve_path(path), _options_of(name, options), progress) for name, path in paths.items()}
+    _check_names(options, paths)
+    _check_formats(options)
+    sources = {name: Source(resolve_path(path), _options_of(name, options), progress) for name, path in paths.items()}
+    for source in sources.values():
+        _check_revision(source)
+    return sources
+
+
+def revision_of(options: LoadOptions) -> str | None:
+    """The revision that one model's options name."""
+    return cast(str | None, options.get("revision"))
 
 
 def format_names(options: LoadOptions) -> tuple[str | None, str | None]:
@@ -95,8 +114,25 @@ def format_names(options: LoadOptions) -> tuple[str | None, str | None]:
     return cast(str | None, options.get("tool_format")), cast(str | None, options.get("reasoning_format"))
 
 
-def _check_formats(options: ModelOptions, models: Mapping[str, object]) -> None:
-    """Refuse formats that nobody knows, and those of other models.
+def _check_names(options: ModelOptions, models: Mapping[str, object]) -> None:
+    """Refuse options that are given for other models, or are no strings.
+
+    Raises:
+        ValueError: says which there are.
+    """
+    for option in PER_MODEL:
+        given = options.get(option)
+        for model in given if isinstance(given, Mapping) else ():
+            if model not in models or not model:
+                names = ", ".join(map(repr, filter(None, models))) or "none: pass `models`, or one value"
+                raise ValueError(f"`{option}` names a model that there is none of, {model!r}; there is {names}")
+        for value in _values(given):
+            if not isinstance(value, str):
+                raise ValueError(f"`{option}` must be a string, or one for each model, not {value!r}")
+
+
+def _check_formats(options: ModelOptions) -> None:
+    """Refuse formats that are not known.
 
     Raises:
         ValueError: says which there are.
@@ -106,15 +142,30 @@ def _check_formats(options: ModelOptions, models: Mapping[str, object]) -> None:
     from ..output.formats.detection import named_format, named_thought
 
     for option, check in (("tool_format", named_format), ("reasoning_format", named_thought)):
-        given = options.get(option)
-        for model in given if isinstance(given, Mapping) else ():
-            if model not in models or not model:
-                names = ", ".join(map(repr, filter(None, models))) or "none: pass `models`, or one format"
-                raise ValueError(f"`{option}` names a model that there is none of, {model!r}; there is {names}")
-        for name in given.values() if isinstance(given, Mapping) else () if given is None else (given,):
-            if not isinstance(name, str):
-                raise ValueError(f"`{option}` must be a string, or one for each model, not {name!r}")
+        for name in _values(options.get(option)):
             check(name)
+
+
+def _check_revision(source: Source) -> None:
+    """Refuse a revision that is none, or of what is not on the hub.
+
+    Raises:
+        ValueError: says why.
+    """
+    revision = revision_of(source.options)
+    if revision is None:
+        return
+    if not _REVISION.fullmatch(revision) or ".." in revision:
+        raise ValueError(f"`revision` must be a branch, a tag or a commit, not {revision!r}")
+    if os.path.exists(source.path):
+        raise ValueError(
+            f"`revision` has no effect on '{source.path}', which is on this machine: leave it out, or pass the model's "
+            "Hugging Face Hub ID"
+        )
+
+
+def _values(given: object) -> list[Any]:
+    return list(given.values()) if isinstance(given, Mapping) else [] if given is None else [given]
 
 
 def _options_of(name: str, options: ModelOptions) -> ModelOptions:

@@ -140,8 +140,8 @@ def test_a_download_is_one_bar_of_the_bytes_on_disk(
     terminal = attach_terminal(monkeypatch)
     told: dict[str, Any] = {}
 
-    def download(path: str, *, allow_patterns: list[str], tqdm_class: type[Any]) -> str:
-        told.update(path=path, patterns=allow_patterns)
+    def download(path: str, *, revision: str | None, allow_patterns: list[str], tqdm_class: type[Any]) -> str:
+        told.update(path=path, patterns=allow_patterns, revision=revision)
         make = hub._create_progress_bar
         name, level = "huggingface_hub.snapshot_download", logging.WARNING
         bytes_bar: dict[str, Any] = {"total": 100, "unit": "B", "unit_scale": True}
