@@ -25,7 +25,7 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 STREAMED = ("/chat/completions", "/completions", "/responses")
 each_path = pytest.mark.parametrize("path", BODIES)
-each_absence = pytest.mark.parametrize("model", [{}, {"model": None}], ids=["left out", "null"])
+each_absence = pytest.mark.parametrize("model", [{}, {"model": None}, {"model": ""}], ids=["left out", "null", "empty"])
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def client(engine: ScriptedEngine) -> LocalOpenAI:
 
 @each_path
 @each_absence
-def test_the_loaded_model_answers(client: LocalOpenAI, path: str, model: dict[str, None]) -> None:
+def test_the_loaded_model_answers(client: LocalOpenAI, path: str, model: dict[str, str | None]) -> None:
     answer: Any = client.post(path, cast_to=object, body={**BODIES[path], **model})
     assert answer.get("model", "scripted") == "scripted", "counts and compactions do not say which it was"
 
@@ -112,12 +112,26 @@ def test_a_script_sees_requests_without_it() -> None:
 
 @each_path
 @each_absence
-def test_with_several_models_it_has_to_be_there(path: str, model: dict[str, None]) -> None:
+def test_with_several_models_it_has_to_be_there(path: str, model: dict[str, str | None]) -> None:
     with (
         LocalOpenAI(models={"first": None, "second": None}, keep_alive=0) as client,
         refused("model", None, "you must provide a model parameter: this client serves 'first', 'second'"),
     ):
         client.post(path, cast_to=object, body={**BODIES[path], **model})
+
+
+@each_path
+@each_absence
+def test_the_only_one_of_models_serves_without_it(path: str, model: dict[str, str | None]) -> None:
+    with LocalOpenAI(models={"only": None}) as client:
+        assert client.post(path, cast_to=object, body={**BODIES[path], **model}) is not None
+
+
+def test_the_only_one_of_models_serves_no_other_name() -> None:
+    with LocalOpenAI(models={"only": None}) as client:
+        assert client.responses.create(input="Hi", max_output_tokens=16).status in ("completed", "incomplete")
+        with pytest.raises(openai.NotFoundError, match="serves 'only'"):
+            client.responses.create(input="Hi", model="other")
 
 
 def test_a_model_that_is_given_has_to_be_a_string(client: LocalOpenAI) -> None:

@@ -131,8 +131,8 @@ class Call:
             RequestError: there is none.
         """
         name = self.body.get("model")
-        if name is None and not self.runtime.only:
-            name = ""  # whatever the name, one model serves it
+        if name is None or name == "":
+            name = self.runtime.default_name
         if name is None:
             known = ", ".join(f"'{each}'" for each in self.runtime.names())
             raise BadRequest(f"you must provide a model parameter: this client serves {known}", param="model")

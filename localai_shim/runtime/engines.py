@@ -311,6 +311,13 @@ class Runtime:
                 shared = _acquire(source, self._holder, self._engines)
             return shared.engine
 
+    @property
+    def default_name(self) -> str | None:
+        """Name of the model that serves requests that name none; None if there are several."""
+        if not self.only:
+            return ""  # whatever the name, one model serves it
+        return next(iter(self.sources)) if len(self.sources) == 1 else None
+
     def engine_of(self, name: str) -> EngineLike:
         """Find an engine like `engine`; an empty name is that of the first model.
 
