@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -30,6 +30,7 @@ from .messages import REASONING
 from .parts import media_parts, unreadable
 from .template_variables import check_variables, read_variables
 from .tokenizing import Tokenizing, Tools
+from .turn_end import find_turn_end
 from .within import encode_within
 
 _OTHER = "\N{MIDDLE DOT}"  # a message that hardly any begins with
@@ -232,6 +233,14 @@ class ChatTokenizer:
             return None
         find = partial(find_thinking_switch, self._prompt_of, self.knows)
         return self._budget.find("its switch of the reasoning", find, lambda: None)
+
+    def turn_end(self, ends: Collection[int], added: Mapping[int, str], markers: Collection[int]) -> int | None:
+        """The token with which the chat template ends answers, if it is none of the ends; see `find_turn_end`."""
+        if not self._tokenizer.has_chat_template:
+            return None
+        prompt_of = partial(self._prompt_of, variables={})
+        find = partial(find_turn_end, prompt_of, self.encode_bare, self.decode, ends, added, markers)
+        return self._budget.find("what ends a turn", find, lambda: None)
 
     def _prompt_of(self, messages: list[Message], variables: Mapping[str, object]) -> str | None:
         """The text of a prompt; None where the template refuses it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import weakref
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from ..endpoints.served import ServedModel
 
 _MODULES = ("models.markup", "endpoints.served", "grammar.compile", "grammar.vocabulary", "output.channels")
+
+log = logging.getLogger("localai_shim")
 
 _served: weakref.WeakKeyDictionary[EngineLike, ServedModel] = weakref.WeakKeyDictionary()
 """Descriptions of each engine's model for the endpoints: clients of one engine share its compiled grammars."""
@@ -77,6 +80,8 @@ def _describe(model: LoadedModel, options: LoadOptions | None = None) -> ServedM
     added = added_tokens(model.tokenizer)
     markers = markers_of(markup)
     marking = {i for i, text in added.items() if any(text in marker for marker in markers)}
+    if options is not None and "generate" in model.tasks:  # it was loaded from files
+        _end_turns(model, tokenizer.turn_end(model.eos_token_ids, added, marking))
     vocabulary = Vocabulary(
         tokenizer.token_bytes.convert,
         size=tokenizer.vocabulary_size,
@@ -97,6 +102,16 @@ def _describe(model: LoadedModel, options: LoadOptions | None = None) -> ServedM
         tasks=model.tasks,
         is_quick=getattr(model.text, "is_quick", False) and tokenizer.is_quick,
     )
+
+
+def _end_turns(model: LoadedModel, turn_end: int | None) -> None:
+    """End answers at the token that the chat template writes behind them, if it is another than files name."""
+    if turn_end is None:
+        return
+    token = model.tokenizer.convert_ids_to_tokens(turn_end)
+    text = "'%s': its chat template ends turns with %r, which none of its files names as an end: answers end there"
+    log.warning(text, model.name, token)
+    model.eos_token_ids |= {turn_end}
 
 
 def _renew_lock() -> None:
