@@ -104,7 +104,7 @@ MAY = {
         "types"
     ),
     "models.adapters": "backends.cuda models types",
-    "models.checkpoint": "models models.gguf types",
+    "models.checkpoint": "backends models models.gguf types",
     "models.config": "backends types",
     "models.encoders": "backends backends.x86 engine models models.config models.heads options types vectors",
     "models.gguf": "types",
@@ -149,6 +149,7 @@ PACKAGES = {
     "media": "numpy",
     "models": "huggingface_hub jinja2 mlx mlx_lm numpy tokenizers transformers",
     "models.adapters": "mlx mlx_lm",
+    "models.checkpoint": "mlx",
     "models.config": "mlx mlx_lm mlx_vlm numpy transformers",
     "models.encoders": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
     "models.gguf": "mlx mlx_lm tokenizers transformers",

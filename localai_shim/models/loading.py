@@ -11,6 +11,7 @@ from ..engine.mirror.journal import journal, mirrored
 from ..options import LoadOptions, ModelOptions, check_names, processes
 from ..types import ModelLoadError, Task
 from .checkpoint.completeness import IncompleteError, check_documents, check_weights
+from .checkpoint.quantization import check_numbers, check_quantization, naming_quantization
 from .checkpoint_files import Checkpoint, check_files, check_layers, read_json
 from .config.rotary_layers import check_rotation
 from .encoders.classifier import ClassifierModel, is_classifier
@@ -64,7 +65,9 @@ def load_model(
         _check_tokenizer(path, path_or_id)
     try:
         kind = _checked_kind(path, options)
-        model, tokenizer, config = kind.read(path, options)
+        with naming_quantization(read_json(path / "config.json")):
+            model, tokenizer, config = kind.read(path, options)
+        check_numbers(model, config)
         check_rotation(model, config)
         weights = [array for _, array in tree_flatten(model.parameters())]
         if part:
@@ -158,7 +161,9 @@ def _checked_kind(path: Path, options: LoadOptions) -> type[Servable]:
     if is_gguf(path):
         return TextModel
     check_documents(path)
-    check_layers(read_json(path / "config.json"), path / "config.json")
+    config = read_json(path / "config.json")
+    check_layers(config, path / "config.json")
+    check_quantization(config)
     kind = ShardedModel if processes(options) > 1 else _kind(path, options)
     check_weights(path, "model*.safetensors" if kind in (TextModel, ShardedModel) else "*.safetensors")
     return kind

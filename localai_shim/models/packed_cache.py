@@ -82,7 +82,7 @@ def _check(how: Quantised, widths: Sequence[int]) -> None:
     if not any(width % how.group_size for width in widths):
         return
     fitting = [size for size in (128, 64, 32) if not any(width % size for width in widths)]
-    advice = f"pass kv_group_size={fitting[0]}" if fitting else "this model's cannot be quantised"
+    advice = f"pass kv_group_size={fitting[0]}" if fitting else "this model's cannot be quantized"
     numbers = " and ".join(str(width) for width in dict.fromkeys(widths))
     raise ValueError(
         f"kv_bits: keys and values have {numbers} numbers per head here, and groups of {how.group_size} "
@@ -135,11 +135,11 @@ def fitting(how: Quantised, model: _Model) -> Quantised:
     """The same settings, with `unpacks` if the model's own code cannot multiply packed keys and values.
 
     Raises:
-        ModelLoadError: none of its keys and values can be quantised, or not in this way.
+        ModelLoadError: none of its keys and values can be quantized, or not in this way.
     """
     row, caches = model.new_cache(), host().caches
     if not any(map(caches.is_packed, row)):
-        raise ModelLoadError(f"kv_bits: '{model.name}' has no layers whose keys and values could be quantised.")
+        raise ModelLoadError(f"kv_bits: '{model.name}' has no layers whose keys and values could be quantized.")
     if alone := [type(layer).__name__ for layer in row if caches.read(layer) is None]:
         raise ModelLoadError(
             f"kv_bits: '{model.name}' has layers ({alone[0]}) that run one row at a time. Leave it out."
@@ -154,7 +154,7 @@ def fitting(how: Quantised, model: _Model) -> Quantised:
         why = f"{type(error).__name__}: {str(error).splitlines()[0]:.200}"
         raise ModelLoadError(
             f"kv_bits: the code of '{model.name}' reads its keys and values otherwise than attention does "
-            f"({why}), so that they cannot be quantised. Leave kv_bits out."
+            f"({why}), so that they cannot be quantized. Leave kv_bits out."
         ) from error
     try:
         agrees = _agrees(_last_logits(model, model.new_cache(), held=True), expected)

@@ -239,7 +239,13 @@ class ChatTokenizer:
         if not self._tokenizer.has_chat_template:
             return None
         prompt_of = partial(self._prompt_of, variables={})
-        find = partial(find_turn_end, prompt_of, self.encode_bare, self.decode, ends, added, markers)
+
+        def find() -> int | None:
+            try:
+                return find_turn_end(prompt_of, self.encode_bare, self.decode, ends, added, markers)
+            except (ImportError, PanicError):  # which each conversation is told
+                return None
+
         return self._budget.find("what ends a turn", find, lambda: None)
 
     def _prompt_of(self, messages: list[Message], variables: Mapping[str, object]) -> str | None:

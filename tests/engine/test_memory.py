@@ -259,7 +259,7 @@ def test_a_model_that_cannot_be_quantised_is_refused_when_it_is_loaded() -> None
 
 
 @pytest.mark.parametrize(
-    ("head", "group", "advice"), [(16, 64, "this model's cannot be quantised"), (32, 64, "pass kv_group_size=32")]
+    ("head", "group", "advice"), [(16, 64, "this model's cannot be quantized"), (32, 64, "pass kv_group_size=32")]
 )
 def test_groups_that_do_not_divide_a_head_are_said_when_the_model_is_loaded(head: int, group: int, advice: str) -> None:
     engine = engine_for("qwen3", kv=Quantised(group, 4), head_dim=head)

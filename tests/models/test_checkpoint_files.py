@@ -94,27 +94,6 @@ def test_generation_config_may_have_any_number(folder: Path, value: Any) -> None
     assert answer.usage is not None and answer.usage.completion_tokens in (1, 2, 3)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("repetition_penalty", 0),
-        ("repetition_penalty", -1.3),
-        ("temperature", "hot"),
-        ("top_p", 0.5 + 1),
-        ("top_k", -5),
-    ],
-)
-def test_a_recommended_setting_that_means_nothing_is_logged_and_left_out(
-    folder: Path, caplog: pytest.LogCaptureFixture, name: str, value: Any
-) -> None:
-    with_fields(folder, "generation_config.json", min_p=0.1, **{name: value})
-    model = load_model(str(folder), LoadOptions())
-    assert model.generation_defaults.get("min_p") == 0.1
-    assert name not in model.generation_defaults
-    [logged] = [each.getMessage() for each in caplog.records if "generation_config" in each.getMessage()]
-    assert logged.startswith(f"'{folder / 'generation_config.json'}': {name} is {value!r}, and not a number from")
-
-
 def with_token(folder: Path, text: str, number: int) -> None:
     """Give an added token another id."""
     path = folder / "tokenizer.json"

@@ -70,10 +70,10 @@ def test_whether_they_are_unpacked_is_found_by_trial(name: str, unpacks: bool) -
     [
         ("deepseek_v32", r"the code of 'deepseek_v32' reads its keys and values .*\(TypeError: .*Leave kv_bits out"),
         ("llama4", r"'llama4' has layers \(ChunkedKVCache\) that run one row at a time"),
-        ("mamba2", "'mamba2' has no layers whose keys and values could be quantised"),
+        ("mamba2", "'mamba2' has no layers whose keys and values could be quantized"),
     ],
 )
-def test_what_cannot_be_quantised_is_refused_when_it_is_loaded(name: str, message: str) -> None:
+def test_what_cannot_be_quantized_is_refused_when_it_is_loaded(name: str, message: str) -> None:
     with pytest.raises(ModelLoadError, match=message) as caught:
         fitting(EIGHT, text_model(name, EIGHT, **WIDE))
     assert len(str(caught.value)) < 500
