@@ -11,7 +11,9 @@ from ..engine.mirror.journal import journal, mirrored
 from ..options import LoadOptions, ModelOptions, check_names, processes
 from ..types import ModelLoadError, Task
 from .checkpoint.completeness import IncompleteError, check_documents, check_weights
-from .checkpoint.quantization import check_numbers, check_quantization, naming_quantization
+from .checkpoint.fields import check_fields
+from .checkpoint.quantization import check_numbers, check_quantization
+from .checkpoint.reading import naming_files, shown
 from .checkpoint_files import Checkpoint, check_files, check_layers, read_json
 from .config.rotary_layers import check_rotation
 from .encoders.classifier import ClassifierModel, is_classifier
@@ -65,7 +67,7 @@ def load_model(
         _check_tokenizer(path, path_or_id)
     try:
         kind = _checked_kind(path, options)
-        with naming_quantization(read_json(path / "config.json")):
+        with naming_files(read_json(path / "config.json")):
             model, tokenizer, config = kind.read(path, options)
         check_numbers(model, config)
         check_rotation(model, config)
@@ -97,7 +99,7 @@ def not_loaded(path_or_id: str, error: Exception, revision: str | None = None) -
     if isinstance(error, ModelLoadError):
         return ModelLoadError(f"{what}{error}", missing=error.missing, transient=error.transient)
     return ModelLoadError(
-        f"{what}{type(error).__name__}: {error}",
+        what + shown(error),
         transient=is_out_of_memory(error)
         or isinstance(error, ImportError)
         or (isinstance(error, OSError) and not isinstance(error, FileNotFoundError)),
@@ -163,6 +165,7 @@ def _checked_kind(path: Path, options: LoadOptions) -> type[Servable]:
     check_documents(path)
     config = read_json(path / "config.json")
     check_layers(config, path / "config.json")
+    check_fields(config)
     check_quantization(config)
     kind = ShardedModel if processes(options) > 1 else _kind(path, options)
     check_weights(path, "model*.safetensors" if kind in (TextModel, ShardedModel) else "*.safetensors")

@@ -139,13 +139,13 @@ def _check_pointer(path: Path) -> None:
 
 
 def _check_json(path: Path) -> None:
-    raw = path.read_bytes().strip()
+    raw = path.read_bytes()
     if len(raw) > _MAX_PARSED_BYTES:  # a vocabulary's, which is parsed soon enough
-        if not (raw.startswith(b"{") and raw.endswith(b"}")):
+        if not (raw.lstrip().startswith(b"{") and raw.rstrip().endswith(b"}")):
             raise IncompleteError(f"'{path.name}' is no JSON object, so that it was cut off or damaged")
         return
     try:
-        content = json.loads(raw)
+        content = json.loads(raw.decode())
     except RecursionError:
         raise IncompleteError(f"'{path.name}' is nested too deeply to be read") from None
     except ValueError as error:
@@ -166,8 +166,10 @@ def _check_whole(path: Path) -> None:
         raise IncompleteError(f"'{path.name}' was cut off within its header, at {size:,} bytes")
     try:
         header: Json = json.loads(raw)
-        ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
-        needed = 8 + length + max(ends, default=0)
+        noted = header.pop("__metadata__", {})
+        if not all(isinstance(text, str) for text in noted.values()):
+            raise ValueError
+        needed = 8 + length + max((entry["data_offsets"][1] for entry in header.values()), default=0)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
         raise IncompleteError(f"'{path.name}' is damaged: its header cannot be read") from None
     if size < needed:

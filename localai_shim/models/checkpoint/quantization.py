@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...backends.machine import is_out_of_memory
 from ...types import Json, ModelLoadError
 
 if TYPE_CHECKING:
@@ -57,29 +54,25 @@ def _check_own(given: object) -> None:
                 raise ModelLoadError(f"{where}: '{name}' of {layer or 'all layers'} is {value!r:.100}.")
 
 
-@contextlib.contextmanager
-def naming_quantization(config: Json) -> Iterator[None]:
-    """Say what the weights are quantized as, if a model of them cannot be made."""
-    try:
-        yield
-    except ModelLoadError:
-        raise
-    except Exception as error:
-        if is_out_of_memory(error) or isinstance(error, OSError | ImportError):
-            raise
-        text = str(error)
-        why = f"{type(error).__name__}: {' '.join(text.split()):.300}"
-        if (method := _method(config)) is not None:
-            raise ModelLoadError(
-                f"its weights are quantized as '{method:.100}' (config.json: quantization_config), in a form that "
-                f"cannot be read ({why}). {_ADVICE}."
-            ) from error
-        if "not in model" in text and ".scales" in text and config.get("quantization") is None:
-            raise ModelLoadError(
-                f"its weights are quantized, but config.json has no 'quantization' with their group_size and bits "
-                f"({why}). Copy config.json again from where the weights come from."
-            ) from error
-        raise
+def quantization_error(config: Json, text: str, why: str) -> str | None:
+    """What the weights are quantized as, if no model could be made of them for that; None if they are not.
+
+    Args:
+        config: of the checkpoint.
+        text: of the error that upstream's code raised.
+        why: the same for people.
+    """
+    if (method := _method(config)) is not None:
+        return (
+            f"its weights are quantized as '{method:.100}' (config.json: quantization_config), in a form that cannot "
+            f"be read ({why}). {_ADVICE}."
+        )
+    if "not in model" in text and ".scales" in text and config.get("quantization") is None:
+        return (
+            f"its weights are quantized, but config.json has no 'quantization' with their group_size and bits ({why}). "
+            "Copy config.json again from where the weights come from."
+        )
+    return None
 
 
 def _method(config: Json) -> str | None:

@@ -1,0 +1,51 @@
+"""Errors of upstream's code while it reads a checkpoint, as errors that say which files they are about."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from ...backends.machine import is_out_of_memory
+from ...types import Json, ModelLoadError
+from .quantization import quantization_error
+
+MAX_SHOWN = 500  # characters of what upstream says: some of it lists all tensors
+_TOKENIZER = "mlx_lm.tokenizer_utils"
+
+
+@contextlib.contextmanager
+def naming_files(config: Json) -> Iterator[None]:
+    """Say which files upstream's code could not read, if it raises an error of its own.
+
+    Raises:
+        ModelLoadError: names the files, and the quantization if that is the reason.
+    """
+    try:
+        yield
+    except ModelLoadError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error) or isinstance(error, OSError | ImportError):
+            raise
+        if _TOKENIZER in _modules(error):
+            what = f"its tokenizer (tokenizer.json, tokenizer_config.json) cannot be read ({shown(error)})."
+        else:
+            what = quantization_error(config, str(error), shown(error)) or (
+                f"config.json and the weights make no model ({shown(error)})."
+            )
+        raise ModelLoadError(what) from error
+
+
+def shown(error: Exception) -> str:
+    """An error's type and text, which may be as long as a list of all tensors."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + ' ...'}"
+
+
+def _modules(error: Exception) -> set[str]:
+    """Names of the modules whose code an error went through."""
+    found, trace = set(), error.__traceback__
+    while trace is not None:
+        found.add(str(trace.tb_frame.f_globals.get("__name__")))
+        trace = trace.tb_next
+    return found
