@@ -21,9 +21,12 @@ _JSON = (
     "chat_template.json",
     "preprocessor_config.json",
     "processor_config.json",
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
     INDEX,
 )
 """Files that hold an object."""
+_STEPS = "[0-9]_*/config.json"  # of sentence-transformers
 _POINTER = b"version https://git-lfs.github.com/spec"
 _MAX_POINTER_BYTES = 1024
 _MAX_HEADER_BYTES = 100_000_000  # as the safetensors library has it
@@ -55,12 +58,13 @@ def check_documents(folder: Path) -> None:
     """
     if not (folder / "config.json").exists():
         raise IncompleteError("it has no config.json")
-    for path in (folder / name for name in (*_JSON, "tokenizer.model")):
+    for path in (*(folder / name for name in (*_JSON, "tokenizer.model")), *sorted(folder.glob(_STEPS))):
         if not path.is_file():
             continue
-        _check_pointer(path)
+        name = path.relative_to(folder).as_posix()
+        _check_pointer(path, name)
         if path.suffix == ".json":
-            _check_json(path)
+            _check_json(path, name)
 
 
 def check_weights(folder: Path, pattern: str) -> None:
@@ -85,7 +89,7 @@ def check_weights(folder: Path, pattern: str) -> None:
         raise IncompleteError(f"{len(missing)} of its files of weights {verb} missing: {_named(missing)}")
     for file in files:
         if file.is_file():
-            _check_pointer(file)
+            _check_pointer(file, file.name)
             _check_whole(file)
 
 
@@ -130,28 +134,28 @@ def _without_weights(folder: Path, pattern: str) -> ModelLoadError:
     return IncompleteError(f"it has no weights ({pattern}), only files that describe them")
 
 
-def _check_pointer(path: Path) -> None:
+def _check_pointer(path: Path, name: str) -> None:
     with path.open("rb") as file:
         if path.stat().st_size <= _MAX_POINTER_BYTES and file.read(len(_POINTER)) == _POINTER:
             raise IncompleteError(
-                f"'{path.name}' is a pointer of git-lfs, not the file itself (`git lfs pull` in its folder fetches it)"
+                f"'{name}' is a pointer of git-lfs, not the file itself (`git lfs pull` in its folder fetches it)"
             )
 
 
-def _check_json(path: Path) -> None:
+def _check_json(path: Path, name: str) -> None:
     raw = path.read_bytes()
     if len(raw) > _MAX_PARSED_BYTES:  # a vocabulary's, which is parsed soon enough
         if not (raw.lstrip().startswith(b"{") and raw.rstrip().endswith(b"}")):
-            raise IncompleteError(f"'{path.name}' is no JSON object, so that it was cut off or damaged")
+            raise IncompleteError(f"'{name}' is no JSON object, so that it was cut off or damaged")
         return
     try:
         content = json.loads(raw.decode())
     except RecursionError:
-        raise IncompleteError(f"'{path.name}' is nested too deeply to be read") from None
+        raise IncompleteError(f"'{name}' is nested too deeply to be read") from None
     except ValueError as error:
-        raise IncompleteError(f"'{path.name}' is no JSON, so that it was cut off or damaged ({error})") from None
+        raise IncompleteError(f"'{name}' is no JSON, so that it was cut off or damaged ({error})") from None
     if not isinstance(content, dict):
-        raise IncompleteError(f"'{path.name}' holds no JSON object")
+        raise IncompleteError(f"'{name}' holds no JSON object")
 
 
 def _check_whole(path: Path) -> None:

@@ -55,7 +55,7 @@ def _check_own(given: object) -> None:
 
 
 def quantization_error(config: Json, text: str, why: str) -> str | None:
-    """What the weights are quantized as, if no model could be made of them for that; None if they are not.
+    """The reason why no model could be made of weights, if they are quantized in another form; None if they are not.
 
     Args:
         config: of the checkpoint.

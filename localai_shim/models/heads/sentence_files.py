@@ -65,6 +65,8 @@ def read_sentence_files(folder: Path) -> SentenceFiles | None:
     include_prompt, dense = True, list[Dense]()
     for kind, path in modules:
         config = read_json(path / "config.json")
+        if kind in ("Pooling", "Dense") and not (path / "config.json").is_file():
+            raise ModelLoadError(f"The step '{path.name}' (modules.json) has no config.json.")
         if kind == "Pooling":
             modes, include_prompt = _pooling(config), config.get("include_prompt", True)
         elif kind == "Dense":
@@ -75,11 +77,14 @@ def read_sentence_files(folder: Path) -> SentenceFiles | None:
         raise ModelLoadError(f"The model '{folder.name}' cannot be served: it {TOKEN_VECTORS}.")
     more = read_json(folder / "config_sentence_transformers.json")
     length = read_json(folder / "sentence_bert_config.json").get("max_seq_length")
+    prompts = more.get("prompts") or {}
+    if not isinstance(prompts, dict):
+        raise ModelLoadError(f"config_sentence_transformers.json: 'prompts' is {prompts!r:.100}, not an object.")
     return SentenceFiles(
         modes,
         include_prompt,
         dense,
-        {str(name): str(text) for name, text in (more.get("prompts") or {}).items()},
+        {str(name): str(text) for name, text in prompts.items()},
         more.get("default_prompt_name"),
         length if isinstance(length, int) else None,
     )
@@ -87,14 +92,16 @@ def read_sentence_files(folder: Path) -> SentenceFiles | None:
 
 def _modules(folder: Path) -> list[tuple[str, Path]]:
     """(kind, folder) of the steps; where modules.json is missing, those whose folders have their usual names."""
-    try:
-        listed = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
-        return [(str(each["type"]).rpartition(".")[2], folder / each["path"]) for each in listed]
-    except (OSError, ValueError, KeyError, TypeError):
-        dense = [("Dense", path) for path in sorted(folder.glob("[0-9]_Dense"))]
-        if not (folder / "1_Pooling" / "config.json").exists():
-            return dense if (folder / "1_Dense" / "config.json").exists() else []
-        return [("Transformer", folder), ("Pooling", folder / "1_Pooling"), *dense]
+    if (folder / "modules.json").is_file():
+        try:
+            listed = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+            return [(str(each["type"]).rpartition(".")[2], folder / each["path"]) for each in listed]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ModelLoadError(f"modules.json is damaged: {type(error).__name__}: {error}") from error
+    dense = [("Dense", path) for path in sorted(folder.glob("[0-9]_Dense"))]
+    if not (folder / "1_Pooling" / "config.json").exists():
+        return dense if (folder / "1_Dense" / "config.json").exists() else []
+    return [("Transformer", folder), ("Pooling", folder / "1_Pooling"), *dense]
 
 
 def _pooling(config: Json) -> tuple[str, ...]:

@@ -206,6 +206,17 @@ def test_what_is_no_vector_per_text_is_refused(tmp_path: Path) -> None:
     modules.append({"idx": 1, "name": "1", "path": "1_LSTM", "type": "sentence_transformers.models.LSTM"})
     with pytest.raises(ModelLoadError, match="LSTM"):
         load(changed(tmp_path / "c", "modules.json", modules))
+    with pytest.raises(ModelLoadError, match=r"modules.json is damaged: TypeError"):
+        load(changed(tmp_path / "d", "modules.json", ["x"]))
+    with pytest.raises(ModelLoadError, match="'prompts' is 7, not an object"):
+        load(changed(tmp_path / "e", "config_sentence_transformers.json", {"prompts": 7}))
+    cut = changed(tmp_path / "f", "1_Pooling/config.json", {})  # which was the mean, in silence
+    (cut / "1_Pooling" / "config.json").write_text('{"pooling_mode"')
+    with pytest.raises(ModelLoadError, match=r"incomplete or damaged: '1_Pooling/config.json' is no JSON"):
+        load(cut)
+    (cut / "1_Pooling" / "config.json").unlink()
+    with pytest.raises(ModelLoadError, match=r"The step '1_Pooling' .* has no config.json"):
+        load(cut)
     with pytest.raises(ModelLoadError, match="LoRA"):
         load(tiny_embedder("bert"), adapter_path=str(tmp_path))
 
