@@ -103,7 +103,7 @@ MAY = {
         "models.config models.encoders models.gguf models.heads models.vision options output output.formats threads "
         "types"
     ),
-    "models.adapters": "backends.cuda models types",
+    "models.adapters": "backends.cuda models models.checkpoint types",
     "models.checkpoint": "backends models models.gguf types",
     "models.config": "backends types",
     "models.encoders": "backends backends.x86 engine models models.config models.heads options types vectors",

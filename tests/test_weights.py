@@ -214,6 +214,8 @@ def test_what_does_not_fit_is_named_and_changes_nothing(tmp_path: Path) -> None:
     cut = changed(folder, tmp_path / "cut")
     [file] = cut.glob("model*.safetensors")
     file.write_bytes(file.read_bytes()[:-1000])
+    part = changed(folder, tmp_path / "part")
+    next(part.glob("model*.safetensors")).rename(part / "model-00001-of-00002.safetensors")
     with LocalOpenAI(folder) as client:
         ids(client, "any", LONG)
         fingerprint = client.completions.create(model="x", prompt="Hi", max_tokens=1).system_fingerprint
@@ -226,6 +228,7 @@ def test_what_does_not_fit_is_named_and_changes_nothing(tmp_path: Path) -> None:
             (5, "pass a mapping of names to arrays, or a folder, not 5"),
             (tmp_path, "has no *.safetensors"),
             (cut, file.name),
+            (part, "1 of its files of weights is missing: 'model-00002-of-00002.safetensors'"),
         ):
             with pytest.raises(ValueError) as caught:
                 client.update_weights(bad)  # type: ignore[arg-type]

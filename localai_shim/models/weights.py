@@ -16,6 +16,7 @@ from ..backends.x86.unpacking import Format, packed_format
 from ..engine.ports import NewWeights
 from ..types import ModelLoadError
 from .adapters.bank import bare_modules
+from .checkpoint.completeness import check_weights
 
 MAX_NAMED = 8  # tensors that an error names
 _NUMBERS = "fiub"  # kinds of NumPy's dtypes that are numbers
@@ -65,17 +66,25 @@ def folder_weights(folder: Path) -> NewWeights:
     """Weights of a folder, told from others by the sizes and times of its files, as a checkpoint's are.
 
     Raises:
-        ValueError: it has none.
+        ValueError: it has none, or they are not all there, or not whole.
     """
     files = _files(folder)
     if not files:
         raise ValueError(f"update_weights: the folder '{folder}' has no *.safetensors")
+    try:
+        check_weights(folder, _pattern(folder))
+    except ModelLoadError as error:
+        raise ValueError(f"update_weights: the folder '{folder}' is incomplete or damaged: {error}") from error
     found = [(file.name, (status := file.stat()).st_size, status.st_mtime_ns) for file in files]
     return NewWeights({}, str(folder), hashlib.blake2b(repr(found).encode()).hexdigest())
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("model*.safetensors")) or sorted(folder.glob("*.safetensors"))
+    return sorted(folder.glob(_pattern(folder)))
+
+
+def _pattern(folder: Path) -> str:
+    return "model*.safetensors" if next(folder.glob("model*.safetensors"), None) else "*.safetensors"
 
 
 def read_update(model: nn.Module, weights: NewWeights, sanitize: Sanitize | None = None) -> Callable[[], None]:

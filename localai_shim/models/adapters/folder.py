@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...types import Adapter, Json, ModelLoadError
+from ..checkpoint.completeness import IncompleteError, check_file
 from ..checkpoint_files import check_files, read_json
 from ..hub import fetch
 
@@ -52,11 +53,12 @@ def read_adapter(name: str, path_or_id: str, progress: bool | None = None) -> Ad
         config = read_json(folder / CONFIG)
         weights = folder / (PEFT_WEIGHTS if "peft_type" in config else MLX_WEIGHTS)
         _check(path_or_id, config, weights)
+        check_file(weights)
         digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
         with weights.open("rb") as file:
             while piece := file.read(1 << 20):
                 digest.update(piece)
-    except OSError as error:
+    except (OSError, IncompleteError) as error:
         raise ModelLoadError(f"The adapter '{path_or_id}' could not be read: {error}") from error
     return Adapter(name, digest.hexdigest()[:16], str(folder))
 

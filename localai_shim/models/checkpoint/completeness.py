@@ -88,9 +88,18 @@ def check_weights(folder: Path, pattern: str) -> None:
         verb = "are" if len(missing) > 1 else "is"
         raise IncompleteError(f"{len(missing)} of its files of weights {verb} missing: {_named(missing)}")
     for file in files:
-        if file.is_file():
-            _check_pointer(file, file.name)
-            _check_whole(file)
+        check_file(file)
+
+
+def check_file(file: Path) -> None:
+    """Refuse a file of weights that is a pointer, or is not whole.
+
+    Raises:
+        IncompleteError: names it.
+    """
+    if file.is_file():
+        _check_pointer(file, file.name)
+        _check_whole(file)
 
 
 def missing_weights(folder: Path) -> list[str]:
@@ -170,7 +179,7 @@ def _check_whole(path: Path) -> None:
         raise IncompleteError(f"'{path.name}' was cut off within its header, at {size:,} bytes")
     try:
         header: Json = json.loads(raw)
-        noted = header.pop("__metadata__", {})
+        noted = header.pop("__metadata__", None) or {}  # MLX writes null
         if not all(isinstance(text, str) for text in noted.values()):
             raise ValueError
         needed = 8 + length + max((entry["data_offsets"][1] for entry in header.values()), default=0)

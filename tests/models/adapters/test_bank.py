@@ -221,13 +221,17 @@ def test_a_changed_file_is_another_adapter(tmp_path: Path) -> None:
     assert read_adapter("a", str(path)) != first
 
 
-@pytest.mark.parametrize("broken", ["config gone", "config cut", "weights gone", "weights cut"])
+@pytest.mark.parametrize(
+    "broken", ["config gone", "config cut", "weights gone", "weights cut", "weights are a pointer"]
+)
 def test_a_broken_folder_is_refused_with_the_file(broken: str, tmp_path: Path) -> None:
     folder = tiny("llama")
     path = make_adapter(tmp_path / "one", folder, keys=["self_attn.q_proj"])
     file = path / ("adapter_config.json" if broken.startswith("config") else "adapters.safetensors")
     if broken.endswith("gone"):
         file.unlink()
+    elif broken.endswith("pointer"):
+        file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
     else:
         file.write_bytes(file.read_bytes()[:-50])
     model, _ = mlx_lm.load(str(folder))

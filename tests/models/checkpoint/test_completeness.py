@@ -8,8 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import pytest
 
+from localai_shim.models.checkpoint.completeness import check_weights
 from localai_shim.models.loading import load_model
 from localai_shim.options import LoadOptions
 from localai_shim.types import ModelLoadError
@@ -101,6 +103,21 @@ def test_weights_in_another_form_are_named(name: str, message: str, tmp_path: Pa
     renamed(name)(folder)
     with pytest.raises(ModelLoadError, match=rf"it has no weights \(model\*.safetensors\)\. {message}"):
         load_model(str(folder), LoadOptions())
+
+
+def test_weights_that_mlx_saved_without_metadata_are_whole(tmp_path: Path) -> None:
+    """Its header then says that they are null."""
+    folder = Path(shutil.copytree(tiny("qwen3"), tmp_path / "whole"))
+    mx.save_safetensors(str(folder / WEIGHTS), dict(mx.load(str(folder / WEIGHTS))))  # type: ignore[arg-type]
+    check_weights(folder, WEIGHTS)
+
+
+@pytest.mark.parametrize("noted", [{"a": 7}, 7])
+def test_metadata_that_is_no_text_is_damage(noted: Any, tmp_path: Path) -> None:
+    header = json.dumps({"__metadata__": noted, "a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    (tmp_path / WEIGHTS).write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    with pytest.raises(ModelLoadError, match="is damaged: its header cannot be read"):
+        check_weights(tmp_path, WEIGHTS)
 
 
 @pytest.mark.parametrize(
