@@ -34,6 +34,7 @@ _NUMBERED = re.compile(r"(.*)-(\d{1,6})-of-(\d{1,6})\.safetensors")
 _MAX_FILES = 10_000  # of weights
 _MAX_PARSED_BYTES = 1 << 20
 _MAX_NAMED = 3
+_MODEL = "model"
 _UNUSED = "consolidated"  # the same weights in Mistral's own form
 _OTHERS = {
     ".bin": "which are pickles and are not read: choose a version of the model with safetensors",
@@ -105,7 +106,8 @@ def check_file(file: Path) -> None:
 def missing_weights(folder: Path) -> list[str]:
     """Names of the files of weights that others of a folder say there are, and that it does not have.
 
-    An index none of whose files are there is of another version of the model, and says nothing.
+    An index none of whose files are there is of another version of the model, and says nothing. Only files whose names
+    begin with "model" are downloaded and needed.
 
     Raises:
         IncompleteError: the index names what is no file of the folder.
@@ -116,8 +118,9 @@ def missing_weights(folder: Path) -> list[str]:
         if not isinstance(name, str) or not name or name.startswith(("/", "\\")) or ".." in Path(name).parts:
             raise IncompleteError(f"'{INDEX}' names {name!r:.200}, which is no file of the model")
         named.add(name)
+    named = {name for name in named if name.startswith(_MODEL)}
     lost = {name for name in named if not (folder / name).exists()}
-    there = {file.name for file in folder.glob("*.safetensors") if file.exists()}
+    there = {file.name for file in folder.glob(f"{_MODEL}*.safetensors") if file.exists()}
     numbered = {name for each in there for name in _siblings(each)}
     return sorted((lost if lost < named else set()) | (numbered - there))
 

@@ -1,1 +1,1 @@
-"""GGUF files, presented as the folders that mlx-lm loads."""
+"""GGUF files as checkpoints: checked before MLX reads them."""

@@ -39,6 +39,7 @@ _NUMBERS = {
     11: "q",
     12: "d",
 }  # as struct has it
+_POINTER = b"version https://git-lfs.github.com/spec"
 _TEXT, _ARRAY = 8, 9
 _SIZE = struct.Struct("<Q")
 READABLE = {
@@ -106,6 +107,11 @@ def read_header(path: Path) -> Header:
     with path.open("rb") as file:
         content = file.read(MAX_HEADER_BYTES)
         size = os.fstat(file.fileno()).st_size
+    if content.startswith(_POINTER):
+        raise ModelLoadError(
+            f"'{path}' is a pointer of git-lfs, not the file itself. Run `git lfs pull` in its folder, or download it "
+            "again."
+        )
     if content[:4] != _MAGIC:
         raise ModelLoadError(f"'{path}' is no GGUF file: it does not begin with 'GGUF'.")
     reader = _Reader(content)
@@ -116,7 +122,9 @@ def read_header(path: Path) -> Header:
         header = Header(path, *reader.entries())
         _check_tensors(header, reader.position, size)
     except (struct.error, ValueError) as error:
-        raise ModelLoadError(f"'{path}' is damaged, or was not downloaded completely: {error}.") from error
+        raise ModelLoadError(
+            f"'{path}' is damaged, or was not downloaded completely: {error}. Download it again."
+        ) from error
     return header
 
 

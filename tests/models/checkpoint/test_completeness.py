@@ -124,13 +124,15 @@ def test_metadata_that_is_no_text_is_damage(noted: Any, tmp_path: Path) -> None:
     "change",
     [
         indexed("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"),
+        indexed(WEIGHTS, "mtp.safetensors"),
+        lambda folder: (folder / "consolidated-00001-of-00003.safetensors").write_text(POINTER),
         lambda folder: (folder / "consolidated.safetensors").write_text(POINTER),
         lambda folder: (folder / "added_tokens.json").write_text("{}"),
         lambda folder: (folder / "README.md").write_text(POINTER),
     ],
 )
 def test_what_says_nothing_of_the_weights_is_no_reason(change: Callable[[Path], object], tmp_path: Path) -> None:
-    """An index of the files before they were quantised, weights in another form that nothing reads."""
+    """An index of the files before they were quantized, weights in another form that nothing reads."""
     folder = Path(shutil.copytree(tiny("qwen3"), tmp_path / "whole"))
     change(folder)
     load_model(str(folder), LoadOptions())

@@ -152,6 +152,10 @@ def metadata(key: str, value: Any) -> Callable[[Path], None]:
         ),
         (lambda path: path.write_bytes(b"PK\3\4" + bytes(99)), "is no GGUF file"),
         (lambda path: path.write_bytes(b""), "is no GGUF file"),
+        (
+            lambda path: path.write_bytes(b"version https://git-lfs.github.com/spec/v1\n"),
+            "is a pointer of git-lfs, not",
+        ),
         (version, "is of GGUF version 1; versions 2 and 3"),
         (tensor("blk.1.ffn_xx.weight"), "tensor 'blk.1.ffn_xx.weight' is not known in the architecture 'qwen3'"),
         (tensor("blk.1.ffn_up.bias\0\0"), "tensor 'blk.1.ffn_up.bias"),
