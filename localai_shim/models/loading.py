@@ -11,7 +11,7 @@ from ..engine.mirror.journal import journal, mirrored
 from ..options import LoadOptions, ModelOptions, check_names, processes
 from ..types import ModelLoadError, Task
 from .checkpoint.completeness import IncompleteError, check_documents, check_weights
-from .checkpoint.fields import check_fields
+from .checkpoint.fields import check_ends, check_fields
 from .checkpoint.quantization import check_numbers, check_quantization
 from .checkpoint.reading import naming_files, shown
 from .checkpoint_files import Checkpoint, check_files, check_layers, read_json
@@ -166,6 +166,8 @@ def _checked_kind(path: Path, options: LoadOptions) -> type[Servable]:
     config = read_json(path / "config.json")
     check_layers(config, path / "config.json")
     check_fields(config)
+    check_ends(config, "config.json")
+    check_ends(read_json(path / "generation_config.json"), "generation_config.json")
     check_quantization(config)
     kind = ShardedModel if processes(options) > 1 else _kind(path, options)
     check_weights(path, "model*.safetensors" if kind in (TextModel, ShardedModel) else "*.safetensors")

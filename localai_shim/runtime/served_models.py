@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..endpoints.field_cache import FieldCache
 from ..options import LoadOptions
 from ..threads.deadline import Budget
-from ..types import EngineLike, LoadedModel
+from ..types import EngineLike, LoadedModel, ModelLoadError
 from .offload import import_modules
 from .sources import format_names
 
@@ -77,6 +77,11 @@ def _describe(model: LoadedModel, options: LoadOptions | None = None) -> ServedM
     budget = Budget()
     markup = markup_of(find_formats(model.tokenizer, *format_names(options or {}), budget))
     tokenizer = ChatTokenizer(model.text, writer(markup.tools), budget)
+    if beyond := [i for i in model.eos_token_ids if i >= tokenizer.vocabulary_size]:
+        raise ModelLoadError(
+            f"its eos_token_id {beyond[0]} is no token: its tokenizer has {tokenizer.vocabulary_size}. Correct it in "
+            "config.json and generation_config.json."
+        )
     added = added_tokens(model.tokenizer)
     markers = markers_of(markup)
     marking = {i for i, text in added.items() if any(text in marker for marker in markers)}

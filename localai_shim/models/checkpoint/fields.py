@@ -46,5 +46,23 @@ def check_fields(config: Json) -> None:
                 raise ModelLoadError(f"config.json: '{where}' is {value!r:.100}, not a whole number.")
 
 
+def check_ends(fields: Json, name: str) -> None:
+    """Refuse ends of sequence that are no ids.
+
+    Args:
+        fields: of a file.
+        name: the file's.
+
+    Raises:
+        ModelLoadError: names the file.
+    """
+    for part in ("", "text_config"):
+        inner = fields.get(part) if part else fields
+        ends = inner.get("eos_token_id") if isinstance(inner, dict) else None
+        if ends is not None and not all(map(_is_size, ends if isinstance(ends, list) else [ends])):
+            where = f"{part}.eos_token_id" if part else "eos_token_id"
+            raise ModelLoadError(f"{name}: '{where}' is {ends!r:.100}, not the id of a token, or a list of ids.")
+
+
 def _is_size(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_SIZE

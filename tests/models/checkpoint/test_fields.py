@@ -43,6 +43,10 @@ def with_fields(made: Path, name: str, **fields: Any) -> Path:
         ({"head_dim": -16}, "'head_dim' is -16"),
         ({"head_dim": 16.5}, "'head_dim' is 16.5"),
         ({"intermediate_size": [128, "x"]}, r"'intermediate_size' is \[128, 'x'\]"),
+        ({"eos_token_id": -1}, "'eos_token_id' is -1, not the id of a token, or a list of ids"),
+        ({"eos_token_id": [2, "x"]}, r"'eos_token_id' is \[2, 'x'\], not the id"),
+        ({"eos_token_id": 2.5}, "'eos_token_id' is 2.5"),
+        ({"text_config": {"eos_token_id": {}}}, "'text_config.eos_token_id' is {}"),
         ({"text_config": "x"}, "'text_config' is 'x', not an object"),
         ({"text_config": {"hidden_size": "64"}}, "'text_config.hidden_size' is '64'"),
     ],
@@ -76,6 +80,15 @@ def test_what_families_that_see_have_passes(name: str) -> None:
 def test_what_upstream_cannot_read_is_named_by_its_files(name: str, fields: Json, message: str, tmp_path: Path) -> None:
     folder = with_fields(tmp_path / "made", name, **fields)
     with pytest.raises(ModelLoadError, match=message):
+        load_model(str(folder), LoadOptions())
+
+
+def test_ends_in_the_generation_config_are_ids(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny("qwen3"), tmp_path / "made"))
+    (folder / "generation_config.json").write_text('{"eos_token_id": ["<|im_end|>"]}')
+    with pytest.raises(
+        ModelLoadError, match=r"generation_config.json: 'eos_token_id' is \['<\|im_end\|>'\], not the id"
+    ):
         load_model(str(folder), LoadOptions())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import sys
@@ -28,6 +29,8 @@ BOUND_SECONDS = 60.0
 """In which a folder has to be done with: many times what one takes on a busy machine."""
 MOST_MEMORY = 1 << 30
 """Bytes by which a folder of half a megabyte may raise the most that the process ever had."""
+BARE = re.compile(r"could not be loaded: (?!\w*(?:OS|Directory|Permission|NotFound)Error)[\w.]*(?:Error|Exception)\b")
+"""Upstream's exceptions that nothing explains, but for those of files, which name them."""
 MESSAGES: list[Any] = [{"role": "user", "content": "Hello there"}]
 
 
@@ -145,10 +148,10 @@ def _outcome(path: Path, kind: str, timeout: float) -> tuple[str, str]:
             return repr(error), "it takes too long"
         except openai.APIError as error:
             text = f"{type(error).__name__}: {error}"
-            defect = "localai_shim failed" in text or (
-                isinstance(error, openai.InternalServerError) and "tiny.gguf" not in text and "zqmodel" not in text
-            )
-            return text[:600], "an error that names no file" if defect else ""
+            named = "tiny.gguf" in text or "zqmodel" in text
+            if "localai_shim failed" in text or (isinstance(error, openai.InternalServerError) and not named):
+                return text[:600], "an error that names no file"
+            return text[:600], "a bare error of Python" if BARE.search(text) else ""
         return "answers", ""
 
 

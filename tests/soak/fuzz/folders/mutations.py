@@ -18,7 +18,16 @@ SPY = "open({!r}, 'a').write('ran')\n"
 
 ADDED: dict[str, list[Any]] = {
     "quantization": [{"bits": 4}, {"group_size": 0, "bits": 4}, {"group_size": 64, "bits": 2**40}, {"bits": "x"}, 7],
-    "quantization_config": [{"quant_method": "mxfp4"}, {"quant_method": "awq", "bits": 0}, {"quant_method": None}, []],
+    "quantization_config": [
+        {"quant_method": "mxfp4"},
+        {"quant_method": "awq", "bits": 0},
+        {"quant_method": "bitsandbytes"},
+        {"quant_method": "compressed-tensors", "format": 7},
+        {"quant_method": None},
+        {"bits": 4},
+        [],
+        7,
+    ],
     "rope_scaling": [{"type": "linear"}, {"rope_type": "yarn", "factor": 0}, {"rope_type": "x", "factor": -1}, 3, "y"],
     "rope_parameters": [{"rope_type": "llama3"}, {"rope_theta": 0}, [], {"full_attention": 1}],
     "eos_token_id": [-1, 10**12, [], [None], ["x"], "2", 2.5, {"a": 1}, [10**30], list(range(5000))],
@@ -219,7 +228,9 @@ def _file(folder: Path, rng: random.Random, trace: Path) -> str:
     if not files:
         return "nothing"
     path = rng.choice(files)
-    how = rng.choice(["gone", "folder", "loop", "dangling", "other", "zero", "pipe", "doubled", "huge", "closed"])
+    how = rng.choice(
+        ["gone", "folder", "loop", "dangling", "other", "zero", "pipe", "doubled", "huge", "closed", "pointer"]
+    )
     if how in ("gone", "folder", "loop", "dangling", "zero", "pipe"):
         path.unlink()
     if how == "folder":
@@ -237,6 +248,8 @@ def _file(folder: Path, rng: random.Random, trace: Path) -> str:
         os.truncate(path, 2**36)
     elif how == "closed":
         path.chmod(0)
+    elif how == "pointer":
+        path.write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 9\n")
     return f"{path.name} is {how}"
 
 
