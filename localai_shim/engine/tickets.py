@@ -68,9 +68,7 @@ class Tickets:
             TooManyRowsError: nor would there be if nothing else ran.
         """
         if rows > self._most:
-            raise TooManyRowsError(
-                f"{rows} choices exceed the queue capacity of {self._most} (max_rows + max_queue)"
-            )
+            raise TooManyRowsError(f"{rows} choices exceed the queue capacity of {self._most} (max_rows + max_queue)")
         taken = self.taken
         if taken + rows > self._most:
             self._meter.refused += rows

@@ -82,9 +82,7 @@ def _read_prompt(fields: Fields, embedding: Embedding, texts: Mapping[str, Text]
         raise BadRequest.invalid("prompt_name", "Pass one of 'prompt' and 'prompt_name'.")
     ids = next((path for path, text in texts.items() if not isinstance(text, str)), None)
     if given is not None and ids is not None:
-        raise BadRequest.invalid(
-            given, f"'{given}' cannot be combined with token-id input ('{ids}'); pass text."
-        )
+        raise BadRequest.invalid(given, f"'{given}' cannot be combined with token-id input ('{ids}'); pass text.")
     if name is not None and name not in embedding.prompts:
         known = f"Its prompts are {listed(sorted(embedding.prompts))}" if embedding.prompts else "It has none"
         raise BadRequest.invalid(

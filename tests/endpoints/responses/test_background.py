@@ -363,7 +363,7 @@ def test_a_client_that_is_closed_while_a_response_is_being_stored_leaves_nothing
         return save(self, *given, **more)
 
     monkeypatch.setattr(Store, "save", closing)
-    with pytest.raises(openai.APIConnectionError, match="Client is closed."):
+    with pytest.raises(openai.APIConnectionError, match="Client is closed"):
         start(counting)
     assert not store.owned() and not store.list("response", after=None, limit=1, descending=False).data
 
