@@ -332,9 +332,9 @@ def _check_option(name: str, value: Any) -> None:
     if int in kinds or float in kinds:
         check_number(name, value, whole=float not in kinds)
         if option.least is None and value <= 0:
-            raise ValueError(f"`{name}` must be positive, not {value!r}")
+            raise ValueError(f"`{name}` must be > 0, got {value!r}.")
         if option.least is not None and value < option.least:
-            raise ValueError(f"`{name}` must not be negative, not {value!r}")
+            raise ValueError(f"`{name}` must be >= {option.least}, got {value!r}.")
     if option.choices and value not in option.choices:
         raise ValueError(f"`{name}` must be one of {', '.join(map(repr, option.choices))}, not {value!r}")
 

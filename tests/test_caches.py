@@ -29,6 +29,7 @@ FEW = {
     "endpoints/request_fields.py:cache(partial(text, limits))": "kept by one request",
     "models/caches.py:_classes": "two libraries",
     "models/checkpoint_files.py:cache(importlib.metadata.version)": "a few packages",
+    "models/config/translation.py:_fields": _LIBRARY,
     "models/misreading_layers.py:_class_with": _LIBRARY,
     "models/vision/numpy_processor.py:_globals": _LIBRARY,
     "models/vision/numpy_processor.py:_without_mlx": _LIBRARY,

@@ -15,10 +15,10 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.endpoints.chat.assembler import ChatAssembler
 from tests.engine.harness import eventually
-from tests.test_lifecycle import LONG, Watch
-from tests.test_lifecycle import client as client
-from tests.test_lifecycle import path as path
-from tests.test_lifecycle import watch as watch
+from tests.watching import LONG, Watch
+from tests.watching import client as client
+from tests.watching import path as path
+from tests.watching import watch as watch
 
 PATH = "/chat/completions"
 

@@ -29,6 +29,7 @@ from tests.scripts import run
 from tests.tiny import tiny
 
 ASK: dict[str, Any] = {"model": "gpt-4o", "messages": MESSAGES}
+USAGE: Any = {"include_usage": True}
 URL = "http://anywhere.example/v1/chat/completions"
 HANG = [{"role": "user", "content": "Hang after the first word"}]
 FAIL = [{"role": "user", "content": "Fail after the first word"}]
@@ -96,9 +97,7 @@ TOOL: Any = {"type": "function", "function": {"name": "get_weather", "parameters
 CALLS: dict[str, Any] = {
     "whole": lambda client: client.chat.completions.create(**ASK),
     "choices": lambda client: client.chat.completions.create(**ASK, n=2, max_tokens=2, logprobs=True),
-    "stream": lambda client: list(
-        client.chat.completions.create(**ASK, stream=True, stream_options={"include_usage": True})
-    ),
+    "stream": lambda client: [*client.chat.completions.create(**ASK, stream=True, stream_options=USAGE)],
     "call": lambda client: client.chat.completions.create(**ASK, tools=[TOOL]),
     "parse": lambda client: client.chat.completions.parse(**ASK, response_format=Person).choices[0].message.parsed.name,
     "completion": lambda client: client.completions.create(model="m", prompt="Hi"),

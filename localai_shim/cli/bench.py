@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measure and print the table."""
     if not arguments.seconds > 0:
-        raise ValueError(f"--seconds must be positive, not {arguments.seconds:g}")
+        raise ValueError(f"--seconds must be > 0, got {arguments.seconds:g}")
     console = make_console()
     if console.is_terminal:
         write(console, f"Measuring for about {arguments.seconds:g} seconds.\n", "dim")

@@ -134,7 +134,7 @@ def test_a_file_of_something_else_is_not_gone_on_with(tmp_path: Path, capsys: py
     questions = write_requests(tmp_path / "in.jsonl", "a")
     before = questions.read_bytes()
     assert main(["batch", str(questions), str(questions), "--resume"]) == 1
-    assert "its line 1 is no answer" in capsys.readouterr().err and questions.read_bytes() == before
+    assert "line 1 is not a valid result" in capsys.readouterr().err and questions.read_bytes() == before
 
 
 def test_ctrl_c_amid_a_batch_says_how_to_go_on(

@@ -37,7 +37,7 @@ def test_a_model_that_cannot_be_loaded_is_said(capsys: pytest.CaptureFixture[str
     assert main(["bench", str(tmp_path), "--seconds", "0.2"]) == 1
     assert capsys.readouterr().err.startswith("localai-shim bench: The model ")
     assert main(["bench", "--seconds", "0"]) == 1
-    assert capsys.readouterr().err == "localai-shim bench: --seconds must be positive, not 0\n"
+    assert capsys.readouterr().err == "localai-shim bench: --seconds must be > 0, got 0\n"
 
 
 def test_a_model_that_generates_no_text_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from localai_shim.backends.x86.forms import on_x86_cpu
 from localai_shim.cli import doctor
 from localai_shim.cli.main import main
 from localai_shim.engine import probes, setup
+from localai_shim.runtime import engines
 from localai_shim.types import BackendMissingError
 from tests.cli.caches import cache_model
 
@@ -105,6 +106,7 @@ def test_a_kernel_that_spoils_all_rows_but_the_first_is_found_when_the_model_is_
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(probes, "_known", {})
+    monkeypatch.setattr(engines, "_shared", {})  # of other tests, whose model is loaded
     spoil_rows_behind_the_first(monkeypatch)
     assert main(["doctor"]) == 1
     state, text = findings(capsys)["batching"]

@@ -44,7 +44,8 @@ def refused(call: Any, **body: Any) -> openai.BadRequestError:
 @pytest.mark.parametrize("stream", [False, True])
 def test_messages_without_tokens_are_refused(client: LocalOpenAI, messages: Any, stream: bool) -> None:
     error = refused(client.chat.completions.create, messages=messages, stream=stream)
-    assert (error.param, error.code) == ("messages", "invalid_value") and "Add a non-empty text message" in error.message
+    assert (error.param, error.code) == ("messages", "invalid_value")
+    assert "Add a non-empty text message" in error.message
 
 
 @pytest.mark.parametrize("given", [EMPTY, ANSWER, ""])

@@ -137,9 +137,7 @@ def read_config(header: Header) -> Json:
         )
     head_dim = number("attention.key_length", width // heads)
     if (rotated := number("rope.dimension_count", head_dim)) != head_dim:
-        raise ModelLoadError(
-            f"'{header.path}' rotates {rotated} of {head_dim} values of a head, which is not supported."
-        )
+        raise ModelLoadError(f"'{header.path}': Partial RoPE ({rotated} of {head_dim} dims) is not supported.")
     if ROPE_FACTORS in header.tensors and (shape := header.tensors[ROPE_FACTORS].shape) != (head_dim // 2,):
         raise ModelLoadError(
             f"'{header.path}': tensor '{ROPE_FACTORS}' has the shape {list(shape)}, not [{head_dim // 2}]."

@@ -169,8 +169,8 @@ def _byte_level(header: Header, texts: list[str]) -> tuple[Tokenizer, bool]:
     pre = header.get("tokenizer.ggml.pre", "qwen2" if header.get("general.architecture", "")[:4] == "qwen" else "")
     if pre not in SPLITS:
         raise ModelLoadError(
-            f"'{header.path}': it is not known how 'tokenizer.ggml.pre' = '{pre[:100]}' splits texts, so that prompts "
-            f"would get wrong tokens. Known are {', '.join(SPLITS)}. Take the model's folder (safetensors) instead."
+            f"'{header.path}': Unsupported pre-tokenizer '{pre[:100]}' ('tokenizer.ggml.pre'). Supported: "
+            f"{', '.join(SPLITS)}. Use the model's folder of safetensors instead."
         )
     splits = SPLITS[pre]
     pairs = []

@@ -138,6 +138,6 @@ def test_a_prompt_of_no_token_fails_alone(engine: Engine[TextModel]) -> None:
     good = [Running(engine, request([5, 6, 7], max_tokens=40)) for _ in range(4)]
     for each in good:
         each.read(2)
-    with pytest.raises(RowError, match="no token"):
+    with pytest.raises(RowError, match="zero tokens"):
         Running(engine, request([])).finish()
     assert [each.finish() for each in good] == [expected] * 4

@@ -76,7 +76,7 @@ def test_all_choices_of_a_request_are_queued_or_none(engine: Engine[TextModel]) 
 
 def test_a_request_with_more_choices_than_places_is_refused_for_good(engine: Engine[TextModel]) -> None:
     """Waiting would not help it, so it is not told to try again."""
-    with pytest.raises(TooManyRowsError, match=r"6 choices are more than .* 5 \(max_rows \+ max_queue\)"):
+    with pytest.raises(TooManyRowsError, match=r"6 choices exceed .* 5 \(max_rows \+ max_queue\)"):
         Running(engine, [short()] * 6)
     assert there(engine) == 0 and engine.stats().refused == 0
     assert len(Running(engine, [short()] * 5).finish()) == 5
@@ -247,7 +247,7 @@ def is_rate_limited(error: openai.RateLimitError) -> None:
     assert (error.status_code, error.code, error.param, error.type) == (429, "rate_limit_exceeded", None, "requests")
     assert error.response.status_code == 429
     assert isinstance(error.body, dict)
-    assert set(error.body) == {"message", "type", "param", "code"} and "try again later." in error.body["message"]
+    assert set(error.body) == {"message", "type", "param", "code"} and "Retry later." in error.body["message"]
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -498,16 +498,3 @@ def test_a_pass_beside_rows_is_as_small_as_its_time() -> None:
 def test_a_pass_amid_which_the_process_was_stopped_for_an_hour_is_not_owed_for(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, {object()})
     assert clock.passes([clock.slow(3600.0)], 3660) == [2]
-
-
-def test_a_jobs_waiting_tokens_are_those_of_the_texts_that_no_pass_has_taken() -> None:
-    generator = random.Random(3)
-    job = EmbeddingJob(EmbeddingRequest([[5] * generator.randrange(1, 40) for _ in range(30)]), SyncSink(), 0)
-    for restarts in (False, True):
-        if restarts:
-            job.restart()
-        for place in generator.sample(range(30), 30):
-            assert job.tokens == sum(length for length, _ in job.waiting) > 0
-            job.take(place)
-            job.take(place)
-        assert job.tokens == 0 and not job.waiting

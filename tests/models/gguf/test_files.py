@@ -168,7 +168,7 @@ def metadata(key: str, value: Any) -> Callable[[Path], None]:
         (metadata("qwen3.block_count", None), "the metadata lacks 'qwen3.block_count'"),
         (metadata("qwen3.context_length", "long"), "the metadata's 'qwen3.context_length' is a str"),
         (metadata("qwen3.rope.scaling.type", "longrope"), "rope scaling 'longrope' is not supported"),
-        (metadata("qwen3.rope.dimension_count", 8), "rotates 8 of 16 values of a head"),
+        (metadata("qwen3.rope.dimension_count", 8), r"Partial RoPE \(8 of 16 dims\) is not supported"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_said(

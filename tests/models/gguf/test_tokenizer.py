@@ -154,7 +154,7 @@ def test_ids_that_only_fill_the_vocabulary_are_no_tokens(vocabulary: Path) -> No
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("tokenizer.ggml.pre", "unheard-of", r"'tokenizer.ggml.pre' = 'unheard-of' splits texts.*Known are gpt-2"),
+        ("tokenizer.ggml.pre", "unheard-of", r"Unsupported pre-tokenizer 'unheard-of'.*Supported: gpt-2"),
         ("tokenizer.ggml.model", "bert", "tokenizers of the kind 'bert' cannot be read, only gpt2 and llama"),
         ("tokenizer.ggml.model", "llama", "'tokenizer.ggml.scores' has no score for each token"),
         ("tokenizer.ggml.merges", ["zzz zzz"], "the tokenizer in the metadata is damaged"),
