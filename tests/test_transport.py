@@ -31,9 +31,9 @@ from tests.tiny import tiny
 ASK: dict[str, Any] = {"model": "gpt-4o", "messages": MESSAGES}
 USAGE: Any = {"include_usage": True}
 URL = "http://anywhere.example/v1/chat/completions"
-HANG = [{"role": "user", "content": "Hang after the first word"}]
-FAIL = [{"role": "user", "content": "Fail after the first word"}]
-FULL = [{"role": "user", "content": "Full"}]
+HANG, FAIL, FULL = (
+    [{"role": "user", "content": text}] for text in ("Hang after the first word", "Fail after the first word", "Full")
+)
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 
 
@@ -473,9 +473,7 @@ async def test_a_wrapper_sees_those_of_the_async_client(engine: ScriptedEngine, 
     assert seen == ["gpt-4o"] * 2
 
 
-def test_under_a_wrapper_failures_are_what_they_were(
-    local: LocalOpenAI, engine: ScriptedEngine, seen: list[Any]
-) -> None:
+def test_failures_under_a_wrapper_are_the_same(local: LocalOpenAI, engine: ScriptedEngine, seen: list[Any]) -> None:
     before = len(engine.requests)
     with pytest.raises(openai.RateLimitError, match="full"):
         local.chat.completions.create(model="m", messages=FULL)  # type: ignore[call-overload]
