@@ -16,6 +16,7 @@ from types import ModuleType
 
 import mlx.core as mx
 
+from ..threads.system import Lock
 from .machine import on_cuda
 
 log = logging.getLogger("localai_shim")
@@ -31,7 +32,7 @@ class DeviceMemory:
 
     def __init__(self, mlx: ModuleType) -> None:
         self._mlx = mlx
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._working: set[Hashable] = set()
         self._weights: dict[Hashable, int] = {}
         """By engine; all that have entered are here."""

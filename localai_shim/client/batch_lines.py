@@ -7,6 +7,7 @@ import itertools
 import queue
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from functools import partial
 from typing import Protocol
 
 import openai
@@ -18,10 +19,12 @@ from ..endpoints.prepared import Prepared
 from ..endpoints.responses.background import Background
 from ..errors import BadRequest
 from ..runtime.engines import Runtime
+from ..runtime.offload import aside
 from ..sdk import private as sdk
 from ..sdk.stock_clients import stock_client
 from ..state.store import Store
 from ..threads.deadline import Overdue
+from ..threads.system import SimpleQueue, make_queue
 from ..types import EngineClosedError, EngineLike, Event, Failure, Json, QueueFullError, Ticket, Token
 from .call import Call
 
@@ -31,7 +34,7 @@ POLL_SECONDS = 0.2  # that `run_lines` waits for an answer at most
 QUEUED_SHARE = 0.5  # of `max_rows`: rows that wait in the engine's queue, lest it should ever wait for one
 _USUAL_ROWS = 64  # of engines that do not say how many they have
 
-Inbox = queue.SimpleQueue["_Request | None"]
+Inbox = SimpleQueue["_Request | None"]
 """Queue of requests that have ended; None has `run_lines` return to its caller at once."""
 
 
@@ -161,7 +164,7 @@ def answer_lines(
             on_progress(*counts)
 
     requests = (line for line in read_requests(lines, endpoint, failed) if line.custom_id not in done)
-    with contextlib.closing(run_lines(client._runtime, requests, queue.SimpleQueue())) as answers:
+    with contextlib.closing(run_lines(client._runtime, requests, make_queue())) as answers:
         for answered in itertools.chain(answers, (None,)):
             while failed:
                 count(ok=False)
@@ -214,7 +217,8 @@ class _Request:
             if self._line.body.get(name):
                 raise BadRequest(f"'{name}' is not supported in a batch: leave it out.", param=name)
         if self._engine is not None:
-            self.prepared = self._call.staged(self._engine, self._call.prepare(self._engine))
+            prepared = aside(partial(self._call.prepare, self._engine))
+            self.prepared = self._call.staged(self._engine, prepared)
             for work in self.prepared.works:
                 work.priority += BATCH_PRIORITY
             self.rows = len(self.prepared.works) or 1
@@ -270,11 +274,11 @@ class _Request:
             raise self._error
         if self.prepared is None:
             assert self._local is not None
-            return self._local()
+            return aside(self._local)
         assembler, tokens = self.prepared.assembler, self._tokens
         for index, token in tokens:
             assembler.collect(index, token)
-        assembler.save()
+        self._call.save(assembler)
         return assembler.result()
 
     def failed(self, error: Exception) -> Answered:

@@ -21,7 +21,7 @@ from ..errors import BadRequest, NotFound, RequestError, TooManyRequests, listed
 from ..grammar import TooComplexError
 from ..media import Contents, UnreadError
 from ..runtime.engines import Runtime
-from ..runtime.offload import importing_later, read_all, wait
+from ..runtime.offload import aside, importing_later, read_all, wait
 from ..runtime.served_models import is_described
 from ..sdk import event_stream
 from ..sdk import private as sdk
@@ -121,8 +121,9 @@ class Call:
             Overdue: the store was not free in time; nothing of the answer is in it.
         """
         late = Deadline() if self.runtime.is_scripted else self.deadline if seconds is None else Deadline(seconds)
-        with until(late):
-            assembler.save()
+        if assembler.keeps:
+            with until(late):
+                aside(assembler.save)
 
     def engine(self) -> EngineLike:
         """The engine that serves the request's model.

@@ -6,7 +6,7 @@ from functools import partial
 
 from ..options import ModelPath
 from ..runtime.engines import Runtime
-from ..runtime.offload import run_to_end
+from ..runtime.offload import aside, run_to_end
 from ..runtime.weights import Running, Weights, compute_arrays, read_weights, update_weights
 
 
@@ -26,7 +26,7 @@ class ModelChanges:
             FileNotFoundError: there is no such folder.
             ValueError: it does not fit this model, or into its memory; names the file, the tensor and the shapes.
         """
-        self._runtime.adapters.load(name, path, self._runtime.engine_of(""))
+        aside(partial(self._runtime.adapters.load, name, path, self._runtime.engine_of("")))
 
     def unload_adapter(self, name: str) -> None:
         """Forget a LoRA adapter; rows that use it keep it until they end.
@@ -47,7 +47,9 @@ class ModelChanges:
             FileNotFoundError: there is no such folder.
             ValueError: they do not fit this model; names the tensors and the shapes. Nothing has changed.
         """
-        update_weights(self._runtime, read_weights(self._runtime, weights, running), running)
+        compute_arrays(weights)
+        new = aside(partial(read_weights, self._runtime, weights, running))
+        aside(partial(update_weights, self._runtime, new, running))
 
 
 class AsyncModelChanges:

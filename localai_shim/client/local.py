@@ -18,12 +18,13 @@ from ..engine.sinks import SyncSink, make_async_sink
 from ..media import UnreadError
 from ..options import LocalOptions, ModelPath
 from ..runtime.engines import Runtime, make_runtime
-from ..runtime.offload import resume_later, run, run_async, turns, wait, wait_async
+from ..runtime.offload import aside, resume_later, run, run_async, turns, wait, wait_async
 from ..sdk import private as sdk
 from ..sdk import stock_clients
 from ..sdk.event_stream import AnyResponse, LocalStreamResponse
 from ..sdk.websocket_url import no_websocket_url
 from ..stats import EngineStats
+from ..threads import greenlets
 from ..threads.deadline import Deadline, Overdue, until
 from .arguments import (
     AsyncClientArguments,
@@ -196,17 +197,18 @@ class LocalOpenAI(ModelChanges, _LocalClient, sdk.OpenAI):
             wait(imports, call.deadline)
         local = call.local()
         if local is not None:  # which may wait for other processes that use the store
-            found = local() if call.runtime.is_scripted else run(local, call.deadline)
+            found = (aside if call.runtime.is_scripted else run)(local, call.deadline)
             events = call.followed(found)
             return call.whole(found) if events is None else follow(call, *events)
         engine = call.engine()
         if not engine.is_ready:
             wait(engine.ready, call.deadline)
-        if call.runtime.is_scripted or call.is_light(engine):
+        if not greenlets.are_here() and (call.runtime.is_scripted or call.is_light(engine)):
             prepared = call.prepare(engine)
         else:  # nothing could have this thread return in time
             prepared = run(partial(call.prepare, engine), call.deadline)
-        prepared = call.staged(engine, prepared)
+        staged = partial(call.staged, engine, prepared)
+        prepared = staged() if prepared.run is None else aside(staged)  # it is stored
         if prepared.run is not None:
             return follow(call, prepared.run) if prepared.stream else call.whole(prepared.run.queued)
         sink = SyncSink()

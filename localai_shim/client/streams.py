@@ -6,7 +6,6 @@ A generation leaves the engine when it is closed, dropped, cancelled or times ou
 from __future__ import annotations
 
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,8 +19,9 @@ from ..endpoints.assembler import Assembler
 from ..endpoints.prepared import AnyAssembler
 from ..engine.sinks import AsyncSink, SyncSink, make_async_sink
 from ..errors import RequestError
-from ..runtime.offload import run_to_end
+from ..runtime.offload import aside, run_to_end
 from ..sdk.event_stream import AnyResponse
+from ..threads.system import make_turn
 from ..types import EngineClosedError, EngineLike, Event, Failure, Sink, Ticket, Token, Work
 from .call import Call
 
@@ -157,7 +157,7 @@ class _Events(Generic[GenerationT]):
         self._assembler, self._timeout = assembler, call.timeout
         self._ready: deque[BaseModel] = deque(assembler.begin())
         self._closed = False
-        self._turn = threading.Lock()
+        self._turn = make_turn()
 
     def _last(self, error: BaseException) -> Sequence[BaseModel]:
         """The events by which a stream says that its answer failed; raises where the consumer gets an exception."""
@@ -344,7 +344,8 @@ def _unheard(error: BaseException | None) -> None:
 
 def follow(call: Call, source: Followable, after: int = -1) -> AnyResponse:
     """The events of a response in the background that come behind one, for threads."""
-    generation = SyncGeneration(_Followed(source, after), _FOLLOWING, SyncSink())
+    made = partial(SyncGeneration, _Followed(source, after), _FOLLOWING, SyncSink())
+    generation = aside(made)  # which may wait until the response's last event is stored
     return call.streamed(SyncEvents(generation, _Passed(), call, _unheard))
 
 

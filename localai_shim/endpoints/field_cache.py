@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import marshal
 import math
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
+
+from ..threads.system import Lock
 
 T = TypeVar("T")
 
@@ -29,7 +30,7 @@ class FieldCache:
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[Sequence[str], bytes], Any] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def get(self, body: Mapping[str, object], differ: Sequence[str], read: Callable[[Mapping[str, object]], T]) -> T:
         """Reading of a body without the fields that `differ`, made now by `read` or before of an equal one.

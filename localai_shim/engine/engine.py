@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import concurrent.futures.thread  # noqa: F401  # can no longer be imported, by a model's loader, once the main thread ended
 import os
-import queue
-import threading
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from functools import partial
 from typing import Any, Generic
 
 from ..options import EngineOptions, check_names
 from ..stats import EngineStats
+from ..threads.system import Future, SimpleQueue, current_thread
 from ..types import Adapter, EngineClosedError, ModelLoadError, Sink, Ticket, Work
 from . import threads
 from .changes.adapters import Adapters
@@ -50,7 +48,7 @@ class Engine(Generic[ModelT]):
         check_names(options)
         if options.get("draft_model") is not None and load_draft is None:
             raise ValueError("`draft_model` says what `load_draft` loads: pass that as well")
-        self._inbox: Inbox = queue.SimpleQueue()
+        self._inbox: Inbox = SimpleQueue()
         self._loop: Loop[ModelT] = Loop(options, self._inbox)
         self._pid = os.getpid()
         # An abandoned engine is told to end, and not waited for: finalizers run anywhere, on event loops, too.
@@ -181,7 +179,7 @@ class Engine(Generic[ModelT]):
         With a `cache_dir`, writing what is not there yet may take up to five seconds more.
         """
         _tell_to_stop(self._loop, self._pid)
-        if wait and self._pid == os.getpid() and self._work.thread is not threading.current_thread():
+        if wait and self._pid == os.getpid() and self._work.thread is not current_thread():
             self._work.wait()
 
     def give_up(self, seconds: float) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import queue
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 
+from ..threads.system import Future, SimpleQueue
 from ..types import Event, Failure, Sink, Ticket, Work
 
 log = logging.getLogger("localai_shim")
@@ -50,7 +49,7 @@ class Change:
 
 Message = Submit | Change | Ticket | None
 """Work, a change, what is cancelled, or nothing: look if the engine is closing."""
-Inbox = queue.SimpleQueue[Message]
+Inbox = SimpleQueue[Message]
 
 
 def put_last(sink: Sink, index: int, event: Event) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import gc
 import logging
 import queue
-import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Generic, TypeVar, cast
 
@@ -17,6 +15,7 @@ import mlx.core as mx
 from ..media import modalities
 from ..options import EngineOptions
 from ..stats import EngineStats
+from ..threads.system import Future, Lock
 from ..types import (
     AdapterGoneError,
     EngineClosedError,
@@ -63,7 +62,7 @@ class Loop(Generic[ModelT]):
         self.tickets = Tickets(most, self._meter)
         """Places in it are reserved with the lock held."""
         self.closing = False
-        self.lock = threading.Lock()
+        self.lock = Lock()
         """Held while a request is put into the inbox, and while the thread empties it for the last time."""
         self.ended = False
         self.ready: Future[None] = Future()

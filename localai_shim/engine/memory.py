@@ -11,12 +11,12 @@ run of the tower where it once took more than the process had held before.
 from __future__ import annotations
 
 import bisect
-import threading
 import weakref
 from collections.abc import Sequence
 
 import mlx.core as mx
 
+from ..threads.system import Lock
 from . import kv
 from .cache_contents import KeyValues
 from .kv.row import is_packed, leaves
@@ -179,7 +179,7 @@ class Workspace:
 _workspaces: weakref.WeakSet[Workspace] = weakref.WeakSet()
 _memories: weakref.WeakSet[Memory] = weakref.WeakSet()
 """Those of this process's engines."""
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def _share_out() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..options import EngineOptions
+from ..threads.system import sleep
 from ..types import Event, Task
 from .costs.cost_model import CostModel
 from .costs.meter import Meter
@@ -247,4 +247,4 @@ class Parts:
         self.planner.end()
         self.lane.note_rows(bool(self.running))
         if idle:
-            time.sleep(self.lane.pause)
+            sleep(self.lane.pause)

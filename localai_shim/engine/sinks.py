@@ -7,7 +7,6 @@ import math
 import os
 import queue
 import sys
-import threading
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 
 import anyio
 
+from ..threads.system import Lock, SimpleQueue, make_queue
 from ..types import Event, Failure, Recipient, RowError, Token, Waker, log
 from .inbox import put_last
 from .threads import lost
@@ -55,7 +55,7 @@ class SyncSink(_Sink):
 
     def __init__(self) -> None:
         super().__init__()
-        self._queue: queue.SimpleQueue[tuple[int, Event]] = queue.SimpleQueue()
+        self._queue: SimpleQueue[tuple[int, Event]] = make_queue()
 
     def put(self, index: int, event: Event) -> None:
         if self._kept is None:
@@ -235,7 +235,7 @@ def make_async_sink() -> AsyncSink:
 
 
 _wakers: weakref.WeakKeyDictionary[object, LoopWaker] = weakref.WeakKeyDictionary()
-_wakers_lock = threading.Lock()
+_wakers_lock = Lock()
 
 
 def running_loop() -> tuple[object, str]:

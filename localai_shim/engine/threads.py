@@ -10,14 +10,27 @@ import contextlib
 import ctypes
 import logging
 import os
-import queue
 import signal
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 
+from ..threads import greenlets
+from ..threads.system import (
+    Event,
+    Lock,
+    RLock,
+    SimpleQueue,
+    Thread,
+    Timer,
+    current_thread,
+    get_ident,
+    main_has_ended,
+    make_thread,
+    note_end,
+    sleep,
+)
 from ..types import EngineClosedError
 
 log = logging.getLogger("localai_shim")
@@ -33,19 +46,19 @@ class Run:
         ended: set when it has ended, and its thread holds nothing of it any more.
     """
 
-    def __init__(self, thread: threading.Thread) -> None:
-        self.thread, self.ended = thread, threading.Event()
+    def __init__(self, thread: Thread) -> None:
+        self.thread, self.ended = thread, Event()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it has `ended`; whether it has in time."""
         return self.ended.wait(timeout)
 
 
-_Given = queue.SimpleQueue[tuple[Run, str, Callable[[], object]]]
-_all: list[threading.Thread] = []
-_idle: list[tuple[threading.Thread, _Given]] = []
+_Given = SimpleQueue[tuple[Run, str, Callable[[], object]]]
+_all: list[Thread] = []
+_idle: list[tuple[Thread, _Given]] = []
 _runs: dict[Run, tuple[Callable[[], object], Callable[[], bool]]] = {}
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def start(
@@ -66,11 +79,11 @@ def start(
         EngineClosedError: the interpreter is ending. Its main thread alone may start something then.
     """
     with _lock:
-        if not threading.main_thread().is_alive() and threading.current_thread() is not threading.main_thread():
+        if main_has_ended() and current_thread() is not threading.main_thread():
             raise EngineClosedError("the interpreter is ending")
         thread, given = _idle.pop() if _idle else (None, _Given())
         if thread is None:
-            thread = threading.Thread(target=_serve, args=(given,), name=IDLE_NAME, daemon=True)
+            thread = make_thread(_serve, (given,), name=IDLE_NAME)
             thread.start()
             _all.append(thread)
         work = Run(thread)
@@ -85,7 +98,7 @@ def _serve(given: _Given) -> None:
 
     One that ended then would run MLX's thread-local destructors, which want the GIL, and Python would end the process.
     """
-    thread = threading.current_thread()
+    thread = current_thread()
     while True:
         work, thread.name, run = _next(given)
         try:
@@ -115,6 +128,7 @@ def _stop_all() -> None:
 
     One that is cut off inside MLX can bring the process down.
     """
+    note_end()
     with _lock:
         running = dict(_runs)
     for stop, _ in running.values():
@@ -128,10 +142,10 @@ def _stop_all() -> None:
     for _ in range(1_000):  # for a second, lest one that is stuck keep the program from its end
         if all(map(_is_asleep, _all)):
             break
-        time.sleep(0.001)
+        sleep(0.001)
 
 
-def _is_asleep(thread: threading.Thread) -> bool:
+def _is_asleep(thread: Thread) -> bool:
     """True if the thread waits for something to run: it is in the call that `_next` ends with.
 
     Whoever asks has the GIL, which that call gives up only to wait; on its way there a thread may still want it.
@@ -158,7 +172,7 @@ class Computation:
 
     def __init__(self, settle: Callable[[], object]) -> None:
         self._settle = settle
-        self.lock = threading.RLock()
+        self.lock = RLock()
         """Held while it computes, and by a thread that forks."""
         self.thread: int | None = None
         """The engine's."""
@@ -166,7 +180,7 @@ class Computation:
     def __enter__(self) -> None:
         with _forking:
             _computations.add(self)
-            self.thread = threading.get_ident()
+            self.thread = get_ident()
             self.lock.acquire()
 
     def __exit__(self, *raised: object) -> None:
@@ -189,7 +203,7 @@ class Computation:
                 pass
 
 
-_forking = threading.RLock()
+_forking = RLock()
 """Held while the process is forked, or waits to be: nothing begins to compute."""
 _forker: int | None = None
 """The thread that has it."""
@@ -205,7 +219,7 @@ def _before_fork() -> None:
     """Wait until nothing computes. May be called again where it was interrupted."""
     global _forker
     _forking.acquire()
-    _forker = threading.get_ident()
+    _forker = get_ident()
     for computation in list(_computations):
         if computation not in _held and computation.thread != _forker:
             if not _wait_for(computation):
@@ -225,7 +239,7 @@ def _wait_for(computation: Computation) -> bool:
 def _after_fork() -> None:
     """In the parent, go on. May be called again where it was interrupted, or the wait was."""
     global _forker, _interrupted
-    if _forker == threading.get_ident():
+    if _forker == get_ident():
         while _held:
             _release(_held[-1].lock)
             _held.pop()
@@ -233,11 +247,17 @@ def _after_fork() -> None:
     _release(_forking)
     if _interrupted:
         _interrupted = False
-        main = threading.main_thread().ident or 0
-        threading.Timer(AGAIN_SECONDS, signal.pthread_kill, (main, signal.SIGINT)).start()
+        Timer(AGAIN_SECONDS, _interrupt_main).start()
 
 
-def _release(lock: threading.RLock) -> None:
+def _interrupt_main() -> None:
+    if greenlets.are_used():  # the main thread's number is its greenlet's there
+        os.kill(os.getpid(), signal.SIGINT)
+    else:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def _release(lock: RLock) -> None:
     """Release what this thread has of a lock: nothing, or more than once."""
     with contextlib.suppress(RuntimeError):
         while True:
@@ -273,7 +293,7 @@ _lost = False
 def _forget() -> None:
     """In a forked child: the parent's threads are not here, and its lock may be held for ever."""
     global _lock, _lost, _forking, _forker, _interrupted
-    _lock, _forking, _forker, _interrupted = threading.Lock(), threading.RLock(), None, False
+    _lock, _forking, _forker, _interrupted = Lock(), RLock(), None, False
     _held.clear()
     _computations.clear()
     _all.clear()

@@ -10,12 +10,12 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-import threading
 from collections.abc import Generator, Iterable, Iterator
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..threads.deadline import check
+from ..threads.system import Lock
 from ..types import Json
 from .template_bounds import OPERATORS, bounded, check_call, join, operate
 
@@ -29,7 +29,7 @@ _DONE = "localai_shim_limited"
 _LAST_NEWLINE = re.compile(r"(\r\n|\r|\n)\Z")
 """Jinja leaves it out."""
 _CHANGES = ("append", "extend", "insert", "pop")
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def _checked(_: object, items: Iterable[object]) -> Iterator[object]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import resource
-import threading
 from collections.abc import Iterator
 
-LOADING = threading.Lock()
+from ..threads.system import Lock
+
+LOADING = Lock()
 """Lock of imports and loading: what these change is put back by one engine's thread before the next one changes it."""
 
 _MLX_LM_FILES = (2048, 4096)

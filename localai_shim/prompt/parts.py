@@ -7,7 +7,6 @@ into the context is refused, or left out where that is asked for, and nothing of
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from ..errors import BadRequest
 from ..media import Media, MediaKind, MediaRules, MediaSize, ProcessedMedia, UnreadError
 from ..threads import deadline
 from ..threads.once import OnceCache
+from ..threads.system import Lock
 from ..threads.workers import Begun
 from .history import Message
 from .media import PARTS
@@ -178,7 +178,7 @@ class _Space:
 
     def __init__(self, processor: Tokenizing, context_length: int, truncates: bool) -> None:
         self._processor, self._limit, self._truncates = processor, context_length, truncates
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._taken: dict[str, int] = {}
 
     def __call__(self, size: MediaSize, path: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from ..endpoints.field_cache import FieldCache
 from ..options import ModelPath
+from ..threads import system
+from ..threads.system import RLock
 from ..types import Adapter, EngineLike, ModelLoadError
 from .offload import import_modules
 
@@ -32,7 +33,7 @@ class _Loading:
 
     path: str
     engine: EngineLike | None = None
-    done: Future[Adapter] = field(default_factory=Future[Adapter])
+    done: Future[Adapter] = field(default_factory=system.Future[Adapter])
     served: ServedModel | None = None
 
     def is_in(self, engine: EngineLike) -> bool:
@@ -61,7 +62,7 @@ class ClientAdapters:
         self.allowed = allowed
         self._known: dict[str, _Loading] = {}
         self._closed = False
-        self._lock = threading.RLock()  # a finalizer may close it while it is held
+        self._lock = RLock()  # a finalizer may close it while it is held
 
     def paths(self) -> dict[str, str]:
         """The folder or hub id of each name."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from ..endpoints.batches.runner import Batches
 from ..endpoints.responses.background import Background
 from ..state.store import Store
+from ..threads.system import Lock
 
 MakeBatches = Callable[[Store, Background], Batches]
 
@@ -26,7 +26,7 @@ class ClientState:
         self.store = Store(path)
         self.background = Background(self.store, shared=path is not None)
         self._batches: list[Batches] = []  # one, once it is asked for
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def batches(self, make: MakeBatches) -> Batches:
         """Runner of batches, made when it is first asked for."""

@@ -25,10 +25,12 @@ from ..options import (
     set_switch_interval,
 )
 from ..telemetry.logs import follow_environment
+from ..threads import greenlets
 from ..threads.deadline import Deadline, until
+from ..threads.system import RLock, Timer
 from ..types import EngineClosedError, EngineError, EngineLike, ModelLoadError
 from .adapters import ClientAdapters, adapter_path
-from .offload import are_imported, import_modules, importing
+from .offload import are_imported, aside, import_modules, importing
 from .served_models import serve
 from .sources import Source, make_sources
 from .starting import MODULES, start_engine
@@ -51,11 +53,13 @@ def make_runtime(model: ModelPath | None, given: LocalOptions, seconds: float | 
     Raises:
         BackendMissingError: MLX has no back end.
         FileNotFoundError: a path leads to nothing.
+        RuntimeError: eventlet has patched the program.
         ValueError: arguments that contradict each other or are out of range, a file that cannot be used, or a model
             that cannot be spread over processes.
     """
     from ..backends.machine import require_backend
 
+    greenlets.check()
     follow_environment()
     options, rules = model_options(given), media_rules(given)
     models, engine = given.get("models"), given.get("engine")
@@ -123,7 +127,7 @@ def _open_store(runtime: Runtime) -> None:
     from ..state.errors import StoreError
 
     try:
-        runtime.store()
+        aside(runtime.store)
     except StoreError as error:
         runtime.close()
         raise ValueError(f"`store`: {error}") from error
@@ -137,7 +141,7 @@ class _Shared:
         self.source = source
         self.engine = start_engine(source)
         self.holders: set[object] = set()
-        self.timer: threading.Timer | None = None
+        self.timer: Timer | None = None
         self._detached = 0
         """Changes in progress: see `detached`."""
         self._shareable = False
@@ -167,8 +171,7 @@ class _Shared:
                 return
             if keep_alive > 0 and _shared.get(self.source) is self:
                 self.stop_timer()
-                self.timer = threading.Timer(keep_alive, self.unload)
-                self.timer.daemon = True
+                self.timer = Timer(keep_alive, self.unload)
                 self.timer.start()
                 return
         self.unload(wait)
@@ -211,7 +214,7 @@ class _Shared:
 
 
 _shared: dict[Source, _Shared] = {}
-_lock = threading.RLock()  # finalizers may run, and release an engine, while it is held
+_lock = RLock()  # finalizers may run, and release an engine, while it is held
 
 
 def _acquire(source: Source, holder: object, engines: dict[Source, _Shared]) -> _Shared:
@@ -241,7 +244,7 @@ def _files(source: Source) -> list[tuple[str, int, int]]:
 def _forget_engines() -> None:
     """Renew the locks in a forked child. Its parent's engines have no thread there, and refuse requests."""
     global _lock
-    _lock = threading.RLock()
+    _lock = RLock()
     for shared in _shared.values():
         shared.timer = None
 
@@ -279,7 +282,7 @@ class Runtime:
         self.adapters = ClientAdapters(allowed=not only and engine is None and not parallel)
         self.is_scripted = bool(getattr(engine, "is_scripted", False))
         self._engines: dict[Source, _Shared] = {}
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._closed = False
         self.store_path = store_path
         self.make_batches: MakeBatches  # clients set it; it must not hold this object
@@ -303,6 +306,8 @@ class Runtime:
             return None
         threads.check()  # before a lock that a thread of the parent may have held
         source = self.sources.get(name) or next(iter(self.sources.values()))
+        if source not in self._engines:
+            self.load_modules()  # before a lock: see `threads.system`
         with self._lock:
             if self._closed:
                 raise EngineClosedError("client is closed")
@@ -385,11 +390,11 @@ class Runtime:
         return self._stored().batches(self.make_batches)
 
     def _stored(self) -> ClientState:
+        import_modules("runtime.client_state")  # before a lock: see `threads.system`
         with self._lock:
             if self._closed:
                 raise EngineClosedError("client is closed")
             if not self._state:
-                import_modules("runtime.client_state")
                 from .client_state import ClientState
 
                 self._state.append(ClientState(self.store_path))

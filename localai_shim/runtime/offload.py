@@ -18,7 +18,9 @@ import anyio.to_thread
 from anyio.lowlevel import RunVar
 
 from ..engine.sinks import running_loop
+from ..threads import greenlets, system
 from ..threads.deadline import Deadline, until
+from ..threads.system import Lock
 from ..threads.workers import Workers
 from ..types import log
 
@@ -71,6 +73,15 @@ def run(work: Callable[[], T], deadline: Deadline) -> T:
         TimeoutError: it took too long, and goes on until it looks at its deadline.
     """
     return wait(_preparing.submit(work), deadline)
+
+
+def aside(work: Callable[[], T], deadline: Deadline | None = None) -> T:
+    """Run `work` here, or on another thread if this one has other greenlets, which run meanwhile.
+
+    Raises:
+        TimeoutError: it took too long there, see `run`.
+    """
+    return run(work, deadline or Deadline()) if greenlets.are_here() else work()
 
 
 async def run_async(work: Callable[[], T], deadline: Deadline) -> T:
@@ -178,7 +189,7 @@ def read_all(reads: Sequence[Callable[[], object]], deadline: Deadline) -> Futur
         reads: the functions, at least one.
         deadline: that of their request.
     """
-    done, unread, left, lock = Future[None](), deque(reads), len(reads), threading.Lock()
+    done, unread, left, lock = system.Future[None](), deque(reads), len(reads), Lock()
 
     def ended(error: BaseException | None) -> None:
         nonlocal left
@@ -216,10 +227,11 @@ def read_all(reads: Sequence[Callable[[], object]], deadline: Deadline) -> Futur
 
 def importing(load: Callable[[], T]) -> T:
     """Call what imports modules, on a thread that gets no signals: Ctrl-C amid an import would leave half of a module.
+    Nor has that thread greenlets.
 
     The caller can be interrupted meanwhile; the imports go on to their end.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread() and not greenlets.are_here():
         return load()
     return importing_later(load).result()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..endpoints.field_cache import FieldCache
 from ..options import LoadOptions
 from ..threads.deadline import Budget
+from ..threads.system import Lock
 from ..types import EngineLike, LoadedModel, ModelLoadError
 from .offload import import_modules
 from .sources import format_names
@@ -25,7 +25,7 @@ log = logging.getLogger("localai_shim")
 
 _served: weakref.WeakKeyDictionary[EngineLike, ServedModel] = weakref.WeakKeyDictionary()
 """Descriptions of each engine's model for the endpoints: clients of one engine share its compiled grammars."""
-_lock = threading.Lock()
+_lock = Lock()
 _described: weakref.WeakKeyDictionary[LoadedModel, ServedModel] = weakref.WeakKeyDictionary()
 """The same, from the thread that loaded the model, before there was an engine to know it by."""
 
@@ -122,7 +122,7 @@ def _end_turns(model: LoadedModel, turn_end: int | None) -> None:
 def _renew_lock() -> None:
     """Renew the lock in a forked child: a thread of its parent may have held it."""
     global _lock
-    _lock = threading.Lock()
+    _lock = Lock()
 
 
 os.register_at_fork(after_in_child=_renew_lock)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-import threading
-import time
 import weakref
 from collections.abc import Iterator
 
 from ..threads.deadline import Deadline, Overdue
 from ..threads.deadline import left as left_here
+from ..threads.system import RLock, sleep
 from .errors import StoreError
 from .schema import connect, is_busy
 
@@ -31,7 +30,7 @@ class Database:
 
     def __init__(self, path: str | None) -> None:
         self.path = path
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._connection: sqlite3.Connection | None = None
         self._waits = 0.0
         """Seconds that a statement waits for locks of other processes."""
@@ -97,7 +96,7 @@ class Database:
                 self._lock.release()
                 if not is_busy(error) or not patience.left:
                     raise
-            time.sleep(min(_PAUSE_SECONDS, patience.left))
+            sleep(min(_PAUSE_SECONDS, patience.left))
 
     def _wait_for_locks(self, connection: sqlite3.Connection, seconds: float) -> None:
         """Have a connection's statements wait so long for the locks of other processes."""
@@ -171,7 +170,7 @@ class _Patience:
             raise Overdue
 
 
-_forking = threading.RLock()
+_forking = RLock()
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()
 _held: list[Database] = []
 _abandoned: list[sqlite3.Connection] = []  # never closed: that, too, would take the parent's locks

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-import threading
 import time
 
+from ..threads.system import Lock, sleep
 from .errors import StoreError
 
 VERSION = 1
@@ -49,7 +49,7 @@ SCHEMA = (
 # What may be evicted: what no process works on and nothing continues.
 MEMORY_SCHEMA = ("CREATE INDEX objects_used ON objects(used) WHERE children = 0 AND owner IS NULL",)
 
-_creating = threading.Lock()
+_creating = Lock()
 
 
 def is_busy(error: BaseException) -> bool:
@@ -114,7 +114,7 @@ def _use_wal(connection: sqlite3.Connection, seconds: float) -> None:
         except sqlite3.OperationalError as error:  # SQLite's own timeout does not cover this statement
             if not is_busy(error) or time.monotonic() > deadline:
                 raise
-            time.sleep(0.01)
+            sleep(0.01)
     connection.execute("PRAGMA synchronous = NORMAL")
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import queue
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..threads.system import Lock, SimpleQueue, Thread, make_thread
 from ..types import EngineLike, Work, log
 from . import request_log
 from .timings import Observer, Served, measure
@@ -117,16 +116,16 @@ class _Late:
     """A thread that tells observers of requests that were dropped."""
 
     def __init__(self) -> None:
-        self._inbox: queue.SimpleQueue[tuple[Sequence[Observer], Served]] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
+        self._inbox: SimpleQueue[tuple[Sequence[Observer], Served]] = SimpleQueue()
+        self._thread: Thread | None = None
+        self._lock = Lock()
 
     def start(self) -> None:
         """Have the thread run; a process that was forked has none yet."""
         if self._thread is None or not self._thread.is_alive():
             with self._lock:
                 if self._thread is None or not self._thread.is_alive():
-                    self._thread = threading.Thread(target=self._run, name="localai_shim:dropped", daemon=True)
+                    self._thread = make_thread(self._run, name="localai_shim:dropped")
                     with contextlib.suppress(RuntimeError):  # there are too many threads: the next one tries again
                         self._thread.start()
 

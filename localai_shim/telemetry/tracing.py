@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import threading
 import time
 import weakref
 from collections import Counter
@@ -21,6 +20,7 @@ from opentelemetry import context, metrics, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from ..stats import EngineStats
+from ..threads.system import Lock
 from ..types import VERSION, EngineError, EngineLike
 from .timings import Observer, RequestTimings, Served
 
@@ -100,7 +100,7 @@ def _is_idle(provider: object, api: ModuleType) -> bool:
 
 def _made_once(make: Callable[[ProviderT], MadeT]) -> Callable[[ProviderT], MadeT]:
     """Keep what `make` returns for the latest provider. By identity: Logfire's providers cannot be hashed."""
-    lock = threading.Lock()
+    lock = Lock()
     latest: tuple[ProviderT, MadeT] | None = None
 
     def made(provider: ProviderT) -> MadeT:
@@ -303,7 +303,7 @@ def _instruments(provider: metrics.MeterProvider) -> _Instruments:
 # -- of engines -----------------------------------------------------------------------------------------------------
 
 _engines: weakref.WeakSet[EngineLike] = weakref.WeakSet()
-_engines_lock = threading.Lock()
+_engines_lock = Lock()
 
 
 def _observed(kind: str, read: Callable[[EngineStats], Mapping[str, int]]) -> Iterator[metrics.Observation]:

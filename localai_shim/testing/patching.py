@@ -6,7 +6,6 @@ import contextlib
 import functools
 import inspect
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
@@ -17,6 +16,7 @@ from ..runtime.engines import Runtime
 from ..sdk import credentials, stock_clients
 from ..sdk import private as sdk
 from ..sdk.websocket_url import no_websocket_url
+from ..threads.system import RLock
 
 AnyLocalOpenAI = LocalOpenAI | AsyncLocalOpenAI
 
@@ -79,7 +79,7 @@ def unpatched() -> Iterator[None]:
 
 
 _passes: ContextVar[bool] = ContextVar("localai_shim.unpatched", default=False)
-_lock = threading.RLock()
+_lock = RLock()
 _active: list[AnyLocalOpenAI] = []
 """Clients whose models serve the SDK's clients; the last one counts."""
 _undo: list[Callable[[], None]] = []

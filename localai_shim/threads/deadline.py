@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from .system import sleep
+
 T = TypeVar("T")
 log = logging.getLogger("localai_shim")
 TRIAL_SECONDS = 2.0  # ten times what large templates take
@@ -93,7 +95,7 @@ def _end() -> None:
         deadline.abandon()
     latest = time.monotonic() + END_SECONDS
     while _computing and time.monotonic() < latest:
-        time.sleep(0.001)
+        sleep(0.001)
 
 
 def left() -> float | None:

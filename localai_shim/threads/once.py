@@ -7,6 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from .system import Lock
+
 T = TypeVar("T")
 
 
@@ -25,7 +27,7 @@ class OnceCache(Generic[T]):
 
     def __init__(self, budget: int, size: Callable[[T], int] = lambda value: 1) -> None:
         self._budget, self._size = budget, size
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._kept: OrderedDict[Hashable, T] = OrderedDict()
         self._making: dict[Hashable, threading.Lock] = {}
         self.used = 0
@@ -33,7 +35,7 @@ class OnceCache(Generic[T]):
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """The value that is cached under a key, or what `make` returns, which is cached then."""
         with self._lock:
-            making = self._making.setdefault(key, threading.Lock())
+            making = self._making.setdefault(key, Lock())
         with making:
             try:
                 with self._lock:

@@ -6,12 +6,12 @@ import contextvars
 import math
 import os
 import queue
-import threading
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from functools import partial
 from typing import Any, Generic, TypeVar
+
+from .system import Future, Lock, SimpleQueue, make_thread
 
 T = TypeVar("T")
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -36,8 +36,8 @@ class Workers:
         os.register_at_fork(after_in_child=self._reset)  # a child has none of the threads
 
     def _reset(self) -> None:
-        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._lock = Lock()
         self._threads = self._free = 0
         """`_free`: threads that have no job; below 0: jobs that have no thread."""
 
@@ -60,13 +60,13 @@ class Workers:
         """Start a thread, which has a job; False: the interpreter ends, or there are too many threads."""
         name = f"localai_shim:{self._name}"
         try:
-            threading.Thread(target=self._run, args=(self._jobs,), name=name, daemon=True).start()
+            make_thread(self._run, (self._jobs,), name=name).start()
         except RuntimeError:
             return False
         self._threads += 1
         return True
 
-    def _run(self, jobs: queue.SimpleQueue[Callable[[], None]]) -> None:
+    def _run(self, jobs: SimpleQueue[Callable[[], None]]) -> None:
         while True:
             try:
                 job = jobs.get(timeout=self._idle)
@@ -104,7 +104,7 @@ class Begun(Generic[T]):
     def __init__(self, call: Callable[[], T]) -> None:
         self._future: Future[T] = Future()
         self._job: Callable[[], None] | None = partial(contextvars.copy_context().run, _fill, self._future, call)
-        self._running = threading.Lock()
+        self._running = Lock()
         _spare.submit(partial(_begin, weakref.ref(self)))
 
     def result(self) -> T:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import queue
-import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
@@ -12,6 +10,7 @@ from typing import Any
 
 from ...state.errors import StoreError
 from ...state.store import Json, Store
+from ...threads.system import Lock, SimpleQueue, Thread, current_thread, main_has_ended, make_thread
 from ...types import EngineClosedError, log
 from ..request_fields import now
 from .job import KIND, LOCAL, Job, Progress, Stopped
@@ -20,7 +19,7 @@ from .lines import Answered, Line
 MAX_RUNNING_BATCHES = 4  # batches of one client; more wait
 
 
-Inbox = queue.SimpleQueue[Any]
+Inbox = SimpleQueue[Any]
 """Queue that whoever answers lines waits at; None has it look around."""
 Running = Callable[[Iterable[Line], Inbox], Generator[Answered | None]]
 """Answers lines: requests -> answers, in whatever order they end; see `run_lines`."""
@@ -51,7 +50,7 @@ class Batches:
         self._store, self._answer = store, answer
         self._served, self._owner, self._is_alive = list(served), owner, is_alive
         self._make_progress = make_progress
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._pid = os.getpid()
         self._closed = False
         self._waiting: deque[str] = deque()
@@ -60,7 +59,7 @@ class Batches:
         self._shown: set[str] = set()
         self._unstored: dict[str, list[Json]] = {}
         """Errors of those that have failed, where the store could not be told."""
-        self._threads: set[threading.Thread] = set()
+        self._threads: set[Thread] = set()
 
     def start(self, body: Json, file_id: str, part: str, *, progress: bool) -> None:
         """Store a batch of a file's requests and let it run.
@@ -137,10 +136,10 @@ class Batches:
 
     def _run(self, id: str) -> None:
         with self._lock:
-            self._inboxes[id] = queue.SimpleQueue()
+            self._inboxes[id] = SimpleQueue()
             self._waiting.append(id)
             if len(self._threads) < MAX_RUNNING_BATCHES:
-                thread = threading.Thread(target=self._work, name="localai_shim:batches", daemon=True)
+                thread = make_thread(self._work, name="localai_shim:batches")
                 try:
                     thread.start()
                 except RuntimeError:
@@ -155,7 +154,7 @@ class Batches:
         while True:
             with self._lock:
                 if self._closed or not self._waiting:
-                    self._threads.discard(threading.current_thread())
+                    self._threads.discard(current_thread())
                     return
                 id = self._waiting.popleft()
             try:
@@ -172,7 +171,7 @@ class Batches:
             return
         except Exception as error:
             # Engines end with the interpreter, too; then the batch is left for the next process.
-            if self._closed or not threading.main_thread().is_alive():
+            if self._closed or main_has_ended():
                 return
             if not isinstance(error, EngineClosedError):
                 log.exception("a batch failed")
@@ -180,7 +179,7 @@ class Batches:
             self._fail(job, id, [{"code": "server_error", "line": None, "message": message, "param": None}])
 
     def _job(self, id: str) -> Job:
-        inbox = self._inboxes.get(id) or queue.SimpleQueue()
+        inbox = self._inboxes.get(id) or SimpleQueue()
         return Job(self._store, id, lambda lines: self._answer(lines, inbox), lambda: self._closed)
 
     def _fail(self, job: Job, id: str, errors: list[Json]) -> None:

@@ -10,12 +10,13 @@ import contextlib
 import os
 import queue
 import secrets
-import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ...threads.system import Event as Flag
+from ...threads.system import Lock, RLock, SimpleQueue, Thread, make_thread
 from ...types import EngineClosedError, EngineLike, Event, Ticket, Token, Work, log
 from ..prepared import BackgroundRun, Follower
 from .context import Context, save_response
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 _owners: set[str] = set()  # in this process
 _POLL_SECONDS = 0.5  # after which a cancellation by another process is noticed at the latest
-_Inbox = queue.SimpleQueue[tuple["Run", Event | None] | None]
+_Inbox = SimpleQueue[tuple["Run", Event | None] | None]
 """Events of rows, None for one that is to be cancelled, and None alone where all are to end."""
 
 
@@ -42,9 +43,9 @@ class Run:
         self.assembler, self.context = assembler, context
         self.row: tuple[EngineLike, Ticket] | None = None
         """Engine and ticket of the row, once it runs."""
-        self.lock = threading.RLock()
+        self.lock = RLock()
         self.ended = False
-        self.over = threading.Event()
+        self.over = Flag()
         """Set when it has ended, for those who wait for that."""
         self.unstored: str | None = None
         """Reason for its answer not to be in the store: it has failed."""
@@ -141,10 +142,10 @@ class Background:
         """`shared`: other processes may use the store, too."""
         self.owner = f"{os.getpid()}:{secrets.token_hex(8)}:{_began(os.getpid())}"
         self._store, self._shared = store, shared
-        self._inbox: _Inbox = queue.SimpleQueue()
+        self._inbox: _Inbox = SimpleQueue()
         self._runs: dict[str, Run] = {}
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._lock = Lock()
+        self._thread: Thread | None = None
         self._closed = False
         _owners.add(self.owner)
 
@@ -194,7 +195,7 @@ class Background:
 
     def _start_thread(self) -> None:
         work = (self._inbox, self._runs, self._store, self._shared)
-        self._thread = threading.Thread(target=_pump, args=work, name="localai_shim:background", daemon=True)
+        self._thread = make_thread(_pump, work, name="localai_shim:background")
         try:
             self._thread.start()
         except BaseException:  # there are too many threads, or Ctrl-C

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from ...threads.system import RLock
 
 if TYPE_CHECKING:
     from transformers import BatchEncoding
@@ -22,7 +23,7 @@ class OneAtATime:
     """
 
     def __init__(self, tokenizer: Any) -> None:
-        self._made, self._lock = tokenizer, threading.RLock()
+        self._made, self._lock = tokenizer, RLock()
         self._kept = OrderedDict[Hashable, Any]()
 
     def __getattr__(self, name: str) -> Any:

@@ -6,7 +6,6 @@ import contextlib
 import io
 import re
 import struct
-import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from PIL.WebPImagePlugin import WebPImageFile
 
 from ...errors import BadRequest
 from ...threads.panics import is_shortage
+from ...threads.system import Lock
 
 Pixels = npt.NDArray[np.uint8]
 """`[height, width, 3]`, RGB; nobody writes to it."""
@@ -87,7 +87,7 @@ _OTHERS = {
     b"%!ps": "PostScript",
 }
 # A picture that several threads have in hand may not have been read from its file yet, which only one may do.
-_loading = threading.Lock()
+_loading = Lock()
 
 
 def media_type(data: bytes | bytearray | memoryview) -> str | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from ...errors import BadRequest, RequestError
+from ...threads.system import Lock
 from ...types import Json
 from .matching import MAX_SHOWN_DIFFERENCES, WITHOUT_EFFECT, differences, meaning, nearest
 from .normalizing import Normalize, normalizer
@@ -59,7 +59,7 @@ class Cassette:
             raise CassetteError(f"{path} has a request that is nested so deeply that it cannot be compared.") from None
         self._used: set[int] = set()
         self._changed = False
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def answer(self, api: str, request: Json) -> Interaction:
         """Find the interaction that is played for a request.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable
 from typing import Literal
+
+from ...threads.system import Event, Lock
 
 ClockMode = Literal["instant", "manual", "real"]
 QUIET_SECONDS = 0.001
@@ -36,7 +37,8 @@ class Clock:
         self.waiting = 0
         """Retries that wait for a `manual` clock to be advanced."""
         self._began, self._offset = time.monotonic(), 0.0
-        self._changed = threading.Condition()
+        self._moving, self._moved = Lock(), Event()
+        """`_moved`: set by the next move."""
         self._listeners: list[Callable[[], None]] = []
 
     @property
@@ -57,7 +59,7 @@ class Clock:
     def sleep(self, seconds: float) -> None:
         """Wait, as before a retry."""
         self.sleeps.append(seconds)
-        self._wait(seconds, threading.Event())
+        self._wait(seconds, Event())
 
     async def sleep_async(self, seconds: float) -> None:
         """Async form of `sleep`, for a task."""
@@ -68,10 +70,10 @@ class Clock:
         if self.mode == "real":
             await anyio.sleep(seconds)
         elif self.mode == "instant":
-            self._wait(seconds, threading.Event())
+            self._wait(seconds, Event())
             await anyio.lowlevel.checkpoint()
         else:
-            given_up = threading.Event()
+            given_up = Event()
             try:
                 await anyio.to_thread.run_sync(self._wait, seconds, given_up, abandon_on_cancel=True)
             finally:
@@ -98,25 +100,29 @@ class Clock:
 
     # -----------------------------------------------------------------------------------------------------------
 
-    def _wait(self, seconds: float, given_up: threading.Event) -> None:
+    def _wait(self, seconds: float, given_up: Event) -> None:
         if self.mode == "real":
             time.sleep(seconds)
         elif self.mode == "instant":
             self.reach(self.now + seconds)
         else:
-            until = self.now + seconds
-            with self._changed:
+            until, moved = self.now + seconds, self._moved
+            with self._moving:
                 self.waiting += 1
-                try:
-                    self._changed.wait_for(lambda: self.now >= until or given_up.is_set())
-                finally:
+            try:
+                while self.now < until and not given_up.is_set():
+                    moved.wait()
+                    moved = self._moved
+            finally:
+                with self._moving:
                     self.waiting -= 1
 
     def _move(self, *, by: float = 0.0, to: float = 0.0) -> None:
         """Move on by so many seconds, or up to a time that may have passed by now."""
-        with self._changed:
+        with self._moving:
             self._offset = max(self._offset + by, to)
-            self._changed.notify_all()
+            moved, self._moved = self._moved, Event()
+        moved.set()
         for listener in self._listeners:
             listener()
 

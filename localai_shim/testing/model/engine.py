@@ -9,16 +9,15 @@ from __future__ import annotations
 import math
 import os
 import queue
-import threading
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future
 
 from ...engine.sinks import deliver_events
 from ...errors import BadRequest
 from ...media import modalities
 from ...stats import EngineStats
+from ...threads.system import Future, Lock, SimpleQueue, current_thread, make_thread
 from ...types import (
     EmbeddingRequest,
     EngineClosedError,
@@ -96,7 +95,7 @@ class ScriptedEngine:
         self._obey_constraints = obey_constraints
         self._decide = replies if callable(replies) else None
         self._script: deque[Script] = deque()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         if not callable(replies):
             if isinstance(replies, str):
                 raise TypeError("`replies` is a list of replies: pass [text]")
@@ -252,13 +251,13 @@ class Player:
     """Plays rows on a thread, which begins with the first of them. It holds no engine, so that one can be collected."""
 
     def __init__(self, name: str = "scripted") -> None:
-        self.inbox: queue.SimpleQueue[list[PlayedRow] | Ticket | None] = queue.SimpleQueue()
-        self.lock = threading.Lock()
+        self.inbox: SimpleQueue[list[PlayedRow] | Ticket | None] = SimpleQueue()
+        self.lock = Lock()
         """Held while rows are put into the inbox, and while the thread empties it for the last time."""
         self.closing = False
         self.rows: dict[PlayedRow, None] = {}
         self.steps = 0
-        self.thread = threading.Thread(target=self._run, name=f"localai_shim:{name}", daemon=True)
+        self.thread = make_thread(self._run, name=f"localai_shim:{name}")
         self.pid = os.getpid()
 
     def play(self, rows: list[PlayedRow]) -> None:
@@ -279,7 +278,7 @@ class Player:
         self.tell_to_stop()
         with self.lock:
             begun = self.thread.ident is not None
-        if begun and self.pid == os.getpid() and self.thread is not threading.current_thread():
+        if begun and self.pid == os.getpid() and self.thread is not current_thread():
             self.thread.join()
 
     def tell_to_stop(self) -> None:

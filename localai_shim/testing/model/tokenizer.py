@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import json
 import re
-import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import SimpleNamespace
@@ -20,6 +19,7 @@ import jinja2.nodes
 import jinja2.parser
 
 from ...output.token_bytes import byte_of_char
+from ...threads.system import Lock
 
 Piece = str | bytes | int
 """One token: its text, its bytes, or its id. A text that is a marker is the marker's token; bytes never are."""
@@ -109,7 +109,7 @@ class ScriptedTokenizer:
     ) -> None:
         tools = tool_markers if tool_format is not None else None
         special = dict.fromkeys(m for m in (_START, _END, *(think or ()), *(tools or ()), *markers) if m)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._bytes: list[bytes] = [bytes([b]) for b in range(256)] + [marker.encode() for marker in special]
         self._special = {marker: 256 + i for i, marker in enumerate(special)}
         self._ids = {piece: i for i, piece in enumerate(self._bytes[:256])}

@@ -1,0 +1,238 @@
+"""Threads, locks, queues and futures of the operating system, also in programs whose `threading` makes greenlets.
+
+The engine and all that works for callers use these. If nothing is patched, they are the standard library's. A caller
+may be a greenlet: while it waits for one of them, the other greenlets of its thread run.
+
+A lock of this module is never held while something is waited for: the next greenlet of the thread that wants it would
+stop them all. `make_turn` makes a lock that may be.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import os
+import queue
+import threading
+import time
+from _queue import SimpleQueue
+from _thread import RLock
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from . import greenlets
+
+__all__ = ["RLock", "SimpleQueue"]
+
+T = TypeVar("T")
+
+Lock: Callable[[], threading.Lock] = greenlets.original("_thread", "allocate_lock")
+get_ident: Callable[[], int] = greenlets.original("_thread", "get_ident")
+sleep: Callable[[float], None] = greenlets.original("time", "sleep")
+_start_new_thread: Callable[..., int] = greenlets.original("_thread", "start_new_thread")
+
+
+class Future(concurrent.futures.Future[T]):
+    """A future that any thread may set, and that any thread or greenlet may wait for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if greenlets.are_used():
+            self._condition = threading.Condition(RLock())
+
+    def result(self, timeout: float | None = None) -> T:
+        if greenlets.are_used() and not self.done():
+            waiter = greenlets.make_waiter()
+            self.add_done_callback(lambda _: waiter.wake())
+            waiter.wait(timeout)
+            if not self.done():
+                raise TimeoutError
+        return super().result(timeout)
+
+
+class Event:
+    """A `threading.Event` that is never cleared."""
+
+    def __init__(self) -> None:
+        self._set = Future[None]()
+
+    def set(self) -> None:
+        with contextlib.suppress(concurrent.futures.InvalidStateError):  # it is already
+            self._set.set_result(None)
+
+    def is_set(self) -> bool:
+        return self._set.done()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set, for `timeout` seconds at most; whether it is."""
+        with contextlib.suppress(TimeoutError):
+            self._set.result(timeout)
+        return self.is_set()
+
+
+# -- threads --------------------------------------------------------------------------------------------------------
+
+
+class _SystemThread:
+    """A thread of the operating system in a program whose `threading` makes greenlets."""
+
+    def __init__(self, target: Callable[..., object], args: tuple[Any, ...], name: str) -> None:
+        self._work: tuple[Callable[..., object], tuple[Any, ...]] | None = (target, args)
+        self._name, self._ended = name, Event()
+        self.ident: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        """Called on the thread itself, of which `threading` has an object of its own."""
+        self._name = threading.current_thread().name = name
+
+    def start(self) -> None:
+        self.ident = _start_new_thread(self._run, ())
+
+    def is_alive(self) -> bool:
+        return self.ident is not None and not self._ended.is_set()
+
+    def join(self, timeout: float | None = None) -> None:
+        self._ended.wait(timeout)
+
+    def _run(self) -> None:
+        self.ident = ident = get_ident()
+        _running[ident] = self
+        self.name = self._name
+        assert self._work is not None
+        (target, args), self._work = self._work, None
+        try:
+            target(*args)
+        finally:
+            del target, args
+            greenlets.leave_thread()
+            del _running[ident]
+            self._ended.set()
+
+
+Thread = threading.Thread | _SystemThread
+_running: dict[int, _SystemThread] = {}
+
+
+def make_thread(target: Callable[..., object], args: tuple[Any, ...] = (), *, name: str) -> Thread:
+    """Make a daemon thread, which is to be started."""
+    if greenlets.are_used():
+        return _SystemThread(target, args, name)
+    return threading.Thread(target=target, args=args, name=name, daemon=True)
+
+
+def current_thread() -> Thread:
+    """The thread that runs this."""
+    return _running.get(get_ident()) or threading.current_thread()
+
+
+def _forget_threads() -> None:
+    """In a forked child: the one that forked is there, and no other."""
+    mine = _running.get(get_ident())
+    _running.clear()
+    if mine is not None:
+        _running[get_ident()] = mine
+
+
+os.register_at_fork(after_in_child=_forget_threads)
+
+
+def main_has_ended() -> bool:
+    """True if the interpreter is ending: its main thread alone runs on."""
+    return _is_ending if greenlets.are_used() else not threading.main_thread().is_alive()
+
+
+def note_end() -> None:
+    """Note that the interpreter is ending, which gevent's `threading` does not say without letting greenlets run."""
+    global _is_ending
+    _is_ending = True
+
+
+_is_ending = False
+
+
+class Timer:
+    """Calls a function after some seconds, on its own thread, unless it is canceled before."""
+
+    def __init__(self, seconds: float, call: Callable[[], object]) -> None:
+        self._seconds, self._call, self._canceled = seconds, call, Event()
+
+    def start(self) -> None:
+        make_thread(self._run, name="localai_shim:timer").start()
+
+    def cancel(self) -> None:
+        self._canceled.set()
+
+    def _run(self) -> None:
+        if not self._canceled.wait(self._seconds):
+            self._call()
+
+
+# -- what callers wait with -----------------------------------------------------------------------------------------
+
+
+class _GreenletQueue:
+    """A `SimpleQueue` at which greenlets may wait."""
+
+    def __init__(self) -> None:
+        self._items: deque[Any] = deque()
+        self._waiting: list[greenlets.Waiter] = []
+
+    def put(self, item: Any) -> None:
+        self._items.append(item)
+        for waiter in tuple(self._waiting):
+            waiter.wake()
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with contextlib.suppress(IndexError):
+                return self._items.popleft()
+            left = None if until is None else until - time.monotonic()
+            if not block or (left is not None and left <= 0):
+                raise queue.Empty
+            waiter = greenlets.make_waiter()
+            self._waiting.append(waiter)  # before it looks once more: who puts something looks for it then
+            try:
+                if not self._items:
+                    waiter.wait(left)
+            finally:
+                self._waiting.remove(waiter)
+
+
+def make_queue() -> SimpleQueue[Any]:
+    """Make a queue at which callers wait; at a `SimpleQueue` only threads of this package may."""
+    return cast("SimpleQueue[Any]", _GreenletQueue()) if greenlets.are_used() else SimpleQueue()
+
+
+class _GreenletTurn:
+    """A lock that a greenlet may hold while it waits for something."""
+
+    def __init__(self) -> None:
+        self._lock, self._waiting = Lock(), list[greenlets.Waiter]()
+
+    def __enter__(self) -> None:
+        while not self._lock.acquire(blocking=False):
+            waiter = greenlets.make_waiter()
+            self._waiting.append(waiter)  # before it tries once more: who releases it looks for it then
+            try:
+                if self._lock.acquire(blocking=False):
+                    return
+                waiter.wait(None)
+            finally:
+                self._waiting.remove(waiter)
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        for waiter in tuple(self._waiting):  # all of them: one may be killed before it can take its turn
+            waiter.wake()
+
+
+def make_turn() -> contextlib.AbstractContextManager[object]:
+    """Make a lock that callers may hold while they wait for something."""
+    return _GreenletTurn() if greenlets.are_used() else Lock()
