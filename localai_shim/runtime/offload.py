@@ -227,11 +227,12 @@ def read_all(reads: Sequence[Callable[[], object]], deadline: Deadline) -> Futur
 
 def importing(load: Callable[[], T]) -> T:
     """Call what imports modules, on a thread that gets no signals: Ctrl-C amid an import would leave half of a module.
-    Nor has that thread greenlets.
 
-    The caller can be interrupted meanwhile; the imports go on to their end.
+    The caller can be interrupted meanwhile, or let greenlets run; the imports go on to their end.
     """
-    if threading.current_thread() is not threading.main_thread() and not greenlets.are_here():
+    if greenlets.is_own_thread() or (
+        not greenlets.are_used() and threading.current_thread() is not threading.main_thread()
+    ):
         return load()
     return importing_later(load).result()
 

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
+from importlib.util import find_spec, module_from_spec
 from typing import Any, Protocol
 
 LOOK_SECONDS = 3600.0  # a timer keeps a hub running: one in which nothing else may happen would give up
@@ -40,13 +43,6 @@ def check() -> None:
         )
 
 
-def leave_thread() -> None:
-    """Close the hub that a library's call has opened on a thread that ends: its files would stay open."""
-    hub = _hub()
-    if hub is not None:
-        hub.destroy(destroy_loop=True)
-
-
 def _hub() -> Any:
     """The hub in which the running greenlet has to wait; None: its thread has none, or the hub itself is running."""
     if not are_used():
@@ -56,6 +52,55 @@ def _hub() -> Any:
 
     hub = get_hub_if_exists()
     return None if hub is gevent.getcurrent() else hub
+
+
+# -- threads of the system ------------------------------------------------------------------------------------------
+
+_own: set[int] = set()
+"""Numbers of the threads of the system that this package has started."""
+
+
+@contextlib.contextmanager
+def own_thread() -> Iterator[None]:
+    """Do what a thread of the system does; libraries may start processes and wait for what gevent has patched."""
+    _let_libraries_start_processes()
+    ident = original("_thread", "get_ident")()
+    _own.add(ident)
+    try:
+        yield
+    finally:
+        _own.discard(ident)
+        if (hub := _hub()) is not None:  # a library's call has opened one
+            hub.destroy(destroy_loop=True)
+
+
+def is_own_thread() -> bool:
+    """True on a thread of the system that this package has started in such a program."""
+    return original("_thread", "get_ident")() in _own
+
+
+@cache
+def _let_libraries_start_processes() -> None:
+    """Make processes that own threads start the standard library's: gevent's can be started by the main thread alone.
+
+    Libraries start some when they are imported, to find other libraries.
+    """
+    import subprocess
+
+    from gevent.subprocess import Popen
+
+    spec = find_spec("subprocess")
+    assert spec is not None and spec.loader is not None
+    spec.loader.exec_module(pristine := module_from_spec(spec))
+    for name in ("SubprocessError", "CalledProcessError", "TimeoutExpired", "CompletedProcess"):
+        setattr(pristine, name, getattr(subprocess, name))
+
+    def new(cls: type, *args: Any, **kwargs: Any) -> Any:
+        own = cls is Popen and is_own_thread()
+        return pristine.Popen(*args, **kwargs) if own else object.__new__(cls)
+
+    if "__new__" not in vars(Popen):
+        Popen.__new__ = new
 
 
 # -- waiting --------------------------------------------------------------------------------------------------------

@@ -107,11 +107,10 @@ class _SystemThread:
         assert self._work is not None
         (target, args), self._work = self._work, None
         try:
-            target(*args)
+            with greenlets.own_thread():
+                target(*args)
         finally:
-            del target, args
-            greenlets.leave_thread()
-            del _running[ident]
+            del target, args, _running[ident]
             self._ended.set()
 
 
