@@ -36,9 +36,9 @@ MAY = {
     ),
     "testing.cassettes": (
         "client endpoints endpoints.embeddings endpoints.responses errors output.formats prompt sdk testing "
-        "testing.model types"
+        "testing.model threads types"
     ),
-    "testing.model": "engine errors media output stats types vectors",
+    "testing.model": "engine errors media output stats threads types vectors",
     "testing.offline": "client testing testing.cassettes",
     # -- clients
     "client": (
@@ -52,21 +52,21 @@ MAY = {
         "models.adapters models.gguf options output output.formats parallel prompt prompt.fit state telemetry threads "
         "types"
     ),
-    "telemetry": "endpoints stats types",
+    "telemetry": "endpoints stats threads types",
     # -- one model over several processes
     "parallel": "backends engine engine.mirror models types",
     # -- endpoints, and what they translate with
-    "endpoints": "errors grammar media output prompt state types vectors",
+    "endpoints": "errors grammar media output prompt state threads types vectors",
     "endpoints.answer": (
         "endpoints endpoints.items errors grammar grammar.calls output output.formats prompt prompt.fit types"
     ),
-    "endpoints.batches": "endpoints errors state types",
+    "endpoints.batches": "endpoints errors state threads types",
     "endpoints.chat": "endpoints endpoints.answer errors output prompt state types",
     "endpoints.completions": "endpoints endpoints.answer errors grammar output prompt state types",
     "endpoints.embeddings": "endpoints errors prompt state types vectors",
     "endpoints.items": "endpoints errors prompt state",
     "endpoints.responses": (
-        "endpoints endpoints.answer endpoints.chat endpoints.items errors output prompt state types"
+        "endpoints endpoints.answer endpoints.chat endpoints.items errors output prompt state threads types"
     ),
     "grammar": "output output.formats threads",
     "grammar.calls": "grammar output output.formats output.formats.reading",
@@ -76,10 +76,10 @@ MAY = {
     "prompt": "errors media output output.formats prompt.fit prompt.media threads types",
     "prompt.fit": "output.formats prompt threads types",
     "prompt.media": "errors media threads types",
-    # -- the engine, which imports the nouns alone
+    # -- the engine, which imports the nouns and threads alone
     "engine": (
         "engine.changes engine.costs engine.decode engine.drafts engine.kv engine.mirror engine.plan engine.prefix "
-        "engine.prompts engine.texts media options stats types"
+        "engine.prompts engine.texts media options stats threads types"
     ),
     "engine.changes": "engine types",
     "engine.costs": "engine stats",
@@ -95,7 +95,7 @@ MAY = {
     "engine.sampling": "engine types",
     "engine.texts": "engine engine.costs types",
     # -- models and machines, which fill its ports
-    "backends": "backends.cuda backends.x86 types",
+    "backends": "backends.cuda backends.x86 threads types",
     "backends.cuda": "backends engine",
     "backends.x86": "backends",
     "models": (
@@ -166,6 +166,7 @@ PACKAGES = {
     "testing.cassettes": "openai",
     "testing.model": "anyio jinja2 numpy",
     "testing.offline": "openai pytest",
+    "threads": "gevent",
     "types": "numpy",
 }
 
@@ -248,9 +249,9 @@ def test_no_room_within_another_may_lead_back_to_itself() -> None:
     assert not circle(graph)
 
 
-def test_the_engine_imports_the_nouns_alone() -> None:
+def test_the_engine_imports_the_nouns_and_threads_alone() -> None:
     for room in (each for each in MAY if each.partition(".")[0] == "engine"):
-        assert {name for name in MAY[room].split() if name.partition(".")[0] != "engine"} <= NOUNS, room
+        assert {name for name in MAY[room].split() if name.partition(".")[0] != "engine"} <= {*NOUNS, "threads"}, room
 
 
 def test_one_module_of_the_engine_reads_the_clock() -> None:
@@ -263,6 +264,51 @@ def test_one_module_of_the_engine_reads_the_clock() -> None:
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "time" and node.attr != "sleep"
     }
     assert reads == {"costs.cost_model", "prefix.store"}
+
+
+PATCHED = frozenset(
+    {"concurrent.futures.Future", "queue.LifoQueue", "queue.PriorityQueue", "queue.Queue", "queue.SimpleQueue"}
+    | {
+        f"threading.{name}"
+        for name in ("Barrier", "Condition", "Event", "Lock", "RLock", "Semaphore", "Thread", "Timer")
+    }
+    | {"threading.current_thread", "threading.get_ident", "time.sleep"}
+)
+"""What gevent replaces, and `threads.system` has in its place."""
+PATCHED_HERE = {
+    "runtime.offload": {"threading.current_thread"},  # asks for the main thread, where nothing is patched
+    "testing.model.clock": {"time.sleep"},  # of a caller, who may be a greenlet
+    "testing.offline.guard": {"threading.current_thread"},  # names the program's threads
+    "testing.script": {"threading.RLock"},  # held while functions of the program run, on callers' threads
+}
+
+
+def calls(module: str) -> set[str]:
+    """The full names of what a module calls, as far as it has imported it by a name."""
+    known: dict[str, str] = {}
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Import):
+            known |= {alias.asname or alias.name: alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            known |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    found = set[str]()
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Call):
+            made = node.func.value if isinstance(node.func, ast.Subscript) else node.func
+            first, dot, rest = ast.unparse(made).partition(".")
+            found.add(known.get(first, first) + dot + rest)
+    return found
+
+
+def test_threads_locks_and_queues_are_made_in_one_module() -> None:
+    apart = ("localai_shim.threads.greenlets", "localai_shim.threads.system")
+    apart += ("localai_shim.parallel.", "localai_shim.ray.")  # refused where gevent has patched the program
+    found = {
+        module.removeprefix("localai_shim."): used
+        for module in MODULES
+        if not module.startswith(apart) and (used := calls(module) & PATCHED)
+    }
+    assert found == PATCHED_HERE
 
 
 def test_a_room_has_at_most_fourteen_modules_and_the_top_only_nouns() -> None:

@@ -19,6 +19,7 @@ from ..client.arguments import (
 from ..client.local import OfflineClient
 from ..options import OWN, LocalOptions, ModelPath
 from ..sdk import private as sdk
+from ..threads import greenlets
 from .pool import STATS_SECONDS, Pool
 from .pool_stats import PoolStats
 from .transport import AsyncRayHttpClient, RayHttpClient
@@ -79,6 +80,7 @@ class _RayClient(OfflineClient):
         check_arguments(cls, stock)
         http_client: Any = given.get("http_client")
         if not isinstance(http_client, kind):
+            greenlets.refuse(cls.__name__)
             http_client = kind(_start(model, given), sdk.timeout_of(http_client))
         self._pool = http_client.pool
         made = stock_arguments(stock, http_client)

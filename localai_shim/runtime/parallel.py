@@ -12,6 +12,7 @@ from ..models.hub import config_here, fetch
 from ..models.sharded import check_shards
 from ..options import ModelOptions, processes
 from ..parallel import group, launched
+from ..threads import greenlets
 from ..types import EngineClosedError, Json, ModelLoadError
 from .host import connect
 from .sources import Source, revision_of
@@ -21,8 +22,9 @@ def check(sources: Iterable[Source]) -> None:
     """Refuse models that cannot be spread, as far as their files are on this machine.
 
     Raises:
-        ValueError: says which can.
+        ValueError: says which can, or gevent has patched the program.
     """
+    greenlets.refuse("`tensor_parallel`")
     for source in sources:
         try:
             if is_gguf(Path(source.path)):

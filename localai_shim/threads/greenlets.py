@@ -33,6 +33,15 @@ def are_here() -> bool:
     return _hub() is not None
 
 
+def refuse(what: str) -> None:
+    """Raise ValueError in a program that gevent has patched: what is asked for needs sockets as they were."""
+    if are_used():
+        raise ValueError(
+            f"{what}: this does not work in a program that gevent has patched. Run the model in one process, or the "
+            "program with threads (`gunicorn -k gthread`)."
+        )
+
+
 def check() -> None:
     """Raise RuntimeError in a program that eventlet has patched: it has no way to wake a thread of greenlets."""
     is_patched = getattr(sys.modules.get("eventlet.patcher"), "is_monkey_patched", None)

@@ -12,7 +12,20 @@ from localai_shim.engine import ports
 
 ROOT = Path(localai_shim.__file__).parent
 UPSTREAM = frozenset(
-    {"PIL", "av", "ctypes", "cv2", "httpx", "httpx2", "huggingface_hub", "jinja2", "llguidance", "miniaudio", "mlx_lm"}
+    {
+        "PIL",
+        "av",
+        "ctypes",
+        "cv2",
+        "gevent",
+        "httpx",
+        "httpx2",
+        "huggingface_hub",
+        "jinja2",
+        "llguidance",
+        "miniaudio",
+        "mlx_lm",
+    }
     | {"mlx_vlm", "opentelemetry", "resource", "safetensors", "socket", "soundfile", "sqlite3", "ssl", "tokenizers"}
     | {"transformers"}
 )
@@ -22,7 +35,7 @@ SYSTEM = frozenset(
     {"NamedTemporaryFile", "glob", "iterdir", "listdir", "mkdir", "mkdtemp", "read_bytes", "read_text", "rename"}
     | {"rglob", "rmtree", "scandir", "stat", "unlink", "write_bytes", "write_text"}
 )
-THREADS = frozenset({"threading.Thread", "threading.Timer"})
+THREADS = frozenset({"threading.Thread", "make_thread", "Timer"})
 HANDED = frozenset({"submit", "call_soon_threadsafe", "run_sync"})
 APART = ("builtin", "cli", "engine.mirror", "parallel", "ray", "testing")
 """Rooms with faults of their own in tests/: of several processes, of programs, and of what plays a model."""

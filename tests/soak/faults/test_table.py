@@ -24,6 +24,7 @@ ELSEWHERE = {
     "endpoints.responses.background:_began": "reads /proc, which some systems lack",
     "engine.drafts.draft_model:": "an error turns drafts off; tests/engine/drafts and tests/test_draft_model.py",
     "engine.threads:_after_fork": "a thread that passes on Ctrl-C; tests/engine/test_threads.py",
+    "engine.threads:_interrupt_main": "the same",
     "engine.threads:_stop_all": "the interpreter's end; tests/soak/life",
     "engine.threads:start": "threads: test_machine.py",
     "models.hub:": "lists what was fetched, for the command line and `models.list`; tests/cli",
@@ -38,6 +39,8 @@ ELSEWHERE = {
     "runtime.sources:": "the constructor's own argument; tests/test_options.py",
     "state.schema:": "a store that cannot be opened is the constructor's error; tests/state and test_machine.py",
     "telemetry.": "observers are told of requests and fail none; `Observation._served`, tests/frameworks",
+    "threads.greenlets:": "gevent: tests/soak/life/test_gevent.py",
+    "threads.system:": "threads: test_machine.py",
     "threads.workers:": "threads: test_machine.py",
 }
 """Beginnings of places without a point, and why."""
