@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import signal
 import subprocess
 import sys
@@ -20,13 +18,7 @@ from jupyter_client.manager import start_new_kernel
 
 from tests.engine.harness import eventually
 from tests.scripts import ROOT
-from tests.soak.life.servers import ENVIRONMENT, free_port
-from tests.tiny import tiny
-
-MODEL = repr(str(tiny("qwen3", max_position_embeddings=200_000)))
-ASK = """ask = dict(model="any", messages=[{"role": "user", "content": "Go on"}], temperature=0)"""
-STREAMED = 5_000  # tokens: longer than a new worker needs
-
+from tests.soak.life.servers import ASK, ENVIRONMENT, MODEL, STREAMED, fetch, gunicorn
 
 # -- notebooks --------------------------------------------------------------------------------------------------------
 
@@ -153,74 +145,9 @@ client.close()
 # -- workers ----------------------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def gunicorn(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    (folder / "app.py").write_text(
-        f"""
-import functools, json, os
-import openai
-from localai_shim import LocalOpenAI
-{ASK}
-
-@functools.cache
-def client():
-    return LocalOpenAI({MODEL})
-
-if os.environ.get("EARLY"):
-    client().chat.completions.create(**ask, max_tokens=1)  # in the master, where the app is preloaded
-
-def app(environ, start):
-    start("200 OK", [("Content-Type", "application/json")])
-    try:
-        if environ["PATH_INFO"] == "/stream":
-            stream = client().chat.completions.create(
-                **ask, stream=True, max_tokens={STREAMED}, extra_body={{"ignore_eos": True}},
-                stream_options={{"include_usage": True}},
-            )
-            return (b"%d" % chunk.usage.completion_tokens if chunk.usage else b"." for chunk in stream)
-        said = client().chat.completions.create(**ask, max_tokens=6).usage.completion_tokens
-    except openai.APIConnectionError as error:
-        said = str(error.__cause__ or error)
-    return [json.dumps([os.getpid(), said]).encode()]
-"""
-    )
-    port = free_port()
-    command = [sys.executable, "-m", "gunicorn", "app:app", "-b", f"127.0.0.1:{port}", "-w", "1", "--threads", "2"]
-    with (
-        (folder / "log").open("wb") as log,
-        subprocess.Popen(
-            [*command, "--timeout", "60", "--graceful-timeout", "60", *options],
-            cwd=folder,
-            env=ENVIRONMENT | ({"EARLY": "1"} if "--preload" in options else {}),
-            stdout=log,
-            stderr=log,
-        ) as master,
-    ):
-        try:
-            yield master, f"http://127.0.0.1:{port}"
-        finally:
-            master.terminate()
-            master.wait(30)
-
-
-def fetch(url: str) -> Any:
-    """The answer, once the server has one."""
-
-    def tried() -> bool:
-        try:
-            with urllib.request.urlopen(url, timeout=60) as response:
-                made.append(json.loads(response.read()))
-        except (urllib.error.URLError, ConnectionError):
-            return False
-        return True
-
-    made: list[Any] = []
-    assert eventually(tried, 60)
-    return made[0]
-
-
-def test_a_worker_of_gunicorn_answers_and_is_replaced(tmp_path: Path) -> None:
-    with gunicorn(tmp_path) as (master, url):
+@pytest.mark.parametrize("kind", ["gthread", "gevent"])
+def test_a_worker_of_gunicorn_answers_and_is_replaced(kind: str, tmp_path: Path) -> None:
+    with gunicorn(tmp_path, "-k", kind) as (master, url):
         before, said = fetch(url)
         assert said == 6
         with urllib.request.urlopen(f"{url}/stream", timeout=60) as stream:
@@ -232,13 +159,14 @@ def test_a_worker_of_gunicorn_answers_and_is_replaced(tmp_path: Path) -> None:
         assert eventually(lambda: not Path(f"/proc/{before}").exists(), 60), "it ended"
 
 
-def test_a_worker_that_gunicorn_forks_from_a_model_says_what_to_do(tmp_path: Path) -> None:
-    with gunicorn(tmp_path, "--preload") as (_, url):
+@pytest.mark.parametrize("kind", ["gthread", "gevent"])
+def test_a_worker_that_gunicorn_forks_from_a_model_says_what_to_do(kind: str, tmp_path: Path) -> None:
+    with gunicorn(tmp_path, "-k", kind, "--preload", early=True) as (_, url):
         said = fetch(url)[1]
     assert "forked" in said and "spawn" in said
 
 
-@pytest.mark.parametrize("pool", ["threads", "prefork"])
+@pytest.mark.parametrize("pool", ["threads", "prefork", "gevent"])
 def test_a_worker_of_celery_answers(pool: str, tmp_path: Path) -> None:
     (tmp_path / "tasks.py").write_text(
         f"""

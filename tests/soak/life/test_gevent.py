@@ -1,0 +1,419 @@
+"""Programs that gevent has patched: real greenlets around a real engine, each program in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import urllib.request
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.harness import eventually
+from tests.lora import make_adapter
+from tests.scripts import run
+from tests.soak.life.servers import fetch, gunicorn
+from tests.tiny import tiny
+
+PATCH = "from gevent import monkey; monkey.patch_all()\n"
+IMPORT = (
+    "import localai_shim, localai_shim.client.local, localai_shim.engine.engine, localai_shim.runtime.client_state\n"
+)
+
+WATCH = """
+# A greenlet that waited while it holds a lock of the system would stop its thread with the next one that wants it.
+import collections, traceback
+import greenlet
+from localai_shim.threads import greenlets, system
+
+held, waited = collections.Counter(), []
+
+def watched(make):
+    class Watched:
+        def __init__(self):
+            self.lock = make()
+        def acquire(self, *args, **options):
+            taken = self.lock.acquire(*args, **options)
+            held[system.get_ident()] += taken
+            return taken
+        def release(self):
+            self.lock.release()
+            held[system.get_ident()] -= 1
+        def __enter__(self):
+            return self.acquire()
+        def __exit__(self, *_):
+            self.release()
+        def __getattr__(self, name):
+            return getattr(self.lock, name)
+    return Watched
+
+def switched(event, args):
+    if held[system.get_ident()]:
+        waited.append("".join(traceback.format_stack(limit=12)))
+
+turn_lock = system.Lock
+def turn(self):
+    self._lock, self._waiting = turn_lock(), []
+
+system._GreenletTurn.__init__ = turn  # it is there to be held
+system.Lock, system.RLock = watched(system.Lock), watched(system.RLock)
+greenlet.settrace(switched)
+"""
+
+PRELUDE = """
+import gc, json, os, sys, threading, time
+import gevent, openai
+from localai_shim import LocalOpenAI
+
+ask = dict(model="any", messages=[{"role": "user", "content": "Go on"}], temperature=0)
+some = dict(max_tokens=60, extra_body={"ignore_eos": True})
+long = dict(max_tokens=150_000, extra_body={"ignore_eos": True})
+
+def eventually(is_so):
+    with gevent.Timeout(60, False):
+        while not is_so():
+            gevent.sleep(0.005)
+        return True
+    return False
+
+beats = [0]
+def beat():
+    while True:
+        beats[0] += 1
+        gevent.sleep(0.005)
+gevent.spawn(beat)
+
+client = LocalOpenAI(MODEL, keep_alive=0)
+create = client.chat.completions.create
+
+def is_idle():
+    return eventually(lambda: client.stats().running == client.stats().waiting == 0)
+
+def when_it_runs(work):
+    greenlet = gevent.spawn(work)
+    assert eventually(lambda: client.stats().running == 1)
+    return greenlet
+
+def read(stream):
+    return sum(bool(chunk.choices and chunk.choices[0].delta.content is not None) for chunk in stream)
+"""
+
+SCENARIOS = '''
+def streams():
+    steps = client.stats().steps
+    before = beats[0]
+    reading = [gevent.spawn(lambda: list(create(**ask, **some, stream=True))[-1].choices[0].finish_reason)
+               for _ in range(6)]
+    gevent.joinall(reading, timeout=60)
+    shared = client.stats().steps - steps < 3 * some["max_tokens"]
+    return [each.value for each in reading], shared, beats[0] - before > 5
+
+def whole():
+    before = beats[0]
+    said = create(**ask, **some).usage.completion_tokens
+    return said, beats[0] - before > 2
+
+def killed():
+    asking = when_it_runs(lambda: create(**ask, **long))
+    asking.kill()
+    reading = when_it_runs(lambda: read(create(**ask, **long, stream=True)))
+    reading.kill()
+    return asking.dead, reading.dead, is_idle()
+
+def timed_out():
+    outcomes = []
+    for stream in (False, True):
+        try:
+            with gevent.Timeout(0.3):
+                answer = create(**ask, **long, stream=stream)
+                read(answer)
+        except gevent.Timeout:
+            outcomes.append(is_idle())
+    try:
+        client.with_options(timeout=0.3, max_retries=0).chat.completions.create(**ask, **long)
+    except openai.APITimeoutError:
+        outcomes.append(is_idle())
+    return outcomes
+
+def dropped():
+    stream = create(**ask, **long, stream=True)
+    next(stream)
+    del stream
+    gc.collect()
+    return is_idle()
+
+def closed_by_another():
+    stream = create(**ask, **long, stream=True)
+    def until_closed():
+        try:
+            read(stream)
+        except openai.APIConnectionError:
+            pass
+        return "ended"
+    reading = when_it_runs(until_closed)
+    stream.close()
+    return reading.get(timeout=60), is_idle()
+
+def shared():
+    events = client._client.runtime and create(**ask, **some, stream=True).response.local_events
+    reading = [gevent.spawn(lambda: sum(bool(each.choices) for each in events)) for _ in range(3)]
+    gevent.joinall(reading, timeout=60)
+    alone = sum(bool(each.choices) for each in create(**ask, **some, stream=True).response.local_events)
+    return sum(each.value for each in reading) == alone
+
+def threadpool():
+    pool = gevent.get_hub().threadpool
+    stream = create(**ask, **some, stream=True)
+    next(stream)
+    asked = pool.spawn(lambda: create(**ask, max_tokens=7).usage.completion_tokens)
+    return asked.get(timeout=60), pool.spawn(lambda: read(stream) > 0).get(timeout=60)
+
+def prepared():
+    """A grammar, a picture that no model here reads, and a question that takes long to render."""
+    schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"],
+              "additionalProperties": False}
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema, "strict": True}}
+    said = create(**ask, max_tokens=60, response_format=form).choices[0].message.content
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    try:
+        create(model="any", messages=[{"role": "user", "content": [picture]}])
+    except openai.BadRequestError as error:
+        refused = error.param
+    return list(json.loads(said)), refused
+
+def stored():
+    response = client.responses.create(model="any", input="Hi", max_output_tokens=5)
+    running = client.responses.create(model="any", input="Hi", background=True, max_output_tokens=100)
+    events = [event.type for event in client.responses.retrieve(running.id, stream=True)]
+    stopped = client.responses.create(model="any", input="Hi", background=True, max_output_tokens=150_000)
+    stopped = client.responses.cancel(stopped.id).status
+    last = client.responses.retrieve(running.id).status
+    return client.responses.retrieve(response.id).id == response.id, events[-1] == f"response.{last}", stopped
+
+def batches():
+    lines = "\\n".join(json.dumps({"custom_id": str(i), "method": "POST", "url": "/v1/chat/completions",
+                                  "body": {**ask, "max_tokens": 4}}) for i in range(5))
+    file = client.files.create(file=("a.jsonl", lines.encode()), purpose="batch")
+    batch = client.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h")
+    ended = eventually(lambda: client.batches.retrieve(batch.id).status == "completed")
+    from localai_shim.client.batch_lines import answer_lines
+    before = beats[0]
+    return ended, len(list(answer_lines(client, lines.splitlines()))), beats[0] > before
+
+def adapters():
+    client.load_adapter("other", ADAPTER)
+    said = create(**{**ask, "model": "other"}, max_tokens=3).usage.completion_tokens
+    client.unload_adapter("other")
+    return said
+
+def failures():
+    """A step that raises fails what is in flight, and the engine goes on; a model that cannot be loaded says so."""
+    asking = when_it_runs(lambda: create(**ask, **long))
+    parts = client._runtime.engine_of("")._loop._parts
+    def fail():
+        raise ZeroDivisionError("planted")
+    parts.step = fail
+    try:
+        asking.get(timeout=60)
+    except openai.InternalServerError as error:
+        failed = "planted" in str(error)
+    os.makedirs(EMPTY, exist_ok=True)
+    with open(EMPTY + "/config.json", "w") as file:
+        file.write("{}")
+    try:
+        LocalOpenAI(EMPTY).chat.completions.create(**ask)
+    except openai.APIError as error:
+        unloadable = type(error).__name__
+    return failed, create(**ask, max_tokens=3).usage.completion_tokens, unloadable
+
+def processes():
+    """Libraries start some on the engine's thread; a program's own are gevent's, on its threads."""
+    import subprocess
+    from localai_shim.runtime.offload import aside
+    def run():
+        made = subprocess.run(["echo", "1"], stdout=subprocess.PIPE)
+        return made.stdout.decode().strip(), made.returncode
+    from gevent.subprocess import Popen
+    with subprocess.Popen(["true"]) as mine:
+        return aside(run), run(), type(mine) is Popen, mine.wait()
+
+def kept():
+    """Engines that nobody uses are unloaded after `keep_alive`, whatever thread let them go."""
+    other = LocalOpenAI(MODEL, keep_alive=0.2, max_rows=3)
+    engine = other._runtime.engine_of("")
+    gevent.get_hub().threadpool.apply(other.close)
+    return eventually(lambda: engine.is_closed)
+
+def closed():
+    def until_closed():
+        try:
+            read(create(**ask, **long, stream=True))
+        except openai.APIConnectionError as error:
+            return "closed" in str(error)
+    reading = when_it_runs(until_closed)
+    client.close()
+    return reading.get(timeout=60)
+'''
+
+REPORT = """
+outcomes = {}
+for name in NAMES:
+    with gevent.Timeout(60, RuntimeError(f"{name} takes too long")):
+        outcomes[name] = globals()[name]()
+outcomes["waited"] = waited[:3]
+print(json.dumps(outcomes))
+left = LocalOpenAI(MODEL).chat.completions.create(**ask, **long, stream=True)
+next(left)  # the process ends amid a stream
+"""
+
+EXPECTED: dict[str, object] = {
+    "streams": [["length"] * 6, True, True],
+    "whole": [60, True],
+    "killed": [True, True, True],
+    "timed_out": [True, True, True],
+    "dropped": True,
+    "closed_by_another": ["ended", True],
+    "shared": True,
+    "threadpool": [7, True],
+    "prepared": [["a"], "messages[0].content[0].type"],
+    "stored": [True, True, "cancelled"],
+    "batches": [True, 5, True],
+    "adapters": 3,
+    "failures": [True, 3, "InternalServerError"],
+    "processes": [["1", 0], ["1", 0], True, 0],
+    "kept": True,
+    "closed": True,
+}
+BEGINNINGS: dict[str, tuple[str, dict[str, str]]] = {
+    "patched first": (PATCH, {}),
+    "imported first": (IMPORT + PATCH, {"PYTHONWARNINGS": "ignore"}),  # gevent's, of ssl
+    "libuv": (PATCH, {"GEVENT_LOOP": "libuv-cffi"}),
+}
+
+
+@pytest.fixture(scope="module")
+def outcomes_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
+    """The outcomes of all scenarios in a program that begins in one of these ways; each runs once."""
+    folder = tmp_path_factory.mktemp("greenlets")
+    model = tiny("qwen3", max_position_embeddings=200_000)
+    adapter = make_adapter(folder / "adapter", model)
+
+    @cache
+    def outcomes(beginning: str) -> dict[str, Any]:
+        first, environment = BEGINNINGS[beginning]
+        names = f"NAMES, ADAPTER, EMPTY = {list(EXPECTED)}, {str(adapter)!r}, {str(folder / 'empty')!r}\n"
+        ended = run(first + WATCH + PRELUDE + SCENARIOS + names + REPORT, **environment)
+        assert ended.returncode == 0, ended.stderr
+        made: dict[str, Any] = json.loads(ended.stdout)
+        return made
+
+    return outcomes
+
+
+@pytest.mark.parametrize("scenario", EXPECTED)
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+def test_greenlets_get_what_threads_would(
+    scenario: str, beginning: str, outcomes_of: Callable[[str], dict[str, Any]]
+) -> None:
+    assert outcomes_of(beginning)[scenario] == EXPECTED[scenario]
+
+
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+def test_no_greenlet_waits_while_it_holds_a_lock_of_the_system(
+    beginning: str, outcomes_of: Callable[[str], dict[str, Any]]
+) -> None:
+    assert outcomes_of(beginning)["waited"] == []
+
+
+def test_a_forked_child_of_greenlets_is_told_and_the_parent_goes_on() -> None:
+    ended = run(
+        PATCH
+        + PRELUDE
+        + """
+stream = create(**ask, max_tokens=200, extra_body={"ignore_eos": True}, stream=True)
+next(stream)
+child = os.fork()
+if not child:
+    try:
+        create(**ask, max_tokens=3)
+    except openai.APIConnectionError as error:
+        os._exit(7 if "forked" in str(error.__cause__ or error) else 1)
+    os._exit(2)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), list(stream)[-1].choices[0].finish_reason)
+"""
+    )
+    assert (ended.returncode, ended.stdout) == (0, "7 length\n"), ended.stderr
+
+
+def test_a_client_made_before_the_program_is_patched_serves_greenlets() -> None:
+    ended = run(
+        """
+from localai_shim import LocalOpenAI
+early = LocalOpenAI(MODEL)
+early.chat.completions.create(model="any", messages=[{"role": "user", "content": "Hi"}], max_tokens=2)
+"""
+        + PATCH
+        + PRELUDE
+        + """
+create, client = early.chat.completions.create, early
+before = beats[0]
+reading = [gevent.spawn(lambda: list(create(**ask, **some, stream=True))[-1].choices[0].finish_reason) for _ in "ab"]
+gevent.joinall(reading, timeout=60)
+print([each.value for each in reading], beats[0] - before > 5)
+""",
+        PYTHONWARNINGS="ignore",
+    )
+    assert (ended.returncode, ended.stdout) == (0, "['length', 'length'] True\n"), ended.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--preload",)], ids=["patched first", "imported first"])
+def test_a_worker_of_gevent_streams_to_several_at_the_same_time(options: tuple[str, ...], tmp_path: Path) -> None:
+    with gunicorn(tmp_path, "-k", "gevent", *options) as (_, url):
+        assert fetch(url)[1] == 6
+        with contextlib.ExitStack() as open_streams:
+            streams = [urllib.request.urlopen(f"{url}/stream", timeout=60) for _ in range(4)]
+            for stream in streams:
+                open_streams.enter_context(stream)
+                assert stream.read(2) == b".."
+            assert fetch(f"{url}/running")[1] == 4, "all in one batch"
+            assert fetch(url)[1] == 6, "and others are answered meanwhile"
+            for stream in streams[1:]:
+                stream.close()
+            assert eventually(lambda: fetch(f"{url}/running")[1] == 1, 60), "who leaves frees its row"
+            assert streams[0].read(2) == b".."
+        assert eventually(lambda: fetch(f"{url}/running")[1] == 0, 60)
+
+
+def test_several_processes_and_a_program_of_eventlet_are_refused() -> None:
+    ended = run(
+        PATCH
+        + """
+from localai_shim import LocalOpenAI
+try:
+    LocalOpenAI(MODEL, tensor_parallel=2)
+except ValueError as error:
+    print(error)
+"""
+    )
+    assert "tensor_parallel" in ended.stdout and "gthread" in ended.stdout, ended.stderr
+    ended = run(
+        """
+import warnings
+warnings.simplefilter("ignore")
+import eventlet
+eventlet.monkey_patch()
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim.testing import scripted
+for make in (lambda: LocalOpenAI(MODEL), lambda: AsyncLocalOpenAI(), scripted("Hi").__enter__):
+    try:
+        make()
+    except RuntimeError as error:
+        print(error)
+"""
+    )
+    lines = ended.stdout.splitlines()
+    assert (ended.returncode, len(lines)) == (0, 3), ended.stderr
+    assert all("eventlet" in line and "gevent" in line and "gthread" in line for line in lines)
