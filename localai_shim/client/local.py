@@ -178,6 +178,7 @@ class LocalOpenAI(ModelChanges, _LocalClient, sdk.OpenAI):
     Raises:
         BackendMissingError: MLX has no back end; the message names the extra to install.
         FileNotFoundError: `model` or `adapter_path` is a path and no such thing is there.
+        RuntimeError: eventlet has patched the program; gevent may.
         TypeError: an argument that neither this client nor the SDK has.
         ValueError: arguments that contradict each other, or a `store` that cannot be used.
 
@@ -248,6 +249,7 @@ class AsyncLocalOpenAI(AsyncModelChanges, _LocalClient, sdk.AsyncOpenAI):
     Raises:
         BackendMissingError: MLX has no back end; the message names the extra to install.
         FileNotFoundError: `model` or `adapter_path` is a path and no such thing is there.
+        RuntimeError: eventlet has patched the program; gevent may.
         TypeError: an argument that neither this client nor the SDK has.
         ValueError: arguments that contradict each other, or a `store` that cannot be used.
 

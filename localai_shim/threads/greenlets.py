@@ -6,6 +6,7 @@ Nothing else here knows of gevent or eventlet, and nothing of them is imported t
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -34,7 +35,15 @@ def are_here() -> bool:
 
 
 def refuse(what: str) -> None:
-    """Raise ValueError in a program that gevent has patched: what is asked for needs sockets as they were."""
+    """Raise ValueError in a program that gevent has patched: what is asked for needs sockets as they were.
+
+    Args:
+        what: an option, or a class.
+
+    Raises:
+        RuntimeError: see `check`.
+    """
+    check()
     if are_used():
         raise ValueError(
             f"{what}: this does not work in a program that gevent has patched. Run the model in one process, or the "
@@ -67,6 +76,7 @@ def _hub() -> Any:
 
 _own: set[int] = set()
 """Numbers of the threads of the system that this package has started."""
+os.register_at_fork(after_in_child=_own.clear)
 
 
 @contextlib.contextmanager
@@ -104,12 +114,14 @@ def _let_libraries_start_processes() -> None:
     for name in ("SubprocessError", "CalledProcessError", "TimeoutExpired", "CompletedProcess"):
         setattr(pristine, name, getattr(subprocess, name))
 
-    def new(cls: type, *args: Any, **kwargs: Any) -> Any:
-        own = cls is Popen and is_own_thread()
-        return pristine.Popen(*args, **kwargs) if own else object.__new__(cls)
+    make = Popen.__new__
 
-    if "__new__" not in vars(Popen):
-        Popen.__new__ = new
+    def new(cls: type, *args: Any, **kwargs: Any) -> Any:
+        if cls is Popen and is_own_thread():
+            return pristine.Popen(*args, **kwargs)
+        return make(cls) if make is object.__new__ else make(cls, *args, **kwargs)
+
+    Popen.__new__ = staticmethod(new)
 
 
 # -- waiting --------------------------------------------------------------------------------------------------------
