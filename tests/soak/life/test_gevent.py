@@ -93,6 +93,7 @@ def is_idle():
     return eventually(lambda: client.stats().running == client.stats().waiting == 0)
 
 def when_it_runs(work):
+    assert is_idle()
     greenlet = gevent.spawn(work)
     assert eventually(lambda: client.stats().running == 1)
     return greenlet
@@ -153,7 +154,9 @@ def closed_by_another():
         except openai.APIConnectionError:
             pass
         return "ended"
-    reading = when_it_runs(until_closed)
+    next(stream)
+    reading = gevent.spawn(until_closed)
+    gevent.sleep(0)
     stream.close()
     return reading.get(timeout=60), is_idle()
 
@@ -230,15 +233,19 @@ def failures():
     return failed, create(**ask, max_tokens=3).usage.completion_tokens, unloadable
 
 def processes():
-    """Libraries start some on the engine's thread; a program's own are gevent's, on its threads."""
+    """Libraries start some, and threads, on the engine's thread; a program's own are gevent's, on its threads."""
     import subprocess
     from localai_shim.runtime.offload import aside
     def run():
         made = subprocess.run(["echo", "1"], stdout=subprocess.PIPE)
         return made.stdout.decode().strip(), made.returncode
+    def pool():
+        from concurrent.futures import ThreadPoolExecutor
+        with ThreadPoolExecutor(2) as executor:
+            return sum(executor.map(int, "123"))
     from gevent.subprocess import Popen
     with subprocess.Popen(["true"]) as mine:
-        return aside(run), run(), type(mine) is Popen, mine.wait()
+        return aside(run), run(), type(mine) is Popen, mine.wait(), aside(pool)
 
 def kept():
     """Engines that nobody uses are unloaded after `keep_alive`, whatever thread let them go."""
@@ -283,7 +290,7 @@ EXPECTED: dict[str, object] = {
     "batches": [True, 5, True],
     "adapters": 3,
     "failures": [True, 3, "InternalServerError"],
-    "processes": [["1", 0], ["1", 0], True, 0],
+    "processes": [["1", 0], ["1", 0], True, 0, 6],
     "kept": True,
     "closed": True,
 }
