@@ -20,6 +20,7 @@ from anyio.lowlevel import RunVar
 from ..engine.sinks import running_loop
 from ..threads import greenlets, system
 from ..threads.deadline import Deadline, until
+from ..threads.own_threads import is_own_thread
 from ..threads.system import Lock
 from ..threads.workers import Workers
 from ..types import log
@@ -230,9 +231,7 @@ def importing(load: Callable[[], T]) -> T:
 
     The caller can be interrupted meanwhile, or let greenlets run; the imports go on to their end.
     """
-    if greenlets.is_own_thread() or (
-        not greenlets.are_used() and threading.current_thread() is not threading.main_thread()
-    ):
+    if is_own_thread() or (not greenlets.are_used() and threading.current_thread() is not threading.main_thread()):
         return load()
     return importing_later(load).result()
 

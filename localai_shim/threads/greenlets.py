@@ -6,12 +6,9 @@ Nothing else here knows of gevent or eventlet, and nothing of them is imported t
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable
 from importlib import import_module
-from importlib.util import find_spec, module_from_spec
 from typing import Any, Protocol
 
 LOOK_SECONDS = 3600.0  # a timer keeps a hub running: one in which nothing else may happen would give up
@@ -61,6 +58,30 @@ def check() -> None:
         )
 
 
+def close_hub() -> None:
+    """Close the hub of a thread that ends, if a library's call has opened one: its files would stay open."""
+    hub = _hub()
+    if hub is not None:
+        hub.destroy(destroy_loop=True)
+
+
+def call_in_main_hub(function: Callable[[Any], object], argument: Any) -> bool:
+    """Call a function on the main thread, in its hub; False: no greenlet has waited for anything yet."""
+    return _main_hub is not None and _call_in(_main_hub, function, argument)
+
+
+def _call_in(hub: Any, function: Callable[[Any], object], argument: Any) -> bool:
+    try:
+        hub.loop.run_callback_threadsafe(function, argument)
+    except Exception:  # its thread has ended
+        return False
+    return True
+
+
+_main_hub: Any = None
+"""Hub of the main thread; another one's, until the main thread has waited for something of this package."""
+
+
 def _hub() -> Any:
     """The hub in which the running greenlet has to wait; None: its thread has none, or the hub itself is running."""
     if not are_used():
@@ -68,60 +89,11 @@ def _hub() -> Any:
     import gevent
     from gevent._hub_local import get_hub_if_exists  # `get_hub` opens files for each thread that asks
 
+    global _main_hub
     hub = get_hub_if_exists()
+    if hub is not None and (_main_hub is None or hub.main_hub):
+        _main_hub = hub
     return None if hub is gevent.getcurrent() else hub
-
-
-# -- threads of the system ------------------------------------------------------------------------------------------
-
-_own: set[int] = set()
-"""Numbers of the threads of the system that this package has started."""
-os.register_at_fork(after_in_child=_own.clear)
-
-
-@contextlib.contextmanager
-def own_thread() -> Iterator[None]:
-    """Do what a thread of the system does; libraries may start processes and wait for what gevent has patched."""
-    _let_libraries_start_processes()
-    ident = original("_thread", "get_ident")()
-    _own.add(ident)
-    try:
-        yield
-    finally:
-        _own.discard(ident)
-        if (hub := _hub()) is not None:  # a library's call has opened one
-            hub.destroy(destroy_loop=True)
-
-
-def is_own_thread() -> bool:
-    """True on a thread of the system that this package has started in such a program."""
-    return original("_thread", "get_ident")() in _own
-
-
-@cache
-def _let_libraries_start_processes() -> None:
-    """Make processes that own threads start the standard library's: gevent's can be started by the main thread alone.
-
-    Libraries start some when they are imported, to find other libraries.
-    """
-    import subprocess
-
-    from gevent.subprocess import Popen
-
-    spec = find_spec("subprocess")
-    assert spec is not None and spec.loader is not None
-    spec.loader.exec_module(pristine := module_from_spec(spec))
-    for name in ("SubprocessError", "CalledProcessError", "TimeoutExpired", "CompletedProcess"):
-        setattr(pristine, name, getattr(subprocess, name))
-
-    make = Popen.__new__
-
-    def new(cls: type, *args: Any, **kwargs: Any) -> Any:
-        if cls is Popen and is_own_thread():
-            return pristine.Popen(*args, **kwargs)
-        return make(cls) if make is object.__new__ else make(cls, *args, **kwargs)
-
-    Popen.__new__ = staticmethod(new)
 
 
 # -- waiting --------------------------------------------------------------------------------------------------------
@@ -167,11 +139,12 @@ class _GreenletWaiter:
         self._hub, self._event = hub, Event()
 
     def wake(self) -> None:
-        try:
-            self._hub.loop.run_callback_threadsafe(self._event.set)
-        except Exception:  # the thread has ended, and its hub with it
-            return
+        _call_in(self._hub, _set, self._event)
 
     def wait(self, timeout: float | None) -> None:
         while not self._event.wait(LOOK_SECONDS if timeout is None else timeout) and timeout is None:
             pass
+
+
+def _set(event: Any) -> None:
+    event.set()

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from . import greenlets
+from .own_threads import own_thread
 
 __all__ = ["RLock", "SimpleQueue"]
 
@@ -107,7 +108,7 @@ class _SystemThread:
         assert self._work is not None
         (target, args), self._work = self._work, None
         try:
-            with greenlets.own_thread():
+            with own_thread():
                 target(*args)
         finally:
             del target, args, _running[ident]

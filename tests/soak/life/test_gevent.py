@@ -247,6 +247,27 @@ def processes():
     with subprocess.Popen(["true"]) as mine:
         return aside(run), run(), type(mine) is Popen, mine.wait(), aside(pool)
 
+def locks():
+    """Those of libraries, which greenlets and threads of the system share; also where the latter have a hub."""
+    def use(lock, rounds, pause):
+        for _ in range(rounds):
+            with lock:
+                inside.append(1)
+                pause(0.0005)
+                crowds.append(len(inside))
+                inside.pop()
+            pause(0.0005)
+        return True
+    for pause in (system.sleep, time.sleep):
+        for make in (threading.Lock, threading.RLock):
+            for _ in range(10):
+                lock, inside, crowds, ended = make(), [], [], []
+                for _ in range(3):
+                    system.make_thread(lambda: ended.append(use(lock, 6, pause)), name="other").start()
+                ended += [each.get(timeout=30) for each in [gevent.spawn(use, lock, 3, gevent.sleep) for _ in range(4)]]
+                assert eventually(lambda: len(ended) == 7) and set(crowds) == {1}
+    return True
+
 def kept():
     """Engines that nobody uses are unloaded after `keep_alive`, whatever thread let them go."""
     other = LocalOpenAI(MODEL, keep_alive=0.2, max_rows=3)
@@ -291,6 +312,7 @@ EXPECTED: dict[str, object] = {
     "adapters": 3,
     "failures": [True, 3, "InternalServerError"],
     "processes": [["1", 0], ["1", 0], True, 0, 6],
+    "locks": True,
     "kept": True,
     "closed": True,
 }

@@ -1,0 +1,140 @@
+"""What gevent lacks for threads of the system: processes that they start, and locks that they share with greenlets.
+
+Libraries use both on the threads that this package starts, such as those that log. gevent's classes are repaired in
+their place, as the program has them already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec, module_from_spec
+from typing import Any
+
+from . import greenlets
+
+log = logging.getLogger("localai_shim")
+
+_get_ident = greenlets.original("_thread", "get_ident")
+_own: set[int] = set()
+"""Numbers of the threads of the system that this package has started."""
+os.register_at_fork(after_in_child=_own.clear)
+
+
+@contextlib.contextmanager
+def own_thread() -> Iterator[None]:
+    """Do what a thread of the system does in a program that gevent has patched."""
+    _repair()
+    ident = _get_ident()
+    _own.add(ident)
+    try:
+        yield
+    finally:
+        greenlets.close_hub()
+        _own.discard(ident)
+
+
+def is_own_thread() -> bool:
+    """True on a thread of the system that this package has started in such a program."""
+    return _get_ident() in _own
+
+
+@cache
+def _repair() -> None:
+    for repair in (_repair_processes, _repair_locks):
+        try:
+            repair()
+        except Exception:
+            log.warning("gevent has changed: libraries may hang at a lock, or not start a process", exc_info=True)
+
+
+def _repair_processes() -> None:
+    """Make processes that own threads start the standard library's: gevent's can be started by the main thread alone.
+
+    Libraries start some when they are imported, to find other libraries.
+    """
+    import subprocess
+
+    from gevent.subprocess import Popen
+
+    spec = find_spec("subprocess")
+    assert spec is not None and spec.loader is not None
+    spec.loader.exec_module(pristine := module_from_spec(spec))
+    for name in ("SubprocessError", "CalledProcessError", "TimeoutExpired", "CompletedProcess"):
+        setattr(pristine, name, getattr(subprocess, name))
+    make = Popen.__new__
+
+    def new(cls: type, *args: Any, **kwargs: Any) -> Any:
+        if cls is Popen and is_own_thread():
+            return pristine.Popen(*args, **kwargs)
+        return make(cls) if make is object.__new__ else make(cls, *args, **kwargs)
+
+    Popen.__new__ = staticmethod(new)
+
+
+def _repair_locks() -> None:
+    """Make own threads wait for gevent's locks here, and wake greenlets that wait for them on the main thread.
+
+    gevent's own way loses wake-ups: a thread whose hub does not run, or that has none, cannot switch to a greenlet.
+    """
+    from gevent._hub_local import get_hub_if_exists, set_hub
+    from gevent.lock import BoundedSemaphore
+    from gevent.thread import LockType
+
+    take, give = LockType.acquire, LockType.release
+
+    def acquire(lock: Any, blocking: bool = True, timeout: float | None = -1) -> bool:
+        if not is_own_thread():
+            return bool(take(lock, blocking, timeout))
+        until = None if timeout in (None, -1) else time.monotonic() + timeout
+        waiting: deque[greenlets.Waiter] = vars(lock).setdefault(_WAITING, deque())
+        while not _try(lock):
+            left = None if until is None else until - time.monotonic()
+            if not blocking or (left is not None and left <= 0):
+                return False
+            waiter = greenlets.make_waiter()
+            waiting.append(waiter)  # before it tries once more: who releases it looks for it then
+            try:
+                if _try(lock):
+                    break
+                waiter.wait(left)
+            finally:
+                waiting.remove(waiter)
+        return True
+
+    def release(lock: Any) -> int:
+        if is_own_thread() and lock.linkcount() and not lock.counter:
+            lock.counter = 1
+            _notify_soon(lock)
+        else:
+            give(lock)
+        for waiter in tuple(vars(lock).get(_WAITING, ())):
+            waiter.wake()
+        return int(lock.counter)
+
+    def _try(lock: Any) -> bool:
+        hub = get_hub_if_exists()
+        set_hub(None)  # it would get the lock, and have to wake greenlets of other threads
+        try:
+            return bool(BoundedSemaphore.acquire(lock, False))
+        finally:
+            set_hub(hub)
+
+    def _notify_soon(lock: Any) -> None:
+        if not greenlets.call_in_main_hub(_notify, lock):
+            _notify(lock)
+
+    def _notify(lock: Any) -> None:
+        if BoundedSemaphore.acquire(lock, False):
+            give(lock)
+
+    LockType.acquire, LockType.release = acquire, release
+
+
+_WAITING = "localai_shim_waiting"
+"""Attribute of a lock: the own threads that wait for it."""
