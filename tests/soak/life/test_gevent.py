@@ -377,6 +377,24 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), list(stream)[-1].choic
     assert (ended.returncode, ended.stdout) == (0, "7 length\n"), ended.stderr
 
 
+def test_a_greenlet_that_is_alone_waits_as_long_as_it_takes() -> None:
+    """gevent calls it an error if a hub has nothing else to wait for, not even for a time."""
+    ended = run(
+        PATCH
+        + """
+import gevent
+from localai_shim import LocalOpenAI
+ask = dict(model="any", messages=[{"role": "user", "content": "Go on"}], max_tokens=20, extra_body={"ignore_eos": True})
+def alone():
+    with LocalOpenAI(MODEL, keep_alive=0, timeout=None) as client:
+        said = client.chat.completions.create(**ask).usage.completion_tokens
+        return said, list(client.chat.completions.create(**ask, stream=True))[-1].choices[0].finish_reason
+print(gevent.spawn(alone).get(), alone())
+"""
+    )
+    assert (ended.returncode, ended.stdout) == (0, "(20, 'length') (20, 'length')\n"), ended.stderr
+
+
 def test_a_client_made_before_the_program_is_patched_serves_greenlets() -> None:
     ended = run(
         """
