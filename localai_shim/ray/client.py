@@ -49,6 +49,7 @@ class AsyncRayArguments(Placement, AsyncClientArguments, total=False):
 
 
 def _start(model: ModelPath | None, given: RayOptions | RayArguments | AsyncRayArguments) -> Pool:
+    greenlets.refuse("Replicas")
     if given.get("engine") is not None:
         raise ValueError("`engine` runs in this process: replicas take `model` or `models`")
     local = cast(LocalOptions, {name: value for name, value in given.items() if name in OWN})
@@ -80,7 +81,6 @@ class _RayClient(OfflineClient):
         check_arguments(cls, stock)
         http_client: Any = given.get("http_client")
         if not isinstance(http_client, kind):
-            greenlets.refuse(cls.__name__)
             http_client = kind(_start(model, given), sdk.timeout_of(http_client))
         self._pool = http_client.pool
         made = stock_arguments(stock, http_client)

@@ -77,7 +77,7 @@ def run(work: Callable[[], T], deadline: Deadline) -> T:
 
 
 def aside(work: Callable[[], T], deadline: Deadline | None = None) -> T:
-    """Run `work` here, or on another thread if this one has other greenlets, which run meanwhile.
+    """Run `work` here, or on another thread if this one has other greenlets.
 
     Raises:
         TimeoutError: it took too long there, see `run`.

@@ -1,6 +1,6 @@
-"""Programs that gevent has patched: what was there before, and how a greenlet waits.
+"""Programs that gevent has patched: the objects that it replaced, and how greenlets wait.
 
-Nothing else here knows of gevent or eventlet, and nothing of them is imported that the program has not imported.
+Only this module and `own_threads` know gevent. They import it only if the program has patched itself with it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Protocol
 
-LOOK_SECONDS = 3600.0  # a timer keeps a hub running: one in which nothing else may happen would give up
+LOOK_SECONDS = 3600.0  # of a timer, which keeps a hub running: a hub without anything to wait for raises LoopExit
 
 
 def original(module: str, name: str) -> Any:
@@ -27,7 +27,7 @@ def are_used() -> bool:
 
 
 def are_here() -> bool:
-    """True if this thread may have other greenlets to run: what takes long must run on another thread."""
+    """True if this thread may have other greenlets: what takes long must run on another thread."""
     return _hub() is not None
 
 
@@ -49,7 +49,7 @@ def refuse(what: str) -> None:
 
 
 def check() -> None:
-    """Raise RuntimeError in a program that eventlet has patched: it has no way to wake a thread of greenlets."""
+    """Raise RuntimeError in a program that eventlet has patched: other threads cannot wake its greenlets."""
     is_patched = getattr(sys.modules.get("eventlet.patcher"), "is_monkey_patched", None)
     if is_patched is not None and is_patched("thread"):
         raise RuntimeError(

@@ -1,7 +1,7 @@
-"""What gevent lacks for threads of the system: processes that they start, and locks that they share with greenlets.
+"""Repairs of gevent for threads of the system: processes that they start, and locks that they share with greenlets.
 
-Libraries use both on the threads that this package starts, such as those that log. gevent's classes are repaired in
-their place, as the program has them already.
+Libraries use both on the threads that this package starts, for example when they log. The methods of gevent's classes
+are replaced, since the program has objects of them already.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ os.register_at_fork(after_in_child=_own.clear)
 
 @contextlib.contextmanager
 def own_thread() -> Iterator[None]:
-    """Do what a thread of the system does in a program that gevent has patched."""
+    """Context for what a thread of the system runs in a program that gevent has patched."""
     _repair()
     ident = _get_ident()
     _own.add(ident)
@@ -54,9 +54,9 @@ def _repair() -> None:
 
 
 def _repair_processes() -> None:
-    """Make processes that own threads start the standard library's: gevent's can be started by the main thread alone.
+    """Let own threads start processes by the standard library's `Popen`: gevent's works on the main thread alone.
 
-    Libraries start some when they are imported, to find other libraries.
+    Libraries start processes when they are imported, to find other libraries.
     """
     import subprocess
 
@@ -78,9 +78,9 @@ def _repair_processes() -> None:
 
 
 def _repair_locks() -> None:
-    """Make own threads wait for gevent's locks here, and wake greenlets that wait for them on the main thread.
+    """Let own threads use gevent's locks: they wait in a list here, and wake greenlets through the main thread's hub.
 
-    gevent's own way loses wake-ups: a thread whose hub does not run, or that has none, cannot switch to a greenlet.
+    gevent loses wake-ups: a thread that releases a lock cannot switch to a greenlet of another thread.
     """
     from gevent._hub_local import get_hub_if_exists, set_hub
     from gevent.lock import BoundedSemaphore
@@ -98,7 +98,7 @@ def _repair_locks() -> None:
             if not blocking or (left is not None and left <= 0):
                 return False
             waiter = greenlets.make_waiter()
-            waiting.append(waiter)  # before it tries once more: who releases it looks for it then
+            waiting.append(waiter)  # first: the lock may be released before the next line
             try:
                 if _try(lock):
                     break
@@ -119,7 +119,7 @@ def _repair_locks() -> None:
 
     def _try(lock: Any) -> bool:
         hub = get_hub_if_exists()
-        set_hub(None)  # it would get the lock, and have to wake greenlets of other threads
+        set_hub(None)  # else the lock belongs to this hub, which may not run when greenlets are to be woken
         try:
             return bool(BoundedSemaphore.acquire(lock, False))
         finally:

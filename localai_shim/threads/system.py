@@ -40,7 +40,7 @@ class Future(concurrent.futures.Future[T]):
     def __init__(self) -> None:
         super().__init__()
         if greenlets.are_used():
-            self._condition = threading.Condition(RLock())
+            self._condition = threading.Condition(RLock())  # its lock would be a greenlet's
 
     def result(self, timeout: float | None = None) -> T:
         if greenlets.are_used() and not self.done():
@@ -132,7 +132,7 @@ def current_thread() -> Thread:
 
 
 def _forget_threads() -> None:
-    """In a forked child: the one that forked is there, and no other."""
+    """Forget the parent's threads in a forked child, which has only the one that forked."""
     mine = _running.get(get_ident())
     _running.clear()
     if mine is not None:
@@ -148,7 +148,7 @@ def main_has_ended() -> bool:
 
 
 def note_end() -> None:
-    """Note that the interpreter is ending, which gevent's `threading` does not say without letting greenlets run."""
+    """Note that the interpreter is ending. gevent's `threading` lets greenlets run before it says so."""
     global _is_ending
     _is_ending = True
 
@@ -197,7 +197,7 @@ class _GreenletQueue:
             if not block or (left is not None and left <= 0):
                 raise queue.Empty
             waiter = greenlets.make_waiter()
-            self._waiting.append(waiter)  # before it looks once more: who puts something looks for it then
+            self._waiting.append(waiter)  # first: an item may come before the next line
             try:
                 if not self._items:
                     waiter.wait(left)
@@ -206,7 +206,7 @@ class _GreenletQueue:
 
 
 def make_queue() -> SimpleQueue[Any]:
-    """Make a queue at which callers wait; at a `SimpleQueue` only threads of this package may."""
+    """Make a queue at which callers may wait. At a `SimpleQueue`, only threads of this package may."""
     return cast("SimpleQueue[Any]", _GreenletQueue()) if greenlets.are_used() else SimpleQueue()
 
 
@@ -219,7 +219,7 @@ class _GreenletTurn:
     def __enter__(self) -> None:
         while not self._lock.acquire(blocking=False):
             waiter = greenlets.make_waiter()
-            self._waiting.append(waiter)  # before it tries once more: who releases it looks for it then
+            self._waiting.append(waiter)  # first: the lock may be released before the next line
             try:
                 if self._lock.acquire(blocking=False):
                     return

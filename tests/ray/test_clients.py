@@ -19,6 +19,7 @@ import ray
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.ray import AsyncRayOpenAI, RayOpenAI, http_client
+from localai_shim.threads import greenlets
 from tests.endpoints.pictures import BLUE, RED, data_url, input_image, user_item
 from tests.ray.kit import KINDS, asynchronous, busy, long_stream, message, until
 from tests.vision import tiny_vision
@@ -51,6 +52,13 @@ def test_threads_have_their_streams_side_by_side(replicas: RayOpenAI, builtin: L
     for number, stream in enumerate(streams):
         text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
         assert text == f"{number} + 3 = {number + 3}."
+
+
+def test_a_program_that_gevent_has_patched_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(greenlets, "are_used", lambda: True)
+    for make in (RayOpenAI, AsyncRayOpenAI, http_client):
+        with pytest.raises(ValueError, match=r"Replicas.*gevent.*gthread"):
+            make()
 
 
 def test_pictures_are_seen_as_by_one_process(cluster: None) -> None:
