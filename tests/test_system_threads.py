@@ -92,7 +92,7 @@ def test_a_queue_of_greenlets_gives_each_item_to_one_of_its_readers() -> None:
         made.put(None)
     readers.join()
     assert sorted(taken) == list(range(2000))
-    assert made._waiting == []
+    assert made._waiters._all == []
 
 
 def test_a_queue_of_greenlets_that_stays_empty_says_so() -> None:
@@ -100,11 +100,11 @@ def test_a_queue_of_greenlets_that_stays_empty_says_so() -> None:
     for get in (partial(made.get, block=False), partial(made.get, timeout=0.0), partial(made.get, timeout=0.01)):
         with pytest.raises(queue.Empty):
             get()
-    assert made._waiting == []
+    assert made._waiters._all == []
 
 
 def test_a_turn_of_greenlets_is_for_one_at_a_time() -> None:
-    turn, inside, most = system._GreenletTurn(), list[int](), list[int]()
+    turn, inside, most = system.Turn(), list[int](), list[int]()
 
     def take(number: int) -> None:
         for _ in range(50):
@@ -116,4 +116,4 @@ def test_a_turn_of_greenlets_is_for_one_at_a_time() -> None:
 
     in_threads(take, range(4))
     assert max(most) == 1 and len(most) == 200
-    assert turn._waiting == []
+    assert turn._waiters._all == []

@@ -20,7 +20,7 @@ from opentelemetry import context, metrics, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from ..stats import EngineStats
-from ..threads.system import Lock
+from ..threads.system import Lock, Turn
 from ..types import VERSION, EngineError, EngineLike
 from .timings import Observer, RequestTimings, Served
 
@@ -100,14 +100,14 @@ def _is_idle(provider: object, api: ModuleType) -> bool:
 
 def _made_once(make: Callable[[ProviderT], MadeT]) -> Callable[[ProviderT], MadeT]:
     """Keep what `make` returns for the latest provider. By identity: Logfire's providers cannot be hashed."""
-    lock = Lock()
+    turn = Turn()
     latest: tuple[ProviderT, MadeT] | None = None
 
     def made(provider: ProviderT) -> MadeT:
         nonlocal latest
         known = latest
         if known is None or known[0] is not provider:
-            with lock:  # two threads would register each gauge twice
+            with turn:  # two threads would register each gauge twice
                 if (known := latest) is None or known[0] is not provider:
                     known = latest = provider, make(provider)
         return known[1]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Protocol
@@ -113,6 +114,35 @@ def make_waiter() -> Waiter:
     """Make what this thread, or greenlet, waits with."""
     hub = _hub()
     return _ThreadWaiter() if hub is None else _GreenletWaiter(hub)
+
+
+class Waiters:
+    """The threads and greenlets that wait for the same thing, which one of them at a time can take."""
+
+    def __init__(self) -> None:
+        self._all: list[Waiter] = []
+
+    def wake(self) -> None:
+        """Have all of them try again: one alone may be killed before it can take what it waits for."""
+        for waiter in tuple(self._all):
+            waiter.wake()
+
+    def take(self, attempt: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Try until an attempt succeeds; False: none did within `timeout` seconds."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while not attempt():
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            waiter = make_waiter()
+            self._all.append(waiter)  # first: it may become free before the next line
+            try:
+                if attempt():
+                    break
+                waiter.wait(left)
+            finally:
+                self._all.remove(waiter)
+        return True
 
 
 class _ThreadWaiter:

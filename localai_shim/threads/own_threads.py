@@ -9,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import time
-from collections import deque
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec, module_from_spec
 from typing import Any
 
@@ -91,21 +89,8 @@ def _repair_locks() -> None:
     def acquire(lock: Any, blocking: bool = True, timeout: float | None = -1) -> bool:
         if not is_own_thread():
             return bool(take(lock, blocking, timeout))
-        until = None if timeout in (None, -1) else time.monotonic() + timeout
-        waiting: deque[greenlets.Waiter] = vars(lock).setdefault(_WAITING, deque())
-        while not _try(lock):
-            left = None if until is None else until - time.monotonic()
-            if not blocking or (left is not None and left <= 0):
-                return False
-            waiter = greenlets.make_waiter()
-            waiting.append(waiter)  # first: the lock may be released before the next line
-            try:
-                if _try(lock):
-                    break
-                waiter.wait(left)
-            finally:
-                waiting.remove(waiter)
-        return True
+        waiters: greenlets.Waiters = vars(lock).setdefault(_WAITERS, greenlets.Waiters())
+        return waiters.take(partial(_try, lock), 0.0 if not blocking else None if timeout == -1 else timeout)
 
     def release(lock: Any) -> int:
         if is_own_thread() and lock.linkcount() and not lock.counter:
@@ -113,8 +98,9 @@ def _repair_locks() -> None:
             _notify_soon(lock)
         else:
             give(lock)
-        for waiter in tuple(vars(lock).get(_WAITING, ())):
-            waiter.wake()
+        waiters: greenlets.Waiters | None = vars(lock).get(_WAITERS)
+        if waiters is not None:
+            waiters.wake()
         return int(lock.counter)
 
     def _try(lock: Any) -> bool:
@@ -136,5 +122,5 @@ def _repair_locks() -> None:
     LockType.acquire, LockType.release = acquire, release
 
 
-_WAITING = "localai_shim_waiting"
+_WAITERS = "localai_shim_waiters"
 """Attribute of a lock: the own threads that wait for it."""

@@ -14,11 +14,11 @@ import contextlib
 import os
 import queue
 import threading
-import time
 from _queue import SimpleQueue
 from _thread import RLock
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from . import greenlets
@@ -180,29 +180,23 @@ class _GreenletQueue:
     """A `SimpleQueue` at which greenlets may wait."""
 
     def __init__(self) -> None:
-        self._items: deque[Any] = deque()
-        self._waiting: list[greenlets.Waiter] = []
+        self._items, self._waiters = deque[Any](), greenlets.Waiters()
 
     def put(self, item: Any) -> None:
         self._items.append(item)
-        for waiter in tuple(self._waiting):
-            waiter.wake()
+        self._waiters.wake()
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        until = None if timeout is None else time.monotonic() + timeout
-        while True:
+        taken: list[Any] = []
+
+        def take() -> bool:
             with contextlib.suppress(IndexError):
-                return self._items.popleft()
-            left = None if until is None else until - time.monotonic()
-            if not block or (left is not None and left <= 0):
-                raise queue.Empty
-            waiter = greenlets.make_waiter()
-            self._waiting.append(waiter)  # first: an item may come before the next line
-            try:
-                if not self._items:
-                    waiter.wait(left)
-            finally:
-                self._waiting.remove(waiter)
+                taken.append(self._items.popleft())
+            return bool(taken)
+
+        if not self._waiters.take(take, timeout if block else 0.0):
+            raise queue.Empty
+        return taken[0]
 
 
 def make_queue() -> SimpleQueue[Any]:
@@ -210,29 +204,20 @@ def make_queue() -> SimpleQueue[Any]:
     return cast("SimpleQueue[Any]", _GreenletQueue()) if greenlets.are_used() else SimpleQueue()
 
 
-class _GreenletTurn:
-    """A lock that a greenlet may hold while it waits for something."""
+class Turn:
+    """A lock that a greenlet may hold while it waits for something. May be made before the program is patched."""
 
     def __init__(self) -> None:
-        self._lock, self._waiting = Lock(), list[greenlets.Waiter]()
+        self._lock, self._waiters = Lock(), greenlets.Waiters()
 
     def __enter__(self) -> None:
-        while not self._lock.acquire(blocking=False):
-            waiter = greenlets.make_waiter()
-            self._waiting.append(waiter)  # first: the lock may be released before the next line
-            try:
-                if self._lock.acquire(blocking=False):
-                    return
-                waiter.wait(None)
-            finally:
-                self._waiting.remove(waiter)
+        self._waiters.take(partial(self._lock.acquire, blocking=False))
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
-        for waiter in tuple(self._waiting):  # all of them: one may be killed before it can take its turn
-            waiter.wake()
+        self._waiters.wake()
 
 
 def make_turn() -> contextlib.AbstractContextManager[object]:
-    """Make a lock that callers may hold while they wait for something."""
-    return _GreenletTurn() if greenlets.are_used() else Lock()
+    """Make a `Turn`, which is a plain lock if nothing is patched by now."""
+    return Turn() if greenlets.are_used() else Lock()

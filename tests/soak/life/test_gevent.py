@@ -56,9 +56,9 @@ def switched(event, args):
 
 turn_lock = system.Lock
 def turn(self):
-    self._lock, self._waiting = turn_lock(), []
+    self._lock, self._waiters = turn_lock(), greenlets.Waiters()
 
-system._GreenletTurn.__init__ = turn  # it is there to be held
+system.Turn.__init__ = turn  # it is there to be held
 system.Lock, system.RLock = watched(system.Lock), watched(system.RLock)
 greenlet.settrace(switched)
 """
@@ -66,10 +66,11 @@ greenlet.settrace(switched)
 PRELUDE = """
 import gc, json, os, sys, threading, time
 import gevent, openai
-from localai_shim import LocalOpenAI
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 
 ask = dict(model="any", messages=[{"role": "user", "content": "Go on"}], temperature=0)
 some = dict(max_tokens=60, extra_body={"ignore_eos": True})
+more = dict(max_tokens=600, extra_body={"ignore_eos": True})  # of a whole answer, which is read in pieces
 long = dict(max_tokens=150_000, extra_body={"ignore_eos": True})
 
 def eventually(is_so):
@@ -114,8 +115,38 @@ def streams():
 
 def whole():
     before = beats[0]
-    said = create(**ask, **some).usage.completion_tokens
-    return said, beats[0] - before > 2
+    said = [create(**ask, **length).usage.completion_tokens for length in (some, more)]
+    return said, beats[0] - before > 5
+
+def neighbors():
+    """Those of a batch that are killed take no others with them."""
+    def whole():
+        return create(**ask, **more).choices[0].finish_reason
+    def streamed():
+        return [chunk for chunk in create(**ask, **more, stream=True) if chunk.choices][-1].choices[0].finish_reason
+    assert is_idle()
+    asking = [gevent.spawn(work) for work in (whole, streamed) * 2]
+    gone = [gevent.spawn(lambda: create(**ask, **long)), gevent.spawn(lambda: read(create(**ask, **long, stream=True)))]
+    together = eventually(lambda: client.stats().running == 6)
+    gevent.killall(gone)
+    gevent.joinall(asking, timeout=60)
+    return together, [each.value for each in asking], is_idle()
+
+def asynchronous():
+    """One greenlet of a thread may have an event loop."""
+    import asyncio
+    async def main():
+        async with AsyncLocalOpenAI(MODEL, keep_alive=0, max_retries=0) as other:
+            create = other.chat.completions.create
+            whole = await asyncio.gather(*(create(**ask, **more) for _ in range(3)))
+            last = [chunk async for chunk in await create(**ask, **some, stream=True)][-1]
+            timers = sum(not timer.cancelled() for timer in asyncio.get_running_loop()._scheduled)
+            try:
+                await other.with_options(timeout=0.3).chat.completions.create(**ask, **long)
+            except openai.APITimeoutError:
+                return [each.usage.completion_tokens for each in whole], last.choices[0].finish_reason, timers
+    before = beats[0]
+    return *gevent.spawn(asyncio.run, main()).get(timeout=60), beats[0] - before > 5, is_idle()
 
 def killed():
     asking = when_it_runs(lambda: create(**ask, **long))
@@ -195,6 +226,36 @@ def stored():
     stopped = client.responses.cancel(stopped.id).status
     last = client.responses.retrieve(running.id).status
     return client.responses.retrieve(response.id).id == response.id, events[-1] == f"response.{last}", stopped
+
+def deadline():
+    """What waits for a store that another process uses ends in time, and stops no other greenlet."""
+    import sqlite3
+    path = EMPTY + ".sqlite"
+    options = dict(store=path, keep_alive=0, max_retries=0)
+    with LocalOpenAI(MODEL, **options) as other:
+        def answer(**options):
+            return other.responses.create(model="any", input="Hi", max_output_tokens=5, **options)
+        def late(work):
+            try:
+                work()
+            except openai.APITimeoutError:
+                return True
+        kept = answer()
+        process = sqlite3.connect(path, isolation_level=None)
+        process.execute("BEGIN IMMEDIATE")
+        before = beats[0]
+        works = [
+            lambda: answer(timeout=0.5),
+            lambda: list(answer(timeout=0.5, stream=True)),
+            lambda: answer(timeout=0.5, background=True),
+            lambda: other.responses.delete(kept.id, timeout=0.5),
+        ]
+        waiting = [gevent.spawn(late, work) for work in works]
+        said = create(**ask, max_tokens=5).usage.completion_tokens
+        gevent.joinall(waiting, timeout=60)
+        process.execute("ROLLBACK")
+        ran = beats[0] - before > 20
+        return [each.value for each in waiting], said, ran, other.responses.retrieve(answer().id).status
 
 def batches():
     lines = "\\n".join(json.dumps({"custom_id": str(i), "method": "POST", "url": "/v1/chat/completions",
@@ -299,7 +360,9 @@ next(left)  # the process ends amid a stream
 
 EXPECTED: dict[str, object] = {
     "streams": [["length"] * 6, True, True],
-    "whole": [60, True],
+    "whole": [[60, 600], True],
+    "neighbors": [True, ["length"] * 4, True],
+    "asynchronous": [[600] * 3, "length", 0, True, True],
     "killed": [True, True, True],
     "timed_out": [True, True, True],
     "dropped": True,
@@ -308,6 +371,7 @@ EXPECTED: dict[str, object] = {
     "threadpool": [7, True],
     "prepared": [["a"], "messages[0].content[0].type"],
     "stored": [True, True, "cancelled"],
+    "deadline": [[True] * 4, 5, True, "incomplete"],
     "batches": [True, 5, True],
     "adapters": 3,
     "failures": [True, 3, "InternalServerError"],
