@@ -17,7 +17,7 @@ from tests.scripts import run
 from tests.threads import in_threads
 
 
-def test_they_are_the_standard_library_s() -> None:
+def test_unpatched_programs_use_the_standard_library() -> None:
     thread = system.make_thread(print, name="localai_shim:one")
     assert type(thread) is threading.Thread and thread.daemon
     assert (system.Lock, system.RLock, system.sleep) == (_thread.allocate_lock, _thread.RLock, time.sleep)

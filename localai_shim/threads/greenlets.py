@@ -33,10 +33,10 @@ def are_here() -> bool:
 
 
 def refuse(what: str) -> None:
-    """Raise ValueError in a program that gevent has patched: what is asked for needs sockets as they were.
+    """Raise ValueError in a program that gevent has patched, for a feature that needs unpatched sockets.
 
     Args:
-        what: an option, or a class.
+        what: the feature's option or class.
 
     Raises:
         RuntimeError: see `check`.

@@ -120,7 +120,7 @@ _running: dict[int, _SystemThread] = {}
 
 
 def make_thread(target: Callable[..., object], args: tuple[Any, ...] = (), *, name: str) -> Thread:
-    """Make a daemon thread, which is to be started."""
+    """Make a daemon thread. The caller starts it."""
     if greenlets.are_used():
         return _SystemThread(target, args, name)
     return threading.Thread(target=target, args=args, name=name, daemon=True)
