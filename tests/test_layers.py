@@ -267,7 +267,14 @@ def test_one_module_of_the_engine_reads_the_clock() -> None:
 
 
 PATCHED = frozenset(
-    {"concurrent.futures.Future", "queue.LifoQueue", "queue.PriorityQueue", "queue.Queue", "queue.SimpleQueue"}
+    {
+        "concurrent.futures.Future",
+        "concurrent.futures.ThreadPoolExecutor",
+        "queue.LifoQueue",
+        "queue.PriorityQueue",
+        "queue.Queue",
+        "queue.SimpleQueue",
+    }
     | {
         f"threading.{name}"
         for name in ("Barrier", "Condition", "Event", "Lock", "RLock", "Semaphore", "Thread", "Timer")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from ..endpoints.field_cache import FieldCache
-from ..options import ModelPath
+from ..options import LocalOptions, ModelOptions, ModelPath, processes
 from ..threads import system
 from ..threads.system import RLock
 from ..types import Adapter, EngineLike, ModelLoadError
@@ -114,7 +115,7 @@ class ClientAdapters:
             raise ValueError(f"the name of an adapter must be a string, not {name!r}")
         if not self.allowed or not hasattr(engine, "load_adapter"):
             raise ValueError("load_adapter: adapters are for clients with one `model`, in one process")
-        loading = _Loading(adapter_path(name, path, "load_adapter"), engine)
+        loading = _Loading(_adapter_path(name, path, "load_adapter"), engine)
         try:
             _ = engine.model  # waits for it
             self._load(name, loading, known=False)
@@ -163,7 +164,27 @@ class ClientAdapters:
         loading.done.set_result(adapter)
 
 
-def adapter_path(name: str, path: object, argument: str) -> str:
+def adapter_paths(given: LocalOptions, options: ModelOptions) -> dict[str, str]:
+    """Check the adapters that a client is given, and return the folder or hub ID of each name.
+
+    Raises:
+        FileNotFoundError: one of them is a path that leads to no folder.
+        ValueError: this client can have none, or a name or a path is none.
+    """
+    adapters = given.get("adapters")
+    if not adapters:
+        return {}
+    for other in ("models", "engine"):
+        if given.get(other) is not None:
+            raise ValueError(f"`adapters` are for the one `model` of a client: leave them or `{other}` out")
+    if processes(options) > 1:
+        raise ValueError("`adapters` need a model that runs in one process: leave them or `tensor_parallel` out")
+    if not isinstance(adapters, Mapping) or not all(isinstance(name, str) and name for name in adapters):
+        raise ValueError("`adapters` must be a mapping of names to folders or hub ids")
+    return {name: _adapter_path(name, path, "`adapters`") for name, path in adapters.items()}
+
+
+def _adapter_path(name: str, path: object, argument: str) -> str:
     """The folder or the hub id of an adapter.
 
     Raises:

@@ -16,7 +16,6 @@ from ..media import NO_SOURCES, Contents, MediaRules
 from ..options import (
     KEEP_ALIVE_SECONDS,
     LocalOptions,
-    ModelOptions,
     ModelPath,
     check_number,
     media_rules,
@@ -29,7 +28,7 @@ from ..threads import greenlets
 from ..threads.deadline import Deadline, until
 from ..threads.system import RLock, Timer
 from ..types import EngineClosedError, EngineError, EngineLike, ModelLoadError
-from .adapters import ClientAdapters, adapter_path
+from .adapters import ClientAdapters, adapter_paths
 from .offload import are_imported, aside, import_modules, importing
 from .served_models import serve
 from .sources import Source, make_sources
@@ -70,7 +69,7 @@ def make_runtime(model: ModelPath | None, given: LocalOptions, seconds: float | 
     if (progress := given.get("progress")) not in (None, True, False):
         raise ValueError(f"`progress` must be True, False or None, not {progress!r}")
     set_switch_interval(given)
-    adapters = _adapter_paths(given, options)
+    adapters = adapter_paths(given, options)
     store_path = None if store is None else os.fspath(store)
     sources: Mapping[str, Source] = {}
     if engine is not None:
@@ -100,26 +99,6 @@ def make_runtime(model: ModelPath | None, given: LocalOptions, seconds: float | 
             _open_store(runtime)
     runtime.start()
     return runtime
-
-
-def _adapter_paths(given: LocalOptions, options: ModelOptions) -> dict[str, str]:
-    """The folder or hub id of each adapter.
-
-    Raises:
-        FileNotFoundError: one of them is a path that leads to no folder.
-        ValueError: this client can have none, or a name or a path is none.
-    """
-    adapters = given.get("adapters")
-    if not adapters:
-        return {}
-    for other in ("models", "engine"):
-        if given.get(other) is not None:
-            raise ValueError(f"`adapters` are for the one `model` of a client: leave them or `{other}` out")
-    if processes(options) > 1:
-        raise ValueError("`adapters` need a model that runs in one process: leave them or `tensor_parallel` out")
-    if not isinstance(adapters, Mapping) or not all(isinstance(name, str) and name for name in adapters):
-        raise ValueError("`adapters` must be a mapping of names to folders or hub ids")
-    return {name: adapter_path(name, path, "`adapters`") for name, path in adapters.items()}
 
 
 def _open_store(runtime: Runtime) -> None:
