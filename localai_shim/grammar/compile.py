@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
 
+from ..output.formats.subschemas import Schema
 from ..threads.once import OnceCache
 from . import GrammarError, TooComplexError, UnsatisfiableError
-from .schema import Schema, exact_dates
+from .schema import exact_dates
 from .schema_cost import MAX_ENUM_CHARACTERS, check_cost, check_pattern
 from .vocabulary import Vocabulary, literal
 
@@ -138,18 +139,23 @@ def _check_length(text: str) -> None:
         raise TooComplexError(f"It is too long: at most {MAX_GRAMMAR_CHARACTERS:,} characters are allowed.")
 
 
-def check(source: str, what: str = "") -> None:
+def check(source: str, what: str = "") -> Sequence[str]:
     """Find out whether a source compiles and can be satisfied, whatever the vocabulary.
 
     Args:
         source: without special tokens.
         what: whose grammar it is, for the message.
 
+    Returns:
+        llguidance's warnings about what it does not follow in a `lenient` source.
+
     Raises:
         GrammarError: it does not, or cannot.
     """
-    if problem := _problem(source):
+    problem, warnings = _checked(source)
+    if problem:
         raise _error(problem, what)
+    return warnings
 
 
 class Grammar:
@@ -230,12 +236,14 @@ class GrammarCompiler:
 
 
 @lru_cache(maxsize=512)
-def _problem(source: str) -> str | None:
+def _checked(source: str) -> tuple[str, Sequence[str]]:
+    """What is wrong with a source, if something is, and the warnings about it."""
+    matcher = LLMatcher(_byte_tokenizer(), source, log_level=0, limits=_LIMITS)
     try:
-        _probe(LLMatcher(_byte_tokenizer(), source, log_level=0, limits=_LIMITS))
+        _probe(matcher)
     except GrammarError as error:
-        return str(error)
-    return None
+        return str(error), ()
+    return "", tuple(matcher.get_grammar_warnings())
 
 
 @cache

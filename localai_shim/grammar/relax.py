@@ -1,37 +1,61 @@
-"""JSON Schemas of which a grammar follows what it can, and leaves out the rest.
+"""JSON Schemas in the form that grammars are made of: strict ones whole, others without what no grammar can follow.
 
 Whatever satisfies a schema satisfies what is left of it: only what narrows a value down is taken out, together with
 what would mean something else without it. Formats are the exception: to the standard they are annotations, and a
-grammar enforces those that it supports.
+grammar enforces those that it supports. What is left out is logged.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable
-from functools import lru_cache
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 
+from ..output.formats.references import DRAFT_7, resolve
+from ..output.formats.subschemas import Schema, map_children, subschemas
 from . import GrammarError, TooComplexError, UnsatisfiableError
 from .compile import check, json_schema
-from .schema import Schema, close_objects, map_children, object_at
-from .schema_check import check_schema
-from .schema_cost import MAX_MULTIPLES, bounded_nesting, check_size, multiples
+from .one_of import as_any_of
+from .schema import close_objects, object_at, plain
+from .schema_check import check_references, check_schema
+from .schema_cost import MAX_MULTIPLES, bounded_nesting, check_cost, check_size, multiples
+
+log = logging.getLogger("localai_shim")
 
 _SIZES = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
-_OLD_DRAFT = re.compile(r"json-schema\.org/draft-0[3-7]/")
-_APPLICATORS = ("$ref", "allOf", "anyOf", "oneOf", "enum", "const")
+_OPTIONS = ("allOf", "anyOf", "oneOf")
+_APPLICATORS = ("$ref", *_OPTIONS, "enum", "const")
 _TOGETHER = ("prefixItems", "items", "additionalItems", "patternProperties", "additionalProperties")
-# What is tried, one after the other, where the keywords of a number or of a string cannot be followed together.
+_ROOT = ("$schema", "$defs", "definitions")  # what a schema holds that says nothing about its own values
+# What is tried, one after the other, if the keywords of a type cannot be followed together.
 _LESS: dict[str, tuple[tuple[str, ...], ...]] = {
     "number": (("multipleOf",), ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")),
     "string": (("pattern",), ("format",), ("minLength", "maxLength")),
     "object": (("patternProperties", "additionalProperties"),),
+    "": (("enum", "const"),),
 }
+_Change = Callable[[dict[str, object]], dict[str, object]]
+
+
+def strict_form(schema: Schema) -> dict[str, object]:
+    """Copy of a schema that says the same in the form that llguidance reads, with its objects closed.
+
+    Raises:
+        GrammarError: it is too complex, or nothing satisfies it.
+    """
+    check_size(schema)
+    with bounded_nesting():
+        made = plain(schema)
+        check_cost(made)
+        return as_any_of(close_objects(made))
 
 
 def relaxed(schema: Schema, *, closed: bool = True) -> dict[str, object]:
     """Copy of a schema without what no grammar can follow, for `json_schema(..., lenient=True)`.
+
+    Logs what was left out, once for each schema.
 
     Args:
         schema: of draft 2020-12 or 7; one that can be written as JSON.
@@ -46,24 +70,58 @@ def relaxed(schema: Schema, *, closed: bool = True) -> dict[str, object]:
     return made
 
 
+@lru_cache(maxsize=1_024)
+def log_left_out(text: str, what: str) -> None:
+    """Log, once, that a grammar does not follow all of a schema.
+
+    Args:
+        text: the schema as JSON.
+        what: the part that it does not follow.
+    """
+    log.warning("A JSON Schema is followed only in part. Not followed: %s. The schema: %.300s", what, text)
+
+
 @lru_cache(maxsize=256)
 def _relaxed(text: str, closed: bool) -> str:
-    schema = json.loads(text)
-    check_schema(schema)
-    if _OLD_DRAFT.search(schema.get("$schema", "")):
+    written = json.loads(text)
+    check_schema(written)
+    schema = plain(written)
+    check_references(schema)
+    if schema.get("$schema") == DRAFT_7:
         schema = _everywhere(schema, _referenced_alone)
     why: GrammarError | None = None
-    for change in (_tidied, _reduced):
+    for change in _changes(schema):
         for base in [close_objects(schema), schema] if closed else [schema]:
-            candidate = _everywhere(base, change)
-            why = _refusal(candidate)
-            if why is None:
-                return json.dumps(candidate)
-            if isinstance(why, TooComplexError):
-                raise why
+            candidate = _everywhere(as_any_of(base), change)
+            try:
+                warnings = check(json_schema(candidate, lenient=True))
+            except TooComplexError:
+                raise
+            except GrammarError as error:
+                why = error
+                continue
+            if left_out := [*_lost(base, candidate), *(each.rstrip(".") for each in warnings)]:
+                log_left_out(text, "; ".join(left_out))
+            return json.dumps(candidate)
     if isinstance(why, UnsatisfiableError):
         raise why
+    log_left_out(text, f"all but its type, since llguidance cannot compile it: {why}")
     return json.dumps({"type": schema["type"]} if "type" in schema else {})
+
+
+def _changes(schema: Schema) -> Iterator[_Change]:
+    """What makes a schema one that llguidance compiles; each takes out more than the one before."""
+    yield _tidied
+    yield _reduced
+    yield partial(_untangled, frozenset(_circular(schema)))
+
+
+def _lost(before: Schema, after: Schema) -> Sequence[str]:
+    """The keywords that were taken out of a schema."""
+    one, other = (Counter(name for part in subschemas(schema) for name in part) for schema in (before, after))
+    for count in (one, other):
+        count["anyOf"] += count.pop("oneOf", 0)
+    return [f"'{name}'" for name in one if other[name] < one[name]]
 
 
 def _refusal(schema: Schema) -> GrammarError | None:
@@ -74,7 +132,7 @@ def _refusal(schema: Schema) -> GrammarError | None:
     return None
 
 
-def _everywhere(schema: Schema, change: Callable[[dict[str, object]], dict[str, object]]) -> dict[str, object]:
+def _everywhere(schema: Schema, change: _Change) -> dict[str, object]:
     return change(map_children(schema, lambda key, child, path: _everywhere(child, change)))
 
 
@@ -96,17 +154,17 @@ def _tidied(node: dict[str, object]) -> dict[str, object]:
 
 
 def _referenced_alone(node: dict[str, object]) -> dict[str, object]:
-    """Drop the neighbours of a `$ref`, as drafts up to 7 do: what stands beside it counts for nothing."""
+    """Drop the neighbors of a `$ref`, as drafts up to 7 do: they count for nothing."""
     if "$ref" not in node:
         return node
-    return {name: value for name, value in node.items() if name in ("$ref", "$schema", "$id", "$defs", "definitions")}
+    return {name: value for name, value in node.items() if name in ("$ref", *_ROOT)}
 
 
 def _reduced(node: dict[str, object]) -> dict[str, object]:
     """Without what llguidance cannot compile."""
     node = _tidied(node)
     reference = node.get("$ref")
-    if isinstance(reference, str) and reference != "#" and not reference.startswith("#/"):
+    if isinstance(reference, str) and not reference.startswith("#"):
         del node["$ref"]
     for kind in _LESS:
         _drop(node, kind)
@@ -120,8 +178,48 @@ def _drop(node: dict[str, object], kind: str) -> None:
         if "patternProperties" in left:
             patterns = object_at(left, "patternProperties")
             left = {"patternProperties": {name: {} for name in patterns}, "additionalProperties": False}
-        why = _refusal({"type": kind, **left}) if left else None
+        why = _refusal({"type": kind, **left} if kind else left) if left else None
         if why is None or isinstance(why, TooComplexError | UnsatisfiableError):
             return
         for name in names:
             node.pop(name, None)
+
+
+# -- References that lead back to themselves ------------------------------------------------------------------------
+
+
+def _circular(schema: Schema) -> Iterator[str]:
+    """The references of a schema whose targets refer to themselves."""
+    leads: dict[str, set[str]] = {}
+    waiting = _references(schema)
+    while waiting:
+        reference = waiting.pop()
+        if reference not in leads:
+            leads[reference] = _references(resolve(schema, reference))
+            waiting |= leads[reference]
+    for reference in leads:
+        reached, new = set[str](), leads[reference]
+        while new:
+            reached |= new
+            new = set().union(*(leads[each] for each in new)) - reached
+        if reference in reached:
+            yield reference
+
+
+def _references(schema: object) -> set[str]:
+    found = (part.get("$ref") for part in subschemas(schema))
+    return {each for each in found if isinstance(each, str) and each.startswith("#")}
+
+
+def _untangled(circular: frozenset[str], node: dict[str, object]) -> dict[str, object]:
+    """Without the neighbors of a reference that leads back to itself, with which llguidance cannot compile it."""
+    node = _reduced(node)
+    kept = {name: node[name] for name in _ROOT if name in node}
+    if node.get("$ref") in circular:
+        return {"$ref": node["$ref"], **kept}
+    for name in _OPTIONS:
+        options = node.get(name)
+        found = [each for each in options if isinstance(each, dict) and each.get("$ref") in circular] if options else []  # type: ignore[attr-defined]
+        if found:
+            return {name: found[:1] if name == "allOf" else options, **kept}
+    return node

@@ -1,26 +1,31 @@
-"""JSON Schemas: the schemas within them, what `format` means, and the changes before one becomes a grammar.
+"""JSON Schemas: what `format` means, and the changes before one becomes a grammar.
 
 Pure functions; nothing is changed in place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from ..output.formats.references import localized
+from ..output.formats.subschemas import Schema, map_children
 from . import GrammarError
 
-Schema = Mapping[str, object]
-
-# Where a schema holds other schemas; anything else in it (`enum`, `default`, ...) is data.
-_ONE = ("items", "additionalItems", "additionalProperties", "contains", "propertyNames", "if", "then", "else")
-_NEGATING = ("not", "unevaluatedItems", "unevaluatedProperties", "contentSchema")
-_LISTED = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
-_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _COMPOSING = (
     "$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependentRequired", "dependencies",
     "unevaluatedProperties",
 )  # fmt: skip
+
+# Keywords that decide about values, or hold schemas that do. `contentSchema` and its like are annotations.
+_KEYWORDS = frozenset((
+    "$schema", "$ref", "$dynamicRef", "$recursiveRef", "$defs", "definitions", "type", "enum", "const",
+    "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies",
+    "properties", "patternProperties", "additionalProperties", "propertyNames", "required", "minProperties",
+    "maxProperties", "unevaluatedProperties", "items", "prefixItems", "additionalItems", "contains", "minContains",
+    "maxContains", "minItems", "maxItems", "uniqueItems", "unevaluatedItems", "minLength", "maxLength", "pattern",
+    "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
+))  # fmt: skip
 
 _MONTH_DAY = (
     r"(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))"
@@ -90,6 +95,21 @@ def takes_no_arguments(parameters: Schema | None) -> bool:
     return parameters.get("type", "object") == "object" and not parameters.get("additionalProperties")
 
 
+def plain(schema: Schema) -> dict[str, object]:
+    """A copy of a schema that says only what decides about values: `localized`, and without annotations.
+
+    llguidance reads a keyword that it does not know as a condition, which it cannot put together with some others.
+    """
+    return _without_annotations(localized(schema))
+
+
+def _without_annotations(schema: Schema) -> dict[str, object]:
+    copy = map_children(schema, lambda key, child, path: _without_annotations(child), negated=True)
+    return {
+        name: value for name, value in copy.items() if name in _KEYWORDS and (name, value) != ("uniqueItems", False)
+    }
+
+
 def close_objects(schema: Schema) -> dict[str, object]:
     """A copy in which objects that list their properties and say no more have no others.
 
@@ -125,46 +145,6 @@ def exact_dates(schema: Schema) -> dict[str, object]:
     is_text = "pattern" not in copy and "string" in str(copy.get("type", "string"))
     if is_text and (format := copy.get("format")) in _DATES:
         copy["pattern"] = f"^(?:{FORMATS[str(format)]})$"
-    return copy
-
-
-def children(node: Schema) -> Iterator[tuple[str, object]]:
-    """Path and value of each child, those of keywords that no grammar follows included; it need not be a schema."""
-    for key, value in node.items():
-        if key in _NAMED and isinstance(value, Mapping):
-            yield from ((f"{key}/{name}", child) for name, child in value.items())
-        elif key in _LISTED and isinstance(value, list):
-            yield from ((f"{key}/{n}", child) for n, child in enumerate(value))
-        elif key in (*_ONE, *_NEGATING):
-            yield key, value
-
-
-def subschemas(schema: object) -> Iterator[Schema]:
-    """A schema and all that it holds."""
-    if isinstance(schema, Mapping):
-        yield schema
-        for _, child in children(schema):
-            yield from subschemas(child)
-
-
-def map_children(node: Schema, change: Callable[[str, Schema, str], object]) -> dict[str, object]:
-    """A copy of a schema with `change(keyword, child, path)` in the place of each schema that it holds.
-
-    Children that are `true` or `false` stay.
-    """
-
-    def changed(key: str, child: object, path: str) -> object:
-        return change(key, child, path) if isinstance(child, Mapping) else child
-
-    copy = dict(node)
-    for key, value in node.items():
-        if key in _NAMED and isinstance(value, Mapping):
-            steps = {name: name.replace("~", "~0").replace("/", "~1") for name in value}
-            copy[key] = {name: changed(key, child, f"{key}/{steps[name]}") for name, child in value.items()}
-        elif key in _LISTED and isinstance(value, list):
-            copy[key] = [changed(key, child, f"{key}/{n}") for n, child in enumerate(value)]
-        elif key in _ONE:
-            copy[key] = changed(key, value, key)
     return copy
 
 

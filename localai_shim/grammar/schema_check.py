@@ -10,10 +10,11 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from ..output.formats.references import resolve
+from ..output.formats.subschemas import Schema, children, subschemas
 from . import GrammarError
-from .schema import Schema, children, subschemas
 
 _TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
 # ECMA 262 -> Python, only to see whether a pattern is one at all.
@@ -22,10 +23,22 @@ _ONLY_ECMA = re.compile(r"\\[pP]\{[^{}]*\}|\\u\{[0-9a-fA-F]+\}|\\c[A-Za-z]|\\[kK
 
 
 def check_schema(schema: object) -> None:
-    """Raise GrammarError, which names the path and the reason, where a value of JSON is no JSON Schema."""
+    """Raise GrammarError, which names the path and the reason, if a value of JSON is no JSON Schema."""
     _check(schema, "")
-    if isinstance(schema, Mapping):
-        _check_references(schema)
+
+
+def check_references(root: Schema) -> None:
+    """Raise GrammarError if a pointer into a `localized` schema leads to nothing, or to something that is no schema."""
+    for part in subschemas(root):
+        reference = part.get("$ref")
+        if not isinstance(reference, str) or not reference.startswith("#"):
+            continue
+        try:
+            target = resolve(root, reference)
+        except KeyError:
+            raise GrammarError(f"There is nothing at the $ref {reference!r}.") from None
+        if not isinstance(target, Mapping | bool):
+            raise GrammarError(f"There is no schema at the $ref {reference!r}.")
 
 
 def _check(schema: object, path: str) -> None:
@@ -38,25 +51,11 @@ def _check(schema: object, path: str) -> None:
         if not holds(value):
             raise _unexpected(value, f"{path}/{keyword}", expected)
     for inner, child in children(schema):
-        _check(child, f"{path}/{inner}")
+        _check(child, f"{path}/{unquote(inner)}")
 
 
 def _unexpected(value: object, path: str, expected: str) -> GrammarError:
     return GrammarError(f"{f'at {path}: ' if path else ''}expected {expected}, but got {json.dumps(value):.60}.")
-
-
-def _check_references(root: Schema) -> None:
-    """A pointer into the schema leads somewhere; where parts have ids, it may start from any of them."""
-    parts = list(subschemas(root))
-    if any(isinstance(part.get("$id"), str) for part in parts if part is not root):
-        return
-    for part in parts:
-        reference = part.get("$ref")
-        try:
-            if isinstance(reference, str) and reference.startswith("#/"):
-                resolve(root, reference)
-        except KeyError:
-            raise GrammarError(f"There is nothing at the $ref {reference!r}.") from None
 
 
 # -- kinds of values -----------------------------------------------------------------------------------------------

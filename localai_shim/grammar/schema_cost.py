@@ -14,8 +14,8 @@ from decimal import Decimal
 from itertools import islice
 
 from ..output.formats.references import resolve
+from ..output.formats.subschemas import Schema, subschemas
 from . import TooComplexError, UnsatisfiableError
-from .schema import Schema, subschemas
 
 MAX_SCHEMA_PARTS = 5_000
 # Of one object: a state of llguidance's parser holds four items for each, and 2,000 at most.
@@ -173,7 +173,7 @@ def _list(part: Schema, name: str) -> list[object]:
 
 def _target(part: Schema, root: Schema) -> list[object]:
     reference = part.get("$ref")
-    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+    if not isinstance(reference, str):
         return []
     try:
         return [resolve(root, reference)]

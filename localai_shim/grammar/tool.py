@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..output.formats.subschemas import Schema
 from .compile import check, json_expression, json_schema
-from .relax import relaxed
-from .schema import Schema, close_objects, takes_no_arguments
-from .schema_cost import bounded_nesting, check_cost
+from .relax import relaxed, strict_form
+from .schema import takes_no_arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +107,8 @@ def call_of(tool: Tool, *, required: bool) -> Call:
         return Call(tool.name, None, follows, not tool.strict)
     assert tool.parameters is not None
     parameters: Schema = tool.parameters
-    if follows and not tool.strict:
-        parameters = relaxed(parameters)
-    elif follows:
-        check_cost(parameters)
-        with bounded_nesting():
-            parameters = close_objects(parameters)
+    if follows:
+        parameters = strict_form(parameters) if tool.strict else relaxed(parameters)
     return Call(tool.name, parameters, follows, not tool.strict)
 
 

@@ -15,8 +15,7 @@ from typing import Literal
 from ...errors import BadRequest, listed
 from ...grammar import GrammarError
 from ...grammar.compile import caller_lark, choice, json_object, json_schema, regex
-from ...grammar.relax import relaxed
-from ...grammar.schema import close_objects
+from ...grammar.relax import relaxed, strict_form
 from ...grammar.schema_cost import check_size
 from ...prompt.messages import encodable
 from ..fields import Fields, as_strings
@@ -179,7 +178,7 @@ def _followed(schema: dict[str, object], path: str, *, strict: bool) -> str:
         json.dumps(schema, ensure_ascii=False, allow_nan=False).encode()
         if not strict:
             return json_schema(relaxed(schema), lenient=True)
-        return json_schema(close_objects(schema))
+        return json_schema(strict_form(schema))
     except GrammarError:
         raise
     except RecursionError:

@@ -7,11 +7,11 @@ import re
 from collections.abc import Sequence
 
 from ...output.formats.description import CallFormat, MarkedArguments
+from ...output.formats.subschemas import Schema
 from ...output.formats.writing import marked_value, python_value
 from .. import GrammarError
 from ..lark_rules import LarkRules, other_than
 from ..raw_text import containing, text
-from ..schema import Schema
 from ..tool import Call
 from .values import Branch, JsonStyle, ValueGrammar, cannot_write, no_lark
 

@@ -15,12 +15,13 @@ from html import escape
 from ...output.formats.description import CallFormat, Parameters
 from ...output.formats.layout import around, layout
 from ...output.formats.reading.tagged import CDATA
+from ...output.formats.subschemas import Schema
 from ...output.formats.values import typed_value
 from ...output.formats.writing import json_type
 from .. import GrammarError
 from ..lark_rules import LarkRules, other_than, times
 from ..raw_text import containing, holding, regex, text
-from ..schema import Schema, array_at, object_at
+from ..schema import array_at, object_at
 from ..tool import Call
 from ..vocabulary import expression, literal
 from .values import Branch, JsonStyle, ValueGrammar, cannot_write, item_counts

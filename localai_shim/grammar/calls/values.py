@@ -14,12 +14,13 @@ from dataclasses import dataclass
 
 from ...output.formats.description import CallFormat
 from ...output.formats.references import resolve
+from ...output.formats.subschemas import Schema
 from ...output.formats.writing import dumps, json_type
 from .. import GrammarError, TooComplexError
 from ..compile import check, json_expression, json_schema, lark
 from ..lark_rules import LarkRules, other_than, times
 from ..raw_text import containing, shown, without
-from ..schema import Schema, array_at, object_at, size_at
+from ..schema import array_at, object_at, size_at
 from ..vocabulary import literal
 
 TYPES = ("string", "number", "boolean", "null", "array", "object")
