@@ -11,6 +11,7 @@ from typing import Any
 from ..output.formats.references import resolve
 from ..output.formats.subschemas import Schema, map_children
 from ..output.formats.writing import json_type
+from .conjunction import same
 
 _TYPES = frozenset(("string", "number", "boolean", "null", "array", "object"))
 MAX_DEPTH = 16
@@ -75,7 +76,7 @@ class _Comparison:
             return True
         constants, others = _constants(a), _constants(b)
         if constants is not None and others is not None:
-            return not any(value in others for value in constants)
+            return set(map(same, constants)).isdisjoint(map(same, others))
         if common != {"object"}:
             return False
         return any(self._apart(_member(a, name), _member(b, name), depth + 1) for name in _required(a) | _required(b))

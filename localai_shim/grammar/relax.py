@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 
 from ..output.formats.references import DRAFT_7, resolve
@@ -103,8 +103,8 @@ def _relaxed(text: str, closed: bool) -> str:
             if left_out := [*_lost(base, candidate), *(each.rstrip(".") for each in warnings)]:
                 log_left_out(text, "; ".join(left_out))
             return json.dumps(candidate)
-    if isinstance(why, UnsatisfiableError):
-        raise why
+        if isinstance(why, UnsatisfiableError):
+            raise why
     log_left_out(text, f"all but its type, since llguidance cannot compile it: {why}")
     return json.dumps({"type": schema["type"]} if "type" in schema else {})
 
@@ -113,7 +113,7 @@ def _changes(schema: Schema) -> Iterator[_Change]:
     """What makes a schema one that llguidance compiles; each takes out more than the one before."""
     yield _tidied
     yield _reduced
-    yield partial(_untangled, frozenset(_circular(schema)))
+    yield partial(_untangled, _circular(schema))
 
 
 def _lost(before: Schema, after: Schema) -> Sequence[str]:
@@ -188,8 +188,8 @@ def _drop(node: dict[str, object], kind: str) -> None:
 # -- References that lead back to themselves ------------------------------------------------------------------------
 
 
-def _circular(schema: Schema) -> Iterator[str]:
-    """The references of a schema whose targets refer to themselves."""
+def _circular(schema: Schema) -> frozenset[str]:
+    """The references of a schema whose targets refer to themselves, or are between two that do."""
     leads: dict[str, set[str]] = {}
     waiting = _references(schema)
     while waiting:
@@ -197,13 +197,28 @@ def _circular(schema: Schema) -> Iterator[str]:
         if reference not in leads:
             leads[reference] = _references(resolve(schema, reference))
             waiting |= leads[reference]
-    for reference in leads:
-        reached, new = set[str](), leads[reference]
-        while new:
-            reached |= new
-            new = set().union(*(leads[each] for each in new)) - reached
-        if reference in reached:
-            yield reference
+    return frozenset(_without_ends(_reversed(_without_ends(leads))))
+
+
+def _without_ends(leads: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """A graph without the nodes from which every path ends."""
+    back, left = _reversed(leads), {node: len(to) for node, to in leads.items()}
+    ends = [node for node, count in left.items() if not count]
+    for end in ends:
+        for node in back[end]:
+            left[node] -= 1
+            if not left[node]:
+                ends.append(node)
+    gone = set(ends)
+    return {node: to - gone for node, to in leads.items() if node not in gone}
+
+
+def _reversed(leads: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    back: dict[str, set[str]] = {node: set() for node in leads}
+    for node, to in leads.items():
+        for each in to:
+            back[each].add(node)
+    return back
 
 
 def _references(schema: object) -> set[str]:

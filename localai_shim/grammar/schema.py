@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..output.formats.references import localized
+from ..output.formats.references import localized, resolve
 from ..output.formats.subschemas import Schema, map_children
 from . import GrammarError
 
@@ -105,9 +105,43 @@ def plain(schema: Schema) -> dict[str, object]:
 
 def _without_annotations(schema: Schema) -> dict[str, object]:
     copy = map_children(schema, lambda key, child, path: _without_annotations(child), negated=True)
+    for exclusive, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if isinstance(is_exclusive := copy.get(exclusive), bool):  # as draft 4 writes it
+            del copy[exclusive]
+            if is_exclusive and limit in copy:
+                copy[exclusive] = copy.pop(limit)
     return {
         name: value for name, value in copy.items() if name in _KEYWORDS and (name, value) != ("uniqueItems", False)
     }
+
+
+def objects_only(schema: Schema, root: Schema | None = None) -> dict[str, object]:
+    """A copy that only objects satisfy; a function's parameters do not have to say that they are one.
+
+    Args:
+        root: the schema that references start from; the schema itself by default.
+    """
+    root = schema if root is None else root
+    copy = dict(schema)
+    if "type" in copy:
+        return copy
+    for name in ("anyOf", "oneOf"):
+        if isinstance(options := copy.get(name), list):
+            copy[name] = [objects_only(each, root) if isinstance(each, Mapping) else each for each in options]
+            return copy
+    parts = copy.get("allOf")
+    for part in (copy, *(parts if isinstance(parts, list) else ())):
+        if isinstance(part, Mapping) and ("type" in part or "type" in _target(part, root)):
+            return copy
+    return {"type": "object", **copy}
+
+
+def _target(schema: Schema, root: Schema) -> Schema:
+    try:
+        target = resolve(root, str(schema.get("$ref")))
+    except KeyError:
+        return {}
+    return target if isinstance(target, Mapping) else {}
 
 
 def close_objects(schema: Schema) -> dict[str, object]:

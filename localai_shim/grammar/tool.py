@@ -9,7 +9,7 @@ from typing import Literal
 from ..output.formats.subschemas import Schema
 from .compile import check, json_expression, json_schema
 from .relax import relaxed, strict_form
-from .schema import takes_no_arguments
+from .schema import objects_only, takes_no_arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +108,7 @@ def call_of(tool: Tool, *, required: bool) -> Call:
     assert tool.parameters is not None
     parameters: Schema = tool.parameters
     if follows:
+        parameters = objects_only(parameters)
         parameters = strict_form(parameters) if tool.strict else relaxed(parameters)
     return Call(tool.name, parameters, follows, not tool.strict)
 

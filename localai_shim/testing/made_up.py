@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..output.formats.references import resolve
+from ..output.formats.references import localized, resolve
 from ..types import GrammarConstraint, Json
 from .answers import Answer, ToolCall
 from .model.tokenizer import ScriptedTokenizer
@@ -90,11 +90,12 @@ def _named_tool(asked: Request, choice: Json) -> OfferedTool | None:
 
 def instance(schema: Json, numbers: random.Random) -> Any:
     """A small, plausible instance of a JSON schema."""
-    return _Instance(schema, numbers).make(schema, 0)
+    root = localized(schema)
+    return _Instance(root, numbers).make(root, 0)
 
 
 class _Instance:
-    def __init__(self, root: Json, numbers: random.Random) -> None:
+    def __init__(self, root: Mapping[str, object], numbers: random.Random) -> None:
         self._root, self._numbers = root, numbers
 
     def make(self, schema: object, depth: int) -> object:

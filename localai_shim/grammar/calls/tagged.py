@@ -18,7 +18,7 @@ from ...output.formats.reading.tagged import CDATA
 from ...output.formats.subschemas import Schema
 from ...output.formats.values import typed_value
 from ...output.formats.writing import json_type
-from .. import GrammarError
+from .. import GrammarError, UnsatisfiableError
 from ..lark_rules import LarkRules, other_than, times
 from ..raw_text import containing, holding, regex, text
 from ..schema import array_at, object_at
@@ -140,7 +140,7 @@ class _Tags:
         for type, value in self._options(schema, name, end):
             options.setdefault(head(type), []).append(value)
         if not options:
-            raise GrammarError("A $ref leads back to itself: no value satisfies it.")
+            raise UnsatisfiableError("A $ref leads back to itself: no value satisfies it.")
         return self._rules.rule(" | ".join(f"{tag} {self._rules.one_of(made)}" for tag, made in options.items()))
 
     # -- Values -------------------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def _is_bounded(branch: Branch) -> bool:
 
 def _is_plain(schema: object) -> bool:
     """Readers know the types of all that is in elements of this schema."""
-    if not isinstance(schema, Mapping) or any(name in schema for name in ("$ref", "prefixItems")):
+    if not isinstance(schema, Mapping) or any(name in schema for name in ("$ref", "allOf", "prefixItems")):
         return False
     options = [*array_at(schema, "anyOf"), *array_at(schema, "oneOf")]
     if options:

@@ -16,19 +16,21 @@ from ...output.formats.description import CallFormat
 from ...output.formats.references import resolve
 from ...output.formats.subschemas import Schema
 from ...output.formats.writing import dumps, json_type
-from .. import GrammarError, TooComplexError
+from .. import GrammarError, TooComplexError, UnsatisfiableError
 from ..compile import check, json_expression, json_schema, lark
+from ..conjunction import conjunction, same
 from ..lark_rules import LarkRules, other_than, times
 from ..raw_text import containing, shown, without
+from ..relax import log_left_out
 from ..schema import array_at, object_at, size_at
 from ..vocabulary import literal
 
 TYPES = ("string", "number", "boolean", "null", "array", "object")
 # Keywords that constrain a value and have no rules here.
 _UNKNOWN = (
-    "allOf", "not", "if", "dependentRequired", "dependentSchemas", "dependencies", "uniqueItems", "contains",
+    "not", "if", "dependentRequired", "dependentSchemas", "dependencies", "uniqueItems", "contains",
     "propertyNames", "patternProperties", "minProperties", "maxProperties", "unevaluatedProperties",
-    "unevaluatedItems", "additionalItems", "$dynamicRef", "$recursiveRef",
+    "unevaluatedItems", "$dynamicRef", "$recursiveRef",
 )  # fmt: skip
 # The type that a keyword is about, where a schema names none.
 _IMPLIED = {
@@ -37,7 +39,6 @@ _IMPLIED = {
     **dict.fromkeys(("minLength", "maxLength", "pattern", "format"), "string"),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"), "number"),
 }
-_STRUCTURAL = ("$ref", "anyOf", "oneOf", "enum", "const", "type", *_UNKNOWN, *_IMPLIED)
 # Beyond these a double no longer holds every integer, and parsers that read numbers as doubles change them.
 _MAX_NUMBER = {"integer": 2**53 - 1, "number": 10**15}
 MAX_BRANCHES = 20_000
@@ -112,7 +113,7 @@ class ValueGrammar:
 
     Args:
         root: the schema that `$ref`s start from.
-        lenient: ignore keywords and formats that have no rules here, and read `oneOf` as `anyOf`.
+        lenient: leave out keywords and formats that have no rules here, and log them; read `oneOf` as `anyOf`.
     """
 
     def __init__(self, rules: LarkRules, root: Schema, style: JsonStyle, *, lenient: bool) -> None:
@@ -148,19 +149,22 @@ class ValueGrammar:
         return branches
 
     def branches(self, schema: object, seen: frozenset[str] = frozenset()) -> Iterator[Branch]:
-        """The schema's options; references are followed. None for a reference that leads back to itself."""
+        """The schema's options; references are followed. None for a reference that leads back to itself.
+
+        Raises:
+            UnsatisfiableError: no value satisfies it.
+        """
         if schema is True or schema == {}:
             schema = {"type": list(TYPES)}
         if not isinstance(schema, Mapping):
-            raise GrammarError(f"No value satisfies the schema {json.dumps(schema)}.")
-        self._refuse_unknown(schema)
-        if "$ref" in schema:
-            yield from self._referenced(schema, seen)
-        elif options := array_at(schema, "anyOf") or array_at(schema, "oneOf"):
-            self._check_one_of(schema)
-            rest = {key: value for key, value in schema.items() if key not in ("anyOf", "oneOf")}
-            for option in options:
-                yield from self.branches(self._joined(rest, option), seen)
+            raise UnsatisfiableError(f"No value satisfies the schema {json.dumps(schema)}.")
+        met = set(seen)
+        flat = self._flat(schema, seen, met)
+        if flat is None:
+            return
+        schema = flat
+        if options := array_at(schema, "anyOf") or array_at(schema, "oneOf"):
+            yield from self._alternatives(schema, options, frozenset(met))
         elif "enum" in schema or "const" in schema:
             self._count_branch()
             yield Branch("", schema, self._constants(schema))
@@ -225,14 +229,18 @@ class ValueGrammar:
         """Names and schemas of an object's properties; those that are only required come last."""
         listed = object_at(schema, "properties")
         others = schema.get("additionalProperties", True)
-        unlisted = {str(name): others for name in array_at(schema, "required") if name not in listed}
-        return list({**listed, **unlisted}.items())
+        required = array_at(schema, "required")
+        unlisted = {str(name): others for name in required if name not in listed}
+        found = {**listed, **unlisted}
+        return [(name, member) for name, member in found.items() if member is not False or name in required]
 
     def _array(self, schema: Schema) -> str:
         low, high = item_counts(schema)
-        first = array_at(schema, "prefixItems")[:high]
+        first, others = array_at(schema, "prefixItems"), schema.get("items", True)
+        if isinstance(others, list):  # as drafts before 2020 write it
+            first, others = others, schema.get("additionalItems", True)
+        first = first[:high]
         items = [(self.value(item), n < low) for n, item in enumerate(first)]
-        others = schema.get("items", True)
         if others is False and len(first) < low:
             raise GrammarError(f"Unsatisfiable schema: minItems ({low}) is greater than the number of items")
         other = None if others is False else self.value(others)
@@ -280,60 +288,75 @@ class ValueGrammar:
         values = array_at(schema, "enum") if "enum" in schema else [schema["const"]]
         kept = [value for value in values if "type" not in schema or _is_of(value, self._types(schema))]
         if "const" in schema:
-            kept = [value for value in kept if value == schema["const"]]
+            kept = [value for value in kept if same(value) == same(schema["const"])]
         if not kept:
-            raise GrammarError(f"Unsatisfiable schema: no value of {json.dumps(values)} is allowed")
+            raise UnsatisfiableError(f"Unsatisfiable schema: no value of {json.dumps(values)} is allowed")
         return kept
 
-    def _referenced(self, schema: Schema, seen: frozenset[str]) -> Iterator[Branch]:
-        reference = str(schema["$ref"])
+    def _flat(self, schema: Schema, outside: frozenset[str], met: set[str]) -> Schema | None:
+        """A schema with what it refers to and its `allOf` put into it; None if it leads back to one of `outside`.
+
+        Args:
+            met: gets its references.
+        """
+        flat: dict[str, object] = {}
+        waiting: list[object] = [schema]
+        while waiting:
+            part = waiting.pop()
+            if part is False:
+                raise UnsatisfiableError("No value satisfies the schema false.")
+            if not isinstance(part, Mapping):
+                continue
+            self._refuse_unknown(part)
+            waiting.extend(reversed(array_at(part, "allOf")))
+            if isinstance(reference := part.get("$ref"), str):
+                if reference in outside:
+                    return None
+                if reference not in met:
+                    waiting.append(self._target(reference))
+                met.add(reference)
+            rest = {key: value for key, value in part.items() if key not in ("$ref", "allOf")}
+            flat = conjunction(flat, rest, self._clash)
+        return flat
+
+    def _target(self, reference: str) -> object:
         try:
-            target = resolve(self.root, reference)
+            return resolve(self.root, reference)
         except KeyError:
             raise GrammarError(f"There is nothing at the $ref {reference!r} in this schema.") from None
-        if reference not in seen:
-            rest = {key: value for key, value in schema.items() if key != "$ref"}
-            yield from self.branches(self._joined(rest, target), seen | {reference})
 
-    def _joined(self, outer: Schema, inner: object) -> object:
-        """Merge a schema with one that stands beside its '$ref', 'anyOf' or 'oneOf'."""
-        outer = {key: value for key, value in outer.items() if key in _STRUCTURAL}
-        if not outer or not isinstance(inner, Mapping):
-            return inner
-        clashing = [key for key in outer if key in inner and inner[key] != outer[key]]
-        if clashing and not self.lenient:
-            raise GrammarError(
-                f"'{clashing[0]}' has one value beside '$ref', 'anyOf' or 'oneOf' and another within: keep one of them."
+    def _alternatives(self, schema: Schema, options: list[object], seen: frozenset[str]) -> Sequence[Branch]:
+        """What is left of a schema with each of these options; some may be impossible."""
+        if "oneOf" in schema and "anyOf" not in schema:
+            self._leave_out(
+                "oneOf", "oneOf is only supported if its options exclude each other by a type or a constant. Use anyOf."
             )
-        return {**outer, **inner}
+        name = "anyOf" if "anyOf" in schema else "oneOf"
+        rest = {key: value for key, value in schema.items() if key != name}
+        found, why = list[Branch](), None
+        for option in options:
+            try:
+                found += self.branches({**rest, "allOf": [*array_at(rest, "allOf"), option]}, seen)
+            except UnsatisfiableError as error:
+                why = error
+        if why is not None and not found:
+            raise why
+        return found
+
+    def _clash(self, keyword: str) -> None:
+        why = f"'{keyword}' has two values, next to a '$ref' or an option and in it: keep one of them."
+        self._leave_out(keyword, why)
+
+    def _leave_out(self, keyword: str, why: str) -> None:
+        """A keyword has no rules here: it is an error, or is not followed."""
+        if not self.lenient:
+            raise GrammarError(why)
+        log_left_out(json.dumps(self.root), f"'{keyword}', in this model's tool-call format")
 
     def _refuse_unknown(self, schema: Schema) -> None:
-        unknown = [key for key in _UNKNOWN if schema.get(key) not in (None, False)]
-        if unknown and not self.lenient:
-            raise GrammarError(f"Unimplemented keys: {json.dumps(unknown)}. Leave them out, or set 'strict' to false.")
-
-    def _check_one_of(self, schema: Schema) -> None:
-        if self.lenient:
-            return
-        options = [self._telltale(option) for option in array_at(schema, "oneOf")]
-        if any(_overlap(a, b) for n, a in enumerate(options) for b in options[n + 1 :]):
-            raise GrammarError(
-                "oneOf is only supported where a type or a constant property tells its options apart. Use anyOf."
-            )
-
-    def _telltale(self, option: object) -> _Telltale:
-        types, constants = set[str](), dict[str, list[object]]()
-        for branch in self.branches(option):
-            types |= {branch.type} if branch.type else set(map(json_type, branch.constants))
-            for name in array_at(branch.schema, "required") if branch.type else ():
-                member = object_at(branch.schema, "properties").get(str(name))
-                if isinstance(member, Mapping) and ("const" in member or "enum" in member):
-                    constants.setdefault(str(name), []).extend(self._constants(member))
-        return {"number" if name == "integer" else name for name in types}, constants
-
-
-_Telltale = tuple[set[str], dict[str, list[object]]]
-"""Signs that tell an option from another: its types, and the values of required properties that are constant."""
+        for key in _UNKNOWN:
+            if schema.get(key) not in (None, False):
+                self._leave_out(key, f"Unimplemented keys: [\"{key}\"]. Leave them out, or set 'strict' to false.")
 
 
 def item_counts(schema: Schema) -> tuple[int, int | None]:
@@ -359,16 +382,6 @@ def no_lark(format: CallFormat, why: str) -> GrammarError:
     """The error for a custom tool with a Lark grammar that the format has no place for."""
     text = f"Lark grammars are not possible in this model's tool-call format ('{format.name}'), in which {why}"
     return GrammarError(f"{text}: use a regular expression.")
-
-
-def _overlap(a: _Telltale, b: _Telltale) -> bool:
-    """A value may satisfy both."""
-    (types, constants), (others, theirs) = a, b
-    if types & others != {"object"}:
-        return bool(types & others)
-    return not any(
-        name in theirs and not any(value in theirs[name] for value in values) for name, values in constants.items()
-    )
 
 
 def _is_of(value: object, types: Sequence[str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from urllib.parse import quote
 
 Schema = Mapping[str, object]
@@ -62,6 +63,7 @@ def map_children(
     return copy
 
 
+@lru_cache(maxsize=4_096)
 def step(name: object) -> str:
     """A key as a step of a JSON pointer that stands in a URI."""
     return quote(str(name).replace("~", "~0").replace("/", "~1"), safe="!$&'()*+,;=:@?")

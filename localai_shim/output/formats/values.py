@@ -6,9 +6,10 @@ import ast
 import contextlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from .references import resolve
+from .references import localized, resolve
+from .subschemas import Schema
 from .writing import json_type
 
 MAX_REFERENCE_DEPTH = 16  # references that lead to references
@@ -17,6 +18,40 @@ MAX_NESTING = 100
 
 Some parsers take thousands, others hundreds; Python walks about 300, fewer where the caller's own stack is deep.
 """
+
+
+def argument_schema(parameters: Schema) -> Schema:
+    """A function's schema for readers: references lead to its parts, and every argument is in `properties`.
+
+    Alternatives may say different things of an argument, which then is of any of these kinds.
+    """
+    schema = localized(parameters)
+    found: dict[str, list[object]] = {}
+    for part in _parts(schema, schema, set()):
+        for name, member in properties_of(part).items():
+            options = found.setdefault(name, [])
+            if member not in ({}, True, *options):
+                options.append(member)
+    one_of_each = {name: {"anyOf": each} if len(each) > 1 else each[0] if each else {} for name, each in found.items()}
+    return {**schema, "properties": one_of_each} if found else schema
+
+
+def _parts(schema: object, root: Schema, met: set[str]) -> Iterator[Schema]:
+    """An object's schema and all that say something about the same object."""
+    if not isinstance(schema, Mapping):
+        return
+    yield schema
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference not in met:
+        met.add(reference)
+        with contextlib.suppress(KeyError):
+            yield from _parts(resolve(root, reference), root, met)
+    for name in ("allOf", "anyOf", "oneOf"):
+        if isinstance(parts := schema.get(name), list):
+            for part in parts:
+                yield from _parts(part, root, met)
+    for name in ("then", "else"):
+        yield from _parts(schema.get(name), root, met)
 
 
 def properties_of(parameters: Mapping[str, object]) -> Mapping[str, object]:
@@ -97,8 +132,16 @@ def _options(schema: object, root: Mapping[str, object], depth: int = 0) -> Iter
     ):
         for option in options:
             yield from _options(option, root, depth + 1)
+    elif isinstance(parts := schema.get("allOf"), list) and not {"enum", "const", "type"} & schema.keys():
+        yield from min(([*_options(part, root, depth + 1)] for part in parts), key=_breadth, default=[True])
     else:
         yield schema
+
+
+def _breadth(options: Sequence[object]) -> int:
+    """How many types these options leave open; all if one says nothing about it."""
+    kinds = [_kinds(option) for option in options]
+    return sum(map(len, filter(None, kinds))) if None not in kinds else 1_000
 
 
 def takes_text(parameters: Mapping[str, object], key: str, text: str) -> bool:
