@@ -24,10 +24,7 @@ from .schema_cost import MAX_MULTIPLES, bounded_nesting, check_cost, check_size,
 
 log = logging.getLogger("localai_shim")
 
-_SIZES = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
 _OPTIONS = ("allOf", "anyOf", "oneOf")
-_APPLICATORS = ("$ref", *_OPTIONS, "enum", "const")
-_TOGETHER = ("prefixItems", "items", "additionalItems", "patternProperties", "additionalProperties")
 _ROOT = ("$schema", "$defs", "definitions")  # what a schema holds that says nothing about its own values
 # What is tried, one after the other, if the keywords of a type cannot be followed together.
 _LESS: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -137,19 +134,9 @@ def _everywhere(schema: Schema, change: _Change) -> dict[str, object]:
 
 
 def _tidied(node: dict[str, object]) -> dict[str, object]:
-    """Written as llguidance expects it: whole numbers as integers, and what belongs together in one place.
-
-    A multiple of a number with too many digits is left out: a schema that is too complex otherwise is refused.
-    """
+    """Without a multiple of a number with too many digits: a schema that is too complex otherwise is refused."""
     if multiples(node) > MAX_MULTIPLES:
         del node["multipleOf"]
-    for name in _SIZES:
-        if isinstance(size := node.get(name), float):
-            node[name] = int(size)
-    if any(name in node for name in _APPLICATORS):  # each ends the part of a schema that is read as one
-        for name in _TOGETHER:
-            if name in node:
-                node[name] = node.pop(name)
     return node
 
 

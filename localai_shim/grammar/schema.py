@@ -27,6 +27,10 @@ _KEYWORDS = frozenset((
     "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
 ))  # fmt: skip
 
+_SIZES = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
+_APPLICATORS = ("$ref", "allOf", "anyOf", "oneOf", "enum", "const")
+_TOGETHER = ("prefixItems", "items", "additionalItems", "patternProperties", "additionalProperties")
+
 _MONTH_DAY = (
     r"(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))"
 )
@@ -96,20 +100,29 @@ def takes_no_arguments(parameters: Schema | None) -> bool:
 
 
 def plain(schema: Schema) -> dict[str, object]:
-    """A copy of a schema that says only what decides about values: `localized`, and without annotations.
+    """A copy of a schema that says the same as llguidance expects it, and nothing else.
 
-    llguidance reads a keyword that it does not know as a condition, which it cannot put together with some others.
+    Its references are `localized`. It has no annotations: llguidance reads a keyword that it does not know as a
+    condition, which it cannot put together with some others. Sizes are integers, limits are numbers, and keywords that
+    llguidance reads together have no other between them.
     """
-    return _without_annotations(localized(schema))
+    return _plain(localized(schema))
 
 
-def _without_annotations(schema: Schema) -> dict[str, object]:
-    copy = map_children(schema, lambda key, child, path: _without_annotations(child), negated=True)
+def _plain(schema: Schema) -> dict[str, object]:
+    copy = map_children(schema, lambda key, child, path: _plain(child), negated=True)
     for exclusive, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if isinstance(is_exclusive := copy.get(exclusive), bool):  # as draft 4 writes it
             del copy[exclusive]
             if is_exclusive and limit in copy:
                 copy[exclusive] = copy.pop(limit)
+    for name in _SIZES:
+        if isinstance(size := copy.get(name), float) and size.is_integer():
+            copy[name] = int(size)
+    if any(name in copy for name in _APPLICATORS):  # each ends the part of a schema that is read as one
+        for name in _TOGETHER:
+            if name in copy:
+                copy[name] = copy.pop(name)
     return {
         name: value for name, value in copy.items() if name in _KEYWORDS and (name, value) != ("uniqueItems", False)
     }

@@ -7,6 +7,7 @@ import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, repeat
 
 from .references import localized, resolve
 from .subschemas import Schema
@@ -25,9 +26,12 @@ def argument_schema(parameters: Schema) -> Schema:
 
     Alternatives may say different things of an argument, which then is of any of these kinds.
     """
-    schema = localized(parameters)
+    return _with_all_properties(localized(parameters))
+
+
+def _with_all_properties(schema: Schema) -> Schema:
     found: dict[str, list[object]] = {}
-    for part in _parts(schema, schema, set()):
+    for part in _parts(schema):
         for name, member in properties_of(part).items():
             options = found.setdefault(name, [])
             if member not in ({}, True, *options):
@@ -36,22 +40,39 @@ def argument_schema(parameters: Schema) -> Schema:
     return {**schema, "properties": one_of_each} if found else schema
 
 
-def _parts(schema: object, root: Schema, met: set[str]) -> Iterator[Schema]:
-    """An object's schema and all that say something about the same object."""
-    if not isinstance(schema, Mapping):
-        return
-    yield schema
-    reference = schema.get("$ref")
-    if isinstance(reference, str) and reference not in met:
-        met.add(reference)
-        with contextlib.suppress(KeyError):
-            yield from _parts(resolve(root, reference), root, met)
-    for name in ("allOf", "anyOf", "oneOf"):
-        if isinstance(parts := schema.get(name), list):
-            for part in parts:
-                yield from _parts(part, root, met)
-    for name in ("then", "else"):
-        yield from _parts(schema.get(name), root, met)
+def inner_schema(parameters: Schema, key: str) -> Schema:
+    """The schema of an argument that is an object or an array, as `argument_schema` writes it; {} if there is none."""
+    found = schema_at(parameters, key, "object", "array") or {}
+    definitions = {name: parameters[name] for name in ("$defs", "definitions") if name in parameters}
+    return _with_all_properties({**found, **definitions})
+
+
+def items_of(schema: Schema) -> Iterator[object]:
+    """The schemas of an array's items, one after the other, without end."""
+    first, others = schema.get("prefixItems"), schema.get("items", {})
+    if isinstance(others, list):  # as drafts before 2020 write it
+        first, others = others, schema.get("additionalItems", {})
+    return chain(first if isinstance(first, list) else (), repeat(others))
+
+
+def _parts(schema: Schema) -> Iterator[Schema]:
+    """An object's schema and all in it that say something about the same object."""
+    waiting: list[object] = [schema]
+    met = set[object]()
+    while waiting:
+        part = waiting.pop()
+        if not isinstance(part, Mapping):
+            continue
+        yield part
+        reference = part.get("$ref")
+        if isinstance(reference, str) and reference not in met:
+            met.add(reference)
+            with contextlib.suppress(KeyError):
+                waiting.append(resolve(schema, reference))
+        waiting += [part.get("then"), part.get("else")]
+        for name in ("allOf", "anyOf", "oneOf"):
+            options = part.get(name)
+            waiting += options if isinstance(options, list) else []
 
 
 def properties_of(parameters: Mapping[str, object]) -> Mapping[str, object]:
@@ -133,7 +154,9 @@ def _options(schema: object, root: Mapping[str, object], depth: int = 0) -> Iter
         for option in options:
             yield from _options(option, root, depth + 1)
     elif isinstance(parts := schema.get("allOf"), list) and not {"enum", "const", "type"} & schema.keys():
-        yield from min(([*_options(part, root, depth + 1)] for part in parts), key=_breadth, default=[True])
+        narrowest = min(([*_options(part, root, depth + 1)] for part in parts), key=_breadth, default=[True])
+        for option in narrowest:
+            yield {**option, "allOf": parts} if isinstance(option, Mapping) else option
     else:
         yield schema
 

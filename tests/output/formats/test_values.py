@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from localai_shim.output.formats.offered import OfferedTools
 from localai_shim.output.formats.values import (
+    argument_schema,
     json_or_text,
     properties_of,
     schema_at,
@@ -112,3 +114,33 @@ def test_what_is_no_json_is_text() -> None:
     assert json_or_text("[1]") == [1]
     assert json_or_text("[1") == "[1"
     assert json_or_text("[" * 100_000) == "[" * 100_000
+
+
+INTEGER = {"type": "integer"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ({"$ref": "#/$defs/Args", "$defs": {"Args": {"properties": {"n": INTEGER}}}}, 7),
+        ({"$ref": "#args", "$defs": {"Args": {"$anchor": "args", "properties": {"n": INTEGER}}}}, 7),
+        ({"allOf": [{"properties": {"n": {}}}, {"properties": {"n": INTEGER}}]}, 7),
+        ({"anyOf": [{"properties": {"n": INTEGER}}, {"properties": {"m": {}}}]}, 7),
+        ({"oneOf": [{"properties": {"n": INTEGER}}, {"properties": {"n": {"type": "null"}}}]}, 7),
+        ({"properties": {"n": {"allOf": [{"$ref": "#/$defs/Box[int]"}]}}, "$defs": {"Box[int]": INTEGER}}, 7),
+        ({"properties": {"n": {"allOf": [{"minimum": 3}, INTEGER], "title": "N"}}}, 7),
+        ({"properties": {"n": {"allOf": [{"type": "string"}]}}}, "7"),
+        ({"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}}, "7"),
+        ({"properties": 5, "allOf": 5, "$ref": 5, "$defs": 5, "anyOf": [5]}, "7"),
+    ],
+    ids=str,
+)
+def test_an_argument_is_found_in_all_parts_of_a_functions_schema(schema: dict[str, Any], expected: object) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    assert typed_value("7", OfferedTools([tool]).parameters("f"), "n") == expected
+
+
+def test_a_chain_of_references_is_followed_to_its_end() -> None:
+    chain = {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(3_000)}
+    schema = {"$ref": "#/$defs/d0", "$defs": {**chain, "d3000": {"properties": {"n": INTEGER}}}}
+    assert typed_value("7", argument_schema(schema), "n") == 7

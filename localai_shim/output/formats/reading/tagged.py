@@ -9,7 +9,16 @@ from html import unescape
 
 from ..description import Parameters
 from ..layout import Layout, Match, Partial, around, layout
-from ..values import json_or_text, properties_of, schema_at, takes_all_text, takes_text, typed_value
+from ..values import (
+    inner_schema,
+    items_of,
+    json_or_text,
+    properties_of,
+    schema_at,
+    takes_all_text,
+    takes_text,
+    typed_value,
+)
 from ..writing import dumps
 from .json_values import json_value
 from .source import Event, Reading, Source, UnreadableError
@@ -232,7 +241,7 @@ class _Value:
 def _elements(text: str, element: str, schema: Mapping[str, object], key: str) -> object:
     """An object or an array that is written as elements."""
     names = re.compile(rf"\s*{re.escape(element)}<(\w[\w.-]*)>")
-    inner = schema_at(schema, key, "object", "array") or {}
+    inner = inner_schema(schema, key)
     if not text.strip():
         return [] if inner.get("type") == "array" else {}
     found: list[tuple[str, str]] = []
@@ -245,10 +254,11 @@ def _elements(text: str, element: str, schema: Mapping[str, object], key: str) -
         at = end + len(f"{element}</{head[1]}>")
     if text[at:].strip():
         return text
-    items = inner.get("items")
     if inner.get("type") == "array" or (inner.get("type") != "object" and {name for name, _ in found} == {"item"}):
-        each = {"properties": {"item": items if isinstance(items, Mapping) else {}}}
-        return [_element(value, element, each, "item") for _, value in found]
+        return [
+            _element(value, element, {**inner, "properties": {"item": item}}, "item")
+            for (_, value), item in zip(found, items_of(inner), strict=False)
+        ]
     made: dict[str, object] = {}
     for name, value in found:
         one = _element(value, element, inner, name)
