@@ -215,19 +215,34 @@ def check_events(events: Sequence[Any], final: ChatCompletion) -> None:
 
 
 @functools.cache
-def marked_model(template: str, *markers: str, seed: int = 0) -> Path:
-    """The folder of a random model whose tokenizer has more special tokens and this chat template."""
+def marked_model(template: str, *markers: str, seed: int = 0, words: Sequence[str] = ()) -> Path:
+    """The folder of a random model whose tokenizer has more special tokens and this chat template.
+
+    Args:
+        words: texts of letters that are one token each.
+    """
     from transformers import AddedToken, PreTrainedTokenizerFast
 
-    size = VOCABULARY + 32  # more than there are tokens, as in most models
+    size = VOCABULARY + 32 + len("".join(words))  # more than there are tokens, as in most models
     folder = Path(tempfile.mkdtemp(prefix="localai_shim-marked-")) / "marked"
     make_model(folder, "qwen3", seed=seed, vocab_size=size, max_position_embeddings=4096)
     make_tokenizer(folder, template=template)
+    _learn_words(folder / "tokenizer.json", words)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     tokenizer.add_tokens([AddedToken(marker, special=True, normalized=False) for marker in markers])
     tokenizer.save_pretrained(folder)
     assert len(tokenizer) < size
     return folder
+
+
+def _learn_words(path: Path, words: Sequence[str]) -> None:
+    tokenizer = json.loads(path.read_text())
+    model = tokenizer["model"]
+    merges = [[word[:n], word[n]] for word in words for n in range(1, len(word))]
+    for pair in merges:
+        model["vocab"].setdefault("".join(pair), len(model["vocab"]))
+    model["merges"] = merges + [pair for pair in model["merges"] if pair not in merges]
+    path.write_text(json.dumps(tokenizer))
 
 
 def token_id(folder: Path, marker: str) -> str:

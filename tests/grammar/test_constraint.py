@@ -72,6 +72,7 @@ def constraint(
         allowed=may_open,
         barred=barred,
         budget=budget,
+        reopeners=[] if markup.think is None or budget is None else [ids(markup.think[0])],
     )
     return RowConstraint(matcher, thinking, from_start=from_start)
 
@@ -94,6 +95,12 @@ def take(row: RowConstraint, tokens: Sequence[int] | str) -> list[bool]:
         assert may is ALL or token in may or token == row.escape
         out.append(row.accept(token))
     return out
+
+
+def banned(row: RowConstraint) -> set[int]:
+    """The tokens that may not come."""
+    may = asked(row)
+    return set() if may is ALL else set(range(len(TOKENIZER))) - set(may)
 
 
 def forced(row: RowConstraint) -> str:
@@ -234,7 +241,7 @@ def test_a_block_is_closed_after_its_budget(budget: int, pattern: str | None, op
     assert asked(row) == ids("</think>")
     take(row, "</think>")
     if pattern is None:
-        assert asked(row) is ALL
+        assert banned(row) == {one("<think>")}
     else:
         assert letters(row) == {"y", "n"}
 
@@ -270,17 +277,56 @@ def test_blocks_share_one_budget() -> None:
     take(row, "<think>z")
     assert asked(row) == ids("</think>")
     take(row, "</think>")
-    assert asked(row) is ALL
+    assert banned(row) == {one("<think>")}
 
 
-def test_with_no_budget_at_all_every_block_is_closed_as_soon_as_it_opens() -> None:
+def test_with_no_budget_at_all_the_only_block_is_closed_as_soon_as_it_opens() -> None:
     row = constraint(budget=0)
     take(row, "Sure.")
+    assert asked(row) is ALL
+    take(row, "<think>")
+    assert forced(row) == "</think>"
     for _ in range(3):
-        assert asked(row) is ALL
-        take(row, "<think>")
-        assert forced(row) == "</think>"
+        assert banned(row) == {one("<think>")}
         take(row, "Well.")
+
+
+@pytest.mark.parametrize(
+    ("markup", "pattern"),
+    [(THINK, None), (GEMMA, None), (SPELT, None), (SPELT, "(?s:.*)")],
+    ids=["one token", "a token and a word", "letters", "letters that the grammar takes for text"],
+)
+def test_no_block_opens_once_the_budget_is_spent(markup: Markup, pattern: str | None) -> None:
+    assert markup.think is not None
+    opens, closes = (ids(text) for text in markup.think)
+    row = constraint(pattern, markup=markup, budget=3 + len(closes) - 1)  # but for its last token, a marker is thought
+    for thought in ("a", "bc"):
+        take(row, "So" if pattern else "")
+        take(row, opens)
+        take(row, thought)
+        take(row, closes)
+    for _ in range(2):
+        take(row, "So")
+        take(row, opens[:-1])
+        assert opens[-1] in banned(row)
+        assert len(banned(row)) == 1 or pattern
+
+
+def test_a_closer_that_the_model_has_begun_is_ended_when_the_budget_is_spent() -> None:
+    closer = ids("</reason>")
+    for begun in range(1, len(closer)):
+        row = constraint(markup=SPELT, state=REASONING, budget=2 + begun)
+        take(row, "ab")
+        take(row, closer[:begun])
+        assert forced(row) == str(TOKENIZER.decode(closer[begun:]))
+        assert asked(row) is ALL
+
+
+def test_where_a_prompt_has_closed_the_block_none_opens_again() -> None:
+    row = constraint(budget=0, may_open=False)
+    for _ in range(2):
+        assert banned(row) == {one("<think>")}
+        take(row, "Yes.")
 
 
 # -- channels ---------------------------------------------------------------------------------------------------------

@@ -56,7 +56,8 @@ class AnswerPlan:
         self._markup = model.markup.of_request(offered=tools.rendered is not None)
         self._state = model.markup.state_after(prompt_end)
         self._forbidden = self._forbidden_tokens()
-        self._grammar = self._compile()
+        self._grammar = self._compile(self._source(thoughts=True))
+        self._after = self._compile(self._source_behind_thoughts())
 
     def parser(self, limits: Limits, *, with_tokens: bool) -> AnswerParser | TextParser:
         """Reader of a choice's tokens."""
@@ -88,8 +89,8 @@ class AnswerPlan:
         thinking = follow_thinking(self._thinking, self._model, self._prompt_end, text, has_grammar=grammar is not None)
         if grammar is None and thinking is None:
             return None
-        matcher = None if grammar is None else grammar.matcher()
-        return RowConstraint(matcher, thinking, from_start=self._model.markup.channels is not None)
+        matcher, after = (None if each is None else each.matcher() for each in (grammar, self._after))
+        return RowConstraint(matcher, thinking, from_start=self._model.markup.channels is not None, after=after)
 
     def requests(self, prompt: Prompt, n: int, generation: Generation, *, param: str) -> list[GenerationRequest]:
         """One request per choice; see `make_requests`."""
@@ -114,8 +115,7 @@ class AnswerPlan:
         """Beginnings of calls that are ruled out where none may be made; none where answers are not read for calls."""
         return () if format.bare else (*format.starts, *format.heads)
 
-    def _compile(self) -> Grammar | None:
-        source = self._source()
+    def _compile(self, source: str | None) -> Grammar | None:
         if source is None:
             return None
         try:
@@ -125,25 +125,45 @@ class AnswerPlan:
                 raise BadRequest(f"The grammar of these tools does not compile: {error}", param="tools") from error
             raise self._format.refused(error) from error
 
-    def _source(self) -> str | None:
-        """The grammar of the whole answer; of an answer in channels it covers the reasoning, too."""
+    def _source(self, *, thoughts: bool) -> str | None:
+        """The grammar of the whole answer; of an answer in channels it covers the reasoning, too.
+
+        Args:
+            thoughts: there may be some; otherwise the answer begins behind them.
+        """
         tools, format, channels = self._tools, self._format, self._model.markup.channels
         if tools.forced or format is None:
             mode: Mode = "required" if tools.forced else "auto"
             if tools.forbidden:
-                return self._without_calls()
-            return tools.grammar(mode) if tools.constrained and tools.grammar is not None else None
+                return self._without_calls(thoughts=thoughts)
+            return tools.grammar(mode, thoughts) if tools.constrained and tools.grammar is not None else None
         content = format.source
         if channels is not None:
-            content = content_in_channels(content, channels, self._model.grammars.vocabulary)
+            content = content_in_channels(content, channels, self._model.grammars.vocabulary, thoughts=thoughts)
         if tools.grammar is None:
             return content
         self._model.grammars.compile(format.source)  # so that an error is about the format
-        return call_or(tools.grammar("required"), content)
+        return call_or(tools.grammar("required", thoughts), content)
 
-    def _without_calls(self) -> str | None:
+    def _source_behind_thoughts(self) -> str | None:
+        """The grammar of what follows when the budget of thought is spent, of an answer in channels.
+
+        Without one the model could go on thinking in the next message. In other answers what opens a block is banned.
+        """
+        markup = self._model.markup
+        if markup.channels is None or not markup.thinks or self._thinking.budget_of(closed=False) is None:
+            return None
+        source = self._source(thoughts=False)
+        if source is not None or markup.tools is None:
+            return source
+        if self._tools.grammar is not None:
+            return self._tools.grammar("auto", False)
+        return no_call(markup.tools, markup.channels, self._model.grammars.vocabulary, thoughts=False)
+
+    def _without_calls(self, *, thoughts: bool) -> str | None:
         """The grammar of free text in which no call begins; None where no token that could is ever sampled."""
         markup = self._model.markup
         if markup.tools is None or self._forbidden or not (markup.channels or self._beginnings(markup.tools)):
             return None
-        return no_call(markup.tools, markup.channels, self._model.grammars.vocabulary, markup.structural)
+        vocabulary = self._model.grammars.vocabulary
+        return no_call(markup.tools, markup.channels, vocabulary, markup.structural, thoughts=thoughts)

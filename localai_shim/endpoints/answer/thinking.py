@@ -37,6 +37,14 @@ class ThinkingPlan:
     budget: int | None = None
     switch: ThinkingSwitch | None = None
 
+    def budget_of(self, *, closed: bool) -> int | None:
+        """Most tokens of reasoning of an answer; None: no limit.
+
+        Args:
+            closed: the prompt has closed the reasoning; otherwise a template's switch may leave that to the model.
+        """
+        return 0 if self.off and (self.switch is None or closed) else self.budget
+
     def messages(self, messages: list[Message]) -> list[Message]:
         """The conversation, which tells the template in its system message where that is its switch."""
         return messages if self.switch is None else self.switch.messages(messages, not self.off)
@@ -113,21 +121,45 @@ def follow_thinking(
         text: makes the row's text, or has made it.
         has_grammar: a grammar waits for the reasoning to be over.
     """
-    markup, tokenizer = model.markup, model.tokenizer
-    if not markup.thinks or markup.think_end is None or markup.closed_by(prompt_end):
+    markup, encode = model.markup, model.tokenizer.encode_marker
+    if not markup.thinks or markup.think_end is None:
         return None
-    budget = plan.budget
-    if plan.off and plan.switch is None:
-        budget = 0
+    is_closed = markup.closed_by(prompt_end)
+    budget = plan.budget_of(closed=is_closed)
+    if has_grammar and is_closed:  # it allows no block
+        return None
     if budget is None and not has_grammar:
         return None
-    calls = [] if markup.tools is None else [tokenizer.encode_marker(text) for text in markup.tools.starts]
+    calls = [] if markup.tools is None else [encode(text) for text in markup.tools.starts]
     return Thinking(
         text=text(),
-        opener=[] if markup.think is None else tokenizer.encode_marker(markup.think[0]),
-        closer=tokenizer.encode_marker(markup.think_end),
+        opener=[] if markup.think is None else encode(markup.think[0]),
+        closer=encode(markup.think_end if markup.channels is None else markup.channels.following),
         # A model that wants to think answers better after an empty block than without one.
-        allowed=not plan.off or budget == 0,
+        allowed=not is_closed and (not plan.off or budget == 0),
         barred=[*model.eos_token_ids, *(call[0] for call in calls if len(call) == 1)],
         budget=budget,
+        reopeners=[] if budget is None else _reopeners(model),
     )
+
+
+def _reopeners(model: ServedModel) -> list[list[int]]:
+    """The tokens by which beginnings of blocks are known.
+
+    Of an opener that begins with a special token these are no more than tell it from the model's other markers; of one
+    that is spelled they are all of it, since its first letters may be anything.
+    """
+    markup, encode = model.markup, model.tokenizer.encode_marker
+    if markup.think is None:
+        return []
+    start, end = markup.think
+    tools = () if markup.tools is None else (*markup.tools.starts, *markup.tools.heads, *markup.tools.ends)
+    others = [encode(text) for text in (end, *markup.structural, *markup.closed, *tools)]
+    found = []
+    for text in (start, *markup.openers):
+        tokens = encode(text)
+        if isinstance(next(iter(model.grammars.vocabulary.split(text)), ""), int):
+            shared = (n for n in range(1, len(tokens)) if not any(other[:n] == tokens[:n] for other in others))
+            tokens = tokens[: next(shared, len(tokens))]
+        found.append(tokens)
+    return found

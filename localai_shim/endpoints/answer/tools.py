@@ -31,8 +31,8 @@ class ToolPlan:
         legacy: the caller uses `functions`, and gets a `function_call`.
         forced: the answer has to be a call.
         constrained: the calls have to follow the grammar.
-        grammar: makes the grammar of an answer that is calls only ("required"), or may have some ("auto"); None:
-            nothing may be called.
+        grammar: makes the grammar of an answer that is calls only ("required"), or may have some ("auto"), behind any
+            thoughts or, with False, without; None: nothing may be called.
         strict: functions that did not say whether they are strict are.
         namespaces: the name that the model knows -> namespace and name, of tools in namespaces.
     """
@@ -43,7 +43,7 @@ class ToolPlan:
     legacy: bool = False
     forced: bool = False
     constrained: bool = False
-    grammar: Callable[[Mode], str] | None = None
+    grammar: Callable[[Mode, bool], str] | None = None
     strict: bool = True
     namespaces: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
 
@@ -149,24 +149,24 @@ class _Making:
     field: str
     parallel: bool
 
-    def grammar(self, tools: Sequence[Tool], mode: Mode) -> str:
+    def grammar(self, tools: Sequence[Tool], mode: Mode, thoughts: bool = True) -> str:
         """The source of a grammar, which compiles.
 
         Raises:
             BadRequest: with the path of the tool that it cannot be made of.
         """
         try:
-            return self._compiled(tools, mode)
+            return self._compiled(tools, mode, thoughts)
         except GrammarError as error:
             failure = error
         for tool in tools:  # which of them is it?
             try:
-                self._compiled([tool], mode)
+                self._compiled([tool], mode, thoughts)
             except GrammarError as error:
                 raise _bad_tool(tool, error) from error
         raise BadRequest(f"No grammar can be made of these tools: {failure}", param=self.field) from failure
 
-    def _compiled(self, tools: Sequence[Tool], mode: Mode) -> str:
+    def _compiled(self, tools: Sequence[Tool], mode: Mode, thoughts: bool) -> str:
         grammars, markup = self.model.grammars, self.model.markup
         source = answer_with_calls(
             self.format,
@@ -177,6 +177,7 @@ class _Making:
             follow=not self.parallel,
             channels=markup.channels,
             structural=markup.structural,
+            thoughts=thoughts,
         )
         grammars.compile(source)
         return source

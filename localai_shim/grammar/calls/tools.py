@@ -43,6 +43,7 @@ def answer_with_calls(
     follow: bool = False,
     channels: Channels | None = None,
     structural: Sequence[str] = (),
+    thoughts: bool = True,
 ) -> str:
     """The source of the grammar of an answer.
 
@@ -57,6 +58,7 @@ def answer_with_calls(
         follow: calls of every tool follow its schema, in mode "auto", too.
         channels: the messages that its answers are made of; thoughts are part of the grammar then.
         structural: markers that may stand in free text and say nothing.
+        thoughts: there may be some; otherwise the answer begins behind them.
 
     Raises:
         GrammarError: a tool cannot be written in this format, which the message names.
@@ -75,9 +77,9 @@ def answer_with_calls(
     if channels is not None:
         last = _calls_in_channels(calls, format, channels, rules, parallel)
         if mode == "required":
-            return rules.source(_in_channels(last, channels, rules))
+            return rules.source(_in_channels(last, channels, rules, thoughts=thoughts))
         text = f"{rules.marker(channels.content)} {rules.terminal(in_message(channels))}"
-        return rules.source(_in_channels(f"({last} | {text})", channels, rules, preambles=True))
+        return rules.source(_in_channels(f"({last} | {text})", channels, rules, preambles=True, thoughts=thoughts))
     one = rules.one_of([*calls.values()])
     if mode == "required":
         return rules.source(_blocks(one, format, rules, parallel))
@@ -85,7 +87,12 @@ def answer_with_calls(
 
 
 def no_call(
-    format: CallFormat, channels: Channels | None, vocabulary: Vocabulary, structural: Sequence[str] = ()
+    format: CallFormat,
+    channels: Channels | None,
+    vocabulary: Vocabulary,
+    structural: Sequence[str] = (),
+    *,
+    thoughts: bool = True,
 ) -> str:
     """The source of an answer of free text, in which no call begins; see `answer_with_calls`."""
     rules = LarkRules(vocabulary)
@@ -93,14 +100,14 @@ def no_call(
         text = free_text(format)
         return rules.source(f"{_passages(text, structural, rules)} {rules.terminal(text)}")
     last = f"{rules.marker(channels.content)} {rules.terminal(in_message(channels))}"
-    return rules.source(_in_channels(last, channels, rules, preambles=True))
+    return rules.source(_in_channels(last, channels, rules, preambles=True, thoughts=thoughts))
 
 
-def content_in_channels(content: str, channels: Channels, vocabulary: Vocabulary) -> str:
+def content_in_channels(content: str, channels: Channels, vocabulary: Vocabulary, *, thoughts: bool = True) -> str:
     """The source of an answer in channels whose text for the user follows another source, after any thoughts."""
     rules = LarkRules(vocabulary)
     name, grammars = _as_part(content)
-    answer = _in_channels(f"{rules.marker(channels.content)} @{name}", channels, rules)
+    answer = _in_channels(f"{rules.marker(channels.content)} @{name}", channels, rules, thoughts=thoughts)
     return _with_parts(rules.source(answer), grammars)
 
 
@@ -237,9 +244,12 @@ def _calls_in_channels(
     return rules.one_of(blocks)
 
 
-def _in_channels(last: str, channels: Channels, rules: LarkRules, *, preambles: bool = False) -> str:
+def _in_channels(
+    last: str, channels: Channels, rules: LarkRules, *, preambles: bool = False, thoughts: bool = True
+) -> str:
     """An expression of thoughts, and of text before other messages, and then of the last messages."""
-    begins = [text for text in (channels.thought, channels.preamble if preambles else "") if text]
+    begins = [channels.thought if thoughts else "", channels.preamble if preambles else ""]
+    begins = [text for text in begins if text]
     if not begins:
         return last
     begin = rules.one_of([rules.marker(text) for text in begins])
