@@ -54,6 +54,10 @@ def regex(pattern: str) -> str:
     return f"/{regex_to_lark(pattern, 'dw')}/"
 
 
+JSON_BEGUN = regex(r"[ \t\r\n]*[\[{](?s:.*)")
+"""The body of a terminal: texts that begin like an object or an array."""
+
+
 def without(marker: str) -> str:
     """A pattern of JSON Schema that every text matches in which a marker does not occur.
 

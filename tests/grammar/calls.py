@@ -25,7 +25,6 @@ from tests.output.reading import Answer, Detokenizer, tokens
 
 VALIDATOR = jsonschema.Draft202012Validator
 FORMATS = sorted(ROWS)
-NESTED = [name for name in FORMATS if name != "functiongemma"]
 _SPECIAL = re.compile(
     r'<\|"\|>|<\|[\w:]+\|?>|<\w+\|>|<｜[\w▁]+｜>|｜DSML｜|\[[A-Z_]{4,}\]|\]<\]minimax\[>\[|</?(?!KEY|NAME)[a-zA-Z][\w:]+>'
 )
@@ -105,11 +104,6 @@ DEEP = {
     },
 }
 SUM = 'start: term ("+" term)*\nterm: N | "(" start ")"\nN: /[0-9]{1,3}/\n%ignore / /'
-
-
-def schema_for(name: str) -> dict[str, Any]:
-    """A schema of much of what tools have, as far as a format can write it."""
-    return FLAT if name == "functiongemma" else DEEP
 
 
 def markup_of(name: str) -> Markup:

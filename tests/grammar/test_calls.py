@@ -14,7 +14,6 @@ from localai_shim.output.formats.table import FORMATS as ROWS
 from tests.grammar.calls import (
     DEEP,
     FORMATS,
-    NESTED,
     SUM,
     answer,
     compiled,
@@ -22,7 +21,6 @@ from tests.grammar.calls import (
     markers_of,
     raw_call,
     read,
-    schema_for,
     valid,
     vocabulary_for,
     written,
@@ -76,7 +74,7 @@ def test_several_calls_are_written_as_the_model_writes_them(format: str) -> None
     assert not says(single, vocabulary, "Hello.")
 
 
-@pytest.mark.parametrize("format", NESTED)
+@pytest.mark.parametrize("format", FORMATS)
 def test_a_tool_that_is_not_strict_follows_what_is_known_of_its_schema(format: str) -> None:
     tags = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True, "minItems": 1, "maxItems": 2}
     schema = {"type": "object", "properties": {"tags": tags, "p": {"type": "string", "format": "path", "maxLength": 3}}}
@@ -124,13 +122,13 @@ def test_an_answer_without_markers_is_calls_or_text_that_does_not_begin_as_one(f
 @pytest.mark.parametrize("special", [True, False])
 @pytest.mark.parametrize("format", FORMATS)
 def test_whatever_is_written_beside_calls_is_read_as_it_is(format: str, special: bool, count: int) -> None:
-    tools = [Tool("now", strict=True), Tool("f", schema_for(format), strict=True)]
+    tools = [Tool("now", strict=True), Tool("f", DEEP, strict=True)]
     grammar, vocabulary = compiled(format, tools, mode="auto", parallel=True, special=special)
     for text in drafts(grammar, vocabulary, count, limit=1500, endings=_calls_of(format)):
         found = answer(format, [text], tools)
         assert not found.invalid and {name for name, _ in found.calls} <= {"now", "f"}
         for name, arguments in found.whole_calls:
-            valid(arguments, {"additionalProperties": False} if name == "now" else schema_for(format))
+            valid(arguments, {"additionalProperties": False} if name == "now" else DEEP)
         assert not found.broken_calls
         assert found.calls or not any(start in text for start in ROWS[format].starts if not start[0].isalpha())
 

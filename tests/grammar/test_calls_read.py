@@ -12,7 +12,7 @@ from localai_shim.grammar.tool import Tool
 from localai_shim.output.formats.description import MarkedArguments, Parameters
 from localai_shim.output.formats.table import FORMATS as ROWS
 from tests import upstream
-from tests.grammar.calls import FORMATS, compiled, endings_of, read, schema_for, valid, written
+from tests.grammar.calls import DEEP, FORMATS, compiled, endings_of, read, valid, written
 from tests.grammar.drafts import closed, draft, drafts, says
 from tests.samples import only
 
@@ -25,20 +25,20 @@ SLOW = settings(deadline=None, suppress_health_check=list(HealthCheck), derandom
 @pytest.mark.parametrize("special", [True, False], ids=["tokens", "letters"])
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_valid_call_is_read_in_whatever_is_written(format: str, special: bool, count: int) -> None:
-    tools = [Tool("get_weather", schema_for(format))]
+    tools = [Tool("get_weather", DEEP)]
     grammar, vocabulary = compiled(format, tools, special=special)
     for text in drafts(grammar, vocabulary, count, limit=1500, endings=endings_of(format)):
         [(name, arguments)] = read(format, text, tools)
         assert name == "get_weather"
-        valid(arguments, schema_for(format))
-        assert set(arguments) <= set(schema_for(format)["properties"])
+        valid(arguments, DEEP)
+        assert set(arguments) <= set(DEEP["properties"])
 
 
 @pytest.mark.parametrize("format", FORMATS)
 @settings(SLOW, max_examples=3)
 @given(data=st.data())
 def test_calls_follow_schemas_that_nobody_chose(format: str, data: st.DataObject) -> None:
-    schema = data.draw(parameters(format))
+    schema = data.draw(parameters())
     tools = [Tool("f", schema, strict=True)]
     grammar, vocabulary = compiled(format, tools, special=data.draw(st.booleans()))
     text = draft(grammar, vocabulary, data.draw(st.integers(0, 2**32 - 1)), limit=1500, endings=endings_of(format))
@@ -52,7 +52,7 @@ def test_calls_follow_schemas_that_nobody_chose(format: str, data: st.DataObject
 @settings(SLOW, max_examples=4)
 @given(data=st.data())
 def test_whatever_is_valid_can_be_written_and_is_read(format: str, data: st.DataObject) -> None:
-    schema = data.draw(parameters(format))
+    schema = data.draw(parameters())
     arguments = data.draw(values(schema, texts(format)))
     valid(arguments, schema)
     tools = [Tool("f", schema, strict=True)]
@@ -98,11 +98,9 @@ def containers(pick: st.DrawFn, inner: st.SearchStrategy[dict[str, Any]]) -> dic
             return {"anyOf": [{"type": "array", "items": pick(inner), "maxItems": 2}, {"type": "null"}]}
 
 
-def parameters(format: str) -> st.SearchStrategy[dict[str, Any]]:
+def parameters() -> st.SearchStrategy[dict[str, Any]]:
     """Schemas of arguments that a format can write."""
-    kind = ROWS[format].arguments
-    flat = isinstance(kind, MarkedArguments) and not kind.nests
-    member = scalars() if flat else st.recursive(scalars(), containers, max_leaves=4)
+    member = st.recursive(scalars(), containers, max_leaves=4)
     return st.dictionaries(st.sampled_from(["a", "b_2", "c"]), member, min_size=1).flatmap(
         lambda members: st.sets(st.sampled_from(sorted(members))).map(lambda absent: closed(members, *absent))
     )

@@ -12,10 +12,10 @@ from localai_shim.grammar import GrammarError
 from localai_shim.grammar.tool import Tool
 from localai_shim.output.formats.description import JsonArguments
 from localai_shim.output.formats.table import FORMATS as ROWS
-from tests.grammar.calls import FORMATS, NESTED, compiled, endings_of, read, written
+from tests.grammar.calls import FORMATS, compiled, endings_of, read, written
 from tests.grammar.drafts import drafts, says
 
-RAW = [name for name in NESTED if not isinstance(ROWS[name].arguments, JsonArguments)]
+RAW = [name for name in FORMATS if not isinstance(ROWS[name].arguments, JsonArguments)]
 N = {"type": "integer", "minimum": 7000}
 
 

@@ -162,14 +162,33 @@ def test_gemma_nests_values() -> None:
     assert takes("gemma4", True, "true", f"{{k:[1,{string('x')}]}}") == [True, True]
 
 
-def test_functiongemma_writes_flat_values() -> None:
-    string = "<escape>{}<escape>".format
-    assert takes("functiongemma", {"type": "string"}, string("a,b:c"), string("a}b"), string("")) == [True] * 3
+def test_functiongemma_writes_objects_and_arrays_as_json_between_its_marks() -> None:
+    text = "<escape>{}<escape>".format
+    assert takes("functiongemma", {"type": "string"}, text("a,b:c"), text("a}b"), text("[1]"), text("")) == [True] * 4
     assert takes("functiongemma", {"type": ["integer", "null"]}, "5", "null", "5.5") == [True, True, False]
-    with pytest.raises(GrammarError, match="cannot write objects and arrays: 'a'"):
-        takes("functiongemma", {"anyOf": [{"type": "null"}, {"type": "array"}]})
-    with pytest.raises(GrammarError, match="cannot write objects and arrays"):
-        takes("functiongemma", {"enum": [[1]]})
+    numbers = {"type": "array", "items": {"type": "integer"}, "maxItems": 2}
+    assert takes("functiongemma", numbers, text("[1, 2]"), text("[]"), "[1]", text('["a"]')) == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    tree = {
+        "type": "object",
+        "properties": {"k": {"type": "string"}, "next": {"$ref": "#/properties/a"}},
+        "required": ["k"],
+    }
+    nested = text('{"k": "a}b", "next": {"k": ""}}')
+    assert takes("functiongemma", tree, nested, text("{}"), text('{"k": "<escape>"}')) == [True, False, False]
+    # A string that begins like JSON would be read as what it spells.
+    either = {"anyOf": [{"type": "string"}, numbers, {"type": "null"}]}
+    assert takes("functiongemma", either, text("a"), text("[3]"), "null", text("[a]"), text("5")) == [
+        *(True, True, True, False, True)
+    ]
+    assert takes("functiongemma", {"enum": [[1], "x", {"k": "<escape>"}]}, text("[1]"), text("x"), text("[2]")) == [
+        *(True, True, False)
+    ]
+    assert takes("functiongemma", True, text('[1, {"a": null}]'), text("a"), "5", "true") == [True] * 4
 
 
 @pytest.mark.parametrize("format", RAW)

@@ -43,7 +43,7 @@ def some_ways(text: str, seed: int) -> list[list[str]]:
 def whole_turn(family: str) -> Case:
     """All that a family can say in one turn."""
     writer = WRITERS[family]
-    calls = [SHORT, RING, NESTED] if writer.parallel and writer.nests else [SHORT, RING] if writer.parallel else [SHORT]
+    calls = [SHORT, RING, NESTED] if writer.parallel else [SHORT]
     thought, aside = THOUGHT if writer.think else "", ASIDE if writer.beside else ""
     opened = writer.think is not None and not writer.think[0]
     return Case(family, "a whole turn", writer.turn(thought, aside, writer.block(calls)), opened=opened)

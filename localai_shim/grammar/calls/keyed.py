@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ...output.formats.description import CallFormat, MarkedArguments
 from ...output.formats.subschemas import Schema
 from ...output.formats.writing import marked_value, python_value
 from .. import GrammarError
 from ..lark_rules import LarkRules, other_than
-from ..raw_text import containing, text
+from ..raw_text import JSON_BEGUN, containing, text
 from ..tool import Call
 from .values import Branch, JsonStyle, ValueGrammar, cannot_write, no_lark
 
@@ -65,15 +65,15 @@ class MarkedStyle(JsonStyle):
 
     def __init__(self, kind: MarkedArguments, *excluded: str) -> None:
         super().__init__(kind.quote, *excluded)
-        self._kind = kind
+        self.kind = kind
 
-    def string(self, schema: Schema, rules: LarkRules, *, lenient: bool) -> str:
-        body = text(schema, [containing(*self.markers)], lenient=lenient)
-        return f"{rules.marker(self._kind.quote)} {rules.until(body, self._kind.quote)}"
+    def string(self, schema: Schema, rules: LarkRules, *, lenient: bool, excluded: Sequence[str] = ()) -> str:
+        body = text(schema, [containing(*self.markers), *excluded], lenient=lenient)
+        return f"{rules.marker(self.kind.quote)} {rules.until(body, self.kind.quote)}"
 
     def constant(self, value: object, rules: LarkRules) -> str:
         self._check(value)
-        return rules.marker(marked_value(self._kind, value))
+        return rules.marker(marked_value(self.kind, value))
 
     def key(self, name: str) -> str:
         if not re.fullmatch(r"[\w$./-]+", name):
@@ -87,6 +87,8 @@ class MarkedStyle(JsonStyle):
         if isinstance(value, str):
             if any(marker in value for marker in self.markers):
                 raise GrammarError(cannot_write(value))
+        elif not self.kind.nests:
+            return
         elif isinstance(value, list):
             for item in value:
                 self._check(item)
@@ -100,29 +102,32 @@ def marked_arguments(call: Call, format: CallFormat, kind: MarkedArguments, rule
     """An expression of arguments without their braces.
 
     Raises:
-        GrammarError: they cannot be written, such as an object where the family has plain values only.
+        GrammarError: they cannot be written.
     """
     if call.lark is not None:
         quote = rules.marker(kind.quote)
         return f'"input:" {quote} {rules.embed(call.lark)} {quote}'
-    schema = call.parameters
-    if not kind.nests:
-        schema = {"additionalProperties": {"type": ["string", "number", "boolean", "null"]}, **schema}
     style = MarkedStyle(kind, format.start, format.end)
-    values = ValueGrammar(rules, schema, style, lenient=call.lenient)
-    branches = values.parameters()
-    for branch in branches if not kind.nests else ():
-        _check_flat(values, branch.schema)
-    return rules.one_of([values.members(branch.schema, style.key, style.other_key) for branch in branches])
+    kind_of_values = ValueGrammar if kind.nests else _FlatValues
+    values = kind_of_values(rules, call.parameters, style, lenient=call.lenient)
+    return rules.one_of([values.members(branch.schema, style.key, style.other_key) for branch in values.parameters()])
 
 
-def _check_flat(values: ValueGrammar, schema: Schema) -> None:
-    members = [*values.properties(schema), ("additional properties", schema.get("additionalProperties", True))]
-    for name, member in members:
-        if member is not False and any(map(_is_nested, values.branches(member))):
-            raise GrammarError(
-                f"This model's tool-call format cannot write objects and arrays: '{name}' may be one. Use plain values."
-            )
+class _FlatValues(ValueGrammar):
+    """Values of which objects and arrays are JSON between marks, as strings are: no string begins like these then."""
+
+    def expressions(self, branches: Sequence[Branch]) -> Iterator[str]:
+        assert isinstance(self.style, MarkedStyle)
+        quote, markers = self.rules.marker(self.style.kind.quote), self.style.markers
+        json_values = ValueGrammar(self.rules, self.root, JsonStyle(*markers), lenient=self.lenient)
+        excluded = [JSON_BEGUN] if any(map(_is_nested, branches)) else []
+        for branch in branches:
+            if branch.type in ("array", "object"):
+                yield f"{quote} {json_values.value(branch.schema)} {quote}"
+            elif branch.type == "string":
+                yield self.style.string(branch.schema, self.rules, lenient=self.lenient, excluded=excluded)
+            else:
+                yield self.expression(branch)
 
 
 def _is_nested(branch: Branch) -> bool:

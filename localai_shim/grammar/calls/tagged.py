@@ -20,7 +20,7 @@ from ...output.formats.values import typed_value
 from ...output.formats.writing import json_type
 from .. import GrammarError, UnsatisfiableError
 from ..lark_rules import LarkRules, other_than, times
-from ..raw_text import containing, holding, regex, text
+from ..raw_text import JSON_BEGUN, containing, holding, regex, text
 from ..schema import array_at, object_at
 from ..tool import Call
 from ..vocabulary import expression, literal
@@ -29,7 +29,6 @@ from .values import Branch, JsonStyle, ValueGrammar, cannot_write, item_counts
 _KEY = r'[^\s<>"|=]+'
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 # Strings that readers would take for a value of another type that the parameter may have.
-_JSON_BEGUN = regex(r"[ \t\r\n]*[\[{](?s:.*)")
 _NUMBER_BEGUN = regex(r"\s*-?[0-9](?s:.*)")
 _BOOLEAN = regex(r"[ \t\r\n]*(?:true|false)[ \t\r\n]*")
 _NUMERIC = regex(r"[ \t\r\n]*(?:-?[0-9][0-9.eE+-]*|NaN|-?Infinity)[ \t\r\n]*")
@@ -225,7 +224,7 @@ def _spelling_others(branches: Sequence[Branch]) -> Iterator[str]:
     for branch in branches:
         types = {branch.type} if branch.type else set(map(json_type, branch.constants))
         if types & {"array", "object"}:
-            yield _JSON_BEGUN
+            yield JSON_BEGUN
         if "boolean" in types and not branch.type:
             yield _BOOLEAN
         if types & {"integer", "number"}:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ...output.formats.description import CallFormat
 from ...output.formats.references import resolve
 from ...output.formats.subschemas import Schema
-from ...output.formats.writing import dumps, json_type
+from ...output.formats.writing import dumps, dumps_without, json_type
 from .. import GrammarError, TooComplexError, UnsatisfiableError
 from ..compile import check, json_expression, json_schema, lark
 from ..conjunction import conjunction, same
@@ -96,8 +96,7 @@ class JsonStyle:
 
     def write(self, value: object) -> str:
         """A value as JSON."""
-        text = dumps(value)
-        return text.replace("<", "\\u003c") if any(marker in text for marker in self.markers) else text
+        return dumps_without(value, *self.markers)
 
     def key(self, name: str) -> str:
         """A property's name and what follows it. Raises GrammarError for a name that cannot be written."""
@@ -133,7 +132,7 @@ class ValueGrammar:
         key = json.dumps(schema)
         if key not in self._names:
             self._names[key] = name = self.rules.reserve()
-            options = dict.fromkeys(self._expression(branch) for branch in self.branches(schema))
+            options = dict.fromkeys(self.expressions(list(self.branches(schema))))
             self.rules.define(name, " | ".join(options))
         return self._names[key]
 
@@ -190,7 +189,12 @@ class ValueGrammar:
                 bounds[key] = nearer(value, bounds[key]) if key in ("minimum", "maximum") else value
         return json_expression({"type": branch.type, **bounds}, lenient=self.lenient)
 
-    def _expression(self, branch: Branch) -> str:
+    def expressions(self, branches: Sequence[Branch]) -> Iterator[str]:
+        """Expressions of the values of a schema with these options."""
+        return map(self.expression, branches)
+
+    def expression(self, branch: Branch) -> str:
+        """An expression of the values of one option."""
         match branch.type:
             case "":
                 return self.rules.one_of([self.style.constant(value, self.rules) for value in branch.constants])

@@ -53,7 +53,7 @@ class MarkedArguments:
 
     Attributes:
         quote: the mark on both sides of a string.
-        nests: objects and arrays are written the same way; otherwise there are plain values only.
+        nests: objects and arrays are written the same way; otherwise they are JSON between marks.
     """
 
     quote: str

@@ -81,6 +81,8 @@ def marked_value(kind: MarkedArguments, value: object) -> str:
     """A value between marks."""
     if isinstance(value, str):
         return f"{kind.quote}{value}{kind.quote}"
+    if isinstance(value, dict | list | tuple) and not kind.nests:
+        return f"{kind.quote}{dumps_without(value, kind.quote)}{kind.quote}"
     if isinstance(value, dict):
         return f"{{{','.join(f'{key}:{marked_value(kind, item)}' for key, item in value.items())}}}"
     if isinstance(value, list | tuple):
@@ -95,6 +97,12 @@ def python_value(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(python_value, value))}]"
     return dumps(value) if isinstance(value, str) else repr(value)
+
+
+def dumps_without(value: object, *markers: str) -> str:
+    """JSON in which no string holds a marker; these begin with `<`, which JSON does not need."""
+    text = dumps(value)
+    return text.replace("<", "\\u003c") if any(marker in text for marker in markers) else text
 
 
 def dumps(value: object) -> str:

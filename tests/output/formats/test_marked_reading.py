@@ -14,6 +14,7 @@ from tests.output.formats.reading import arguments, run
 
 _NESTS, _FLAT = MarkedArguments("'|"), MarkedArguments("'|", nests=False)
 _SCHEMA = {"properties": {"text": {"type": "string"}, "count": {"type": "integer"}, "flag": {"type": "boolean"}}}
+_SCHEMA["properties"] |= {"list": {"type": "array"}, "tree": {"type": "object"}}
 
 
 def read(text: str, kind: MarkedArguments = _NESTS) -> Any:
@@ -47,10 +48,19 @@ def test_arguments_are_keys_and_values(text: str, expected: object) -> None:
     assert read(text) == expected
 
 
-def test_a_model_that_does_not_nest_writes_plain_values() -> None:
-    assert read("text:'|{a}'|,count:3}", _FLAT) == {"text": "{a}", "count": 3}
-    with pytest.raises(UnreadableError):
-        read("tree:{a:1}}", _FLAT)
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("text:'|{a}'|,count:3}", {"text": "{a}", "count": 3}),
+        ("""list:'|[1, "a"]'|,tree:'|{"a": [null]}'|}""", {"list": [1, "a"], "tree": {"a": [None]}}),
+        ("text:'|[1]'|}", {"text": "[1]"}),  # the schema says text
+        ("other:'|[1]'|,more:'|5'|,list:'|[1'|}", {"other": [1], "more": "5", "list": "[1"}),
+        ("count:'|3'|,flag:'|true'|}", {"count": 3, "flag": True}),  # as vLLM's template shows them
+        ("tree:{a:1,b:['|x'|]}}", {"tree": {"a": 1, "b": ["x"]}}),  # as the models that nest write it
+    ],
+)
+def test_a_model_that_does_not_nest_writes_json_between_marks(text: str, expected: object) -> None:
+    assert read(text, _FLAT) == expected
 
 
 @pytest.mark.parametrize("text", ["text}", "text:}", "text:,count:3}", "{}", "text:'|x", "'|text'|=3}", "text:[1", ""])

@@ -55,15 +55,13 @@ TOOLS = OfferedTools([_tool("first", _SCHEMA), _tool("second_one", _SCHEMA)])
 def _calls(draw: st.DrawFn, format: CallFormat) -> list[tuple[str, dict[str, Any]]]:
     text = _text(format)
     filled = text.filter(bool)
-    nests = not (isinstance(format.arguments, MarkedArguments) and not format.arguments.nests)
     values: dict[str, st.SearchStrategy[Any]] = {
         "text": text,
         "number": _SCALARS.filter(_is_number),
         "flag": st.booleans(),
     }
-    if nests:
-        values["list"] = st.lists(filled, min_size=1, max_size=3)
-        values["tree"] = st.fixed_dictionaries({"a": filled, "b": st.booleans()})
+    values["list"] = st.lists(filled, min_size=1, max_size=3)
+    values["tree"] = st.fixed_dictionaries({"a": filled, "b": st.booleans()})
     arguments = st.fixed_dictionaries({}, optional=values)
     return draw(st.lists(st.tuples(st.sampled_from(["first", "second_one"]), arguments), min_size=1, max_size=3))
 

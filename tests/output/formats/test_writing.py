@@ -41,7 +41,7 @@ def test_calls_are_written_as_the_models_of_a_family_write_them(family: str, cal
         assert "".join(text.split()) == "".join(WRITERS[family].block(calls).split())
 
 
-@pytest.mark.parametrize("family", [name for name in _WHOLE if WRITERS[name].nests])
+@pytest.mark.parametrize("family", _WHOLE)
 def test_nested_values_are_written(family: str) -> None:
     text = write_calls(FORMATS[family], [NESTED])
     assert read(Case(family, "", text), [text]).whole_calls == [NESTED]

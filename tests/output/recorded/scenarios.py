@@ -39,11 +39,9 @@ def scenarios(writer: Writer) -> Iterator[Case]:
     yield case("no arguments", turn("", "", block([RING])), RING)
     yield case("quotes, escapes and newlines", turn("", "", block([TRICKY])), TRICKY)
     yield case("whitespace around strings", turn("", "", block([PADDED])), PADDED)
-    if writer.nests:
-        yield case("nested values", turn("", "", block([NESTED])), NESTED)
+    yield case("nested values", turn("", "", block([NESTED])), NESTED)
     if writer.parallel:
-        yield case("parallel calls", turn("", "", block([SHORT, RING, NESTED if writer.nests else TRIP])), SHORT, RING,
-                   NESTED if writer.nests else TRIP)  # fmt: skip
+        yield case("parallel calls", turn("", "", block([SHORT, RING, NESTED])), SHORT, RING, NESTED)
     if writer.beside:
         yield case("text and a call", turn("", ASIDE, block([SHORT])), SHORT, content=ASIDE)
     if writer.quotes and writer.markers:

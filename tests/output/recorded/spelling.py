@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tests.output.recorded.case import Call
@@ -156,17 +156,22 @@ def python_calls(start: str = "", end: str = "") -> Block:
     return block
 
 
-def marked_calls(quote: str, call: tuple[str, str]) -> Block:
+def marked_calls(quote: str, call: tuple[str, str], *, nests: bool = True) -> Block:
     def value(v: Any) -> str:
         if isinstance(v, str):
             return f"{quote}{v}{quote}"
+        if isinstance(v, dict | list) and not nests:
+            return f"{quote}{text_of(v)}{quote}"
         if isinstance(v, dict):
             return "{" + ",".join(f"{k}:{value(x)}" for k, x in v.items()) + "}"
         if isinstance(v, list):
             return "[" + ",".join(map(value, v)) + "]"
         return text_of(v)
 
-    return lambda calls: "".join(f"{call[0]}call:{n}{value(a)}{call[1]}" for n, a in calls)
+    def arguments(given: Mapping[str, object]) -> str:
+        return "{" + ",".join(f"{k}:{value(x)}" for k, x in given.items()) + "}"
+
+    return lambda calls: "".join(f"{call[0]}call:{n}{arguments(a)}{call[1]}" for n, a in calls)
 
 
 def cohere(calls: Sequence[Call]) -> str:

@@ -21,7 +21,6 @@ class Writer:
         beside: text and calls may stand in one turn.
         parallel: several calls may.
         typed: values are text that the schema types.
-        nests: arguments may hold objects and arrays.
         quotes: markers in a string are told from real ones.
         mentions: calls that stand in the reasoning are only mentioned there.
         closed: a call has an end marker.
@@ -35,7 +34,6 @@ class Writer:
     beside: bool = True
     parallel: bool = True
     typed: bool = False
-    nests: bool = True
     quotes: bool = True
     mentions: bool = False
     closed: bool = True
@@ -335,9 +333,8 @@ WRITERS: dict[str, Writer] = {
         ),
         _family(
             "functiongemma",
-            spelling.marked_calls("<escape>", ("<start_function_call>", "<end_function_call>")),
+            spelling.marked_calls("<escape>", ("<start_function_call>", "<end_function_call>"), nests=False),
             markers=("<start_function_call>", "<end_function_call>"),
-            nests=False,
         ),
         _family(
             "longcat",

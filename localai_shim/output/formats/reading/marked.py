@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 
 from ..description import MarkedArguments
-from ..values import json_or_text, properties_of, typed_value
+from ..values import json_or_text, properties_of, schema_at, takes_text, typed_value
+from ..writing import json_type
 from .source import Reading, Source, UnreadableError
 from .tagged import pairs
 
@@ -29,7 +30,7 @@ def marked_arguments(source: Source, kind: MarkedArguments, schema: Mapping[str,
     def pair() -> Reading[tuple[str, object]]:
         key = yield from _key(source, kind)
         value = yield from _value(source, kind, 0)
-        return key, value.of(schema, key) if isinstance(value, _Bare) else value
+        return key, value.of(schema, key) if isinstance(value, _Bare | _Marked) else value
 
     yield from pairs(source, "}", pair)
 
@@ -65,8 +66,9 @@ def _value(source: Source, kind: MarkedArguments, depth: int) -> Reading[object]
         raise UnreadableError("nested too deeply")
     first = yield from source.peek()
     if (yield from source.literal([kind.quote])) is not None:
-        return (yield from _string(source, kind.quote))
-    if first in _ENDS and kind.nests:
+        text = yield from _string(source, kind.quote)
+        return text if kind.nests or depth else _Marked(text)
+    if first in _ENDS:
         return (yield from _nested(source, kind, depth, _ENDS[first]))
     while (found := _SCALAR.match(source.text, source.at)) is not None and found.end() == len(source.text):
         yield from source.more()
@@ -85,6 +87,17 @@ class _Bare(str):
         if key in properties_of(schema):
             return typed_value(str(self), schema, key)
         return {"None": None, "True": True, "False": False}.get(self, json_or_text(str(self)))
+
+
+class _Marked(str):
+    """A value between marks of a model that writes objects and arrays there, as JSON."""
+
+    def of(self, schema: Mapping[str, object], key: str) -> object:
+        """Value that the text means: one of JSON if its schema allows that, and otherwise a string."""
+        value = json_or_text(str(self))
+        if isinstance(value, dict | list) and schema_at(schema, key, json_type(value)) is not None:
+            return value
+        return str(self) if takes_text(schema, key, str(self)) else typed_value(str(self), schema, key)
 
 
 def _nested(source: Source, kind: MarkedArguments, depth: int, end: str) -> Reading[object]:
