@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from ..types import Token
+from ..types import FinishReason, Token
 from .channels import ChannelSplitter, Piece
 from .detokenizer import Detokenizer
 from .formats.offered import OfferedTools
@@ -93,16 +93,17 @@ class AnswerParser(TextParser):
             text += self._detokenizer.last_segment
         if self._tokens is not None and not (hides and self._rules.is_end(token)):
             self._tokens.add(token, len(text), self._stripped())
-        delta = Delta(finish_reason=token.finish_reason)
+        made = _Parts()
         for piece in self._splitter.feed(text):
-            self._take(piece, delta)
+            self._take(piece, made)
         self.reasoning_tokens += thinking or self._splitter.state == REASONING
         if finished:
             self._cut = token.finish_reason == "length"
             for piece in self._splitter.finish(cut=self._cut):
-                self._take(piece, delta)
-            delta.text += self._matcher.flush()
+                self._take(piece, made)
+            made.text.append(self._matcher.flush())
             self.stop_reason = self._rules.stop_reason(token, self._matcher.found)
+        delta = made.delta(token.finish_reason)
         self._show_invalid(delta, finished)
         if self._tokens is not None:
             delta.tokens = self._release(delta.text, finished)
@@ -116,31 +117,45 @@ class AnswerParser(TextParser):
         if finished and not (self._has_text or self.calls or self._matcher.matched):
             delta.text += self._matcher.feed("".join(self._invalid)) + self._matcher.flush()
 
-    def _take(self, piece: Piece, delta: Delta) -> None:
+    def _take(self, piece: Piece, made: _Parts) -> None:
         if self._matcher.matched:
             return
         kind, text = piece.kind, piece.text
         if self._tokens is not None:
             self._tokens.place(piece)
         if kind == "content":
-            delta.text += self._matcher.feed(text) if self._checks else text
+            made.text.append(self._matcher.feed(text) if self._checks else text)
         elif kind == "reasoning":
-            delta.reasoning += text
+            made.reasoning.append(text)
         elif kind == "stray":
-            self._add(delta, [InvalidCall(text, "no call follows this marker")])
+            made.add([InvalidCall(text, "no call follows this marker")])
         elif kind == "open":
             self._calls.open(text)
         elif kind == "call":
-            self._add(delta, self._calls.feed(text, piece.events, cut=self._cut))
+            made.add(self._calls.feed(text, piece.events, cut=self._cut))
         elif kind == "close":
-            self._add(delta, self._calls.close(text, cut=self._cut))
+            made.add(self._calls.close(text, cut=self._cut))
 
-    def _add(self, delta: Delta, found: Iterable[CallDelta | InvalidCall]) -> None:
+
+class _Parts:
+    """Parts of a delta, of which a long answer that comes whole has many."""
+
+    def __init__(self) -> None:
+        self.text: list[str] = []
+        self.reasoning: list[str] = []
+        self._calls: list[CallDelta] = []
+        self._invalid: list[InvalidCall] = []
+
+    def add(self, found: Iterable[CallDelta | InvalidCall]) -> None:
         for each in found:
             if isinstance(each, CallDelta):
-                delta.calls = [*delta.calls, each]
+                self._calls.append(each)
             else:
-                delta.invalid = [*delta.invalid, each]
+                self._invalid.append(each)
+
+    def delta(self, finish_reason: FinishReason | None) -> Delta:
+        text, reasoning = "".join(self.text), "".join(self.reasoning)
+        return Delta(text, (), finish_reason, reasoning, self._calls, self._invalid)
 
 
 class _ContentTokens:

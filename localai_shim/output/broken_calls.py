@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from .formats.description import CallFormat
 
-_JSON_NAME = re.compile(r'"(?:tool_)?name"\s*:\s*"(?P<name>[^"\\]*[^"\\\s][^"\\]*)"')
+_JSON_NAME = re.compile(r'"(?:tool_)?name"\s*:\s*"\s*(?P<name>[^"\\\s][^"\\]*)"')
 _JSON_ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*')
 # What formats write before a name: marks, numbers, and the words of their syntax.
 _SYNTAX = r"^(?:\W|\d+\b|(?:tool_name|tool|name|functions?|call|invoke|atem|open|minimax|index)\b)*?"

@@ -11,7 +11,7 @@ from .formats.description import CallFormat, Channels
 from .formats.layout import around
 from .formats.offered import OfferedTools
 from .formats.reading.block import BlockReader
-from .formats.reading.source import Event
+from .formats.reading.source import Event, extended
 from .markup import HEADER, NORMAL, PROSE, REASONING, TOOL, Markup
 
 Kind = Literal["content", "reasoning", "call", "open", "close", "stray", "markup"]
@@ -40,6 +40,7 @@ _HEAD = "head"  # a call begins whose block has no marker: the text belongs to t
 _BODY = "body"  # of a message that holds a block of calls
 _KINDS: dict[str, Kind] = {NORMAL: "content", REASONING: "reasoning", TOOL: "call"}
 _NONE_OFFERED = OfferedTools()
+MAX_STEP = 4_096
 Reading = Generator[Piece, None, str]
 """Yields pieces and returns the text that is left."""
 
@@ -168,10 +169,25 @@ class ChannelSplitter:
     # -----------------------------------------------------------------------------------------------------------
 
     def _split(self, text: str) -> Iterator[Piece]:
+        """Take a long text as if it had come in pieces: each step looks at all that it was given."""
+        waiting, final = [text], self._final
+        while waiting:
+            text = waiting.pop()
+            if len(text) > MAX_STEP:
+                waiting.append(text[MAX_STEP:])
+                text = text[:MAX_STEP]
+            self._final = final and not waiting
+            if rest := (yield from self._step(text)):
+                waiting.append(rest)
+
+    def _step(self, text: str) -> Reading:
+        """Take a text; returns what it has not taken of it, where that is long."""
         text, self._held = self._held + text, ""
         while text:
             if self._block is not None:
                 text = yield from self._show(self._block, self._block.feed(text))
+                if len(text) > MAX_STEP:
+                    return text
                 continue
             if self._bare and self.state == NORMAL and text.strip():
                 self._bare = False
@@ -183,7 +199,7 @@ class ChannelSplitter:
             edges = self._edges[self.state]
             if not edges:
                 yield from self._emit(text)
-                return
+                return ""
             pattern, beginnings, longest = _pattern(tuple(marker for marker, _ in edges))
             match = pattern.search(text)
             if match is None:
@@ -191,11 +207,11 @@ class ChannelSplitter:
                 cut = next((n for n in tail if text[n:] in beginnings), len(text))
                 yield from self._emit(text[:cut])
                 self._held = text[cut:]
-                return
+                return ""
             if not self._final and text[match.start() :] in beginnings:  # a longer one may come
                 yield from self._emit(text[: match.start()])
                 self._held = text[match.start() :]
-                return
+                return ""
             marker, target = match.group(), dict(edges)[match.group()]
             yield from self._emit(text[: match.start()])
             text = text[match.end() :]
@@ -203,6 +219,7 @@ class ChannelSplitter:
                 self._open(marker, is_head=target == _HEAD)
             else:
                 yield from self._cross(marker, target)
+        return ""
 
     def _open(self, marker: str, *, is_head: bool = False, header: str = "") -> None:
         """A block of calls may begin here.
@@ -233,15 +250,14 @@ class ChannelSplitter:
             return (yield from self._reject(block))
         block.events += events
         if block.outer == REASONING and not self._counts(block):
-            return (yield from self._reject(block)) if reader.done and (self._final or reader.rest.strip()) else ""
+            ended = reader.done and (self._final or block.unread[len(block.unread) - reader.left :].strip())
+            return (yield from self._reject(block)) if ended else ""
         if not (reader.begun or reader.done):
             return ""
         if not block.announced:
             block.announced = True
             yield self._piece("open", block.marker)
-        rest = reader.rest
-        taken = block.unread[: len(block.unread) - len(rest)]
-        block.unread = rest
+        taken = block.take(len(block.unread) - reader.left)
         body = taken.removesuffix(reader.ending) if reader.done else taken
         if body or block.events:
             events, block.events = block.events, []
@@ -252,7 +268,7 @@ class ChannelSplitter:
         self._block = None
         self.state = NORMAL if block.outer == REASONING else block.outer
         self.in_reasoning = False
-        return rest
+        return block.unread
 
     def _counts(self, block: _Block) -> bool:
         """A call amid the reasoning is one: some models only mention calls there, but for one that ends the answer."""
@@ -412,5 +428,12 @@ class _Block:
         self.events: list[Event] = []
 
     def feed(self, text: str) -> list[Event]:
-        self.unread += text
+        self.unread = extended(self, "unread", text)
         return self.reader.feed(text)
+
+    def take(self, count: int) -> str:
+        """The first characters of what is unread, which are in a piece now."""
+        if not count:  # as while a long value comes
+            return ""
+        taken, self.unread = self.unread[:count], self.unread[count:]
+        return taken

@@ -56,13 +56,13 @@ class CallParser:
         self._format, self._tools = format, tools
         self.calls = 0
         self._first = 0  # calls before the block
-        self._text = ""  # of the block, as far as none of it was delivered
+        self._text: list[str] = []  # of the block, as far as none of it was delivered
         self._name: str | None = None  # of the call that is being written
         self._input: list[str] = []  # of a custom tool, as far as it was written
 
     def open(self, marker: str) -> None:
         """A block begins."""
-        self._text, self._first = marker, self.calls
+        self._text, self._first = [marker], self.calls
 
     def feed(self, text: str, events: Sequence[Event], *, cut: bool = False) -> Iterator[CallDelta | InvalidCall]:
         """Take more of the block, and what was read of it: what is certain of its calls, and what belongs to none.
@@ -73,7 +73,7 @@ class CallParser:
             cut: no more comes, and the answer is at its limit.
         """
         if self.calls == self._first:
-            self._text += text
+            self._text.append(text)
         for event in events if self._tools.functions else ():
             if event.kind == "text":
                 found = self._broken(event.text, cut=cut)
@@ -98,11 +98,12 @@ class CallParser:
         """
         if self.calls > self._first:
             return
-        found = self._broken(self._text, cut=cut) if self._tools.functions else []
+        text = "".join(self._text)
+        found = self._broken(text, cut=cut) if self._tools.functions else []
         yield from found
         if not found:
             why = _UNREAD if self._tools.functions else "no tools were offered"
-            yield InvalidCall(self._text + marker, why)
+            yield InvalidCall(text + marker, why)
 
     # -----------------------------------------------------------------------------------------------------------------
 

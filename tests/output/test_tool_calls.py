@@ -237,7 +237,7 @@ def test_a_marker_behind_which_no_call_begins_is_reported_and_what_follows_is_co
             [("plan_trip", '{"nights": "soon"}')],
             None,
         ),
-        ("gemma4", "call:f{a:}", [("f", "}")], None),
+        ("gemma4", "call:f{a:}", [("f", "a:}")], None),
         ("longcat", "plan_trip", [("plan_trip", "{}")], None),
     ],
     ids=str,

@@ -12,6 +12,7 @@ Hole = Literal["NAME", "KEY", "INDEX", "ID", "TYPE", "ARGUMENTS", "VALUE"]
 _HOLES = re.compile(r"\b(NAME|KEY|INDEX|ID|TYPE|ARGUMENTS|VALUE)\b")
 _SPACE = re.compile(r"\s*")
 # With an end: what goes on and on is none of these, and would be read again with each token.
+_GAP = re.compile(r"\s{0,1000}")
 _FILLS = {
     "NAME": re.compile(r"[\w.-]{0,256}"),
     "KEY": re.compile(r"(?:(?!/)[^\s<>\"|=]{1,256}(?: [^\s<>\"|=]{1,64}){0,16})?"),
@@ -47,7 +48,7 @@ class Layout:
     parts: tuple[tuple[bool, str], ...]
 
     def match(self, text: str, at: int) -> Match | Partial | None:
-        """The layout at a place of a text; whitespace around its literals is free."""
+        """The layout at a place of a text; some whitespace around its literals is free."""
         holes: dict[str, str] = {}
         for is_hole, part in self.parts:
             if is_hole:
@@ -61,9 +62,9 @@ class Layout:
                     return None
                 continue
             for word in part.split():
-                at = skip_space(text, at)
+                at = _GAP.match(text, at).end()  # type: ignore[union-attr]  # it always matches
                 if not text.startswith(word, at):
-                    return PARTIAL if word.startswith(text[at:]) else None
+                    return PARTIAL if len(text) - at < len(word) and word.startswith(text[at:]) else None
                 at += len(word)
         return Match(at, holes)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, repeat
 
+from .python_literals import python_literal
 from .references import localized, resolve
 from .subschemas import Schema
 from .writing import json_type
@@ -180,9 +180,8 @@ def _python_value(text: str, kinds: frozenset[str]) -> object:
             with contextlib.suppress(ValueError):
                 return read(text)
     try:
-        value: object = ast.literal_eval(text.strip())
-        return json.loads(json.dumps(value))
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return python_literal(text)
+    except ValueError:
         return text
 
 

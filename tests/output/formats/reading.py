@@ -34,7 +34,7 @@ def run(
                 source.text += waiting.pop()
             else:
                 source.ended, source.cut = True, cut
-        found = (joined(events), result, source.rest + "".join(reversed(waiting)))
+        found = (joined(events), result, source.text[source.at :] + "".join(reversed(waiting)))
         assert first is None or found == first
         first = found
     assert first is not None

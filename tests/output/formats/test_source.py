@@ -65,9 +65,9 @@ def test_what_may_begin_a_marker_is_held_back(text: str, held: int) -> None:
 def test_what_a_reader_may_go_back_to_is_not_read_for_good() -> None:
     source = Source()
     source.text, source.at = "abcdef", 4
-    assert source.unread == source.rest == "ef"
+    assert source.left == 2
     source.begins = 2
-    assert (source.unread, source.rest) == ("cdef", "ef")
+    assert source.left == 4
 
 
 def test_a_text_that_has_ended_has_no_more() -> None:
@@ -85,4 +85,4 @@ def test_what_was_read_is_forgotten() -> None:
     source.text = "abc"
     assert source.take(2) == "ab"
     source.forget()
-    assert (source.text, source.at, source.rest) == ("c", 0, "c")
+    assert (source.text, source.at, source.left) == ("c", 0, 1)

@@ -38,7 +38,7 @@ def function(schema: object) -> dict[str, Any]:
         ({"type": "null"}, "None", None),
         ({"type": "array"}, "[1, 'a']", [1, "a"]),
         ({"type": "object"}, "{'a': True}", {"a": True}),
-        ({"type": "object"}, "{1, 2}", "{1, 2}"),
+        ({"type": "array"}, "{1, 'a'}", [1, "a"]),
         ({"type": ["integer", "null"]}, "null", None),
         ({"type": ["integer", "string"]}, "7", 7),
         ({"type": ["integer", "string"]}, "x", "x"),

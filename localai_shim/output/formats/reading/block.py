@@ -16,6 +16,7 @@ from .tagged import parameters
 
 _SEPARATORS = ",;"
 _NAME = re.compile(r"[\w.-]+")
+_LIST_OR_OBJECT = re.compile(r"\[?\s*\{")
 
 
 class BlockReader:
@@ -29,8 +30,8 @@ class BlockReader:
 
     Attributes:
         begun: a call has begun, or the block cannot be anything but calls.
-        rejected: what was read is no call; `rest` is all of it.
-        done: the block has ended; `rest` is what follows.
+        rejected: what was read is no call.
+        done: the block has ended; what is `left` follows it.
         complete: its last call is.
         ending: the marker that ended it; empty where none did.
     """
@@ -50,13 +51,13 @@ class BlockReader:
         self._steps = self._read()
 
     @property
-    def rest(self) -> str:
-        """Text that was not read."""
-        return self._source.unread
+    def left(self) -> int:
+        """Number of characters that were not read; of all that came when it is rejected."""
+        return self._source.left
 
     def feed(self, text: str) -> list[Event]:
         """Take more of the block; what is certain of it now. Nothing is taken once it is done or rejected."""
-        self._source.text += text
+        self._source.append(text)
         return list(self._advance())
 
     def finish(self, *, cut: bool) -> list[Event]:
@@ -116,7 +117,7 @@ class BlockReader:
         if self._only is not None:
             return False
         if self._format.is_object:
-            return re.match(r"\[?\s*\{", self._source.text[self._source.at :]) is not None
+            return _LIST_OR_OBJECT.match(self._source.text, self._source.at) is not None
         is_hole, first = layout(self._format.call).parts[0]
         if is_hole:
             found = _NAME.match(self._source.text, self._source.at)

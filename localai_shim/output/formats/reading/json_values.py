@@ -38,15 +38,10 @@ def json_value(source: Source) -> Reading[str]:
     """The JSON value that begins here, as it is written."""
     if (yield from source.peek()) in ("{", "[", '"'):
         return (yield from _scanned(source))
-    while True:
-        found = _SCALAR.match(source.text, source.at)
-        assert found is not None
-        if found.end() < len(source.text) or source.ended:
-            break
-        yield None
-    if not found.group():
+    end = yield from source.run(_SCALAR, source.at)
+    if end == source.at:
         raise UnreadableError("no value")
-    return source.take(found.end())
+    return source.take(end)
 
 
 def _scanned(source: Source) -> Reading[str]:

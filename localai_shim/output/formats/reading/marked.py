@@ -11,7 +11,8 @@ from ..writing import json_type
 from .source import Reading, Source, UnreadableError
 from .tagged import pairs
 
-_KEY = re.compile(r"\s*([^\s:,{}\[\]]+)\s*:")
+_KEY = re.compile(r"[^\s:,{}\[\]]+")
+MAX_KEY = 256
 _SCALAR = re.compile(r"[^,{}\[\]]*")
 _ENDS = {"{": "}", "[": "]"}
 MAX_DEPTH = 100
@@ -42,12 +43,12 @@ def _key(source: Source, kind: MarkedArguments) -> Reading[str]:
             raise UnreadableError("no value")
         source.at += 1
         return key
-    while (found := _KEY.match(source.text, source.at)) is None:
-        if not re.fullmatch(r"\s*[^\s:,{}\[\]]*\s*", source.rest):
-            raise UnreadableError("no key")
-        yield from source.more()
-    source.at = found.end()
-    return found[1].strip("\"'")
+    yield from source.peek()
+    key = source.take((yield from source.run(_KEY, source.at, MAX_KEY)))
+    if not 0 < len(key) <= MAX_KEY or (yield from source.peek()) != ":":
+        raise UnreadableError("no key")
+    source.at += 1
+    return key.strip("\"'")
 
 
 def _string(source: Source, quote: str) -> Reading[str]:
@@ -70,10 +71,10 @@ def _value(source: Source, kind: MarkedArguments, depth: int) -> Reading[object]
         return text if kind.nests or depth else _Marked(text)
     if first in _ENDS:
         return (yield from _nested(source, kind, depth, _ENDS[first]))
-    while (found := _SCALAR.match(source.text, source.at)) is not None and found.end() == len(source.text):
+    end = yield from source.run(_SCALAR, source.at)
+    if end == len(source.text):
         yield from source.more()
-    assert found is not None
-    text = source.take(found.end()).strip()
+    text = source.take(end).strip()
     if not text:
         raise UnreadableError("no value")
     return _Bare(text)

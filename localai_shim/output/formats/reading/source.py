@@ -45,6 +45,18 @@ def _beginnings(texts: tuple[str, ...]) -> tuple[frozenset[str], int]:
     return frozenset(text[:n] for text in texts for n in range(1, len(text) + 1)), max(map(len, texts), default=0)
 
 
+def extended(owner: object, attribute: str, text: str) -> str:
+    """A text that an object has, and more, for the object to keep.
+
+    Python lengthens a string in place that nothing else refers to, so that what waits for its end is not copied with
+    each token. So the object lets go of it.
+    """
+    own: str = getattr(owner, attribute)
+    setattr(owner, attribute, "")
+    own += text
+    return own
+
+
 class Source:
     """Text of a block that was written and not read yet.
 
@@ -66,14 +78,13 @@ class Source:
         self.stop = re.compile("|".join(re.escape(stop) for stop in sorted(stops, key=len, reverse=True)) or r"(?!)")
 
     @property
-    def rest(self) -> str:
-        """Text behind the reader's position."""
-        return self.text[self.at :]
+    def left(self) -> int:
+        """Number of characters that were not read for good."""
+        return len(self.text) - (self.at if self.begins is None else self.begins)
 
-    @property
-    def unread(self) -> str:
-        """Text that was not read for good."""
-        return self.text[self.at if self.begins is None else self.begins :]
+    def append(self, text: str) -> None:
+        """More of the text."""
+        self.text = extended(self, "text", text)
 
     def forget(self) -> None:
         """Drop what was read; places in the text that somebody holds are void."""
@@ -95,6 +106,20 @@ class Source:
         if self.ended:
             raise UnreadableError("the text ends amid a call")
         yield None
+
+    def run(self, pattern: re.Pattern[str], at: int, limit: int | None = None) -> Reading[int]:
+        """The end of what matches a pattern of single characters from a place on, once something else follows.
+
+        Args:
+            limit: of characters, after which there may be more.
+        """
+        begins = at
+        while True:
+            found = pattern.match(self.text, at)
+            at = at if found is None else found.end()
+            if at < len(self.text) or self.ended or (limit is not None and at - begins > limit):
+                return at
+            yield None
 
     def peek(self) -> Reading[str]:
         """Skip whitespace; the next character, empty at the end of the text."""
@@ -121,12 +146,12 @@ class Source:
             yield None
 
     def literal(self, texts: Sequence[str]) -> Reading[str | None]:
-        """The longest of several texts that stands here, behind whitespace; it is read then."""
+        """The longest of several texts that is here, behind whitespace; it is read then."""
+        at = self.at
         while True:
-            at = skip_space(self.text, self.at)
-            rest = self.text[at:]
-            if self.ended or not any(len(text) > len(rest) and text.startswith(rest) for text in texts):
-                found = max((text for text in texts if rest.startswith(text)), key=len, default=None)
+            at = skip_space(self.text, at)
+            if self.ended or not self.may_begin(texts, at):
+                found = max((text for text in texts if self.text.startswith(text, at)), key=len, default=None)
                 if found is not None:
                     self.at = at + len(found)
                 return found
@@ -134,13 +159,19 @@ class Source:
 
     def stops_here(self) -> Reading[bool]:
         """A stop or the end of the text is the next that comes, behind whitespace; nothing is read."""
+        at = self.at
         while True:
-            rest = self.text[skip_space(self.text, self.at) :]
-            if self.stop.match(rest):
+            at = skip_space(self.text, at)
+            if self.stop.match(self.text, at):
                 return True
-            if self.ended or not any(stop.startswith(rest) for stop in self.stops):
-                return not rest
+            if self.ended or not self.may_begin(self.stops, at):
+                return at == len(self.text)
             yield None
+
+    def may_begin(self, texts: Sequence[str], at: int) -> bool:
+        """The text ends at or behind a place before it is known whether one of these is there."""
+        room = len(self.text) - at
+        return any(len(text) > room and text.startswith(self.text[at:]) for text in texts)
 
     def until(self, *texts: str) -> Reading[int]:
         """The place where one of these or a stop begins, or the end of the text; nothing is read."""

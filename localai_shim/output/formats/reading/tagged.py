@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from html import unescape
 
 from ..description import Parameters
-from ..layout import Layout, Match, Partial, around, layout
+from ..layout import Layout, Match, Partial, around, layout, skip_space
 from ..values import (
     inner_schema,
     items_of,
@@ -49,6 +49,7 @@ def parameters(
     whole = around(kind.whole, "VALUE") if kind.whole else None
     written = "{"
     while True:
+        yield from source.peek()
         if (yield from source.match(ends)) is not None:
             if written:
                 yield Event("arguments", "{}" if written == "{" else "}")
@@ -62,7 +63,7 @@ def parameters(
                 continue
             if not (yield from source.stops_here()):
                 raise UnreadableError("neither a parameter nor the end of the call")
-            is_cut = source.cut and not source.rest.strip()  # more parameters would have come
+            is_cut = source.cut and source.at == len(source.text)  # more parameters would have come
             if written and not is_cut:
                 yield Event("arguments", "{}" if written == "{" else "}")
             return not is_cut
@@ -132,6 +133,7 @@ class _Value:
         self._depth = 0  # of elements of this name in the value
         words = {next(iter(each.parts[0][1].split())) for each in (*heads, *ends)}
         self._candidates = (self._tag, *sorted(words))
+        self._gap = (0, 0)  # where whitespace was skipped last, and up to where
         self._pattern = re.compile("|".join(map(re.escape, self._candidates)))
 
     def read(self, *, starts_line: bool) -> Reading[str]:
@@ -159,7 +161,7 @@ class _Value:
             if source_end > source.at:
                 text = source.take(source_end)
                 yield Event("arguments", inside(text) if quoted else text)
-            self._past = max(self._past, source.at) - source.at
+            self._past, self._gap = max(self._past, source.at) - source.at, (0, 0)
             source.forget()
             yield from source.more()
         text = source.take(end)
@@ -224,14 +226,16 @@ class _Value:
     def _follows(self, at: int, layouts: Sequence[Layout]) -> bool | None:
         """A stop follows, or one of these; None: not known yet."""
         source = self._source
-        rest = source.text[at:].lstrip()
-        if not rest:
+        begins, end = self._gap
+        end = skip_space(source.text, end if begins == at else at)
+        self._gap = at, end
+        if end == len(source.text):
             return None
-        if source.stop.match(rest):
+        if source.stop.match(source.text, end):
             return True
-        waits = any(stop.startswith(rest) for stop in source.stops)
+        waits = source.may_begin(source.stops, end)
         for each in layouts:
-            found = each.match(source.text, at)
+            found = each.match(source.text, end)
             if isinstance(found, Match):
                 return True
             waits = waits or found is not None
@@ -299,7 +303,12 @@ def pairs(source: Source, end: str, pair: Callable[[], Reading[tuple[str, object
         if source.text.startswith(",", source.at) and written != "{":
             source.at += 1
             continue
-        key, value = yield from pair()
+        begins = source.at
+        try:
+            key, value = yield from pair()
+        except UnreadableError:
+            source.at = begins  # nothing of it is lost
+            raise
         yield Event("arguments", f"{written}{json.dumps(key, ensure_ascii=False)}: {dumps(value)}")
         written = ", "
         source.forget()
