@@ -6,11 +6,12 @@ import re
 from collections.abc import Sequence
 
 from .formats.description import CallFormat
+from .formats.syntax import closers_of, words_of
 
 _JSON_NAME = re.compile(r'"(?:tool_)?name"\s*:\s*"\s*(?P<name>[^"\\\s][^"\\]*)"')
 _JSON_ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*')
-# What formats write before a name: marks, numbers, and the words of their syntax.
-_SYNTAX = r"^(?:\W|\d+\b|(?:tool_name|tool|name|functions?|call|invoke|atem|open|minimax|index)\b)*?"
+# What models write before a name besides marks, numbers, and the words of their format.
+_WORDS = ("tool_name", "tool", "name", "function", "functions", "call", "invoke", "index")
 
 
 def broken_call(format: CallFormat, body: str, names: Sequence[str], *, cut: bool) -> tuple[str, str] | None:
@@ -24,18 +25,25 @@ def broken_call(format: CallFormat, body: str, names: Sequence[str], *, cut: boo
     """
     if format.is_object and (found := _JSON_NAME.search(body)) is not None:
         arguments = _JSON_ARGUMENTS.search(body)
-        return found["name"].strip(), "" if arguments is None else _without_brace(body[arguments.end() :])
+        if arguments is not None:
+            return found["name"].strip(), _without_brace(body[arguments.end() :])
+        rest = "" if cut else _without_brace(body[found.end() :].lstrip(", \n"))
+        return found["name"].strip(), rest if re.search(r"\w", rest) else ""
     longest_first = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
-    found = re.match(rf"{_SYNTAX}(?P<name>{longest_first})(?![\w-]){'(?=.)' if cut else ''}", body, re.DOTALL)
+    words = "|".join({*_WORDS, *re.findall(r"[^\W\d]\w*", " ".join(words_of(format)))})
+    before = rf"^(?:\W|\d+\b|(?:{words})\b)*?"
+    found = re.match(rf"{before}(?P<name>{longest_first})(?![\w-]){'(?=.)' if cut else ''}", body, re.DOTALL)
     if found is None:
         return None
     rest = body[found.end() :].strip().lstrip("\"'>),: \n")
+    for closer in closers_of(format):
+        rest = rest.removesuffix(closer).rstrip()
     return found["name"], rest if re.search(r"\w", rest) else ""
 
 
 def _without_brace(arguments: str) -> str:
     """Arguments without their last brace, where more braces close than open: it ends the object around them."""
-    text = arguments.strip()
+    text = arguments.strip().rstrip(", \n")
     if text.count("}") > text.count("{"):
         text = text.removesuffix("]").rstrip().removesuffix("}").rstrip()
     return text

@@ -9,14 +9,16 @@ from typing import Literal, NamedTuple
 
 from .formats.description import CallFormat, Channels
 from .formats.layout import around
+from .formats.markers import Markers
 from .formats.offered import OfferedTools
 from .formats.reading.block import BlockReader
-from .formats.reading.source import Event, extended
+from .formats.reading.source import Event
+from .formats.syntax import closers_of
 from .markup import HEADER, NORMAL, PROSE, REASONING, TOOL, Markup
 
 Kind = Literal["content", "reasoning", "call", "open", "close", "stray", "markup"]
-Edges = tuple[tuple[str, str], ...]
-"""(marker, next state) pairs."""
+Edges = tuple[Markers, dict[str, str]]
+"""The markers of a state, and the next state for each."""
 
 
 class Piece(NamedTuple):
@@ -38,6 +40,7 @@ class Piece(NamedTuple):
 _DECIDE = "decide"  # a header is complete: what it says is the next state
 _HEAD = "head"  # a call begins whose block has no marker: the text belongs to the call
 _BODY = "body"  # of a message that holds a block of calls
+_GATHERED = (HEADER, _BODY)  # states whose text is kept until they are left
 _KINDS: dict[str, Kind] = {NORMAL: "content", REASONING: "reasoning", TOOL: "call"}
 _NONE_OFFERED = OfferedTools()
 MAX_STEP = 4_096
@@ -47,7 +50,7 @@ Reading = Generator[Piece, None, str]
 
 @lru_cache(maxsize=64)
 def _edges_of(markup: Markup, offered: bool) -> dict[str, Edges]:
-    """State -> (marker, next state)."""
+    """State -> its markers, and the next state for each."""
     edges: dict[str, list[tuple[str, str]]] = {NORMAL: [], REASONING: []}
     if markup.think is not None:
         start, end = markup.think
@@ -64,10 +67,18 @@ def _edges_of(markup: Markup, offered: bool) -> dict[str, Edges]:
         if offered and (tools.thought or markup.channels is None):
             edges[REASONING] += calls
         if markup.channels is None or markup.channels.named:
-            edges[NORMAL] += [(text, NORMAL) for text in tools.ends if is_marker(text)]
+            edges[NORMAL] += [(text, NORMAL) for text in (*tools.ends, *closers_of(tools)) if is_marker(text)]
     edges[NORMAL] += [(marker, NORMAL) for marker in markup.structural]
+    if markup.channels is None:
+        own = dict(edges[NORMAL])
+        tokens = (token for marker in own for token in _SPECIAL.findall(marker))
+        edges[NORMAL] += [(token, NORMAL) for token in dict.fromkeys(tokens) if token not in own]
     edges[REASONING] += [(marker, NORMAL) for marker in markup.structural if "|" in marker]  # the answer begins
-    return {state: tuple(e) for state, e in edges.items()}
+    return {state: (Markers([marker for marker, _ in each]), dict(each)) for state, each in edges.items()}
+
+
+_SPECIAL = re.compile(r"<\|[^<>|\s]+\|>")
+"""Tokens of which a marker may have several, and of which each alone says nothing."""
 
 
 def _add_channels(edges: dict[str, list[tuple[str, str]]], channels: Channels) -> None:
@@ -77,7 +88,7 @@ def _add_channels(edges: dict[str, list[tuple[str, str]]], channels: Channels) -
     begins = [(text, HEADER) for text in channels.begins]
     stray = [(text, NORMAL) for text in (channels.closes, "<|constrain|>") if is_marker(text)]
     edges[NORMAL] += [*opens, *ends, *begins, *stray]
-    edges[HEADER] = [(channels.closes, _DECIDE), *ends]
+    edges[HEADER] = [(channels.closes, _DECIDE), *(ends or opens)]
     edges[REASONING] += [*ends, *opens, *((text, REASONING) for text, _ in stray)]
     edges[_BODY] = [*ends, *opens]
 
@@ -89,15 +100,7 @@ def is_marker(text: str) -> bool:
 
 def markers_of(markup: Markup) -> frozenset[str]:
     """All that the splitter looks for."""
-    return frozenset(marker for edges in _edges_of(markup, True).values() for marker, _ in edges)
-
-
-@lru_cache(maxsize=256)
-def _pattern(markers: tuple[str, ...]) -> tuple[re.Pattern[str], frozenset[str], int]:
-    """(a pattern of all markers, their proper prefixes, the length of the longest)"""
-    longest_first = sorted(set(markers), key=len, reverse=True)
-    beginnings = frozenset(m[:n] for m in markers for n in range(1, len(m)))
-    return re.compile("|".join(re.escape(m) for m in longest_first)), beginnings, len(longest_first[0])
+    return frozenset(marker for _, edges in _edges_of(markup, True).values() for marker in edges)
 
 
 class ChannelSplitter:
@@ -119,7 +122,7 @@ class ChannelSplitter:
         self._markup, self._tools = markup, tools
         self._offered = bool(tools.functions)
         self._edges = _edges_of(markup, self._offered)
-        self._begins = {state: frozenset(marker[0] for marker, _ in self._edges.get(state, ())) for state in PROSE}
+        self._begins = {state: frozenset(marker[0] for marker in self._edges[state][1]) for state in PROSE}
         self._held = ""  # may be the beginning of a marker
         self._at = 0  # where in the answer the next piece begins
         self._opening = self._header = ""
@@ -169,25 +172,20 @@ class ChannelSplitter:
     # -----------------------------------------------------------------------------------------------------------
 
     def _split(self, text: str) -> Iterator[Piece]:
-        """Take a long text as if it had come in pieces: each step looks at all that it was given."""
-        waiting, final = [text], self._final
-        while waiting:
-            text = waiting.pop()
-            if len(text) > MAX_STEP:
-                waiting.append(text[MAX_STEP:])
-                text = text[:MAX_STEP]
-            self._final = final and not waiting
-            if rest := (yield from self._step(text)):
-                waiting.append(rest)
-
-    def _step(self, text: str) -> Reading:
-        """Take a text; returns what it has not taken of it, where that is long."""
-        text, self._held = self._held + text, ""
-        while text:
+        """Take a text, a long one as if it came in pieces: each step looks at all that it is given."""
+        waiting, text, final = [text], "", self._final
+        while text or waiting:
+            if not text or len(text) > MAX_STEP:
+                waiting += [text] if text else []
+                text = waiting.pop()
+                if len(text) > MAX_STEP:
+                    waiting.append(text[MAX_STEP:])
+                    text = text[:MAX_STEP]
+                text, self._held = self._held + text, ""
+                self._final = final and not waiting
+                continue
             if self._block is not None:
                 text = yield from self._show(self._block, self._block.feed(text))
-                if len(text) > MAX_STEP:
-                    return text
                 continue
             if self._bare and self.state == NORMAL and text.strip():
                 self._bare = False
@@ -196,30 +194,26 @@ class ChannelSplitter:
                 text = text[before:]
                 self._open("")
                 continue
-            edges = self._edges[self.state]
-            if not edges:
-                yield from self._emit(text)
-                return ""
-            pattern, beginnings, longest = _pattern(tuple(marker for marker, _ in edges))
-            match = pattern.search(text)
+            markers, targets = self._edges[self.state]
+            match = markers.pattern.search(text)
             if match is None:
-                tail = range(len(text) if self._final else max(0, len(text) - longest + 1), len(text))
-                cut = next((n for n in tail if text[n:] in beginnings), len(text))
+                cut = len(text) if self._final else markers.held(text, 0)
                 yield from self._emit(text[:cut])
-                self._held = text[cut:]
-                return ""
-            if not self._final and text[match.start() :] in beginnings:  # a longer one may come
+                text, self._held = "", text[cut:]
+                continue
+            if not self._final and markers.may_go_on(text, match.start()):  # a longer one may come
                 yield from self._emit(text[: match.start()])
-                self._held = text[match.start() :]
-                return ""
-            marker, target = match.group(), dict(edges)[match.group()]
+                text, self._held = "", text[match.start() :]
+                continue
+            marker, target = match.group(), targets[markers.named(match.group())]
             yield from self._emit(text[: match.start()])
             text = text[match.end() :]
             if target in (TOOL, _HEAD):
+                if self.state == _BODY:
+                    yield from self._leave_unread(cut=False)
                 self._open(marker, is_head=target == _HEAD)
             else:
                 yield from self._cross(marker, target)
-        return ""
 
     def _open(self, marker: str, *, is_head: bool = False, header: str = "") -> None:
         """A block of calls may begin here.
@@ -236,11 +230,12 @@ class ChannelSplitter:
         is_word = marker.startswith("```") or marker.endswith(":")
         is_marked = bool(marker) and not (is_word or tools.bare or (is_head and tools.start))
         is_sure = bool(header) or (is_marked and self.state != REASONING)
-        self._block = _Block(BlockReader(tools, self._tools, stops=stops, marked=is_sure), marker, self.state)
+        reader = BlockReader(tools, self._tools, stops=stops, marked=is_sure, is_call=self.state == _BODY)
+        self._block = _Block(reader, marker, self.state)
         self.state = TOOL
         if header or is_head:
             self._block.events += self._block.feed(header or marker)
-            self._block.unread = "" if header else marker
+            self._block.unread = self._block.head = "" if header else marker
             self._block.marker = ""
 
     def _show(self, block: _Block, events: Sequence[Event]) -> Reading:
@@ -280,14 +275,12 @@ class ChannelSplitter:
         self._block = None
         self.state = block.outer
         marker, rest = block.marker, block.unread
-        heads = () if self._markup.tools is None else self._markup.tools.heads
-        head = max((head for head in heads if rest.startswith(head)), key=len, default="")
-        if not marker and head:  # it looked like the beginning of a call
-            rest = rest[len(head) :]
-            yield from self._emit(head)
-        elif marker and is_marker(marker) and self.state != REASONING:
+        marker = marker or block.head  # which looked like the beginning of a call
+        rest = rest.removeprefix(block.head)
+        is_stray = is_marker(marker) if block.marker else "|" in marker or "｜" in marker
+        if marker and is_stray and self.state != REASONING:
             yield self._piece("stray", marker)
-        elif marker:
+        else:
             yield from self._emit(marker)
         return rest
 
@@ -297,13 +290,13 @@ class ChannelSplitter:
             if block is not None:
                 rest = yield from self._show(block, block.reader.finish(cut=cut))
                 yield from self._split(rest)
-            elif cut and self.state == NORMAL and len(held) > 1 and held not in dict(self._edges[NORMAL]):
+            elif cut and self.state == NORMAL and len(held) > 1 and held not in self._edges[NORMAL][1]:
                 self._held = ""
                 yield self._piece("markup" if self._wraps(held) else "stray", held)
             else:
                 yield from self._split("")
-        if self.state == HEADER:
-            yield from self._leave_header(decided=True)
+        if self.state in _GATHERED:
+            yield from self._leave_unread(cut=cut)
 
     def _wraps(self, held: str) -> bool:
         """The beginning of a marker around the answer, of which whole tokens have come."""
@@ -313,20 +306,18 @@ class ChannelSplitter:
         """Text in the current state."""
         if not text:
             return
-        if self.state == HEADER:
+        if self.state in _GATHERED:
             self._header += text
             return
         yield self._piece(_KINDS.get(self.state, "markup"), text)
 
     def _cross(self, marker: str, target: str) -> Iterator[Piece]:
         """A marker came: leave the state and enter the next."""
-        if self.state == HEADER:
-            header = self._header
-            is_header = yield from self._leave_header(decided=target == _DECIDE)
-            if target == _DECIDE:
-                yield self._piece("markup" if is_header else "content", marker)
-                self._decide(header if is_header else "")
-                return
+        if target == _DECIDE:
+            yield from self._leave_header(marker)
+            return
+        if self.state in _GATHERED:
+            yield from self._leave_unread(cut=False)
         if target == HEADER and (channels := self._markup.channels) is not None:
             begins = marker in channels.begins
             self._opening, self._header = ("", marker) if begins else (marker, "")
@@ -335,15 +326,31 @@ class ChannelSplitter:
         self._bare = self._bare or (self.state == REASONING and self._is_bare)
         self._enter(target)
 
-    def _leave_header(self, *, decided: bool) -> Generator[Piece, None, bool]:
-        """Show a header as markup, or as content where it only looked like one; whether it is one."""
+    def _leave_header(self, marker: str) -> Iterator[Piece]:
+        """A header has its end: it is markup, or content if it only looked like one."""
         channels = self._markup.channels
         assert channels is not None
         opening, header, self._opening, self._header = self._opening, self._header, "", ""
-        is_header = not decided or re.fullmatch(channels.headers, header) is not None
-        if opening or header:
-            yield self._piece("markup" if is_header else "content", opening + header)
-        return is_header
+        is_header = re.fullmatch(channels.headers, header) is not None
+        yield self._piece("markup" if is_header else "content", opening + header + marker)
+        self._decide(header if is_header else "")
+
+    def _leave_unread(self, *, cut: bool) -> Iterator[Piece]:
+        """Leave a header that has no end, or what is in the message of a call and is none: nothing of it is lost."""
+        channels = self._markup.channels
+        assert channels is not None
+        opening, text, self._opening, self._header = self._opening, self._header, "", ""
+        found = re.match(channels.words, text) if self.state == HEADER else None
+        known = "" if found is None else found.group()
+        rest = text[len(known) :].strip()
+        is_beginning = channels.closes.startswith(rest) or (cut and not re.search(r"\s", rest))  # of a marker or a word
+        if not rest or is_beginning:
+            yield from [self._piece("markup", opening + text)] if opening or text else []
+        elif self.state == _BODY or (known and re.search(channels.calls, text)):
+            yield self._piece("stray", opening + text)
+        else:
+            yield from [self._piece("markup", opening + known)] if opening or known else []
+            yield self._piece("content", text[len(known) :])
 
     def _decide(self, header: str) -> None:
         """A header is complete: it says what its message holds."""
@@ -413,22 +420,25 @@ class _Block:
 
     Attributes:
         marker: what opened it; empty where nothing did.
+        head: the beginning of a call that opened it, if one did.
         outer: the state in which it began.
         unread: text that is in no piece yet.
         announced: it has begun for whoever reads the pieces.
         events: what was read and is in no piece yet.
     """
 
-    __slots__ = ("announced", "events", "marker", "outer", "reader", "unread")
+    __slots__ = ("announced", "events", "head", "marker", "outer", "reader", "unread")
 
     def __init__(self, reader: BlockReader, marker: str, outer: str) -> None:
         self.reader, self.marker, self.outer = reader, marker, outer
-        self.unread = ""
+        self.head = self.unread = ""
         self.announced = False
         self.events: list[Event] = []
 
     def feed(self, text: str) -> list[Event]:
-        self.unread = extended(self, "unread", text)
+        unread, self.unread = self.unread, ""  # see `Source.append`
+        unread += text
+        self.unread = unread
         return self.reader.feed(text)
 
     def take(self, count: int) -> str:

@@ -13,6 +13,7 @@ from .broken_calls import broken_call
 from .formats.description import CallFormat
 from .formats.offered import OfferedTools
 from .formats.reading.source import Event
+from .formats.syntax import words_of
 from .formats.values import json_or_text
 
 _UNREAD = "no call can be read in this text"
@@ -57,12 +58,13 @@ class CallParser:
         self.calls = 0
         self._first = 0  # calls before the block
         self._text: list[str] = []  # of the block, as far as none of it was delivered
+        self._between: list[str] = []  # texts in it that belong to no call, since the last call
         self._name: str | None = None  # of the call that is being written
         self._input: list[str] = []  # of a custom tool, as far as it was written
 
     def open(self, marker: str) -> None:
         """A block begins."""
-        self._text, self._first = [marker], self.calls
+        self._text, self._between, self._first = [marker], [], self.calls
 
     def feed(self, text: str, events: Sequence[Event], *, cut: bool = False) -> Iterator[CallDelta | InvalidCall]:
         """Take more of the block, and what was read of it: what is certain of its calls, and what belongs to none.
@@ -76,12 +78,9 @@ class CallParser:
             self._text.append(text)
         for event in events if self._tools.functions else ():
             if event.kind == "text":
-                found = self._broken(event.text, cut=cut)
-                yield from found
-                # Between calls, brackets and marks are none.
-                if not found and self.calls > self._first and any(c.isalnum() for c in event.text):
-                    yield InvalidCall(event.text, _UNREAD)
+                self._between.append(event.text)
             elif event.kind == "name":
+                yield from self._unread(cut=cut)
                 self._name, self._input = event.text, []
                 if event.text not in self._tools.custom:
                     yield CallDelta(self.calls, "", event.text)
@@ -97,6 +96,7 @@ class CallParser:
             cut: no end came, and the answer is at its limit.
         """
         if self.calls > self._first:
+            yield from self._unread(cut=cut)
             return
         text = "".join(self._text)
         found = self._broken(text, cut=cut) if self._tools.functions else []
@@ -106,6 +106,20 @@ class CallParser:
             yield InvalidCall(text + marker, why)
 
     # -----------------------------------------------------------------------------------------------------------------
+
+    def _unread(self, *, cut: bool) -> Iterator[CallDelta | InvalidCall]:
+        """What is next to calls in a block: calls that have a name and no more, or text."""
+        text, self._between = "".join(self._between), []
+        found = self._broken(text, cut=cut)
+        yield from found
+        if not found and self._says_something(text):
+            yield InvalidCall(text, _UNREAD)
+
+    def _says_something(self, text: str) -> bool:
+        """A text is more than brackets, blanks and what the format has around calls."""
+        for word in () if self._format is None else words_of(self._format):
+            text = text.replace(word, " ")
+        return any(c.isalnum() for c in text)
 
     def _argument(self, event: Event) -> list[CallDelta]:
         """More of the arguments, or their end. A custom tool's input is delivered when it is complete."""

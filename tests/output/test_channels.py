@@ -35,8 +35,7 @@ def kinds(markup: Markup, *texts: str, state: str | None = None, offered: bool =
 @pytest.mark.parametrize("offered", [True, False])
 def test_no_marker_stands_amid_another(family: str, offered: bool) -> None:
     """One that begins with another waits for its rest, and one that ends with another begins before that."""
-    for edges in _edges_of(markup_of(family), offered).values():
-        markers = {marker for marker, _ in edges}
+    for _, markers in _edges_of(markup_of(family), offered).values():
         for one, other in itertools.permutations(markers, 2):
             assert one not in other or other.startswith(one) or other.endswith(one)
 
@@ -45,8 +44,14 @@ def test_no_marker_stands_amid_another(family: str, offered: bool) -> None:
 def test_only_what_may_become_a_marker_is_held_back(family: str) -> None:
     state = NORMAL
     rng = random.Random(family)
-    starts = {marker[:n] for marker, _ in _edges_of(markup_of(family), True)[state] for n in range(1, len(marker))}
-    longest = max(map(len, starts), default=0)
+    own = _edges_of(markup_of(family), True)[state][1]
+    is_loose = any(re.search(r"\|>\s*\w|\w\s*<\|", marker) for marker in own)  # blanks may be in it
+
+    def squeezed(text: str) -> str:
+        return re.sub(r"(?<=\|>)\s+(?=\w|$)|(?<=\w)\s+(?=<|$)", "", text) if is_loose else text
+
+    starts = {squeezed(marker)[:n] for marker in own for n in range(1, len(squeezed(marker)))}
+    longest = max(map(len, starts), default=0) + 16
     for _ in range(60):
         words = rng.choices(["Hello", " x", "<", "<|", "|>", "]<", "[", "to=", "é", *sorted(starts)], k=6)
         text = "".join(["x", *words])  # a call could be the first
@@ -57,7 +62,8 @@ def test_only_what_may_become_a_marker_is_held_back(family: str) -> None:
             if any(piece.kind != "content" for piece in pieces) or splitter.state != state:
                 break  # a marker was put together by chance
             out += "".join(piece.text for piece in pieces)
-            held = next((n for n in range(min(longest, end), 0, -1) if text[end - n : end] in starts), 0)
+            ends = (text[end - n : end] for n in range(min(longest, end), 0, -1))
+            held = next((len(part) for part in ends if squeezed(part) in starts), 0)
             assert out == text[: end - held].rstrip()
 
 
@@ -255,7 +261,8 @@ def test_harmony_headers_say_what_their_message_is(text: str, expected: list[str
         ("to=commentary<|message|>a<|eom|><|start|>assistant to=user<|message|>b<|eot|>", ("", "ab")),
         ("to=self<|message|>a", ("a", "")),
         ("to=user<|message|>to=self<|message|>", ("", "to=self")),
-        ("plain text", ("", "")),
+        ("plain text", ("", "plain text")),
+        (" to=user plain text<|eom|>", ("", "plain text")),
     ],
 )
 def test_a_message_of_muse_goes_where_its_header_says(text: str, expected: tuple[str, str]) -> None:

@@ -135,6 +135,7 @@ class Channels:
         thinks: a pattern found in headers of thoughts.
         calls: a pattern found in headers of calls; its group is the function's name where the header has it.
         headers: a pattern of whole headers; what only looks like one is text.
+        words: a pattern of the beginning of a header that has no end: what is behind it is text.
         initial: an answer begins within a header, which the prompt opened.
         begins: what a header begins with where no marker opens it.
         thought, content: what stands before a thought, and before the text for the user.
@@ -151,6 +152,7 @@ class Channels:
     thinks: str
     calls: str
     headers: str = r"(?s:.*)"
+    words: str = r""
     initial: bool = False
     begins: tuple[str, ...] = ()
     thought: str = ""

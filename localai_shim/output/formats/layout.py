@@ -11,6 +11,7 @@ from typing import Literal
 Hole = Literal["NAME", "KEY", "INDEX", "ID", "TYPE", "ARGUMENTS", "VALUE"]
 _HOLES = re.compile(r"\b(NAME|KEY|INDEX|ID|TYPE|ARGUMENTS|VALUE)\b")
 _SPACE = re.compile(r"\s*")
+_BETWEEN = re.compile(r"\s+|(?<=\|>)|(?=<\|)")
 # With an end: what goes on and on is none of these, and would be read again with each token.
 _GAP = re.compile(r"\s{0,1000}")
 _FILLS = {
@@ -43,29 +44,29 @@ class Layout:
 
     Attributes:
         parts: literals and names of holes, in turn.
+        steps: the same with words of the literals, between which there may be whitespace.
     """
 
     parts: tuple[tuple[bool, str], ...]
+    steps: tuple[tuple[bool, str], ...]
 
     def match(self, text: str, at: int) -> Match | Partial | None:
         """The layout at a place of a text; some whitespace around its literals is free."""
         holes: dict[str, str] = {}
-        for is_hole, part in self.parts:
+        for is_hole, part in self.steps:
+            found = (_FILLS[part] if is_hole else _GAP).match(text, at)
+            assert found is not None
+            at = found.end()
             if is_hole:
-                found = _FILLS[part].match(text, at)
-                assert found is not None
-                at = found.end()
                 holes[part] = found.group()
                 if at == len(text):
                     return PARTIAL
                 if not holes[part]:
                     return None
-                continue
-            for word in part.split():
-                at = _GAP.match(text, at).end()  # type: ignore[union-attr]  # it always matches
-                if not text.startswith(word, at):
-                    return PARTIAL if len(text) - at < len(word) and word.startswith(text[at:]) else None
-                at += len(word)
+            elif text.startswith(part, at):
+                at += len(part)
+            else:
+                return PARTIAL if len(text) - at < len(part) and part.startswith(text[at:]) else None
         return Match(at, holes)
 
     def write(self, holes: Mapping[str, str]) -> str:
@@ -76,7 +77,14 @@ class Layout:
 @lru_cache(maxsize=512)
 def layout(text: str) -> Layout:
     """The layout that a text with holes in capitals describes."""
-    return Layout(tuple((i % 2 == 1, part) for i, part in enumerate(_HOLES.split(text)) if part))
+    parts = tuple((i % 2 == 1, part) for i, part in enumerate(_HOLES.split(text)) if part)
+    steps = ((is_hole, word) for is_hole, part in parts for word in ([part] if is_hole else words_of(part)))
+    return Layout(parts, tuple(steps))
+
+
+def words_of(text: str) -> list[str]:
+    """The words and the special tokens of a text."""
+    return list(filter(None, _BETWEEN.split(text)))
 
 
 def around(text: str, hole: Hole) -> tuple[str, str]:

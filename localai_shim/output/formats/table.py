@@ -70,6 +70,8 @@ _DEEPSEEK = CallFormat(
     start="<｜DSML｜function_calls>",
     end="</｜DSML｜function_calls>",
     inside=("\n", ""),
+    openers=("<｜DSML｜tool_calls>",),
+    closers=("</｜DSML｜tool_calls>",),
     heads=("<｜DSML｜invoke",),
 )
 
@@ -218,7 +220,8 @@ _ROWS = (
         name="deepseek_v4",
         start="<｜DSML｜tool_calls>",
         end="</｜DSML｜tool_calls>",
-        openers=("<｜DSML｜toolcalls>", "<｜DSML｜tool>"),
+        openers=("<｜DSML｜toolcalls>", "<｜DSML｜tool>", "<｜DSML｜function_calls>"),
+        closers=("</｜DSML｜function_calls>",),
     ),
     CallFormat(
         "minicpm5",

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localai_shim.output.formats.offered import OfferedTools
 from localai_shim.output.formats.reading.json_values import MAX_KEYS, json_text, json_value, object_call
 from localai_shim.output.formats.reading.source import Event, NoCallError, Reading, Source, UnreadableError
 from tests.output.formats.reading import arguments, run
@@ -27,7 +28,7 @@ def calls(
 
     def read(source: Source) -> Reading[None]:
         yield from source.peek()
-        yield from object_call(source, key, only, free)
+        yield from object_call(source, key, only, OfferedTools(custom=free))
 
     events, _, rest = run(read, text, stops=["</end>"], cut=cut)
     assert [event.kind for event in events][:1] == ["name"]

@@ -62,14 +62,6 @@ def test_what_may_begin_a_marker_is_held_back(text: str, held: int) -> None:
     assert source.held(["<stop>", "</x>"]) == held
 
 
-def test_what_a_reader_may_go_back_to_is_not_read_for_good() -> None:
-    source = Source()
-    source.text, source.at = "abcdef", 4
-    assert source.left == 2
-    source.begins = 2
-    assert source.left == 4
-
-
 def test_a_text_that_has_ended_has_no_more() -> None:
     def read(source: Source) -> Reading[None]:
         yield from source.more()
@@ -85,4 +77,4 @@ def test_what_was_read_is_forgotten() -> None:
     source.text = "abc"
     assert source.take(2) == "ab"
     source.forget()
-    assert (source.text, source.at, source.left) == ("c", 0, 1)
+    assert (source.text, source.at) == ("c", 0)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ..description import CallFormat, JsonArguments, Parameters, PythonArguments
 from ..layout import Layout, around, layout
 from ..offered import OfferedTools
-from .json_values import json_text, object_call
+from .json_values import NAMES, json_text, object_call
 from .marked import marked_arguments
 from .python_call import python_arguments
 from .source import Event, NoCallError, Reading, Source, UnreadableError
@@ -16,7 +16,8 @@ from .tagged import parameters
 
 _SEPARATORS = ",;"
 _NAME = re.compile(r"[\w.-]+")
-_LIST_OR_OBJECT = re.compile(r"\[?\s*\{")
+_SPACE = re.compile(r"\s+")
+MAX_NAME = 256
 
 
 class BlockReader:
@@ -27,6 +28,7 @@ class BlockReader:
         offered: what may be called.
         stops: further markers at which a call that cannot be read is over.
         marked: a marker opened the block; otherwise it may be none.
+        is_call: it holds a call, whether or not that can be read.
 
     Attributes:
         begun: a call has begun, or the block cannot be anything but calls.
@@ -36,16 +38,26 @@ class BlockReader:
         ending: the marker that ended it; empty where none did.
     """
 
-    def __init__(self, format: CallFormat, offered: OfferedTools, *, stops: Sequence[str], marked: bool) -> None:
+    def __init__(
+        self,
+        format: CallFormat,
+        offered: OfferedTools,
+        *,
+        stops: Sequence[str],
+        marked: bool,
+        is_call: bool = False,
+    ) -> None:
         self._source = Source([*format.ends, *format.starts, *stops])
         self._format, self._offered = format, offered
         self._only = None if marked else frozenset(offered.names)
+        self._is_call = is_call
         self.begun = self.rejected = self.done = self.complete = False
         self.ending = ""
         self._is_open = False  # a call has a name, and no end yet
         calls = [around(text, "ARGUMENTS") for text in (format.call, *format.also)]
         self._heads = [layout(head) for head, _ in calls if not head.lstrip().startswith("{")]
         self._objects = any(head.lstrip().startswith("{") for head, _ in calls)
+        self._ends = [layout(end) for end in sorted(format.ends, key=len, reverse=True)]
         self._tails = tuple(layout(tail) for _, tail in calls if tail.strip())
         self._tail = [tail.strip() for _, tail in calls if len(tail.strip()) > 2]
         self._steps = self._read()
@@ -53,7 +65,8 @@ class BlockReader:
     @property
     def left(self) -> int:
         """Number of characters that were not read; of all that came when it is rejected."""
-        return self._source.left
+        source = self._source
+        return len(source.text) - (source.at if source.begins is None else source.begins)
 
     def feed(self, text: str) -> list[Event]:
         """Take more of the block; what is certain of it now. Nothing is taken once it is done or rejected."""
@@ -83,8 +96,9 @@ class BlockReader:
             if word not in ("[", "{"):
                 yield from source.literal([word])
         while following := (yield from source.peek()):
-            if (ending := (yield from source.literal(format.ends))) is not None:
-                self.ending = ending
+            begins = source.at
+            if (yield from source.match(self._ends)) is not None:
+                self.ending = source.text[begins : source.at]
                 break
             if (yield from source.stops_here()):
                 break
@@ -102,7 +116,7 @@ class BlockReader:
             elif (yield from self._call()):
                 calls += 1
                 source.forget()
-            elif not self.begun and not self._looks_like_one(following):
+            elif not self.begun and not (yield from self._looks_like_one(following)):
                 self.rejected = True
                 return
             elif calls and not format.ends and not listed:
@@ -112,17 +126,22 @@ class BlockReader:
         self.rejected = not self.begun and self._only is not None  # whitespace, or a marker amid the reasoning
         self.done = not self.rejected
 
-    def _looks_like_one(self, following: str) -> bool:
-        """True if what follows an opening marker begins as a call does, although it cannot be read."""
-        if self._only is not None:
-            return False
+    def _looks_like_one(self, following: str) -> Reading[bool]:
+        """What follows an opening marker begins as a call does, although it cannot be read."""
+        source = self._source
+        if self._only is not None or self._is_call:
+            return self._is_call
         if self._format.is_object:
-            return _LIST_OR_OBJECT.match(self._source.text, self._source.at) is not None
+            at = yield from source.run(_SPACE, source.at + (following == "["))
+            return source.text.startswith("{", at)
         is_hole, first = layout(self._format.call).parts[0]
         if is_hole:
-            found = _NAME.match(self._source.text, self._source.at)
-            return found is not None and found.group() in self._offered.names
-        return self._source.text.startswith(first.rstrip(), self._source.at)
+            end = yield from source.run(_NAME, source.at, MAX_NAME)
+            return source.text[source.at : end] in self._offered.names
+        begins = source.at
+        found = yield from source.literal([first.rstrip(), *self._format.heads])
+        source.at = begins
+        return found is not None
 
     def _call(self) -> Reading[bool]:
         """Read a call; False where none can be read."""
@@ -131,10 +150,10 @@ class BlockReader:
         try:
             if (yield from self._one()):
                 return True
-        except UnreadableError:
+        except UnreadableError as error:
             if self._is_open:
                 end = yield from source.until(*self._tail)
-                yield Event("broken", source.take(end))
+                yield Event("broken", error.read + source.take(end))
                 return True
         except NoCallError:
             pass
@@ -145,8 +164,10 @@ class BlockReader:
         """Pass over what is no call, up to the end of the block or the next call."""
         source = self._source
         source.at += 1
-        fixed = [part.split() for head in self._heads for is_hole, part in head.parts[:1] if not is_hole]
-        end = yield from source.until(*(words[0] for words in fixed if words))
+        begins = [head.steps[0][1] for head in self._heads if not head.steps[0][0]]
+        if self._objects:  # others than those of offered functions may be part of what cannot be read
+            begins += _object_beginnings(self._format, self._offered.names)
+        end = yield from source.until(*begins)
         source.at -= 1
         text = source.take(end)
         source.forget()
@@ -156,7 +177,7 @@ class BlockReader:
         source, format = self._source, self._format
         if source.text[source.at] == "{" and self._objects:
             key = "NAME" if format.call.startswith('{"NAME"') else "name"
-            yield from object_call(source, key, self._only, self._offered.custom)
+            yield from object_call(source, key, self._only, self._offered)
             return True
         found = yield from source.match(self._heads)
         if found is None:
@@ -209,3 +230,13 @@ class BlockReader:
         end = yield from source.until(*self._tail)
         yield Event("broken", source.take(end).removeprefix("\n").removesuffix("\n"))
         yield from source.match(self._tails)
+
+
+def _object_beginnings(format: CallFormat, names: Sequence[str]) -> list[str]:
+    """Beginnings of objects that call one of these functions."""
+    before = format.call.lstrip().partition("NAME")[0] if format.is_object else ""
+    numbered = before.partition("INDEX")[0]
+    if numbered != before:
+        return [numbered, numbered.replace(": ", ":")]
+    own = {before, *(f'{{"{key}": "' for key in NAMES)} - {""}
+    return [f'{text}{name}"' for each in own for text in (each, each.replace(": ", ":")) for name in names]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
+from ..offered import OfferedTools
+from ..values import properties_of
 from .source import Event, NoCallError, Reading, Source, UnreadableError
 
 _SCALAR = re.compile(r"[^\s,:{}\[\]\"]*")
-_NAMES = ("name", "tool_name")
+NAMES = ("name", "tool_name")
 _ARGUMENTS = ("arguments", "parameters")
 MAX_KEYS = 64  # of an object that may be a call
 
@@ -54,13 +56,13 @@ def _scanned(source: Source) -> Reading[str]:
     return source.take(end)
 
 
-def object_call(source: Source, key: str, only: Collection[str] | None, free: Collection[str]) -> Reading[None]:
+def object_call(source: Source, key: str, only: Collection[str] | None, offered: OfferedTools) -> Reading[None]:
     """Read a call that is an object: its keys may come in any order, and others may be among them.
 
     Args:
         key: `name` where one of its values is the name; `NAME` where the name is a key, and the arguments its value.
         only: names that may be called; None: any.
-        free: names of those whose text may stand behind the object.
+        offered: the tools; the text of a custom one may be behind the object.
 
     Raises:
         NoCallError: it names no function, or none of these.
@@ -68,6 +70,7 @@ def object_call(source: Source, key: str, only: Collection[str] | None, free: Co
     """
     name: str | None = None
     arguments: str | None = None
+    others: dict[str, str] = {}  # members that may be the arguments, or some of them
     depth = 1
     source.at += 1
     for _ in range(MAX_KEYS):
@@ -101,7 +104,9 @@ def object_call(source: Source, key: str, only: Collection[str] | None, free: Co
             return
         if is_arguments:
             arguments = yield from json_value(source)
-        elif key != "NAME" and found in _NAMES and value == '"' and name is None:
+            if (yield from source.peek()) not in (",", "}", ""):
+                raise UnreadableError("no comma")
+        elif key != "NAME" and found in NAMES and value == '"' and name is None:
             name = str(_loaded((yield from _scanned(source)))).strip()
             _accept(name, only)
         elif found == "function" and value == "{" and name is None:  # OpenAI's own form
@@ -110,18 +115,28 @@ def object_call(source: Source, key: str, only: Collection[str] | None, free: Co
         elif key == "NAME" or (only is not None and name is None and found not in ("type", "id", "index")):
             raise NoCallError("an object that is no call")
         else:
-            yield from json_value(source)
+            others[str(found)] = yield from json_value(source)
     if not name:
         raise NoCallError("an object that names no function")
-    if only is not None and arguments is None and name not in free:
+    is_free = name in offered.custom
+    if only is not None and arguments is None and not is_free:
         raise NoCallError("an object that happens to have a name")
     yield Event("name", name)
-    if name in free and arguments is None:
+    if is_free and arguments is None:
         end = yield from source.until()
         yield Event("broken", source.take(end).removeprefix("\n").removesuffix("\n"))
         return
+    if arguments is None:
+        arguments = _among(others, properties_of(offered.parameters(name)))
     yield Event("arguments", _normal(arguments))
     yield Event("end")
+
+
+def _among(members: Mapping[str, str], properties: Collection[str]) -> str | None:
+    """The arguments of a call that has none by their usual name: models write them beside the name, or rename them."""
+    own = [f"{json.dumps(name)}: {value}" for name, value in members.items() if name in properties]
+    objects = [value for value in members.values() if value.startswith("{")]
+    return f"{{{', '.join(own)}}}" if own else objects[0] if len(objects) == 1 else None
 
 
 def _close(source: Source, depth: int) -> Reading[None]:
@@ -183,7 +198,7 @@ class _Scan:
         self.stopped = False
         self._depth = 0
         self._string = self._torn = False
-        stops = source.stop.pattern
+        stops = source.stop.pattern.pattern
         self._events = re.compile(rf'(?P<stop>{stops})|["{{}}\[\]\n]|\\.', re.DOTALL)
 
     def find_end(self) -> int | None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Sequence
-from functools import lru_cache
 from typing import Literal, NamedTuple, TypeVar
 
 from ..layout import Layout, Match, Partial, skip_space
+from ..markers import markers_of
 
 T = TypeVar("T")
 
@@ -32,29 +32,19 @@ Reading = Generator[Event | None, None, T]
 
 
 class UnreadableError(ValueError):
-    """The text does not go on as the format demands."""
+    """The text does not go on as the format demands.
+
+    Attributes:
+        read: text that was read before, and is in no event.
+    """
+
+    def __init__(self, why: str, read: str = "") -> None:
+        super().__init__(why)
+        self.read = read
 
 
 class NoCallError(Exception):
     """A text that might have been a call is none."""
-
-
-@lru_cache(maxsize=512)
-def _beginnings(texts: tuple[str, ...]) -> tuple[frozenset[str], int]:
-    """(all that one of these begins with, the length of the longest)"""
-    return frozenset(text[:n] for text in texts for n in range(1, len(text) + 1)), max(map(len, texts), default=0)
-
-
-def extended(owner: object, attribute: str, text: str) -> str:
-    """A text that an object has, and more, for the object to keep.
-
-    Python lengthens a string in place that nothing else refers to, so that what waits for its end is not copied with
-    each token. So the object lets go of it.
-    """
-    own: str = getattr(owner, attribute)
-    setattr(owner, attribute, "")
-    own += text
-    return own
 
 
 class Source:
@@ -75,16 +65,17 @@ class Source:
         self.ended = self.cut = False
         self.begins: int | None = None
         self.stops = tuple(stops)
-        self.stop = re.compile("|".join(re.escape(stop) for stop in sorted(stops, key=len, reverse=True)) or r"(?!)")
-
-    @property
-    def left(self) -> int:
-        """Number of characters that were not read for good."""
-        return len(self.text) - (self.at if self.begins is None else self.begins)
+        self.stop = markers_of(self.stops)
 
     def append(self, text: str) -> None:
-        """More of the text."""
-        self.text = extended(self, "text", text)
+        """More of the text.
+
+        Python lengthens a string in place if nothing else refers to it, so that what waits for its end is not copied
+        with each token. So the source lets go of it.
+        """
+        own, self.text = self.text, ""
+        own += text
+        self.text = own
 
     def forget(self) -> None:
         """Drop what was read; places in the text that somebody holds are void."""
@@ -150,7 +141,8 @@ class Source:
         at = self.at
         while True:
             at = skip_space(self.text, at)
-            if self.ended or not self.may_begin(texts, at):
+            room = len(self.text) - at
+            if self.ended or not any(len(text) > room and text.startswith(self.text[at:]) for text in texts):
                 found = max((text for text in texts if self.text.startswith(text, at)), key=len, default=None)
                 if found is not None:
                     self.at = at + len(found)
@@ -162,35 +154,25 @@ class Source:
         at = self.at
         while True:
             at = skip_space(self.text, at)
-            if self.stop.match(self.text, at):
+            if self.stop.pattern.match(self.text, at):
                 return True
-            if self.ended or not self.may_begin(self.stops, at):
+            if self.ended or not (at == len(self.text) or self.stop.may_go_on(self.text, at)):
                 return at == len(self.text)
             yield None
 
-    def may_begin(self, texts: Sequence[str], at: int) -> bool:
-        """The text ends at or behind a place before it is known whether one of these is there."""
-        room = len(self.text) - at
-        return any(len(text) > room and text.startswith(self.text[at:]) for text in texts)
-
     def until(self, *texts: str) -> Reading[int]:
         """The place where one of these or a stop begins, or the end of the text; nothing is read."""
-        pattern = re.compile("|".join(filter(None, (*map(re.escape, texts), self.stop.pattern))))
+        markers = markers_of((*texts, *self.stops))
         scanned = self.at
         while True:
-            found = pattern.search(self.text, scanned)
+            found = markers.pattern.search(self.text, scanned)
             if found is not None:
                 return found.start()
             if self.ended:
                 return len(self.text)
-            scanned = max(self.at, self.held((*texts, *self.stops)))
+            scanned = markers.held(self.text, max(self.at, scanned))
             yield None
 
     def held(self, texts: Sequence[str]) -> int:
         """The place from which on the text may be the beginning of one of these; its end where none is."""
-        beginnings, longest = _beginnings(tuple(texts))
-        text = self.text
-        for at in range(max(self.at, len(text) - longest), len(text)):
-            if text[at:] in beginnings:
-                return at
-        return len(text)
+        return markers_of(tuple(texts)).held(self.text, self.at)

@@ -126,24 +126,28 @@ class _Value:
     ) -> None:
         self._source, self._kind = source, kind
         self._tag = behind.strip()
+        self._behind = None if kind.element is not None else layout(behind)
         self._line = behind.startswith("\n")
         self._heads, self._ends, self._awaited = heads, ends, awaited
         self._past = source.at  # no end stands before this place
         self._opening = "" if kind.element is None else self._tag.replace("</", "<", 1)
         self._depth = 0  # of elements of this name in the value
-        words = {next(iter(each.parts[0][1].split())) for each in (*heads, *ends)}
-        self._candidates = (self._tag, *sorted(words))
+        words = {each.steps[0][1] for each in (*heads, *ends)}
+        self._candidates = (self._tag if self._behind is None else self._behind.steps[0][1], *sorted(words))
         self._gap = (0, 0)  # where whitespace was skipped last, and up to where
         self._pattern = re.compile("|".join(map(re.escape, self._candidates)))
 
     def read(self, *, starts_line: bool) -> Reading[str]:
         """The whole value."""
         parts: list[str] = []
-        for event in self.stream(starts_line=starts_line, quoted=False):
-            if event is None:
-                yield None
-            else:
-                parts.append(event.text)
+        try:
+            for event in self.stream(starts_line=starts_line, quoted=False):
+                if event is None:
+                    yield None
+                else:
+                    parts.append(event.text)
+        except UnreadableError as error:
+            raise UnreadableError(str(error), "".join(parts)) from error
         return "".join(parts)
 
     def stream(self, *, starts_line: bool, quoted: bool = True) -> Reading[None]:
@@ -170,7 +174,7 @@ class _Value:
         elif self._line:
             text = text.removesuffix("\n")
         yield Event("arguments", inside(text) + '"' if quoted else text)
-        yield from source.literal([self._tag])
+        yield from source.literal([self._tag]) if self._behind is None else source.match([self._behind])
 
     def _certain(self, cdata: bool) -> int:
         """The place up to which the text is the value's, whatever follows."""
@@ -207,9 +211,15 @@ class _Value:
     def _ends_at(self, start: int) -> bool | None:
         """The value ends there: with its tag or, where that was left away, with a parameter or the call's end."""
         source = self._source
-        if source.text.startswith(self._tag, start):
+        if self._behind is not None:
+            behind = self._behind.match(source.text, start)
+            if isinstance(behind, Match):
+                return self._follows(behind.end, (*self._heads, *self._ends))
+            if behind is not None:
+                return None
+        elif source.text.startswith(self._tag, start):
             return not self._depth and self._follows(start + len(self._tag), (*self._heads, *self._ends))
-        if self._tag.startswith(source.text[start : start + len(self._tag)]):
+        elif self._tag.startswith(source.text[start : start + len(self._tag)]):
             return None
         for head in self._heads:
             found = head.match(source.text, start)
@@ -231,9 +241,9 @@ class _Value:
         self._gap = at, end
         if end == len(source.text):
             return None
-        if source.stop.match(source.text, end):
+        if source.stop.pattern.match(source.text, end):
             return True
-        waits = source.may_begin(source.stops, end)
+        waits = source.stop.may_go_on(source.text, end)
         for each in layouts:
             found = each.match(source.text, end)
             if isinstance(found, Match):
