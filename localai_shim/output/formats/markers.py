@@ -35,20 +35,19 @@ class Markers:
 
     def may_go_on(self, text: str, at: int) -> bool:
         """What is behind a place is the beginning of a marker, and no more of the text is there."""
-        return len(text) - at <= self._longest and self._squeezed(text[at:]) in self._beginnings
+        if len(text) - at > self._longest:
+            return False
+        return (_squeezed(text[at:]) if self._is_loose else text[at:]) in self._beginnings
 
     def held(self, text: str, at: int) -> int:
         """The first place, not before another, from which on the text is a marker or the beginning of one; its end if
         there is none.
         """
         for begins in range(max(at, len(text) - self._longest), len(text)):
-            tail = self._squeezed(text[begins:])
+            tail = _squeezed(text[begins:]) if self._is_loose else text[begins:]
             if tail in self._beginnings or tail in self._wholes:
                 return begins
         return len(text)
-
-    def _squeezed(self, text: str) -> str:
-        return _squeezed(text) if self._is_loose else text
 
 
 @lru_cache(maxsize=512)
