@@ -237,7 +237,7 @@ class GrammarCompiler:
 
 @lru_cache(maxsize=512)
 def _checked(source: str) -> tuple[str, Sequence[str]]:
-    """What is wrong with a source, if something is, and the warnings about it."""
+    """The reason why a source does not compile, if it does not, and the warnings about it."""
     matcher = LLMatcher(_byte_tokenizer(), source, log_level=0, limits=_LIMITS)
     try:
         _probe(matcher)

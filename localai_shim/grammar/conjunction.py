@@ -99,7 +99,7 @@ def _both(one: object, other: object) -> object:
 
 
 def _members(one: Schema, other: Schema) -> dict[str, object]:
-    """What two schemas say of an object's members: one that only one of them lists is any other to the other."""
+    """Two schemas' conditions on an object's members: a member that only one of them lists is any other to the other."""
     listed, theirs = _properties(one), _properties(other)
     others, more = one.get("additionalProperties", True), other.get("additionalProperties", True)
     properties = {

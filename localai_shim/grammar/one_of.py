@@ -60,7 +60,7 @@ class _Comparison:
         return False
 
     def _parts(self, schema: Schema) -> Iterator[object]:
-        """What a value has to satisfy besides the keywords of a schema itself."""
+        """Conditions on a value besides the keywords of a schema itself."""
         if isinstance(reference := schema.get("$ref"), str):
             try:
                 yield resolve(self._root, reference)

@@ -107,7 +107,7 @@ def _relaxed(text: str, closed: bool) -> str:
 
 
 def _changes(schema: Schema) -> Iterator[_Change]:
-    """What makes a schema one that llguidance compiles; each takes out more than the one before."""
+    """Changes that make llguidance compile a schema; each takes out more than the one before."""
     yield _tidied
     yield _reduced
     yield partial(_untangled, _circular(schema))

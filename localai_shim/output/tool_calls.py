@@ -108,7 +108,7 @@ class CallParser:
     # -----------------------------------------------------------------------------------------------------------------
 
     def _unread(self, *, cut: bool) -> Iterator[CallDelta | InvalidCall]:
-        """What is next to calls in a block: calls that have a name and no more, or text."""
+        """Calls in a block that have a name and no more, or the text between its calls."""
         text, self._between = "".join(self._between), []
         found = self._broken(text, cut=cut)
         yield from found

@@ -330,7 +330,7 @@ class ValueGrammar:
             raise GrammarError(f"There is nothing at the $ref {reference!r} in this schema.") from None
 
     def _alternatives(self, schema: Schema, options: list[object], seen: frozenset[str]) -> Sequence[Branch]:
-        """What is left of a schema with each of these options; some may be impossible."""
+        """The rest of a schema with each of these options; some may be impossible."""
         if "oneOf" in schema and "anyOf" not in schema:
             self._leave_out(
                 "oneOf", "oneOf is only supported if its options exclude each other by a type or a constant. Use anyOf."

@@ -34,7 +34,7 @@ class Markers:
         return self._named[_squeezed(found)] if self._is_loose else found
 
     def may_go_on(self, text: str, at: int) -> bool:
-        """What is behind a place is the beginning of a marker, and no more of the text is there."""
+        """The text from a place on is the beginning of a marker."""
         if len(text) - at > self._longest:
             return False
         return (_squeezed(text[at:]) if self._is_loose else text[at:]) in self._beginnings

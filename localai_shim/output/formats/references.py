@@ -41,7 +41,7 @@ def localized(schema: Schema) -> Schema:
 
 
 def _walked(node: Any, pointer: str) -> tuple[Any, str]:
-    """What is at a JSON pointer, and the pointer as `step` writes it. Keys may be percent-encoded or not."""
+    """The value at a JSON pointer, and the pointer as `step` writes it. Keys may be percent-encoded or not."""
     path = ""
     for each in pointer.split("/")[1:]:
         try:

@@ -162,7 +162,7 @@ def _options(schema: object, root: Mapping[str, object], depth: int = 0) -> Iter
 
 
 def _breadth(options: Sequence[object]) -> int:
-    """How many types these options leave open; all if one says nothing about it."""
+    """Number of types that these options leave open; all if one says nothing about it."""
     kinds = [_kinds(option) for option in options]
     return sum(map(len, filter(None, kinds))) if None not in kinds else 1_000
 

@@ -127,7 +127,7 @@ class BlockReader:
         self.done = not self.rejected
 
     def _looks_like_one(self, following: str) -> Reading[bool]:
-        """What follows an opening marker begins as a call does, although it cannot be read."""
+        """Find out if the text behind an opening marker begins like a call, although it cannot be read."""
         source = self._source
         if self._only is not None or self._is_call:
             return self._is_call
