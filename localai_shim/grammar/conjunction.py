@@ -99,7 +99,7 @@ def _both(one: object, other: object) -> object:
 
 
 def _members(one: Schema, other: Schema) -> dict[str, object]:
-    """Two schemas' conditions on an object's members: a member that only one of them lists is any other to the other."""
+    """Two schemas' conditions on an object's members. To one, a member that only the other lists is any other."""
     listed, theirs = _properties(one), _properties(other)
     others, more = one.get("additionalProperties", True), other.get("additionalProperties", True)
     properties = {

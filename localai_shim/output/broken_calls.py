@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from .formats.description import CallFormat
-from .formats.syntax import closers_of, words_of
+from .formats.syntax import closers_of, separator_of, words_of
 
 _JSON_NAME = re.compile(r'"(?:tool_)?name"\s*:\s*"\s*(?P<name>[^"\\\s][^"\\]*)"')
 _JSON_ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*')
@@ -35,7 +35,7 @@ def broken_call(format: CallFormat, body: str, names: Sequence[str], *, cut: boo
     found = re.match(rf"{before}(?P<name>{longest_first})(?![\w-]){'(?=.)' if cut else ''}", body, re.DOTALL)
     if found is None:
         return None
-    rest = body[found.end() :].strip().lstrip("\"'>),: \n")
+    rest = separator_of(format).sub("", body[found.end() :].strip())
     for closer in closers_of(format):
         rest = rest.removesuffix(closer).rstrip()
     return found["name"], rest if re.search(r"\w", rest) else ""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 from .description import CallFormat, MarkedArguments, Parameters
 from .layout import layout
 from .layout import words_of as split
+
+_MARKS = r"[\"'>),:\s]"  # models write these between a name and its arguments, whatever their format is
 
 
 @cache
@@ -28,3 +31,12 @@ def closers_of(format: CallFormat) -> tuple[str, ...]:
     if isinstance(format.arguments, Parameters):
         behind += [text.partition("VALUE")[2] for text in (format.arguments.layout, format.arguments.whole)]
     return tuple(dict.fromkeys(text[text.index("<") :].strip() for text in behind if "|" in text or "｜" in text))
+
+
+@cache
+def separator_of(format: CallFormat) -> re.Pattern[str]:
+    """A pattern of all that may be written between a function's name and its arguments."""
+    texts = (text.partition("NAME")[2].partition("ARGUMENTS")[0] for text in (format.call, *format.also))
+    parts = {part for text in texts for part in re.findall(r"<[^<>]*>|[^<\s]{2,}", text)}
+    patterns = [re.escape(part).replace("INDEX", r"\d+") for part in sorted(parts, key=len, reverse=True)]
+    return re.compile(f"^(?:{'|'.join([*patterns, _MARKS])})*")

@@ -182,6 +182,21 @@ _KIMI = [
     ),
     Case(
         "kimi_k2",
+        "a call without a number, and a good one",
+        '<|tool_calls_section_begin|><|tool_call_begin|>plan_trip<|tool_call_argument_begin|>{"city": "Marseille"}'
+        "<|tool_call_end|>" + _K2.format("ring:1", "{}") + "<|tool_calls_section_end|>",
+        calls=(("plan_trip", _CITY), ("ring", {})),
+    ),
+    Case(
+        "kimi_k2",
+        "a call that ends behind its number",
+        "<|tool_calls_section_begin|>"
+        + _K2.format("plan_trip:0", '{"city": "Marseille"}')
+        + "<|tool_call_begin|>functions.ring:1<|tool_calls_section_end|>",
+        calls=(("plan_trip", _CITY), ("ring", {})),
+    ),
+    Case(
+        "kimi_k2",
         "the next call or the end of the turn in place of a call's end",
         "<|tool_call_begin|>functions.ring:0<|tool_call_argument_begin|>{}"
         '<|tool_call_begin|>functions.plan_trip:1<|tool_call_argument_begin|>{"city": "Marseille"}',
