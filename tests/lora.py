@@ -14,6 +14,8 @@ from mlx.utils import tree_flatten
 from mlx_lm.tuner.utils import linear_to_lora_layers, load_adapters
 
 from localai_shim import LocalOpenAI
+from localai_shim.models.adapters import Bank, read_adapter
+from localai_shim.types import Adapter
 
 SIZE = 0.3  # of an adapter's numbers, which changes what a tiny model says
 
@@ -58,6 +60,19 @@ def as_peft(folder: Path, source: Path, **config: Any) -> Path:
     known = {"peft_type": "LORA", "r": rank, "lora_alpha": parameters["scale"] * rank, "target_modules": targets}
     (folder / "adapter_config.json").write_text(json.dumps({**known, "bias": "none", **config}))
     return folder
+
+
+def add(bank: Bank, folder: Path) -> Adapter:
+    """Load a folder's adapter whole."""
+    adapter, products = read_adapter(folder.name, str(folder))
+    for _ in bank.add(adapter, products):
+        pass
+    return adapter
+
+
+def remove(bank: Bank, adapter: Adapter) -> None:
+    for _ in bank.remove(adapter):
+        pass
 
 
 @functools.cache

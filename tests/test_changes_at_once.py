@@ -47,10 +47,10 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def bad(tmp_path: Path) -> Path:
-    """An adapter with a factor of another shape."""
+    """An adapter with a factor for other inputs, which is found out in the engine."""
     folder = make_adapter(tmp_path / "bad", tiny(), seed=2)
     weights: Any = mx.load(str(folder / "adapters.safetensors"))
-    mx.save_safetensors(str(folder / "adapters.safetensors"), {**weights, min(weights): mx.zeros((3, 3))})
+    mx.save_safetensors(str(folder / "adapters.safetensors"), {**weights, min(weights): mx.zeros((3, 4))})
     return folder
 
 
@@ -78,8 +78,7 @@ def test_an_adapter_is_loaded_anew_while_its_first_load_fails(first: str, good: 
         loading.result()
         assert ids(client, "a", PROMPT) == alone(tiny(), good, PROMPT, 16)
         client.unload_adapter("a")
-        ids(client, "any", PROMPT)
-        assert client.stats().adapter_bytes == 0
+        assert eventually(lambda: client.stats().adapter_bytes == 0)
 
 
 def test_an_adapter_that_is_unloaded_amid_its_first_load_leaves_nothing(good: Path) -> None:
@@ -90,8 +89,8 @@ def test_an_adapter_that_is_unloaded_amid_its_first_load_leaves_nothing(good: Pa
             client.unload_adapter("a")
         with pytest.raises(openai.NotFoundError, match="'a'"):
             asked.result()
-        assert ids(client, "a", PROMPT) == alone(tiny(), None, PROMPT, 16)
-        assert client.stats().adapter_bytes == 0
+        assert ids(client, "any", PROMPT) == alone(tiny(), None, PROMPT, 16)
+        assert eventually(lambda: client.stats().adapter_bytes == 0)
         client.load_adapter("a", good)
         assert ids(client, "a", PROMPT) == alone(tiny(), good, PROMPT, 16)
 
@@ -107,8 +106,7 @@ def test_two_loads_of_one_name_at_once_leave_one_of_them(good: Path, tmp_path: P
         assert ids(client, "a", PROMPT) in [alone(tiny(), folder, PROMPT, 16) for folder in folders]
         assert client.stats().adapter_bytes > 0
         client.unload_adapter("a")
-        ids(client, "any", PROMPT)
-        assert client.stats().adapter_bytes == 0
+        assert eventually(lambda: client.stats().adapter_bytes == 0)
 
 
 @pytest.mark.parametrize("how", ["asked for", "loaded"])
@@ -124,7 +122,7 @@ def test_an_adapter_of_a_client_that_is_closed_amid_its_load_leaves_the_engine(h
         error = made.exception(60)
         assert error is None or isinstance(error, openai.OpenAIError | EngineClosedError)
         assert ids(other, "any", PROMPT) == alone(tiny(), None, PROMPT, 16)
-        assert other.stats().adapter_bytes == 0
+        assert eventually(lambda: other.stats().adapter_bytes == 0)
 
 
 @pytest.mark.parametrize("first", ["adapter", "weights"])

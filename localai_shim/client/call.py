@@ -153,7 +153,11 @@ class Call:
         """
         given = self.body.pop("adapter", None)
         if given is None:
-            return model if model in self.runtime.adapters else None
+            if model in self.runtime.adapters:
+                return model
+            if not self.runtime.serves(model):
+                raise _unknown_adapter(model, self.runtime.adapters.paths(), param="model")
+            return None
         if not isinstance(given, str):
             raise BadRequest.wrong_type("adapter", "a string", given)
         if given not in self.runtime.adapters:
@@ -345,11 +349,11 @@ def _unfit(model: ServedModel, task: Task) -> BadRequest:
     )
 
 
-def _unknown_adapter(name: str, known: Collection[str]) -> NotFound:
+def _unknown_adapter(name: str, known: Collection[str], param: str = "adapter") -> NotFound:
     some = f"It has {listed(sorted(known))}" if known else "It has none"
     return NotFound(
         f"The adapter '{name}' does not exist. {some}: pass `adapters=` to the client, or call its `load_adapter`.",
-        param="adapter",
+        param=param,
         code="model_not_found",
     )
 

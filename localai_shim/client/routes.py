@@ -86,7 +86,7 @@ def _routes() -> list[Route]:
         ("post", "/responses/input_tokens", Generation(counts.prepare_count)),
         ("post", "/responses/compact", Generation(counts.prepare_compaction)),
         ("get", "/models", _answer(models.list_models, Runtime.names)),
-        ("get", "/models/(.+)", _answer(models.retrieve, Runtime.names, attrgetter("only"))),
+        ("get", "/models/(.+)", _answer(models.retrieve, Runtime.names, attrgetter("serves"))),
         ("get", "/chat/completions", _stored(stored_chat.list_completions)),
         ("get", completion, _stored(stored_chat.retrieve)),
         ("post", completion, _stored(stored_chat.update)),

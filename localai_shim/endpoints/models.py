@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from openai.types import Model
@@ -57,17 +57,19 @@ def _model(name: str, known: Listed) -> Model:
     return Model.model_validate({**fields, "max_model_len": known.context_length, **more})
 
 
-def retrieve(models: Mapping[str, Listed], only: bool, fields: Fields, query: Mapping[str, object], name: str) -> Model:
+def retrieve(
+    models: Mapping[str, Listed], serves: Callable[[str], bool], fields: Fields, query: Mapping[str, object], name: str
+) -> Model:
     """GET /models/{name}: one model. A model that serves every name is returned for any name.
 
     Args:
-        only: names that are not in `models` are not served.
+        serves: says if requests may have a name, in `models` or not.
 
     Raises:
         NotFound: this client has no model of that name.
     """
     if name not in models:
-        if only:
+        if not serves(name):
             raise unknown_model(name, models)
         name = next(iter(models))
     return _model(name, models[name])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import concurrent.futures.thread  # noqa: F401  # can no longer be imported, by a model's loader, once the main thread ended
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic
 
@@ -14,10 +14,9 @@ from ..stats import EngineStats
 from ..threads.system import Future, SimpleQueue, current_thread
 from ..types import Adapter, EngineClosedError, ModelLoadError, Sink, Ticket, Work
 from . import threads
-from .changes.adapters import Adapters
 from .inbox import Change, Inbox, Submit
 from .loop import Loaded, Loop, ModelT
-from .ports import Model, NewWeights
+from .ports import Model, NewWeights, Product
 
 __all__ = ["Engine", "EngineOptions"]
 
@@ -119,15 +118,19 @@ class Engine(Generic[ModelT]):
             self._inbox.put(message)
         return message.ticket
 
-    def load_adapter(self, adapter: Adapter) -> Future[None]:
-        """Have work name an adapter, from the next step on; done when it is loaded, or could not be.
+    def load_adapter(self, adapter: Adapter, products: Mapping[str, Product]) -> Future[None]:
+        """Load an adapter between the next steps; done when it is loaded, or could not be. Work may name it then.
 
         It stays until it was unloaded as often as it was loaded.
+
+        Args:
+            adapter: what work names.
+            products: its changes, by the layers' names.
 
         Raises:
             EngineClosedError: see `submit`.
         """
-        return self._change(partial(_with_adapters, self._loop, Adapters.load, adapter))
+        return self._change(partial(_load_adapter, self._loop, adapter, products))
 
     def update_weights(self, weights: NewWeights, *, fails: bool = False) -> Future[None]:
         """Have the model compute with other weights, from the next step on; done when it does, or could not.
@@ -141,7 +144,7 @@ class Engine(Generic[ModelT]):
         """
         return self._change(partial(self._loop.update_weights, weights, fails=fails))
 
-    def _change(self, apply: Callable[[], None]) -> Future[None]:
+    def _change(self, apply: Callable[[], Iterator[None] | None]) -> Future[None]:
         """Queue a change of the model."""
         self.check_process()
         done = Future[None]()
@@ -156,7 +159,7 @@ class Engine(Generic[ModelT]):
 
         Never blocks: finalizers call it, too.
         """
-        self._inbox.put(Change(partial(_with_adapters, self._loop, Adapters.unload, adapter), Future()))
+        self._inbox.put(Change(partial(_unload_adapter, self._loop, adapter), Future()))
 
     def cancel(self, ticket: Ticket) -> None:
         """Remove a submission's rows, without another event. Never blocks."""
@@ -201,10 +204,17 @@ def _load(load: Callable[[], ModelT], load_draft: Callable[[ModelT], Model | Non
     return model, None if load_draft is None else load_draft(model)
 
 
-def _with_adapters(loop: Loop[Any], change: Callable[[Adapters, Adapter], None], adapter: Adapter) -> None:
-    """Change the adapters of an engine, on its thread; holds no `Engine`."""
+# Changes hold no `Engine`.
+
+
+def _load_adapter(loop: Loop[Any], adapter: Adapter, products: Mapping[str, Product]) -> Iterator[None]:
     assert loop.adapters is not None
-    change(loop.adapters, adapter)
+    return loop.adapters.load(adapter, products)
+
+
+def _unload_adapter(loop: Loop[Any], adapter: Adapter) -> None:
+    assert loop.adapters is not None
+    loop.adapters.unload(adapter)
 
 
 def _tell_to_stop(loop: Loop[Any], pid: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..threads.system import Future, SimpleQueue
@@ -26,24 +26,40 @@ class Submit:
 
 @dataclass(slots=True)
 class Change:
-    """A change of the model or of what belongs to it, between two steps."""
+    """A change of the model or of what belongs to it, between two steps. What it raises is its caller's."""
 
-    apply: Callable[[], None]
+    apply: Callable[[], Iterator[None] | None]
+    """Makes all of it, or returns the pieces that make it, with steps in between."""
     done: Future[None]
+    _pieces: Iterator[None] | None = None
 
-    def run(self) -> None:
-        """Apply it, and say how that went. What it raises is its caller's."""
-        if not self.done.set_running_or_notify_cancel():
-            return
+    def begin(self) -> bool:
+        """Make it; True if pieces are left."""
+        return self.done.set_running_or_notify_cancel() and self._runs(self._apply)
+
+    def step(self) -> bool:
+        """Make the next piece; True if pieces are left."""
+        return self._runs(self._next)
+
+    def _apply(self) -> bool:
+        self._pieces = self.apply()
+        return self._pieces is not None
+
+    def _next(self) -> bool:
+        assert self._pieces is not None
+        return next(self._pieces, self) is None
+
+    def _runs(self, work: Callable[[], bool]) -> bool:
         try:
-            self.apply()
+            if work():
+                return True
+            self.done.set_result(None)
         except BaseException as error:
             self.done.set_exception(error)
-        else:
-            self.done.set_result(None)
+        return False
 
     def fail(self, error: Exception) -> None:
-        if self.done.set_running_or_notify_cancel():
+        if self._pieces is not None or self.done.set_running_or_notify_cancel():
             self.done.set_exception(error)
 
 

@@ -8,6 +8,7 @@ import queue
 import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Generic, TypeVar, cast
 
 import mlx.core as mx
@@ -27,6 +28,7 @@ from ..types import (
     Ticket,
 )
 from .changes.adapters import Adapters
+from .changes.queue import Changes
 from .costs.meter import Meter
 from .inbox import Change, Inbox, Message, Submit, put_last
 from .memory import Memory
@@ -72,6 +74,7 @@ class Loop(Generic[ModelT]):
         self._parts: Parts | None = None
         self.adapters: Adapters | None = None
         """On the engine thread only."""
+        self._changes = Changes()
         self._out: list[tuple[Entry, Event]] = []
         self._steps = self._cleared = 0
         self._computation = Computation(_synchronize)
@@ -100,9 +103,12 @@ class Loop(Generic[ModelT]):
     def step(self) -> None:
         """Take the inbox, run what the planner says, and deliver what came of it."""
         self._computation.safepoint()
-        self._take_inbox(wait=not self._parts)
+        self._take_inbox(wait=not self._parts and not self._changes)
+        if self.closing:
+            return
+        self._make_changes()
         parts = self._parts
-        if self.closing or parts is None:
+        if parts is None:
             return
         self._flush()
         parts.step()
@@ -183,6 +189,7 @@ class Loop(Generic[ModelT]):
                 elif isinstance(message, Submit):
                     message.fail(error)
                     self.tickets.free(message.ticket)
+            self._changes.fail(error)
         for entry in self.tickets.clear():
             put_last(entry.sink, entry.index, Failure(error))
 
@@ -250,8 +257,7 @@ class Loop(Generic[ModelT]):
                 if isinstance(message, Submit):
                     self._admit(message)
                 elif isinstance(message, Change):
-                    message.run()
-                    self._sweep()
+                    self._changes.add(message)
                 elif message is not None:
                     cancelled.add(message)
                     self.tickets.free(message)  # where its submission was interrupted
@@ -261,12 +267,20 @@ class Loop(Generic[ModelT]):
             pass
         if gone := self.tickets.find(cancelled):
             self._drop(gone)
-            self._sweep()
 
     def _sweep(self) -> None:
-        """Remove adapters that were unloaded, once nothing uses them."""
-        if self.adapters is not None:
-            self.adapters.sweep(self.tickets)
+        """Have an adapter removed that was unloaded, once nothing uses it."""
+        if not self._changes and self.adapters is not None and (gone := self.adapters.unused(self.tickets)) is not None:
+            self._changes.add(Change(partial(self.adapters.remove, gone), Future()))
+
+    def _make_changes(self) -> None:
+        """Make pieces of the changes that wait."""
+        self._sweep()
+        if self._changes:
+            if self._parts is not None:
+                self._parts.settle()  # what was not run yet holds arrays, which could not be written in place
+            mx.synchronize()
+            self._changes.run()
 
     def _rest(self) -> None:
         """Nothing is in flight: apply the limit of MLX's free buffers, or return them to the system."""

@@ -5,7 +5,7 @@ The engine imports none of them. `models/` and `backends/` fill the ports; `runt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -76,6 +76,25 @@ class Reading(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Product:
+    """An adapter's change of one layer: `x @ low.T @ high`, times the scale. Its arrays are NumPy's, contiguous."""
+
+    low: Any
+    """`[rank, inputs]`; of experts `[experts, rank, inputs]`; of an embedding `[rank, tokens]`."""
+    high: Any
+    """`[rank, outputs]`; of experts `[experts, rank, outputs]`."""
+    scale: float
+    half: bool
+    """They are the bits of bfloat16, which NumPy does not have."""
+    largest: tuple[float, float]
+    """Magnitudes of the largest numbers in them."""
+    source: str
+    """What a message says of them: the tensors, their types and shapes."""
+    experts: tuple[int, ...] | None = None
+    """Numbers of the experts that it changes, in the order of the arrays; None: all of them, or the layer has none."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class NewWeights:
     """Weights that a loaded model is to have from now on, some or all of them."""
 
@@ -110,15 +129,19 @@ class Encoder(LoadedModel, Protocol):
             ModelLoadError: they do not fit; names the tensors and the shapes. Nothing has changed.
         """
 
-    def add_adapter(self, adapter: Adapter) -> None:
-        """Load an adapter, so that passes may name it.
+    def add_adapter(self, adapter: Adapter, products: Mapping[str, Product]) -> Iterator[None]:
+        """Load an adapter piece by piece, with passes in between; once it is through, passes may name the adapter.
+
+        Args:
+            adapter: what passes name.
+            products: its changes, by the layers' names.
 
         Raises:
-            ModelLoadError: it does not fit; names the file, the tensor and the shapes.
+            ModelLoadError: it does not fit; names the file, the tensor and the shapes. Nothing has changed.
         """
 
-    def remove_adapter(self, adapter: Adapter) -> None:
-        """Forget an adapter; it may be gone."""
+    def remove_adapter(self, adapter: Adapter) -> Iterator[None]:
+        """Forget an adapter piece by piece, with passes in between that do not name it; it may be gone."""
 
     def adapted(self, adapters: Sequence[Adapter | None]) -> AbstractContextManager[None]:
         """Have the rows of a pass that is built within this use these adapters; one for all rows, if it is one."""

@@ -228,6 +228,11 @@ class Parts:
             self.rows.restart()
         self.lane.restart()
 
+    def settle(self) -> None:
+        """Finish what was launched or built for rows."""
+        if self.rows is not None:
+            self.rows.batch.settle()
+
     def step(self) -> None:
         """Decode one token for all rows, and deliver it; prefill or embed while the rows can wait."""
         if self.rows is not None and (running := self.running):

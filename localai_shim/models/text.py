@@ -6,7 +6,7 @@ import copy
 import hashlib
 import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends.machine import has_gpu
 from ..engine.cache_contents import Quantised, RowCache, is_trimmable
-from ..engine.ports import Features, NewWeights, StepInput
+from ..engine.ports import Features, NewWeights, Product, StepInput
 from ..media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia
 from ..options import LoadOptions
 from ..output.token_bytes import TokenBytes
@@ -370,23 +370,28 @@ class TextModel:
     def adapter_bytes(self) -> int:
         return 0 if self._bank is None else self._bank.nbytes
 
-    def add_adapter(self, adapter: Adapter) -> None:
-        """Load an adapter, so that passes may name it.
+    def add_adapter(self, adapter: Adapter, products: Mapping[str, Product]) -> Iterator[None]:
+        """Load an adapter piece by piece; once it is through, passes may name it.
 
         Raises:
-            ModelLoadError: it does not fit; names the file, the tensor and the shapes.
+            ModelLoadError: it does not fit; names the folder, the tensor and the shapes.
         """
         from .adapters import Bank
 
         if self._bank is None:
             self._bank = Bank(self._decoder or self._model)
-        self._bank.add(adapter)
-        self._ending = None  # it knows the layers as they were
+        return self._changing_layers(self._bank.add(adapter, products))
 
-    def remove_adapter(self, adapter: Adapter) -> None:
-        """Forget an adapter; it may be gone."""
-        if self._bank is not None:
-            self._bank.remove(adapter)
+    def remove_adapter(self, adapter: Adapter) -> Iterator[None]:
+        """Forget an adapter piece by piece; it may be gone."""
+        return iter(()) if self._bank is None else self._changing_layers(self._bank.remove(adapter))
+
+    def _changing_layers(self, pieces: Iterator[None]) -> Iterator[None]:
+        try:
+            for _ in pieces:
+                self._ending = None  # it knows the layers as they were
+                yield
+        finally:
             self._ending = None
 
     def adapted(self, adapters: Sequence[Adapter | None]) -> AbstractContextManager[None]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from ..endpoints.field_cache import FieldCache
+from ..engine.ports import Product
 from ..options import LocalOptions, ModelOptions, ModelPath, processes
 from ..threads import system
 from ..threads.system import RLock
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 class AdaptingEngine(EngineLike, Protocol):
     """An engine that runs a model of its own, and no script."""
 
-    def load_adapter(self, adapter: Adapter, /) -> Future[None]: ...
+    def load_adapter(self, adapter: Adapter, products: Mapping[str, Product], /) -> Future[None]: ...
 
     def unload_adapter(self, adapter: Adapter, /) -> None: ...
 
@@ -62,6 +63,8 @@ class ClientAdapters:
     def __init__(self, *, allowed: bool) -> None:
         self.allowed = allowed
         self._known: dict[str, _Loading] = {}
+        self._gone = set[str]()
+        """Names that were unloaded, and not loaded again: the model alone does not answer for them."""
         self._closed = False
         self._lock = RLock()  # a finalizer may close it while it is held
 
@@ -76,6 +79,10 @@ class ClientAdapters:
 
     def __contains__(self, name: object) -> bool:
         return name in self._known
+
+    def was_unloaded(self, name: str) -> bool:
+        """True if the name was an adapter's, and is none now."""
+        return name in self._gone
 
     def is_ready(self, name: str, engine: EngineLike) -> bool:
         """True if `served` returns at once."""
@@ -125,6 +132,7 @@ class ClientAdapters:
             gone = loading if self._closed else self._known.get(name)
             if not self._closed:
                 self._known[name] = loading
+                self._gone.discard(name)
         if gone is not None:
             gone.release()
 
@@ -136,6 +144,8 @@ class ClientAdapters:
         """
         with self._lock:
             loading = self._known.pop(name, None)
+            if loading is not None:
+                self._gone.add(name)
             known = ", ".join(f"'{each}'" for each in self._known) or "none"
         if loading is None:
             raise ValueError(f"there is no adapter '{name}': this client has {known}")
@@ -153,8 +163,8 @@ class ClientAdapters:
         from ..models.adapters.folder import read_adapter
 
         try:
-            adapter = read_adapter(name, loading.path)
-            cast(AdaptingEngine, loading.engine).load_adapter(adapter).result()
+            adapter, products = read_adapter(name, loading.path)
+            cast(AdaptingEngine, loading.engine).load_adapter(adapter, products).result()
         except BaseException as error:
             with self._lock:
                 if known and self._known.get(name) is loading:  # the next request tries again

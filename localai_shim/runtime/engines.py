@@ -379,6 +379,12 @@ class Runtime:
                 self._state.append(ClientState(self.store_path))
             return self._state[0]
 
+    def serves(self, name: str) -> bool:
+        """True if requests may have this model name."""
+        if self.only:
+            return name in self.sources
+        return not self.adapters.was_unloaded(name) or name in self.names()
+
     def names(self) -> dict[str, Listed]:
         """The models that this client lists, by name."""
         from ..endpoints.models import Listed

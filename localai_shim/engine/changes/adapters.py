@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 
 from ...types import Adapter, AdapterGoneError, ModelLoadError, Work
 from ..memory import Memory
-from ..ports import Encoder
+from ..ports import Encoder, Product
 from ..tickets import Entry
 
 
@@ -26,24 +26,24 @@ class Adapters:
         self.nbytes = 0
         """Bytes of all that are loaded; may be read on any thread."""
 
-    def load(self, adapter: Adapter) -> None:
-        """Load an adapter once more: it stays until it was unloaded as often.
+    def load(self, adapter: Adapter, products: Mapping[str, Product]) -> Iterator[None]:
+        """Load an adapter once more, piece by piece: it stays until it was unloaded as often.
 
         Raises:
             ModelLoadError: it does not fit the model, or into its memory.
         """
         if not self._loads[adapter]:
-            self._model.add_adapter(adapter)
+            yield from self._model.add_adapter(adapter, products)
             try:
                 self._count_bytes()
             except ModelLoadError:
-                self._remove(adapter)
+                yield from self._remove(adapter)
                 raise
         self._leaving.discard(adapter)
         self._loads[adapter] += 1
 
     def unload(self, adapter: Adapter) -> None:
-        """Take one load back; after the last one it leaves as soon as no work in flight uses it: see `sweep`."""
+        """Take one load back; after the last one it leaves as soon as no work in flight uses it: see `unused`."""
         if self._loads[adapter] == 1:
             self._leaving.add(adapter)
         self._loads[adapter] = max(0, self._loads[adapter] - 1)
@@ -57,16 +57,21 @@ class Adapters:
         if work.uses is not None and not self._loads[work.uses]:
             raise AdapterGoneError(f"the adapter '{work.uses.name}' was unloaded")
 
-    def sweep(self, in_flight: Collection[Entry]) -> None:
-        """Remove the adapters that leave and that nothing uses any more."""
-        if self._leaving:
-            for adapter in self._leaving - {entry.request.uses for entry in in_flight}:
-                self._leaving.discard(adapter)
-                self._remove(adapter)
+    def unused(self, in_flight: Collection[Entry]) -> Adapter | None:
+        """An adapter that leaves and that nothing uses any more; None: there is none."""
+        if not self._leaving:
+            return None
+        return next(iter(self._leaving - {entry.request.uses for entry in in_flight}), None)
 
-    def _remove(self, adapter: Adapter) -> None:
+    def remove(self, adapter: Adapter) -> Iterator[None]:
+        """Remove an `unused` adapter piece by piece, unless it was loaded again."""
+        if adapter in self._leaving:
+            self._leaving.discard(adapter)
+            yield from self._remove(adapter)
+
+    def _remove(self, adapter: Adapter) -> Iterator[None]:
         del self._loads[adapter]
-        self._model.remove_adapter(adapter)
+        yield from self._model.remove_adapter(adapter)
         self._count_bytes()
 
     def _count_bytes(self) -> None:

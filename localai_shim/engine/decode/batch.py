@@ -150,6 +150,11 @@ class Batch:
         to_insert, self._to_insert = self._to_insert, []
         self._insert([row for row in to_insert if row in self.rows])
 
+    def settle(self) -> None:
+        """Finish what is in flight: afterwards nothing that was not run holds the model's arrays."""
+        with self._failing_rows():
+            self._settle()
+
     def wait(self) -> None:
         """Wait for the step that is in flight, if one is."""
         with self._failing_rows():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,8 +12,8 @@ from mlx import nn
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchGLU, SwitchLinear, SwitchMLP
 
 from ...backends.cuda.adapters import kernel_of
+from ...engine.ports import Product
 from ...types import Adapter, ModelLoadError
-from .folder import Product, read_products
 from .layers import (
     Adapted,
     AdaptedBlock,
@@ -31,6 +32,10 @@ MAX_SELECTIONS = 16  # that are kept: rows that decode change seldom, and prompt
 class Bank:
     """Adapters that rows of a model may have. On the engine thread only.
 
+    Their factors stand in slots, 1 to the number of adapters. To add one costs its own factors, however many there are:
+    they are written into free slots, in place, and of the stacks that have none left each load meets a few. Work is
+    done in pieces, the layers of a block that read the same; between two of them passes may run.
+
     Args:
         model: the part of it that reads tokens; towers have no adapters.
     """
@@ -48,47 +53,42 @@ class Bank:
     def nbytes(self) -> int:
         return sum(layer._stack.nbytes for layer in self._layers.values())
 
-    def add(self, adapter: Adapter) -> None:
-        """Load an adapter, and have it ready.
+    def add(self, adapter: Adapter, products: Mapping[str, Product]) -> Iterator[None]:
+        """Load an adapter piece by piece; once it is through, passes may name it.
 
         Raises:
-            ModelLoadError: it does not fit this model; names the file, the tensor and the shapes.
+            ModelLoadError: it does not fit this model; names the folder, the tensor and the shapes.
         """
         if adapter in self._slots:
             return
-        products = self._resolve(adapter, read_products(adapter))
+        found = self._resolve(adapter, products)
         slot = next(i for i in range(1, len(self._slots) + 2) if i not in self._slots.values())
-        before = self._size
-        self._slots[adapter] = slot
         try:
-            for name, (layer, product) in products.items():
-                if name not in self._layers:
-                    self._wrap(name, layer)
-                self._layers[name]._stack.set(slot, product, self._size)
-            self._resize(products, before)
-            self._group()
+            for names in _pieces({**self._layers, **found}):
+                with self._changing(names):
+                    for name in names:
+                        self._write(name, slot, *found.get(name, (None, None)))
+                yield
         except BaseException:
-            self.remove(adapter)
+            for _ in self._drop(slot):
+                pass
             raise
+        self._slots[adapter] = slot
 
-    def remove(self, adapter: Adapter) -> None:
-        """Forget an adapter; it may be gone. Passes that were built with it keep its factors until they have run."""
-        before, slot = self._size, self._slots.pop(adapter, None)
+    def remove(self, adapter: Adapter) -> Iterator[None]:
+        """Forget an adapter piece by piece; it may be gone, and no pass may name it any more."""
+        slot = self._slots.pop(adapter, None)
         if slot is None:
             return
-        for name, layer in [*self._layers.items()]:
-            layer._stack.set(slot, None, self._size)
-            if not len(layer._stack):
-                self._put(name, layer["base"])
-                del self._layers[name]
-                if isinstance(layer, AdaptedLinear):
-                    layer.siblings = None  # which holds it
-        for name, block in [*self._blocks.items()]:
-            if not any(layer.startswith(name + ".") for layer in self._layers):
-                self._put(name, block["base"])
-                del self._blocks[name]
-        self._resize((), before)
-        self._group()
+        last = max(self._slots, key=self._slots.__getitem__, default=adapter)
+        if self._slots.get(last, 0) > slot:  # it gets the slot, so that no slot is free before others
+            for names in _pieces(self._layers):
+                with self._changing(names):
+                    for name in names:
+                        self._layers[name]._stack.move(self._slots[last], slot)
+                yield
+            self._slots[last], slot = slot, self._slots[last]
+        yield from self._drop(slot)
 
     @contextmanager
     def selected(self, adapters: Sequence[Adapter | None]) -> Iterator[None]:
@@ -109,30 +109,51 @@ class Bank:
             self._current.selection = None
             selection.made.clear()
 
-    @property
-    def _size(self) -> int:
-        """Slots of each stack: a power of two, so that shapes seldom change."""
-        most = max(self._slots.values(), default=0)
-        return 1 << most.bit_length()
+    # -- pieces -------------------------------------------------------------------------------------------------------
 
-    def _resize(self, but: Mapping[str, object] | Sequence[str], before: int) -> None:
-        if self._size != before:
-            for name, layer in self._layers.items():
-                if name not in but:
-                    layer._stack.build(self._size)
+    def _write(self, name: str, slot: int, layer: nn.Module | None, product: Product | None) -> None:
+        """Have a layer's slot hold an adapter's factors, or none."""
+        needed = max(slot, *self._slots.values(), 0) + 1
+        rank = 1 if product is None else product.low.shape[-2]
+        if name not in self._layers:
+            assert layer is not None
+            self._wrap(name, layer, needed + _spare(name, needed), rank)
+        stack = self._layers[name]._stack
+        slots = stack.slots if stack.slots >= needed else needed + _spare(name, needed)
+        stack.resize(slots, max(stack.rank, rank))
+        stack.write(slot, product)
 
-    def _group(self) -> None:
-        """Give layers that read the same their kernel, where this machine has one."""
-        groups: dict[tuple[str, str], list[AdaptedLinear]] = {}
-        for name, layer in self._layers.items():
-            if isinstance(layer, AdaptedLinear):
-                parent, _, last = name.rpartition(".")
-                groups.setdefault((parent, _SIBLINGS.get(last, last)), []).append(layer)
-        for layers in groups.values():
-            kernel = kernel_of([(each._stack.low, each._stack.b) for each in layers])
-            siblings = None if kernel is None else Siblings(layers, kernel)
+    def _drop(self, slot: int) -> Iterator[None]:
+        """Forget what a slot holds, and give memory back where much of it is free."""
+        needed = max(self._slots.values(), default=0) + 1
+        for names in _pieces(self._layers):
+            with self._changing(names):
+                for name in names:
+                    stack = self._layers[name]._stack
+                    stack.free(slot)
+                    if not stack.ranks:
+                        self._unwrap(name)
+                    else:
+                        slots = stack.slots if stack.slots <= 2 * needed else needed + _spare(name, needed)
+                        stack.resize(slots, max(stack.ranks.values()))
+            yield
+
+    @contextmanager
+    def _changing(self, names: Sequence[str]) -> Iterator[None]:
+        """Change layers that read the same: their kernel holds their factors, and is made anew."""
+        for layer in self._linear(names):
+            layer.siblings = None
+        yield
+        layers = self._linear(names)
+        kernel = kernel_of([(each._stack.low, each._stack.high) for each in layers]) if layers else None
+        if kernel is not None:
+            siblings = Siblings(layers, kernel)
             for each in layers:
                 each.siblings = siblings
+
+    def _linear(self, names: Sequence[str]) -> list[AdaptedLinear]:
+        layers = [self._layers.get(name) for name in names]
+        return [layer for layer in layers if isinstance(layer, AdaptedLinear)]
 
     def _resolve(self, adapter: Adapter, products: Mapping[str, Product]) -> dict[str, tuple[nn.Module, Product]]:
         """The model's layers that an adapter changes, by their names here.
@@ -153,19 +174,18 @@ class Bank:
             if found[0] in made:
                 wrong.append(f"'{name}' is '{found[0]}', which has another name in it as well")
             layer = layers[found[0]]
-            a, b = _shapes(layer)
-            if (*product.a.shape[:-1],) != a or (*product.b.shape[:-2], product.b.shape[-1]) != b:
+            if not _fits(layer, product):
+                inputs, outputs = _shapes(layer)
+                experts = f"{inputs[0]} experts, " * (len(inputs) - 1)
                 wrong.append(
-                    f"'{name}' has the factors {product.a.shape} and {product.b.shape}, and the layer takes "
-                    f"{(*a, 'rank')} and {(*b[:-1], 'rank', b[-1])}"
+                    f"'{name}' has {experts}{inputs[-1]} inputs and {outputs[-1]} outputs here, and the adapter has "
+                    f"{product.source}"
                 )
             elif isinstance(layer, _EXPERTS) and not isinstance(self._parent(found[0]), _BLOCKS):
                 wrong.append(f"'{name}' is part of a kind of experts that no adapter can change by row")
-            elif not bool(mx.isfinite(product.a).all() & mx.isfinite(product.b).all()):
-                wrong.append(f"'{name}' has numbers that are not finite, which would spoil other rows")
+            elif too_large := _too_large(layer, product):
+                wrong.append(f"'{name}' {too_large}")
             made[found[0]] = layer, product
-        if not products:
-            wrong.append("there is no factor in it")
         if wrong:
             raise ModelLoadError(f"The adapter '{adapter.name}' does not fit: {adapter.folder}: {'; '.join(wrong[:8])}")
         return made
@@ -177,8 +197,8 @@ class Bank:
         parent = name.rpartition(".")[0]
         return next((module for each, module in self._modules() if each == parent), None)
 
-    def _wrap(self, name: str, layer: nn.Module) -> None:
-        stack = Stack(_dtype(layer), *_shapes(layer))
+    def _wrap(self, name: str, layer: nn.Module, slots: int, rank: int) -> None:
+        stack = Stack(_dtype(layer), *_shapes(layer), slots, rank)
         kind = next(kind for kinds, kind in _FORMS if isinstance(layer, kinds))
         adapted = kind(layer, stack, self._current)
         self._put(name, adapted)
@@ -187,6 +207,12 @@ class Bank:
         if kind is AdaptedExperts and block not in self._blocks:
             self._blocks[block] = AdaptedBlock(_at(self._model, block), self._current)
             self._put(block, self._blocks[block])
+
+    def _unwrap(self, name: str) -> None:
+        self._put(name, self._layers.pop(name)["base"])
+        block = name.rpartition(".")[0]
+        if block in self._blocks and not any(layer.startswith(f"{block}.") for layer in self._layers):
+            self._put(block, self._blocks.pop(block)["base"])
 
     def _put(self, name: str, module: nn.Module) -> None:
         """Put a module into the place of a layer."""
@@ -225,6 +251,41 @@ _FORMS: Sequence[tuple[tuple[type, ...], Callable[..., Adapted]]] = (
     (_EMBEDDING, AdaptedEmbedding),
     (_EXPERTS, AdaptedExperts),
 )
+
+
+def _pieces(names: Iterable[str]) -> list[list[str]]:
+    """Names of layers, those that read the same together."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name in names:
+        parent, _, last = name.rpartition(".")
+        groups.setdefault((parent, _SIBLINGS.get(last, last)), []).append(name)
+    return [*groups.values()]
+
+
+def _spare(name: str, needed: int) -> int:
+    """Slots beyond those that are needed: other numbers for other layers, so that not all of them are full when the
+    next adapter comes.
+    """
+    return zlib.crc32(f"{name} {needed}".encode()) % (needed // 2 + 1)
+
+
+def _fits(layer: Any, product: Product) -> bool:
+    low, high = product.low.shape, product.high.shape
+    inputs, outputs = _shapes(layer)
+    if product.experts is not None and inputs[:-1] and product.experts[-1] < inputs[0]:
+        low, high = (inputs[0], *low[1:]), (inputs[0], *high[1:])
+    return (*low[:-2], low[-1]) == inputs and (*high[:-2], high[-1]) == outputs
+
+
+def _too_large(layer: Any, product: Product) -> str | None:
+    """What is wrong with a product that is infinite as the layer computes it: that would spoil other rows."""
+    dtype = _dtype(layer)
+    low, high = product.largest
+    most = max(low, high * abs(product.scale))
+    if most <= mx.finfo(dtype).max:
+        return None
+    name = str(dtype).rpartition(".")[2]
+    return f"has numbers up to {most:.3g} with its scale {product.scale:g}, and {name} holds {mx.finfo(dtype).max:.3g}"
 
 
 def _at(model: Any, name: str) -> Any:

@@ -3,200 +3,209 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ...types import Adapter, Json, ModelLoadError
+import numpy as np
+
+from ...engine.ports import Product
+from ...types import Adapter, ModelLoadError
 from ..checkpoint.completeness import IncompleteError, check_file
 from ..checkpoint_files import check_files, read_json
 from ..hub import fetch
+from ..files.tensors import Tensor, read_header
+from .config import CONFIG, MlxConfig, PeftConfig, RefusedError, parse_config
 
-if TYPE_CHECKING:
-    import mlx.core as mx
-
-CONFIG = "adapter_config.json"
-MLX_WEIGHTS, PEFT_WEIGHTS = "adapters.safetensors", "adapter_model.safetensors"
-_PEFT_NAME = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_(embedding_)?([AB])(?:\.\w+)?(?:\.weight)?")
-_EXPERT = re.compile(r"(.+)\.experts\.(\d+)\.(\w+)")
+MAX_NAME = 512  # characters of a tensor's name
+_PEFT_NAME = re.compile(
+    r"(?:base_model\.model\.)?(.+)\.lora_(?:embedding_)?([AB])(?:\.(?!weight$|bias$)\w+)?(?:\.weight)?"
+)
+_EXPERT = re.compile(r"(.+)\.experts\.(\d{1,6})\.(\w+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
-    """The change of one layer: `x @ a @ b`, times the scale."""
+class _Format:
+    """How numbers are stored: their type in NumPy, the one of their bits, and the bits of infinity without a sign."""
 
-    a: mx.array
-    """`[in, rank]`; of experts `[experts, in, rank]`; of an embedding `[tokens, rank]`."""
-    b: mx.array
-    """`[rank, out]`; of experts `[experts, rank, out]`."""
-    scale: float
+    array: str
+    bits: str
+    infinity: int
 
 
-def read_adapter(name: str, path_or_id: str, progress: bool | None = None) -> Adapter:
-    """Find an adapter's folder, fetching it if it is a hub id, and tell its contents from any other's.
+_FORMATS = {
+    "F32": _Format("<f4", "<u4", 0x7F800000),
+    "F16": _Format("<f2", "<u2", 0x7C00),
+    "BF16": _Format("<u2", "<u2", 0x7F80),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Factor:
+    """One factor of a layer; `name` is the tensor's."""
+
+    name: str
+    dtype: str
+    array: Any
+
+    def __str__(self) -> str:
+        return f"'{self.name}' {self.dtype} {self.array.shape}"
+
+
+def read_adapter(name: str, path_or_id: str, progress: bool | None = None) -> tuple[Adapter, Mapping[str, Product]]:
+    """Read an adapter's folder, fetching it if it is a hub id. What is returned is what was read, whatever becomes of
+    the files.
 
     Args:
         name: by which requests name it.
         path_or_id: the folder or the hub id.
         progress: whether a bar is shown; None: on a terminal.
 
+    Returns:
+        The adapter, told by its contents from any other, and the changes of layers by their names.
+
     Raises:
-        ModelLoadError: there is no such folder, or it holds what cannot be done per row.
+        ModelLoadError: there is no such folder, or it is damaged, or holds what cannot be done per row; says what.
     """
     folder = fetch(path_or_id, progress)
     check_files(folder)
     try:
-        config = read_json(folder / CONFIG)
-        weights = folder / (PEFT_WEIGHTS if "peft_type" in config else MLX_WEIGHTS)
-        _check(path_or_id, config, weights)
-        check_file(weights)
-        digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
-        with weights.open("rb") as file:
-            while piece := file.read(1 << 20):
-                digest.update(piece)
+        given = read_json(folder / CONFIG)
+        config = parse_config(given)
+        digest = hashlib.sha256(json.dumps(given, sort_keys=True).encode())
+        factors = _read_factors(folder / config.weights, config, digest)
+        return Adapter(name, digest.hexdigest()[:16], str(folder)), _products(factors, config)
+    except RefusedError as error:
+        more = ": load it as a model of its own, or fuse it into one" if error.apart else ""
+        raise ModelLoadError(f"The adapter '{path_or_id}' cannot be used beside others: {error}{more}.") from None
     except (OSError, IncompleteError) as error:
         raise ModelLoadError(f"The adapter '{path_or_id}' could not be read: {error}") from error
-    return Adapter(name, digest.hexdigest()[:16], str(folder))
 
 
-def read_products(adapter: Adapter) -> dict[str, Product]:
-    """The changes of an adapter's layers, by the layers' names. On the engine thread: MLX's arrays stay there.
+# -- the file ---------------------------------------------------------------------------------------------------------
 
-    Raises:
-        ModelLoadError: names the file and the tensor that is missing, or has another form.
-    """
-    import mlx.core as mx
 
-    folder = Path(adapter.folder)
-    config = read_json(folder / CONFIG)
-    file = folder / (PEFT_WEIGHTS if "peft_type" in config else MLX_WEIGHTS)
+def _read_factors(path: Path, config: MlxConfig | PeftConfig, digest: hashlib._Hash) -> dict[str, dict[str, _Factor]]:
+    """The factors of each layer, "a" and "b". The digest goes over all of the file."""
+    if not path.exists():
+        raise RefusedError(f"it has no {path.name}")
+    check_file(path)
+    content = path.read_bytes()  # not mapped: what another process writes into the file changes nothing here
+    digest.update(content)
     try:
-        arrays: dict[str, mx.array] = dict(mx.load(str(file)))  # type: ignore[arg-type]
-    except Exception as error:
-        raise ModelLoadError(f"The adapter '{adapter.name}' could not be read: {file.name}: {error}") from error
-    read = _read_peft if "peft_type" in config else _read_mlx
-
-    def refuse(tensor: str, why: str) -> ModelLoadError:
-        return ModelLoadError(f"The adapter '{adapter.name}' cannot be used: {file.name}: '{tensor}' {why}")
-
-    return read(arrays, config, refuse)
-
-
-Refuse = Callable[[str, str], ModelLoadError]
-
-
-def _check(path: str, config: Json, weights: Path) -> None:
-    """Refuse what cannot be done per row.
-
-    Raises:
-        ModelLoadError: says what it is.
-    """
-    what = None
-    if not config:
-        what = f"it has no {CONFIG} that is a JSON object"
-    elif not weights.exists():
-        what = f"it has no {weights.name}"
-    elif "peft_type" in config:
-        if config["peft_type"] != "LORA":
-            what = f"its `peft_type` is {config['peft_type']!r}, and only 'LORA' can differ from row to row"
-        elif config.get("use_dora"):
-            what = "it is DoRA (`use_dora`), which changes the whole weight"
-        elif config.get("modules_to_save"):
-            what = f"it brings whole layers (`modules_to_save`: {', '.join(config['modules_to_save'])})"
-        elif config.get("bias", "none") != "none":
-            what = f"it brings biases (`bias`: {config['bias']!r})"
-    elif (kind := config.get("fine_tune_type", "lora")) != "lora":
-        what = f"its `fine_tune_type` is {kind!r}, which changes whole weights"
-    elif _mlx_scale(config) is None:
-        what = f"{CONFIG} has no `lora_parameters.scale`"
-    if what is not None:
-        more = "" if "has no" in what else ": load it as a model of its own, or fuse it into one"
-        raise ModelLoadError(f"The adapter '{path}' cannot be used beside others: {what}{more}.")
+        tensors = read_header(io.BytesIO(content), len(content))
+    except ValueError as error:
+        raise RefusedError(f"{path.name}: {error}") from None
+    parse = _parse_peft if isinstance(config, PeftConfig) else _parse_mlx
+    found: dict[str, dict[str, _Factor]] = {}
+    for name, tensor in tensors.items():
+        parsed = parse(name) if len(name) <= MAX_NAME else None
+        if parsed is None:
+            raise RefusedError(f"{path.name}: '{name[:MAX_NAME]}' is no factor of a low rank")
+        layer, which = parsed
+        if which in found.setdefault(layer, {}):
+            raise RefusedError(f"{path.name}: '{name}' and '{found[layer][which].name}' are the same factor")
+        found[layer][which] = _factor(path, name, tensor, content)
+    for layer, both in found.items():
+        if both.keys() != {"a", "b"}:
+            raise RefusedError(f"{path.name}: '{layer}' has no `lora_{'b' if 'a' in both else 'a'}`")
+    if not found:
+        raise RefusedError(f"{path.name}: there is no factor in it")
+    return found
 
 
-def _read_mlx(arrays: Mapping[str, mx.array], config: Json, refuse: Refuse) -> dict[str, Product]:
-    scale = _mlx_scale(config)
-    assert scale is not None
-    made: dict[str, Product] = {}
-    for layer, (a, b) in _pairs(arrays, _mlx_name, refuse).items():
-        if a.ndim == 3:  # [experts, rank, in], [experts, out, rank]
-            a, b = a.swapaxes(1, 2), b.swapaxes(1, 2)
-        made[layer] = Product(a, b, scale)
-    return made
+def _factor(path: Path, name: str, tensor: Tensor, content: bytes) -> _Factor:
+    kind = _FORMATS.get(tensor.dtype)
+    if kind is None:
+        raise RefusedError(f"{path.name}: '{name}' is {tensor.dtype}, and factors are {', '.join(_FORMATS)}")
+    if len(tensor.shape) not in (2, 3) or 0 in tensor.shape:
+        raise RefusedError(f"{path.name}: '{name}' has the shape {tensor.shape}, which no factor has")
+    array = np.frombuffer(content, kind.array, math.prod(tensor.shape), tensor.start)
+    return _Factor(name, tensor.dtype, array.reshape(tensor.shape))
 
 
-def _mlx_scale(config: Json) -> float | None:
-    """The scale of mlx-lm's and mlx-vlm's form, or of that which mlx-vlm had before."""
-    if "lora_parameters" not in config and {"alpha", "rank"} <= config.keys():
-        return float(config["alpha"]) / float(config["rank"])
-    scale = (config.get("lora_parameters") or {}).get("scale")
-    return None if scale is None else float(scale)
-
-
-def _mlx_name(name: str) -> tuple[str, str] | None:
+def _parse_mlx(name: str) -> tuple[str, str] | None:
     layer, _, part = name.rpartition(".")
-    return (layer, part[-1].lower()) if part in ("lora_a", "lora_b", "A", "B") else None
+    return (layer, part[-1].lower()) if layer and part in ("lora_a", "lora_b", "A", "B") else None
 
 
-def _read_peft(arrays: Mapping[str, mx.array], config: Json, refuse: Refuse) -> dict[str, Product]:
-    import mlx.core as mx
+def _parse_peft(name: str) -> tuple[str, str] | None:
+    match = _PEFT_NAME.fullmatch(name)
+    return None if match is None else (match[1], match[2].lower())
 
+
+# -- products ---------------------------------------------------------------------------------------------------------
+
+
+def _products(factors: Mapping[str, Mapping[str, _Factor]], config: MlxConfig | PeftConfig) -> dict[str, Product]:
     made: dict[str, Product] = {}
     experts: dict[str, dict[int, Product]] = {}
-    embeddings = {match[1] for name in arrays if (match := _PEFT_NAME.fullmatch(name)) and match[2]}
-    for layer, (a, b) in _pairs(arrays, _peft_name, refuse).items():
-        rank = b.shape[1]
-        alpha = _pattern(config, "alpha_pattern", layer, config.get("lora_alpha") or rank)
-        scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
-        product = Product(a.T, b.T, scale)
-        if layer in embeddings and a.shape[0] != rank:
-            raise refuse(layer, f"has the shapes {a.shape} and {b.shape}")
-        if (match := _EXPERT.fullmatch(layer)) is None:
+    for layer, both in factors.items():
+        a, b = both["a"], both["b"]
+        if a.dtype != b.dtype or a.array.ndim != b.array.ndim:
+            raise RefusedError(f"{a} and {b} are no pair")
+        product = _product(layer, a, b, config)
+        match = _EXPERT.fullmatch(layer) if isinstance(config, PeftConfig) else None
+        if match is None:
             made[layer] = product
         else:
             experts.setdefault(f"{match[1]}.switch_mlp.{match[3]}", {})[int(match[2])] = product
     for layer, found in experts.items():
-        some = next(iter(found.values()))
-        count = max(found) + 1
-        none = Product(mx.zeros_like(some.a), mx.zeros_like(some.b), some.scale)
-        if {(each.a.shape, each.scale) for each in found.values()} != {(some.a.shape, some.scale)}:
-            raise refuse(layer, "has experts of different ranks or scales")
-        every = [found.get(i, none) for i in range(count)]
-        made[layer] = Product(mx.stack([p.a for p in every]), mx.stack([p.b for p in every]), some.scale)
+        if layer in made:
+            raise RefusedError(f"'{layer}' is there whole, and expert by expert")
+        made[layer] = _joined(layer, found)
     return made
 
 
-def _peft_name(name: str) -> tuple[str, str] | None:
-    match = _PEFT_NAME.fullmatch(name)
-    return None if match is None else (match[1], match[3].lower())
+def _product(layer: str, a: _Factor, b: _Factor, config: MlxConfig | PeftConfig) -> Product:
+    low, high = a.array, b.array
+    if isinstance(config, PeftConfig):  # [rank, in] and [out, rank]
+        if low.ndim != 2:
+            raise RefusedError(f"{a} has three axes, and two in PEFT's form")
+        high = high.T
+    elif low.ndim == 2:  # [in, rank] and [rank, out]
+        low = low.T
+    else:  # [experts, rank, in] and [experts, out, rank]
+        high = high.swapaxes(1, 2)
+    rank = low.shape[-2]
+    if high.shape[-2] != rank or low.shape[:-2] != high.shape[:-2]:
+        raise RefusedError(f"{a} and {b} have different ranks")
+    scale = config.scale_of(layer, rank)
+    largest = (_largest(a), _largest(b))
+    low, high = (np.require(array, requirements=("C", "A")) for array in (low, high))
+    return Product(low, high, scale, a.dtype == "BF16", largest, f"{a} and {b}")
 
 
-def _pattern(config: Json, field: str, layer: str, default: float) -> float:
-    """A setting of one layer: PEFT's patterns are ends of its name, or regular expressions for these."""
-    patterns: Mapping[str, Any] = config.get(field) or {}
-    for pattern, value in patterns.items():
-        if re.match(rf"(.*\.)?({pattern})$", layer):
-            return float(value)
-    return float(default)
+def _largest(factor: _Factor) -> float:
+    """Magnitude of the largest number: without their signs, numbers are in the order of their bits."""
+    kind = _FORMATS[factor.dtype]
+    bits = factor.array.view(kind.bits)
+    most = int((bits & bits.dtype.type(np.iinfo(bits.dtype).max >> 1)).max())
+    if most >= kind.infinity:
+        raise RefusedError(f"'{factor.name}' has numbers that are not finite, which would spoil other rows")
+    if factor.dtype == "F16":
+        return float(np.uint16(most).view(np.float16))
+    return float(np.uint32(most << 16 if factor.dtype == "BF16" else most).view(np.float32))
 
 
-def _pairs(
-    arrays: Mapping[str, mx.array], parse: Callable[[str], tuple[str, str] | None], refuse: Refuse
-) -> dict[str, tuple[mx.array, mx.array]]:
-    """The two factors of each layer."""
-    found: dict[str, dict[str, mx.array]] = {}
-    for name, array in arrays.items():
-        parsed = parse(name)
-        if parsed is None:
-            raise refuse(name, "is no factor of a low rank")
-        found.setdefault(parsed[0], {})[parsed[1]] = array
-    for layer, both in found.items():
-        if both.keys() != {"a", "b"}:
-            raise refuse(layer, f"has no `lora_{'b' if 'a' in both else 'a'}`")
-        if both["a"].ndim != both["b"].ndim or both["a"].ndim not in (2, 3):
-            raise refuse(layer, f"has factors of the shapes {both['a'].shape} and {both['b'].shape}")
-    return {layer: (both["a"], both["b"]) for layer, both in found.items()}
+def _joined(layer: str, found: Mapping[int, Product]) -> Product:
+    """One product of experts that came one by one."""
+    numbers = sorted(found)
+    products: Sequence[Product] = [found[number] for number in numbers]
+    first = products[0]
+    if len({(each.low.shape, each.high.shape, each.scale, each.low.dtype, each.half) for each in products}) > 1:
+        raise RefusedError(f"'{layer}' has experts of different ranks or scales")
+    low, high = (max(each.largest[i] for each in products) for i in range(2))
+    return replace(
+        first,
+        low=np.stack([each.low for each in products]),
+        high=np.stack([each.high for each in products]),
+        largest=(low, high),
+        source=f"experts up to number {numbers[-1]}, the first of them {first.source}",
+        experts=tuple(numbers),
+    )

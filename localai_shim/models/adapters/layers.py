@@ -9,7 +9,7 @@ is not their own is masked between the two: operations are what a step costs, no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +18,7 @@ from mlx import nn
 
 from ...backends.cuda.adapters import Kernel
 from ...backends.cuda.products import shared_kernel_of
-from .folder import Product
+from ...engine.ports import Product
 
 MAX_MASKED_COLUMNS = 512  # of all adapters side by side, beyond which `gather_mm` computes less
 
@@ -71,33 +71,47 @@ class Current:
 
 
 class Stack:
-    """The factors of all adapters for one layer.
+    """The factors of all adapters for one layer. A slot is written in place if nothing else holds the arrays: no pass
+    that was not run, and no `Siblings`.
+
+    Args:
+        dtype: of the factors.
+        inputs: shape of `low` without slots and ranks.
+        outputs: the same of `high`.
+        slots: how many there are at first; they are zero.
+        rank: of what they can hold at first.
 
     Attributes:
-        low: `[slots, ..., rank, in]`, contiguous.
-        a: `[slots, ..., in, rank]`, the same, ranks padded with zeros; an embedding's `[slots, tokens, rank]`.
-        b: `[slots, ..., rank, out]`.
-        used: slots between which all adapters are.
-        wide_a: `[in, used * rank]`, the factors of these side by side.
-        wide_b: `[used * rank, out]`.
+        low: `[slots, ..., rank, in]`, ranks padded with zeros.
+        high: `[slots, ..., rank, out]`.
+        ranks: of the slots that hold an adapter's factors.
     """
 
-    def __init__(self, dtype: mx.Dtype, a_shape: tuple[int, ...], b_shape: tuple[int, ...]) -> None:
-        self.dtype, self._products = dtype, dict[int, Product]()
-        self.rank = 1
-        self.used = range(0)
-        self.each_a: list[mx.array] = []
-        self.each_b: list[mx.array] = []
-        """The factors of each slot."""
-        self._a_shape, self._b_shape = a_shape, b_shape
-        self.low = self.a = self.b = self.wide_a = self.wide_b = mx.zeros((1, 1, 1))
+    def __init__(
+        self, dtype: mx.Dtype, inputs: tuple[int, ...], outputs: tuple[int, ...], slots: int, rank: int
+    ) -> None:
+        self.dtype = dtype
+        self.low, self.high = (mx.zeros((slots, *each[:-1], rank, each[-1]), dtype) for each in (inputs, outputs))
+        self.ranks: dict[int, int] = {}
+        self._views: dict[object, tuple[mx.array, ...]] = {}
+        """What passes use of the arrays: of their memory, and made once."""
 
-    def __len__(self) -> int:
-        return len(self._products)
+    @property
+    def slots(self) -> int:
+        return self.low.shape[0]
+
+    @property
+    def rank(self) -> int:
+        return self.low.shape[-2]
 
     @property
     def nbytes(self) -> int:
-        return int(self.a.nbytes + self.b.nbytes) if self._products else 0
+        return int(self.low.nbytes + self.high.nbytes)
+
+    @property
+    def used(self) -> range:
+        """Slots between which all adapters are."""
+        return range(min(self.ranks, default=1), max(self.ranks, default=0) + 1)
 
     @property
     def columns(self) -> int:
@@ -105,44 +119,89 @@ class Stack:
         return len(self.used) * self.rank
 
     @property
-    def arrays(self) -> list[mx.array]:
-        """All that passes use: of the memory of two."""
-        return [self.low, self.a, self.b, *self.each_a, *self.each_b, self.wide_a, self.wide_b]
+    def a(self) -> mx.array:
+        """`[slots, ..., in, rank]`; an embedding's `[slots, tokens, rank]`."""
+        [a] = self._view("a", lambda: (self.low.swapaxes(-1, -2),))
+        return a
 
-    def set(self, slot: int, product: Product | None, slots: int) -> None:
-        """Have a slot of so many hold an adapter's factors, or none."""
+    def of(self, slot: int) -> tuple[mx.array, mx.array]:
+        """Factors of one slot, `[..., in, rank]` and `[..., rank, out]`."""
+        low, high = self._view(slot, lambda: (self.low[slot].swapaxes(-1, -2), self.high[slot]))
+        return low, high
+
+    def wide(self) -> tuple[mx.array, mx.array]:
+        """Factors of the used slots side by side, `[in, columns]` and `[columns, out]`."""
+        used = slice(self.used.start, self.used.stop)
+        low, high = self._view("wide", lambda: (self.low[used].flatten(0, 1).T, self.high[used].flatten(0, 1)))
+        return low, high
+
+    def _view(self, key: object, make: Callable[[], tuple[mx.array, ...]]) -> tuple[mx.array, ...]:
+        made = self._views.get(key)
+        if made is None:
+            made = self._views[key] = make()
+        return made
+
+    def resize(self, slots: int, rank: int) -> None:
+        """Have this many slots and this rank. Copies all, unless nothing changes."""
+        if (slots, rank) != (self.slots, self.rank):
+            self._views.clear()
+            low, high = _resized(self.low, slots, rank), _resized(self.high, slots, rank)
+            mx.eval(low, high)
+            self.low, self.high = low, high
+
+    def write(self, slot: int, product: Product | None) -> None:
+        """Have a slot hold an adapter's factors, of at most the rank that the stack has; None: it has none here."""
+        self._views.clear()
         if product is None:
-            self._products.pop(slot, None)
+            self.ranks.pop(slot, None)
+            self.low[slot] = self.high[slot] = 0
         else:
-            self._products[slot] = product
-        self.build(slots)
+            low = self._array(product, product.low, 1.0, self.low.shape[1:])
+            high = self._array(product, product.high, product.scale, self.high.shape[1:])
+            mx.eval(low, high)
+            self.ranks[slot] = product.low.shape[-2]
+            self.low[slot], self.high[slot] = low, high
+        mx.eval(self.low, self.high)
 
-    def build(self, slots: int) -> None:
-        """Make the arrays anew: passes that were built with the others keep those."""
-        rank = max((product.a.shape[-1] for product in self._products.values()), default=1)
-        a, b = [], []
-        zero_a = mx.zeros((*self._a_shape, rank), self.dtype)
-        zero_b = mx.zeros((*self._b_shape[:-1], rank, self._b_shape[-1]), self.dtype)
-        for slot in range(slots):
-            product = self._products.get(slot)
-            if product is None:
-                a.append(zero_a)
-                b.append(zero_b)
-                continue
-            missing = rank - product.a.shape[-1]
-            wide = [(0, 0)] * (product.a.ndim - 1)
-            a.append(mx.pad(product.a.astype(self.dtype), [*wide, (0, missing)]))
-            scaled = (product.b.astype(mx.float32) * product.scale).astype(self.dtype)
-            tall = [(0, 0)] * (product.b.ndim - 2)
-            b.append(mx.pad(scaled, [*tall, (0, missing), (0, 0)]))
-        self.low = low = mx.contiguous(mx.stack(a).swapaxes(-1, -2))
-        self.a, self.b, self.rank = low.swapaxes(-1, -2), mx.stack(b), rank
-        self.each_a, self.each_b = [*self.a], [*self.b]
-        self.used = range(min(self._products, default=1), max(self._products, default=0) + 1)
-        if low.ndim == 3 and self.used:  # a slice has the memory of what it is taken from
-            used = slice(self.used.start, self.used.stop)
-            self.wide_a, self.wide_b = low[used].flatten(0, 1).T, self.b[used].flatten(0, 1)
-        mx.eval(self.arrays)
+    def _array(self, product: Product, factor: Any, scale: float, shape: tuple[int, ...]) -> mx.array:
+        """A factor in the form of a slot."""
+        array = mx.array(factor)
+        array = array.view(mx.bfloat16) if product.half else array
+        if scale != 1:
+            array = array.astype(mx.float32) * scale
+        array = array.astype(self.dtype)
+        if (missing := shape[-2] - array.shape[-2]) > 0:
+            array = mx.pad(array, [*[(0, 0)] * (array.ndim - 2), (0, missing), (0, 0)])
+        if product.experts is not None:
+            every = mx.zeros(shape, self.dtype)
+            every[mx.array(product.experts)] = array
+            array = every
+        return array
+
+    def move(self, slot: int, to: int) -> None:
+        """Have another slot hold what a slot holds; this one keeps it as well."""
+        self._views.clear()
+        if slot in self.ranks:
+            low, high = copy_of(self.low[slot]), copy_of(self.high[slot])
+            mx.eval(low, high)  # which end the reading, so that the writing is in place
+            self.low[to], self.high[to] = low, high
+            self.ranks[to] = self.ranks[slot]
+            mx.eval(self.low, self.high)
+        else:
+            self.write(to, None)
+
+    def free(self, slot: int) -> None:
+        """Forget a slot's factors. They stay where they are until the slot is used again."""
+        self._views.clear()
+        self.ranks.pop(slot, None)
+
+
+def _resized(array: mx.array, slots: int, rank: int) -> mx.array:
+    """A copy of other sizes: slots and ranks that are new are zero."""
+    kept = array[:slots, ..., :rank, :]
+    widths = [(0, 0)] * array.ndim
+    widths[0], widths[-2] = (0, slots - kept.shape[0]), (0, rank - kept.shape[-2])
+    return mx.pad(kept, widths) if any(after for _, after in widths) else copy_of(kept)
 
 
 class Adapted(nn.Module):  # type: ignore[misc]
@@ -190,14 +249,15 @@ class AdaptedLinear(Adapted):
             return y
         tokens, out = x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1])  # of three axes MLX makes a product a row
         if (one := selection.one) is not None:
-            made = mx.addmm(out, tokens.astype(stack.dtype) @ stack.each_a[one], stack.each_b[one])
+            a, b = stack.of(one)
+            made = mx.addmm(out, tokens.astype(stack.dtype) @ a, b)
         elif len(tokens) == len(selection.slots) and stack.columns <= MAX_MASKED_COLUMNS:
-            low = tokens.astype(stack.dtype) @ stack.wide_a
-            low = mx.where(selection.mask(stack.used, stack.rank), low, 0)
-            made = mx.addmm(out, low, stack.wide_b)
+            wide_a, wide_b = stack.wide()
+            low = mx.where(selection.mask(stack.used, stack.rank), tokens.astype(stack.dtype) @ wide_a, 0)
+            made = mx.addmm(out, low, wide_b)
         else:
             rows = x.reshape(len(selection.slots), -1, x.shape[-1])
-            made = out + multiply(rows, selection, stack.a, stack.b).reshape(out.shape)
+            made = out + multiply(rows, selection, stack.a, stack.high).reshape(out.shape)
         return made.astype(y.dtype).reshape(y.shape)
 
 
@@ -241,15 +301,15 @@ class AdaptedEmbedding(Adapted):
             return y
         rows = x.reshape(len(selection.slots), -1)
         low = self._stack.a[selection.index[:, None], rows]
-        return y + mx.gather_mm(low, self._stack.b, rhs_indices=selection.index).astype(y.dtype).reshape(y.shape)
+        return y + mx.gather_mm(low, self._stack.high, rhs_indices=selection.index).astype(y.dtype).reshape(y.shape)
 
     def as_linear(self, x: mx.array) -> mx.array:
         y: mx.array = self.base.as_linear(x)
         selection, rows = self._selected(x)
         if selection is None:
             return y
-        a, b = self._stack.b.swapaxes(1, 2), self._stack.a.swapaxes(1, 2)
-        return y + multiply(rows, selection, a, b).astype(y.dtype).reshape(y.shape)
+        made = multiply(rows, selection, self._stack.high.swapaxes(1, 2), self._stack.low)
+        return y + made.astype(y.dtype).reshape(y.shape)
 
 
 class AdaptedExperts(Adapted):
@@ -263,8 +323,9 @@ class AdaptedExperts(Adapted):
         if selection is None:
             return y
         assert selection.one is not None
-        z = mx.gather_mm(x, self._stack.a[selection.one], rhs_indices=indices, sorted_indices=sorted_indices)
-        z = mx.gather_mm(z, self._stack.b[selection.one], rhs_indices=indices, sorted_indices=sorted_indices)
+        a, b = self._stack.of(selection.one)
+        z = mx.gather_mm(x, a, rhs_indices=indices, sorted_indices=sorted_indices)
+        z = mx.gather_mm(z, b, rhs_indices=indices, sorted_indices=sorted_indices)
         return y + z.astype(y.dtype)
 
 
@@ -297,6 +358,11 @@ class AdaptedBlock(nn.Module):  # type: ignore[misc]
             self._current.selection = selection
         y = mx.concatenate(parts)[selection.back]
         return y.reshape(*indices.shape, y.shape[-1])
+
+
+def copy_of(array: mx.array) -> mx.array:
+    """A lazy copy that shares nothing: `mx.contiguous` would share a view that is contiguous already."""
+    return array * 1
 
 
 def multiply(x: mx.array, selection: Selection, a: mx.array, b: mx.array) -> mx.array:

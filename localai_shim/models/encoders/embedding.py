@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...backends.machine import has_gpu
 from ...backends.x86.gelu import use_exact_gelu
-from ...engine.ports import NewWeights
+from ...engine.ports import NewWeights, Product
 from ...options import LoadOptions
 from ...types import Adapter, Json, ModelLoadError, Task
 from ..checkpoint_files import Checkpoint, fingerprint, read_json
@@ -98,11 +98,11 @@ class EncoderModel:
     def read_weights(self, weights: NewWeights) -> Callable[[], None]:
         raise ModelLoadError("the weights of a model that generates no text cannot be updated")
 
-    def add_adapter(self, adapter: Adapter) -> None:
+    def add_adapter(self, adapter: Adapter, products: Mapping[str, Product]) -> Iterator[None]:
         raise ModelLoadError("a model that generates no text takes no adapters")
 
-    def remove_adapter(self, adapter: Adapter) -> None:
-        """There is none."""
+    def remove_adapter(self, adapter: Adapter) -> Iterator[None]:
+        return iter(())
 
     def adapted(self, adapters: Sequence[Adapter | None]) -> AbstractContextManager[None]:
         raise ValueError("this model has no adapters")

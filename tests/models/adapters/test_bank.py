@@ -20,7 +20,7 @@ from localai_shim.models.adapters import Bank, read_adapter
 from localai_shim.models.adapters import bank as bank_module
 from localai_shim.models.adapters.layers import AdaptedLinear
 from localai_shim.types import ModelLoadError
-from tests.lora import as_peft, make_adapter
+from tests.lora import add, as_peft, make_adapter, remove
 from tests.tiny import tiny
 
 KINDS = ["qwen3", "llama", "gemma3_text", "qwen3_moe", "qwen3_next"]
@@ -63,8 +63,6 @@ def test_layers_that_read_the_same_share_a_kernel_where_there_is_one(
 ) -> None:
     folder = tiny(kind)
     made = [make_adapter(tmp_path / str(i), folder, seed=i, rank=rank) for i, rank in enumerate((4, 2))]
-    adapters = [read_adapter(path.name, str(path)) for path in made]
-    selected = [adapters[1], None, adapters[0]]
     results = list[Any]()
     kernels = list[Kernel]()
 
@@ -76,8 +74,8 @@ def test_layers_that_read_the_same_share_a_kernel_where_there_is_one(
         monkeypatch.setattr(bank_module, "kernel_of", of)
         model, _ = mlx_lm.load(str(folder))
         bank = Bank(model)
-        for each in adapters:
-            bank.add(each)
+        adapters = [add(bank, path) for path in made]
+        selected = [adapters[1], None, adapters[0]]
         for _ in range(2):
             with bank.selected(selected):
                 results.append(logits(model, TOKENS))
@@ -87,8 +85,8 @@ def test_layers_that_read_the_same_share_a_kernel_where_there_is_one(
     used = kernels[-len({name.rpartition(".")[0] + _group(name) for name in linear}) :]
     assert [each.runs for each in used] == [2] * len(used) and len(used) < len(linear)
     layers = weakref.WeakSet(each.siblings for each in bank._layers.values() if isinstance(each, AdaptedLinear))
-    for each in adapters:
-        bank.remove(each)
+    for adapter in adapters:
+        remove(bank, adapter)
     assert not layers, "they hold factors"
 
 
@@ -113,9 +111,7 @@ def test_each_row_has_its_own_adapter_and_nothing_stays(kind: str, bits: int | N
     model = load()
     plain, before = logits(model, TOKENS), names_of(model)
     bank = Bank(model)
-    first, second = (read_adapter(path.name, str(path)) for path in made)
-    bank.add(first)
-    bank.add(second)
+    first, second = (add(bank, path) for path in made)
     assert bank.nbytes > 0
     with bank.selected([second, None, first]):
         mixed = logits(model, TOKENS)
@@ -126,10 +122,10 @@ def test_each_row_has_its_own_adapter_and_nothing_stays(kind: str, bits: int | N
         assert_near(logits(model, TOKENS), expected[0])
     np.testing.assert_array_equal(logits(model, TOKENS), plain)
     assert np.abs(expected[0] - plain).max() > 0.01 * np.abs(plain).max()
-    bank.remove(first)
+    remove(bank, first)
     with bank.selected([second, None, second]):
         assert_near(logits(model, TOKENS)[0], expected[1][0])
-    bank.remove(second)
+    remove(bank, second)
     assert names_of(model) == before
     assert bank.nbytes == 0
 
@@ -144,7 +140,7 @@ def test_embeddings_and_heads_have_adapters(tmp_path: Path) -> None:
     adapted = load_adapters(mlx_lm.load(str(folder))[0], str(path)).eval()
     model, _ = mlx_lm.load(str(folder))
     bank = Bank(model)
-    bank.add(adapter := read_adapter("all", str(path)))
+    adapter = add(bank, path)
     plain = logits(model, TOKENS)
     with bank.selected([adapter, None, adapter]):
         mixed = logits(model, TOKENS)
@@ -160,11 +156,10 @@ def test_peft_s_folder_says_the_same_and_patterns_count(tmp_path: Path) -> None:
     pattern = as_peft(tmp_path / "pattern", source, lora_alpha=0.0001, alpha_pattern={"q_proj": 8, "up_proj": 8})
     model, _ = mlx_lm.load(str(folder))
     bank = Bank(model)
-    adapters = [read_adapter(path.name, str(path)) for path in (source, peft, rslora, pattern)]
+    adapters = [add(bank, path) for path in (source, peft, rslora, pattern)]
     assert len(set(adapters)) == 4
     made = []
     for adapter in adapters:
-        bank.add(adapter)
         with bank.selected([adapter] * 3):
             made.append(logits(model, TOKENS))
     for other in made[1:]:
@@ -205,7 +200,7 @@ def test_a_tensor_that_does_not_fit_is_named_with_its_shape_and_nothing_stays(tm
     model, _ = mlx_lm.load(str(folder))
     before, bank = names_of(model), Bank(model)
     with pytest.raises(ModelLoadError) as caught:
-        bank.add(read_adapter("bad", str(path)))
+        add(bank, path)
     message = str(caught.value)
     assert str(path) in message and name.removesuffix(".lora_a") in message and "(7, 4)" in message
     assert "model.layers.99.self_attn.q_proj" in message
@@ -215,10 +210,10 @@ def test_a_tensor_that_does_not_fit_is_named_with_its_shape_and_nothing_stays(tm
 def test_a_changed_file_is_another_adapter(tmp_path: Path) -> None:
     folder = tiny("llama")
     path = make_adapter(tmp_path / "one", folder, keys=["self_attn.q_proj"])
-    first = read_adapter("a", str(path))
-    assert read_adapter("b", str(path)) == first
+    first, _ = read_adapter("a", str(path))
+    assert read_adapter("b", str(path))[0] == first
     make_adapter(path, folder, seed=1, keys=["self_attn.q_proj"])
-    assert read_adapter("a", str(path)) != first
+    assert read_adapter("a", str(path))[0] != first
 
 
 @pytest.mark.parametrize(
@@ -237,5 +232,5 @@ def test_a_broken_folder_is_refused_with_the_file(broken: str, tmp_path: Path) -
     model, _ = mlx_lm.load(str(folder))
     before, bank = names_of(model), Bank(model)
     with pytest.raises(ModelLoadError, match=file.name):
-        bank.add(read_adapter("one", str(path)))
+        add(bank, path)
     assert names_of(model) == before

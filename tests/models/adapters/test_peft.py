@@ -18,8 +18,8 @@ from mlx import nn
 from mlx_lm.utils import load_model
 
 from localai_shim import LocalOpenAI
-from localai_shim.models.adapters import Bank, read_adapter
-from tests.lora import ids
+from localai_shim.models.adapters import Bank
+from tests.lora import add, ids
 from tests.tiny import make_tokenizer
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -30,9 +30,7 @@ NAMES = ["plain", "rslora", "patterns"]
 def test_logits_of_a_mixed_pass_are_those_that_peft_said() -> None:
     model: nn.Module = load_model(RECORDED / "base")[0]
     bank = Bank(model)
-    adapters = {name: read_adapter(name, str(RECORDED / name)) for name in NAMES}
-    for adapter in adapters.values():
-        bank.add(adapter)
+    adapters = {name: add(bank, RECORDED / name) for name in NAMES}
     for names in (["base", "plain", "rslora"], ["patterns", "base", "plain"], ["rslora", "patterns", "patterns"]):
         with bank.selected([adapters.get(name) for name in names]):
             logits = np.array(model(mx.array(SAID["tokens"]))[:, -1])

@@ -12,10 +12,10 @@ import pytest
 from mlx import nn
 
 from localai_shim import LocalOpenAI
-from localai_shim.models.adapters import Bank, read_adapter
+from localai_shim.models.adapters import Bank
 from localai_shim.models.loading import load_model
 from localai_shim.types import ModelLoadError
-from tests.lora import as_peft
+from tests.lora import add, as_peft
 from tests.models.adapters.vision import make_adapter, renamed
 from tests.models.vision.asking import SHOWN, ids
 from tests.models.vision.packing import packed
@@ -120,7 +120,7 @@ def test_layers_of_a_tower_are_refused_by_name(begins: str, tmp_path: Path) -> N
     assert isinstance(model._decoder, nn.Module)
     bank = Bank(model._decoder)
     with pytest.raises(ModelLoadError, match=rf"'{begins}.layers.0.self_attn.q_proj' is no layer of"):
-        bank.add(read_adapter("a", str(path)))
+        add(bank, path)
     assert bank.nbytes == 0
 
 
@@ -132,4 +132,4 @@ def test_a_layer_that_is_named_twice_is_refused(tmp_path: Path) -> None:
     model = load("gemma3")
     assert isinstance(model._decoder, nn.Module)
     with pytest.raises(ModelLoadError, match="which has another name in it as well"):
-        Bank(model._decoder).add(read_adapter("a", str(source)))
+        add(Bank(model._decoder), source)

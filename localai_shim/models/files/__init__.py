@@ -1,0 +1,1 @@
+"""Files of weights: what is in them, without loading them."""
