@@ -55,6 +55,18 @@ def nbytes(segment: Segment, snapshot: Snapshot | None) -> int:
     return sum(array.nbytes for array in [*segment, *(snapshot.arrays if snapshot is not None else [])])
 
 
+def has_nan(segment: Segment, snapshot: Snapshot | None) -> mx.array:
+    """True if a row is NaN somewhere, lazy. What becomes NaN in some layer makes the same token's keys and values, or
+    the state, of all later layers NaN: only the last layer is looked at.
+    """
+    packed = any(not mx.issubdtype(array.dtype, mx.floating) for array in segment[-6:])
+    last = segment[-6 if packed else -2 :]
+    if snapshot is not None and snapshot.layers:
+        last = [*last, *(array for array in snapshot.layers[-1].arrays if array is not None)]
+    flags = [mx.isnan(array).any() for array in last if mx.issubdtype(array.dtype, mx.floating)]
+    return mx.stack(flags).any() if flags else mx.array(False)
+
+
 def take_segment(row: Sequence[Contents], start: int, length: int) -> Segment:
     """The keys and values of the tokens from `start` on, of a row of `length` tokens that begins at `start`.
 

@@ -12,17 +12,21 @@ import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 
+import mlx.core as mx
+
 from ..cache_contents import Contents, is_trimmable
 from ..costs.cost_model import Stopwatch
 from ..kv import RowCache, read_row
 from ..kv.row import copy_of
-from ..kv.segments import build_row, nbytes, take_segment, take_snapshot
+from ..kv.segments import build_row, has_nan, nbytes, take_segment, take_snapshot
 from ..mirror.journal import Mirrored, journal, mirrored
 from ..ports import host
 from .store import PrefixStore, Stored
 from .tree import Match, PrefixTree
 
 log = logging.getLogger("localai_shim")
+
+_async_eval: Callable[..., None] = mx.async_eval
 
 MIN_PREFIX_TOKENS = 16  # fewer are sooner run than copied
 PREFIX_RAM_SHARE = 0.1  # of all memory, on the CPU back end
@@ -62,6 +66,8 @@ class PrefixCache(Mirrored):
         self._failed = False
         self._folder, self._folder_budget = folder, folder_budget
         self._saving: Generator[None] | None = None
+        self._unread: list[tuple[str | None, Sequence[int], int, mx.array]] = []
+        """Rows that were inserted and not looked at yet: salt, keys, first new token, and if something is NaN."""
         self._open_folder(fingerprint)
 
     def _open_folder(self, fingerprint: str) -> None:
@@ -76,6 +82,7 @@ class PrefixCache(Mirrored):
     def renew(self, fingerprint: str) -> None:
         """Drop everything in memory, a file that is half written too, and go on under another fingerprint."""
         self._stop_saving()
+        self._unread.clear()
         self._tree.clear()
         self._open_folder(fingerprint)
 
@@ -94,6 +101,7 @@ class PrefixCache(Mirrored):
 
     def save(self) -> None:
         """Write a piece, of a few MB, of what is not on disk yet."""
+        self._drop_spoiled()
         if self._store is None or not self._writes:
             return
         try:
@@ -111,6 +119,7 @@ class PrefixCache(Mirrored):
         while self.unsaved and watch.seconds < seconds:
             self.save()
         self._stop_saving()
+        self._unread.clear()
         self._tree.clear()
 
     def _stop_saving(self) -> None:
@@ -125,11 +134,15 @@ class PrefixCache(Mirrored):
         self._writes = False
         log.warning("the prefix cache's folder cannot be written to, and nothing more is: %s", error)
 
-    @mirrored
     def start(self, salt: str | None, keys: list[int], least: int = 0) -> tuple[RowCache, int] | None:
         """A row with the longest prefix of a prompt that was found, and its length: at least `least` tokens, and fewer
         than the prompt's.
         """
+        self._drop_spoiled()
+        return self._start(salt, keys, least)
+
+    @mirrored
+    def _start(self, salt: str | None, keys: list[int], least: int) -> tuple[RowCache, int] | None:
         with self._reporting():
             found = self._find(salt, keys[:-1])
             if found is not None and found.length >= max(MIN_PREFIX_TOKENS, least):
@@ -144,6 +157,7 @@ class PrefixCache(Mirrored):
         """Number of tokens with these keys, from the first on, with which a row could start, as far as they are in
         memory.
         """
+        self._drop_spoiled()
         with self._reporting():  # followers are not asked, so that it may not change what is dropped first
             if (found := self._tree.match_prefix(salt, keys, touch=journal() is None)) is not None:
                 return found.length
@@ -156,9 +170,9 @@ class PrefixCache(Mirrored):
         with self._reporting():
             self._tree.evict(self._limit)
 
-    @mirrored
     def insert(self, salt: str | None, keys: Sequence[int], read: Callable[[int], list[Contents]]) -> None:
-        """Insert a row's keys and values, as far as the tree does not have them.
+        """Insert a row's keys and values, as far as the tree does not have them. If some are NaN, no prompt gets them:
+        whether they are is computed behind them, and read when the cache is used next, so that nothing waits for it.
 
         Args:
             salt: see `Prompt`.
@@ -166,23 +180,51 @@ class PrefixCache(Mirrored):
             read: gives a copy of what the row holds; of layers with one position per token, from this token on.
         """
         if len(keys) >= MIN_PREFIX_TOKENS:
-            with self._reporting():
-                self._insert(salt, keys, read)
+            inserted = self._insert(salt, keys, read)
+            if inserted is not None:
+                self._unread.append((salt, keys, *inserted))
 
     # -----------------------------------------------------------------------------------------------------------
 
-    def _insert(self, salt: str | None, keys: Sequence[int], read: Callable[[int], list[Contents]]) -> None:
+    @mirrored
+    def _insert(
+        self, salt: str | None, keys: Sequence[int], read: Callable[[int], list[Contents]]
+    ) -> tuple[int, mx.array] | None:
+        """Insert a row; returns from which token on it is new, and if something of it is NaN."""
+        with self._reporting():
+            return self._insert_new(salt, keys, read)
+        return None
+
+    def _insert_new(
+        self, salt: str | None, keys: Sequence[int], read: Callable[[int], list[Contents]]
+    ) -> tuple[int, mx.array] | None:
         tree = self._tree
         if tree.covers(salt, keys):
-            return
+            return None
         _, start = tree.walk(salt, keys)
         row = read(start)
         segment = take_segment(row, start, len(keys)) if start < len(keys) else []
         snapshot = None if self.cuts_anywhere else take_snapshot(row, len(keys))
         if nbytes(segment, snapshot) > self._limit:
-            return
+            return None
+        spoiled = has_nan(segment, snapshot)
+        _async_eval(spoiled)
         tree.insert(salt, keys, start, segment, snapshot)
         tree.evict(self._limit)
+        return start, spoiled
+
+    def _drop_spoiled(self) -> None:
+        """Drop the inserted rows that turned out to hold NaN. Followers do not look: they are told what to drop."""
+        unread, self._unread = self._unread, []
+        for salt, keys, start, spoiled in unread:
+            with self._reporting():
+                if spoiled.item():
+                    log.warning("a row of %d tokens was NaN, and is not kept for other prompts", len(keys))
+                    self._drop(salt, keys, start)
+
+    @mirrored
+    def _drop(self, salt: str | None, keys: Sequence[int], start: int) -> None:
+        self._tree.drop(salt, keys, start)
 
     def _find(self, salt: str | None, keys: list[int]) -> Match | None:
         """The longest prefix in memory, or on disk where that has more."""

@@ -170,6 +170,19 @@ class PrefixTree:
                 node.least = min(node.least, snapshot.min_length)
         return path[-1]
 
+    def drop(self, salt: Salt, keys: Sequence[int], start: int) -> None:
+        """Drop what was inserted of a row from its token `start` on, and what follows it."""
+        path, length = self.walk(salt, keys)
+        if start == length == len(keys):  # its snapshot is all that was new
+            path[-1].snapshot = None
+            self.bytes += path[-1].update_bytes()
+        below = [node for node in path if node.start >= start][:1]
+        for node in below:  # which grows
+            below += node.children.values()
+        for node in reversed(below):
+            if node in self._nodes:  # else it went with one that followed it
+                self._remove(node)
+
     def evict(self, budget: int) -> None:
         """Drop what was used least recently until the rest fits."""
         while self.bytes > budget and self._nodes:
