@@ -17,6 +17,7 @@ import pytest
 from mlx_lm.utils import quantize_model, save_model
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim.engine.changes import queue
 from tests.engine.harness import eventually
 from tests.lora import alone, ids, make_adapter
 from tests.tiny import tiny
@@ -128,6 +129,38 @@ def test_loading_and_unloading_while_others_run(folders: dict[str, Folders], tmp
         with pytest.raises(ValueError, match="there is no adapter 'b': this client has none"):
             client.unload_adapter("b")
         assert eventually(lambda: client.stats().adapter_bytes == 0)
+
+
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0, "seed": 5}], ids=["greedy", "sampled"])
+def test_rows_get_tokens_between_the_pieces_of_loads_and_unloads(
+    sampling: dict[str, Any], folders: dict[str, Folders], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "SECONDS_PER_STEP", 0.0)  # a piece a step
+    adapters, kind = folders["qwen3"], "qwen3"
+    how: dict[str, Any] = {"prompt": list(PROMPTS[0]), "max_tokens": 400, **({"temperature": 0} | sampling)}
+    extra = {"return_token_ids": True, "ignore_eos": True}
+
+    def whole(client: LocalOpenAI, model: str) -> Any:
+        return client.completions.create(model=model, extra_body=extra, **how).choices[0].token_ids  # type: ignore[attr-defined]
+
+    with LocalOpenAI(tiny(kind), adapters={"a": adapters["a"]}) as client:
+        expected = {name: whole(client, name) for name in ("a", "any")}
+        streams = {
+            name: client.completions.create(model=name, stream=True, extra_body=extra, **how) for name in expected
+        }
+        got = {name: [next(stream)] for name, stream in streams.items()}
+        steps = client.stats().steps
+        for _ in range(3):
+            client.load_adapter("b", adapters["b"])
+            client.load_adapter("c", adapters["a"])
+            assert ids(client, "b", PROMPTS[1]) == alone(model_of(kind), adapters["b"], PROMPTS[1], MAX_TOKENS)
+            client.unload_adapter("b")
+            client.unload_adapter("c")
+        assert client.stats().steps - steps > 3 * 2 * 8  # pieces
+        for name, stream in streams.items():
+            got[name] += [*stream]
+            tokens = [token for chunk in got[name] for token in chunk.choices[0].token_ids or ()]  # type: ignore[attr-defined]
+            assert tokens == expected[name]
 
 
 def test_name_of_an_unloaded_adapter_is_not_found_until_it_is_loaded_again(folders: dict[str, Folders]) -> None:

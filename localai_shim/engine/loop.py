@@ -279,7 +279,7 @@ class Loop(Generic[ModelT]):
         if self._changes:
             if self._parts is not None:
                 self._parts.settle()  # what was not run yet holds arrays, which could not be written in place
-            mx.synchronize()
+            _synchronize()
             self._changes.run()
 
     def _rest(self) -> None:

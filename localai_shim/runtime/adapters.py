@@ -76,6 +76,7 @@ class ClientAdapters:
     def enter(self, name: str, path: str) -> None:
         """Have requests name an adapter, which is loaded when the first one does."""
         self._known[name] = _Loading(path)
+        self._gone.discard(name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._known

@@ -69,6 +69,8 @@ class Bank:
                     for name in names:
                         self._write(name, slot, *found.get(name, (None, None)))
                 yield
+        except GeneratorExit:  # the engine ends, and this may be another thread
+            raise
         except BaseException:
             for _ in self._drop(slot):
                 pass

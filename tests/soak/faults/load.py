@@ -102,6 +102,7 @@ class Load:
         for runtime in (pair.sync._runtime, pair.async_._runtime):
             runtime.adapters.unload("a")
             runtime.adapters.enter("a", str(self.adapter))
+        assert eventually(lambda: engine.stats().adapter_bytes == 0)
 
     def is_right(self, kind: str, answer: Any) -> bool:
         return same(answer, self.expected[kind])

@@ -95,9 +95,10 @@ _PREPARING = [
     Point("grammar compiler", "grammar.compile:Grammar.matcher", "schema"),
     Point("adapter", "runtime.adapters:import_modules", "adapter"),
     Point("adapter", "models.adapters.folder:read_adapter", "adapter"),
-    Point("adapter", "models.adapters.bank:read_products", "adapter", also=("models.adapters.folder:",)),
+    Point("adapter", "models.adapters.folder:read_header", "adapter", also=("models.adapters.folder:",)),
     Point("adapter", "models.text:TextModel.add_adapter", "adapter"),
-    Point("adapter", "models.adapters.layers:Stack.build", "adapter"),
+    Point("adapter", "models.adapters.layers:Stack.write", "adapter", also=("models.adapters.layers:Stack",)),
+    Point("adapter", "models.adapters.bank:kernel_of", "adapter"),
 ]
 _RUNNING = [
     Point("planner", "engine.plan.planner:Planner.before", "chat", "rows"),
@@ -109,6 +110,7 @@ _RUNNING = [
     Point("step", "models.text:TextModel.adapted", "adapter", "rows"),
     Point("step", "engine.decode.in_flight:AwaitingHost.wait", "chat", "rows", also=("engine.decode.verify:",)),
     Point("step", "engine.loop:mx.synchronize", "chat", "nobody", raised=no_memory, also=("engine.loop:_synchronize",)),
+    Point("step", "engine.decode.batch:Batch.settle", "adapter", "rows", also=("engine.loop:Loop._make_changes",)),
     Point("out of memory", "engine.prompts.prefill:mx.eval", "chat", raised=no_memory),
     Point(
         "out of memory", "engine.decode.in_flight:mx.eval", "chat", "rows", raised=no_memory, also=("engine.decode",)

@@ -150,7 +150,7 @@ COUPLES = [
     ("engine.sinks:SyncSink.put", "models.text:TextModel.forward"),
     ("engine.sinks:LoopWaker.wake", "engine.prompts.prefill:mx.eval"),
     ("grammar.compile:Grammar.__init__", "grammar.constraint:RowConstraint.mask"),
-    ("models.adapters.bank:read_products", "models.adapters.folder:read_adapter"),
+    ("models.adapters.layers:Stack.write", "models.adapters.folder:read_adapter"),
     ("prompt.template:ChatTokenizer.spans", "models.vision.model:VisionModel.embed"),
     ("endpoints.responses.background:Run.put", "state.store:Store.save"),
     ("client.batch_lines:_Request.put", "state.store:Store.update"),
