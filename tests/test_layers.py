@@ -81,7 +81,7 @@ MAY = {
         "engine.changes engine.costs engine.decode engine.drafts engine.kv engine.mirror engine.plan engine.prefix "
         "engine.prompts engine.texts media options stats threads types"
     ),
-    "engine.changes": "engine types",
+    "engine.changes": "engine engine.costs types",
     "engine.costs": "engine stats",
     "engine.decode": "engine engine.drafts engine.kv engine.prefix engine.prompts engine.sampling types",
     "engine.drafts": "engine engine.costs engine.kv engine.sampling options stats",
@@ -103,7 +103,7 @@ MAY = {
         "models.config models.encoders models.gguf models.heads models.vision options output output.formats threads "
         "types"
     ),
-    "models.adapters": "backends.cuda models models.checkpoint types",
+    "models.adapters": "backends.cuda engine models models.checkpoint types",
     "models.checkpoint": "backends models models.gguf types",
     "models.config": "backends types",
     "models.encoders": "backends backends.x86 engine models models.config models.heads options types vectors",
@@ -148,7 +148,7 @@ PACKAGES = {
     "grammar": "llguidance numpy",
     "media": "numpy",
     "models": "huggingface_hub jinja2 mlx mlx_lm numpy tokenizers transformers",
-    "models.adapters": "mlx mlx_lm",
+    "models.adapters": "mlx mlx_lm numpy",
     "models.checkpoint": "mlx",
     "models.config": "mlx mlx_lm mlx_vlm numpy transformers",
     "models.encoders": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",

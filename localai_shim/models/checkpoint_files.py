@@ -45,6 +45,8 @@ class Checkpoint(NamedTuple):
     config: Json
     path: Path
     options: LoadOptions
+    contents: str = ""
+    """See `checkpoint.contents`."""
 
 
 def read_json(path: Path) -> Json:
@@ -106,22 +108,13 @@ def context_length(config: Json, tokenizer: TokenizerWrapper | None) -> int | No
 
 
 def fingerprint(
-    config: Json, path: Path, options: LoadOptions, parameters: Sequence[mx.array], libraries: Sequence[str]
+    config: Json, contents: str, options: LoadOptions, parameters: Sequence[mx.array], libraries: Sequence[str]
 ) -> str:
     """A short hash of the checkpoint, its options, the back end and the libraries' versions."""
     import mlx.core as mx
 
     kinds = [*sorted({str(array.dtype) for array in parameters}), str(mx.default_device())]
-    adapter_path = options.get("adapter_path")
-    places = [path] if adapter_path is None else [path, Path(adapter_path)]
-    files = [
-        file.stat()
-        for place in places
-        for file in (sorted(place.glob("*.safetensors")) if place.is_dir() else [place])
-        if file.is_file()
-    ]
-    weights = [(file.st_size, file.st_mtime_ns) for file in files]
     versions = [version(name) for name in libraries] + [VERSION]
     how = {name: options.get(name) for name in LoadOptions.__annotations__}
-    what = json.dumps([config, weights, how, versions, kinds], sort_keys=True, default=str)
+    what = json.dumps([config, contents, how, versions, kinds], sort_keys=True, default=str)
     return "fp_" + hashlib.sha256(what.encode()).hexdigest()[:10]

@@ -11,6 +11,7 @@ from ..engine.mirror.journal import journal, mirrored
 from ..options import LoadOptions, ModelOptions, check_names, processes
 from ..types import ModelLoadError, Task
 from .checkpoint.completeness import IncompleteError, check_documents, check_weights
+from .checkpoint.contents import contents_of, stamps_of
 from .checkpoint.fields import check_ends, check_fields
 from .checkpoint.quantization import check_numbers, check_quantization
 from .checkpoint.reading import naming_files, shown
@@ -66,7 +67,9 @@ def load_model(
     if not options.get("trust_remote_code") and not is_gguf(path):
         _check_tokenizer(path, path_or_id)
     try:
+        places = _places(path, options)
         kind = _checked_kind(path, options)
+        stamps, contents = stamps_of(places), contents_of(places)
         with naming_files(read_json(path / "config.json")):
             model, tokenizer, config = kind.read(path, options)
         check_numbers(model, config)
@@ -75,9 +78,11 @@ def load_model(
         if part:
             evaluate_each(weights)
         read_weights(name, weights, progress)
+        if stamps_of(places) != stamps:
+            raise ModelLoadError("its files changed while they were read", transient=True)
         mx.eval(mx.random.state)  # new layers draw weights, each from the key before: a graph that nobody runs
         applied = prepare(model, cast(ModelOptions, options).get("memory_limit"))
-        loaded = kind(Checkpoint(name, model, tokenizer, config, path, options))
+        loaded = kind(Checkpoint(name, model, tokenizer, config, path, options, contents))
         loaded.applied = applied
         if isinstance(loaded, TextModel):
             loaded.check()
@@ -85,6 +90,12 @@ def load_model(
     except Exception as error:
         raise not_loaded(path_or_id, error, revision) from error
     return loaded
+
+
+def _places(path: Path, options: LoadOptions) -> list[Path]:
+    """Folders and files that the model's weights come from."""
+    adapter_path = options.get("adapter_path")
+    return [path] if adapter_path is None else [path, Path(adapter_path)]
 
 
 def not_loaded(path_or_id: str, error: Exception, revision: str | None = None) -> ModelLoadError:

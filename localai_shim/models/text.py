@@ -203,7 +203,7 @@ class TextModel:
         from ..backends.machine import on_cuda
         from ..backends.x86.forms import at_once
 
-        name, model, tokenizer, config, path, options = checkpoint
+        name, model, tokenizer, config, path, options, contents_digest = checkpoint
         self.name = name
         self._mx, self._at_once = mx, at_once
         batch_attention(model)
@@ -235,7 +235,9 @@ class TextModel:
         contents = [caches.read(layer) for layer in self.new_cache()]
         cuts_anywhere = all(layer is not None and is_trimmable(layer) for layer in contents)
         self.text = TextTokenizer(tokenizer, cuts_anywhere, model)
-        self.fingerprint = fingerprint(config, path, options, [array for _, array in parameters], self.libraries)
+        self.fingerprint = fingerprint(
+            config, contents_digest, options, [array for _, array in parameters], self.libraries
+        )
         made = path if is_gguf(path) else path / "config.json"
         self.created = int(made.stat().st_mtime) if made.exists() else 0
 

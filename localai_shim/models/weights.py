@@ -17,6 +17,7 @@ from ..engine.ports import NewWeights
 from ..types import ModelLoadError
 from .adapters.bank import bare_modules
 from .checkpoint.completeness import check_weights
+from .checkpoint.contents import digest_of
 
 MAX_NAMED = 8  # tensors that an error names
 _NUMBERS = "fiub"  # kinds of NumPy's dtypes that are numbers
@@ -63,7 +64,7 @@ def _is_half(value: object) -> bool:
 
 
 def folder_weights(folder: Path) -> NewWeights:
-    """Weights of a folder, told from others by the sizes and times of its files, as a checkpoint's are.
+    """Weights of a folder, told from others by their contents, as a checkpoint's are.
 
     Raises:
         ValueError: it has none, or they are not all there, or not whole.
@@ -75,8 +76,7 @@ def folder_weights(folder: Path) -> NewWeights:
         check_weights(folder, _pattern(folder))
     except ModelLoadError as error:
         raise ValueError(f"update_weights: the folder '{folder}' is incomplete or damaged: {error}") from error
-    found = [(file.name, (status := file.stat()).st_size, status.st_mtime_ns) for file in files]
-    return NewWeights({}, str(folder), hashlib.blake2b(repr(found).encode()).hexdigest())
+    return NewWeights({}, str(folder), digest_of(files))
 
 
 def _files(folder: Path) -> list[Path]:
@@ -125,6 +125,8 @@ def read_update(model: nn.Module, weights: NewWeights, sanitize: Sanitize | None
     except Exception as error:  # a file that is cut off is found out here
         what = error if weights.folder is None else f"{weights.folder}: {error}"
         raise ModelLoadError(f"The weights could not be read, and nothing has changed: {what}") from error
+    if weights.folder is not None and digest_of(_files(Path(weights.folder))) != weights.digest:
+        raise ModelLoadError(f"The files of '{weights.folder}' changed while they were read, and nothing has changed.")
 
     def apply() -> None:
         for module, arrays in made:

@@ -211,13 +211,13 @@ def _acquire(source: Source, holder: object, engines: dict[Source, _Shared]) -> 
         return shared
 
 
-def _files(source: Source) -> list[tuple[str, int, int]]:
+def _files(source: Source) -> list[tuple[str, int, int, int]]:
     """Names, sizes and times of a model's files: a load that failed is not tried again while they stay as they are."""
     paths = (source.path, source.options.get("adapter_path"), source.options.get("draft_model"))
     given = [Path(path) for path in paths if path and os.path.exists(path)]
     files = [file for path in given for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
     found = [(file, file.stat()) for file in files if file.is_file()]
-    return [(str(file), status.st_size, status.st_mtime_ns) for file, status in found]
+    return [(str(file), status.st_size, status.st_mtime_ns, status.st_ctime_ns) for file, status in found]
 
 
 def _forget_engines() -> None:

@@ -18,8 +18,8 @@ from ...engine.ports import Product
 from ...types import Adapter, ModelLoadError
 from ..checkpoint.completeness import IncompleteError, check_file
 from ..checkpoint_files import check_files, read_json
+from ..checkpoint.tensors import Tensor, read_header
 from ..hub import fetch
-from ..files.tensors import Tensor, read_header
 from .config import CONFIG, MlxConfig, PeftConfig, RefusedError, parse_config
 
 MAX_NAME = 512  # characters of a tensor's name

@@ -75,7 +75,7 @@ class EncoderModel:
     def __init__(self, checkpoint: Checkpoint, files: SentenceFiles, more: Sequence[mx.array] = ()) -> None:
         from mlx.utils import tree_flatten
 
-        name, model, tokenizer, config, path, options = checkpoint
+        name, model, tokenizer, config, path, options, contents_digest = checkpoint
         module, padding = encoder_module(path, config) or "", config.get("pad_token_id")
         self.name, self.tokenizer, self._model = name, tokenizer, model
         self._padding = 0  # nothing looks at what stands there
@@ -90,7 +90,7 @@ class EncoderModel:
             backend.no_padding()
         self.text = TextTokenizer(tokenizer, True, model)
         self.generation_defaults: Json = {}
-        self.fingerprint = fingerprint(config, path, options, parameters, self.libraries)
+        self.fingerprint = fingerprint(config, contents_digest, options, parameters, self.libraries)
         self.created = int((path / "config.json").stat().st_mtime)
 
     adapter_bytes = 0

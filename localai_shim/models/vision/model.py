@@ -63,7 +63,7 @@ class VisionModel(TextModel):
     text: VisionTokenizer  # or TextTokenizer, without a processor
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        _, model, tokenizer, config, path, options = checkpoint
+        _, model, tokenizer, config, path, options, _ = checkpoint
         self._config, self._path = config, path
         self._language: nn.Module = getattr(model, "language_model", model)
         self._decoder = self._language

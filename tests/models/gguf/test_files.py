@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,10 +81,8 @@ def test_the_fingerprint_changes_with_the_file(tmp_path: Path) -> None:
 
     first = fingerprint()
     assert fingerprint() == first
-    os.utime(path, ns=(1, 1))
-    second = fingerprint()
     write(tiny("qwen3"), path, Type.Q8_0)
-    assert len({first, second, fingerprint()}) == 3
+    assert fingerprint() != first
 
 
 def test_the_command_line_describes_a_file(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

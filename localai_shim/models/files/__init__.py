@@ -1,1 +1,0 @@
-"""Files of weights: what is in them, without loading them."""
