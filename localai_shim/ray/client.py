@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
-from typing import Any, TypedDict, Unpack, cast
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast
 
 import openai
 
@@ -25,6 +26,8 @@ from .pool_stats import PoolStats
 from .transport import AsyncRayHttpClient, RayHttpClient
 
 REPLICAS = 2
+
+HttpT = TypeVar("HttpT", bound=RayHttpClient | AsyncRayHttpClient)
 
 
 class Placement(TypedDict, total=False):
@@ -58,6 +61,26 @@ def _start(model: ModelPath | None, given: RayOptions | RayArguments | AsyncRayA
     return Pool.start(model, local, given.get("replicas", REPLICAS), ray_options)
 
 
+def _started(
+    kind: type[HttpT],
+    model: ModelPath | None,
+    given: RayOptions | RayArguments | AsyncRayArguments,
+    timeout: sdk.Timeout,
+) -> HttpT:
+    """An http client of replicas that are started.
+
+    Raises:
+        ValueError: the timeout is none.
+    """
+    sdk.read_seconds(timeout)
+    pool = _start(model, given)
+    try:
+        return kind(pool, timeout)
+    except BaseException:
+        pool.give_up()
+        raise
+
+
 def _without_placement(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name not in Placement.__annotations__}
 
@@ -69,23 +92,32 @@ class _RayClient(OfflineClient):
     _given: Mapping[str, Any]
     """The SDK's own constructor arguments, for copies in other processes."""
 
-    def _open(
+    @contextmanager
+    def _opening(
         self,
         cls: type,
         kind: type[RayHttpClient | AsyncRayHttpClient],
         model: ModelPath | None,
         given: RayArguments | AsyncRayArguments,
-    ) -> dict[str, Any]:
-        """The arguments of the SDK's constructor. A copy comes with the http client of what it copies."""
+    ) -> Iterator[dict[str, Any]]:
+        """The arguments of the SDK's constructor, which is called within this: replicas end if it fails. A copy comes
+        with the http client of what it copies.
+        """
         stock = _without_placement(given)
         check_arguments(cls, stock)
         http_client: Any = given.get("http_client")
-        if not isinstance(http_client, kind):
-            http_client = kind(_start(model, given), sdk.timeout_of(http_client))
+        is_copy = isinstance(http_client, kind)
+        if not is_copy:
+            http_client = _started(kind, model, given, sdk.timeout_of(http_client))
         self._pool = http_client.pool
-        made = stock_arguments(stock, http_client)
-        self._given = {name: value for name, value in made.items() if name != "http_client"}
-        return made
+        try:
+            made = stock_arguments(stock, http_client)
+            self._given = {name: value for name, value in made.items() if name != "http_client"}
+            yield made
+        except BaseException:
+            if not is_copy:
+                self._pool.give_up()
+            raise
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
         """A handle: in another process it sends requests to the same replicas, and closing it ends none of them."""
@@ -101,6 +133,18 @@ class _RayClient(OfflineClient):
             ValueError: it is no number of replicas.
         """
         self._pool.scale(replicas)
+
+
+@contextmanager
+def _with_reasons() -> Iterator[None]:
+    """Have the SDK's "Connection error." name its cause."""
+    try:
+        yield
+    except openai.APIConnectionError as error:
+        if type(error) is openai.APIConnectionError and error.__cause__ is not None:
+            error.message = f"{error.message.removesuffix('.')}: {error.__cause__}"
+            error.args = (error.message, *error.args[1:])
+        raise
 
 
 def _restored(cls: type[Any], pool: Pool, given: Mapping[str, Any]) -> object:
@@ -134,7 +178,15 @@ class RayOpenAI(_RayClient, sdk.OpenAI):
     """
 
     def __init__(self, model: ModelPath | None = None, **options: Unpack[RayArguments]) -> None:
-        super().__init__(**self._open(RayOpenAI, RayHttpClient, model, options))
+        with self._opening(RayOpenAI, RayHttpClient, model, options) as made:
+            super().__init__(**made)
+
+    if not TYPE_CHECKING:
+
+        def request(self, cast_to, options, *, stream=False, stream_cls=None):
+            """As the SDK does; an error of the connection says the reason."""
+            with _with_reasons():
+                return super().request(cast_to, options, stream=stream, stream_cls=stream_cls)
 
     def stats(self, model: str = "") -> PoolStats:
         """A snapshot of all replicas, each and summed; those that do not answer within seconds have no figures.
@@ -166,7 +218,15 @@ class AsyncRayOpenAI(_RayClient, sdk.AsyncOpenAI):
     """
 
     def __init__(self, model: ModelPath | None = None, **options: Unpack[AsyncRayArguments]) -> None:
-        super().__init__(**self._open(AsyncRayOpenAI, AsyncRayHttpClient, model, options))
+        with self._opening(AsyncRayOpenAI, AsyncRayHttpClient, model, options) as made:
+            super().__init__(**made)
+
+    if not TYPE_CHECKING:
+
+        async def request(self, cast_to, options, *, stream=False, stream_cls=None):
+            """As the SDK does; an error of the connection says the reason."""
+            with _with_reasons():
+                return await super().request(cast_to, options, stream=stream, stream_cls=stream_cls)
 
     async def stats(self, model: str = "") -> PoolStats:
         """A snapshot like that of `RayOpenAI.stats`."""
@@ -190,7 +250,7 @@ def http_client(
         **options: as of `RayOpenAI`, without the SDK's own.
     """
     check_options("http_client", _without_placement(options))
-    return RayHttpClient(_start(model, options), timeout)
+    return _started(RayHttpClient, model, options, timeout)
 
 
 def async_http_client(
@@ -198,4 +258,4 @@ def async_http_client(
 ) -> AsyncRayHttpClient:
     """An http client like that of `http_client`, for `openai.AsyncOpenAI(http_client=...)`."""
     check_options("async_http_client", _without_placement(options))
-    return AsyncRayHttpClient(_start(model, options), timeout)
+    return _started(AsyncRayHttpClient, model, options, timeout)

@@ -5,10 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import ray
+from ray._private import ray_constants
 
 OBJECT_STORE_BYTES = 200 << 20  # answers are small, and come in pieces
+
+LOOPBACK = ("127.0.0.1", "::1")
+_MANY_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Without it Ray listens on the loopback alone, on every system; its processes read the variable, too."""
+
+log = logging.getLogger("localai_shim")
 
 _lock = threading.Lock()
 _holders = 0
@@ -37,16 +46,34 @@ def join() -> None:
                 return
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
             os.environ.setdefault("RAY_worker_niceness", "0")  # replicas are what the program waits for; Ray has 15
-            ray.init(
-                "local",
-                include_dashboard=False,
-                object_store_memory=OBJECT_STORE_BYTES,
-                logging_level=logging.WARNING,
-            )
+            with _on_this_machine():
+                ray.init(
+                    "local",
+                    include_dashboard=False,
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    logging_level=logging.WARNING,
+                )
             _own = connection()
+            if (address := ray.util.get_node_ip_address()) not in LOOPBACK:
+                log.warning("Ray listens on %s, where other machines may reach it", address)
         except BaseException:
             _holders -= 1
             raise
+
+
+@contextmanager
+def _on_this_machine() -> Iterator[None]:
+    """Have a Ray that is started within this listen on the loopback alone."""
+    before, constant = os.environ.get(_MANY_MACHINES), ray_constants.ENABLE_RAY_CLUSTER
+    os.environ[_MANY_MACHINES], ray_constants.ENABLE_RAY_CLUSTER = "0", False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = constant
+        if before is None:
+            del os.environ[_MANY_MACHINES]
+        else:
+            os.environ[_MANY_MACHINES] = before
 
 
 def leave() -> None:

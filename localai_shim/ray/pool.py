@@ -84,10 +84,14 @@ class Pool:
         """
         _check_replicas(replicas)
         cluster.join()
-        kind = ray.remote(
-            max_restarts=-1, max_concurrency=MAX_REQUESTS, concurrency_groups={CONTROL: 8}, **ray_options
-        )(Replica)
-        pool = cls({}, partial(kind.remote, model, **options), shared_store=options.get("store") is not None)
+        try:
+            kind = ray.remote(
+                max_restarts=-1, max_concurrency=MAX_REQUESTS, concurrency_groups={CONTROL: 8}, **ray_options
+            )(Replica)
+            pool = cls({}, partial(kind.remote, model, **options), shared_store=options.get("store") is not None)
+        except BaseException:
+            cluster.leave()
+            raise
         try:
             pool.scale(replicas)
             checks = [member.actor.check.remote() for member in pool._members.values()]
@@ -95,8 +99,7 @@ class Pool:
                 with contextlib.suppress(RayActorError):
                     ray.get(done)
         except BaseException as error:
-            pool.begin_to_close()
-            pool.close()
+            pool.give_up()
             if isinstance(error, RayTaskError):
                 raise error.cause from None
             raise
@@ -318,6 +321,11 @@ class Pool:
         with self._lock:
             self._note_idle()
         return None if self._start is None else self._idle
+
+    def give_up(self) -> None:
+        """Close a pool that no client got."""
+        self.begin_to_close()
+        self.close()
 
     def close(self) -> None:
         """End Ray, if a client has started it and none is left."""

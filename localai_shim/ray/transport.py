@@ -27,6 +27,8 @@ else:
 
 CONNECT_SECONDS = 60.0  # in which there has to be a replica, where the request has no limit of its own
 CLOSE_SECONDS = 5.0  # that answers have to break off when a client is closed
+_STREAMS = "localai_shim.streams"
+"""Extension of requests whose answers are read after `send`."""
 MAX_DEATHS = 2
 """Replicas that may die of one request before it fails: it may be what they die of."""
 
@@ -136,7 +138,8 @@ class Exchange:
             self.items = None
         except (ClosedError, RayError, TimeoutError, httpx.ReadError) as error:
             broken = self._broken(error)
-            if sdk.SERIES < 3 and isinstance(broken, httpx.ReadError):
+            # Amid a stream the SDK says no reason, and its 2.x line lets httpx's errors through.
+            if self._request.extensions.get(_STREAMS) and isinstance(broken, httpx.ReadError):
                 raise openai.APIConnectionError(message=f"Connection error: {broken}", request=self._request) from error
             raise broken from error
         finally:
@@ -280,6 +283,7 @@ class RayHttpClient(httpx.Client):
 
     def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
         _check_open(self, request)
+        request.extensions = {**request.extensions, _STREAMS: options.get("stream", False)}
         return super().send(request, **options)
 
     def close(self) -> None:
@@ -299,6 +303,7 @@ class AsyncRayHttpClient(httpx.AsyncClient):
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
         _check_open(self, request)
+        request.extensions = {**request.extensions, _STREAMS: options.get("stream", False)}
         return await super().send(request, **options)
 
     async def aclose(self) -> None:
