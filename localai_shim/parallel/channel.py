@@ -8,9 +8,10 @@ import struct
 import threading
 from typing import Literal
 
-Kind = Literal[b"r", b"p", b"c", b"j", b"k", b"e"]
-"""From the leader: a record, a ping, close, join the group. From a follower: what it has done, an error."""
-KINDS: dict[bytes, Kind] = {kind: kind for kind in (b"r", b"p", b"c", b"j", b"k", b"e")}
+Kind = Literal[b"r", b"p", b"c", b"j", b"k", b"n", b"e", b"v"]
+"""From the leader: a record, a ping, close, join the group. From a follower: what it has done, that it has joined, an
+error. From both: a port to visit."""
+KINDS: dict[bytes, Kind] = {kind: kind for kind in (b"r", b"p", b"c", b"j", b"k", b"n", b"e", b"v")}
 
 SEND_SECONDS = 10  # that a peer which reads nothing may keep a sender
 _HEADER = struct.Struct("<cQ")

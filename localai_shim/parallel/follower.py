@@ -27,12 +27,18 @@ def rest(free: int | None, *, clear: bool) -> None:
     memory.process.rest(_NAME, free=free, clear=clear)
 
 
+def start_visit(port: bytes) -> None:
+    """Visit a process that joins the group."""
+    from . import ring
+
+    threading.Thread(target=ring.visit, args=(int.from_bytes(port, "little"),), daemon=True).start()
+
+
 class _Control:
     """Reads what the leader sends, on a thread of its own: a follower that waits in MLX ends and answers all the same.
 
     Args:
         channel: to the leader.
-        joins: called once the leader joins the group.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -48,6 +54,13 @@ class _Control:
     def answer(self) -> None:
         """Say what was done so far."""
         self._channel.send(b"k", self.done.to_bytes(8, "little"))
+
+    def invite(self, port: int) -> None:
+        """Have the leader visit this process: see `ring.join`."""
+        self._channel.send(b"v", port.to_bytes(4, "little"))
+
+    def say_joined(self) -> None:
+        self._channel.send(b"n")
 
     def fail(self, error: BaseException) -> NoReturn:
         """Say why this follower ends, and end it."""
@@ -66,6 +79,8 @@ class _Control:
                     self.answer()
                 elif kind == b"j":
                     self.joining.set()
+                elif kind == b"v":
+                    start_visit(content)
                 elif kind == b"c":
                     break
         except (OSError, EOFError):  # the leader is gone
@@ -77,30 +92,29 @@ class _Control:
         os._exit(0)
 
 
-def follow(channel: Channel, backend: str | None, hand: Callable[[], None] = lambda: None) -> NoReturn:
+def follow(channel: Channel, join: Callable[[Callable[[int], None]], None] | None) -> NoReturn:
     """Repeat a leader's calls until it ends.
 
     Args:
         channel: to it.
-        hand: called once the group has been joined.
-        backend: of MLX's group, which is joined when the leader says so; None: it has been joined.
+        join: joins MLX's group, when the leader says so; is given what has the leader visit a port. None: this process
+            has joined it.
     """
     control = _Control(channel)
     try:
         from ..backends.machine import require_backend
 
         require_backend()
-        import mlx.core as mx
 
         from ..backends import memory
         from ..models import loading  # noqa: F401  # before a leader waits for it
 
         memory.process.enter(_NAME)
         control.start()
-        if backend is not None:
+        if join is not None:
             control.joining.wait()
-            mx.distributed.init(strict=True, backend=backend)
-            hand()
+            join(control.invite)
+            control.say_joined()
         _repeat(control)
     except BaseException as error:
         log.exception("a process of a model's group failed")
@@ -134,14 +148,24 @@ def _repeat(control: _Control) -> NoReturn:
 
 
 def main() -> NoReturn:
-    """Follow the leader at the other end of inherited sockets: `follower.py FILENO FILENO BACKEND`."""
-    number, spare, backend = sys.argv[1:]
+    """Follow the leader at the other end of inherited sockets: `follower.py BACKEND RANK SIZE CHANNEL FILENO...`."""
+    name, rank, size, channel, *numbers = sys.argv[1:]
+    files = [socket.socket(fileno=int(number)) for number in numbers]
 
-    def hand() -> None:
-        with socket.socket(fileno=int(spare)) as to:
+    def join(invite: Callable[[int], None]) -> None:
+        import mlx.core as mx
+
+        from . import ring
+
+        if name == "ring":
+            left, right = files
+            ring.join(int(rank), int(size), left, right, invite)
+            return
+        mx.distributed.init(strict=True, backend=name)
+        with files[0] as to:
             hand_over(to)
 
-    follow(Channel(socket.socket(fileno=int(number))), backend, hand)
+    follow(Channel(socket.socket(fileno=int(channel))), join)
 
 
 if __name__ == "__main__":

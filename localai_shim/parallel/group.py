@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import mlx.core as mx
 
 from ..types import EngineClosedError
+from . import ring
 from .channel import Channel
 from .leader import Follower, Leader
 from .watchdog import Watchdog
@@ -42,30 +41,24 @@ def start(size: int, on_lost: Callable[[], None]) -> Leader:
         EngineClosedError: one of them has ended, or there are fewer GPUs than processes, or this one's waits for good.
     """
     global _last
-    name = backend()
-    devices = _gpus(size) if name == "nccl" else [{}] * size
-    with tempfile.TemporaryDirectory(prefix="localai_shim-") as folder, _joining:
-        settings = _settings(name, size, Path(folder))
+    join = _Nccl(size) if backend() == "nccl" else _Ring(size)
+    with _joining:
         if _last is not None and _last.is_stuck:
             raise EngineClosedError("this process's GPU waits for one that was lost: start the program again")
         followers: list[Follower] = []
         try:
             for rank in range(1, size):
-                followers.append(_spawn(rank, name, {**settings, **devices[rank]}))
-            watchdog = _watchdog(name, followers)
+                followers.append(join.spawn(rank))
+            leader = _last = join.leader(followers, on_lost)
         except BaseException:
             for follower in followers:
                 follower.end_now()
             raise
-        leader = _last = Leader(followers, on_lost, watchdog)
         try:
             leader.wait_until_ready()
-            leader.join()
             _forget_groups()
-            with _environment({**settings, "MLX_RANK": "0"}):
-                mx.distributed.init(strict=True, backend=name)
-            leader.take_over()
-        except RuntimeError as error:
+            join.join(leader)
+        except (OSError, RuntimeError) as error:
             leader.close()
             raise leader.lost(error) or EngineClosedError(
                 f"the group of processes could not be joined: {error}"
@@ -76,21 +69,57 @@ def start(size: int, on_lost: Callable[[], None]) -> Leader:
     return leader
 
 
-def _watchdog(name: str, followers: Sequence[Follower]) -> Watchdog | None:
-    """Watchdog of a back end that waits without limit, where nothing here can end that."""
-    return Watchdog([each.process for each in followers if each.process]) if name == "nccl" else None
+class _Ring:
+    """Joining of MLX's ring."""
+
+    def __init__(self, size: int) -> None:
+        self._size, self._ends = size, ring.connections(size)
+
+    def spawn(self, rank: int) -> Follower:
+        """Start a follower. Its ends stay open here, too: see `stand_in`."""
+        return _spawn(rank, self._size, "ring", {}, self._ends[rank])
+
+    def leader(self, followers: Sequence[Follower], on_lost: Callable[[], None]) -> Leader:
+        return Leader(followers, on_lost, ends=[end for ends in self._ends[1:] for end in ends])
+
+    def join(self, leader: Leader) -> None:
+        """Have the followers join, and then this process."""
+        leader.join()
+        leader.wait_until_joined()
+        left, right = self._ends[0]
+        ring.join(0, self._size, left, right, leader.invite)
 
 
-def _settings(name: str, size: int, folder: Path) -> Mapping[str, str]:
-    """Environment by which MLX's back end finds the group."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(size)]
-        ports = [each.getsockname()[1] for each in sockets]
-    if name == "nccl":
-        return {"NCCL_HOST_IP": "127.0.0.1", "NCCL_PORT": str(ports[0]), "MLX_WORLD_SIZE": str(size)}
-    hosts = folder / "hosts.json"
-    hosts.write_text(json.dumps([[f"127.0.0.1:{port}"] for port in ports]), encoding="ascii")
-    return {"MLX_HOSTFILE": str(hosts)}
+class _Nccl:
+    """Joining of NCCL's group, in all processes at the same time.
+
+    Raises:
+        EngineClosedError: there are fewer GPUs than processes.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size, self._devices = size, _gpus(size)
+        with socket.create_server((ring.HOST, 0)) as free:
+            port = free.getsockname()[1]
+        self._settings = {"NCCL_HOST_IP": ring.HOST, "NCCL_PORT": str(port), "MLX_WORLD_SIZE": str(size)}
+
+    def spawn(self, rank: int) -> Follower:
+        spare, hand = socket.socketpair()
+        with hand:
+            settings = {**self._settings, **self._devices[rank], "MLX_RANK": str(rank)}
+            follower = _spawn(rank, self._size, "nccl", settings, [hand])
+        follower.spare = spare
+        return follower
+
+    def leader(self, followers: Sequence[Follower], on_lost: Callable[[], None]) -> Leader:
+        """It has a watchdog: NCCL waits without limit, and nothing here can end that."""
+        return Leader(followers, on_lost, Watchdog([each.process for each in followers if each.process]))
+
+    def join(self, leader: Leader) -> None:
+        leader.join()
+        with ring.environment({**self._settings, "MLX_RANK": "0"}):
+            mx.distributed.init(strict=True, backend="nccl")
+        leader.take_over()
 
 
 def _gpus(size: int) -> list[Mapping[str, str]]:
@@ -106,34 +135,21 @@ def _gpus(size: int) -> list[Mapping[str, str]]:
     return [{"CUDA_VISIBLE_DEVICES": device} for device in devices]
 
 
-def _spawn(rank: int, name: str, settings: Mapping[str, str]) -> Follower:
+def _spawn(rank: int, size: int, name: str, settings: Mapping[str, str], files: Sequence[socket.socket]) -> Follower:
     """Start a follower. It is in a session of its own: Ctrl-C is the leader's to answer."""
-    (mine, its), (spare, hand) = socket.socketpair(), socket.socketpair()
+    mine, its = socket.socketpair()
     path = os.pathsep.join(filter(None, (str(_PACKAGE.parent), os.environ.get("PYTHONPATH"))))
-    with its, hand:
+    numbers = [each.fileno() for each in (its, *files)]
+    with its:
         process = subprocess.Popen(
-            [sys.executable, "-m", f"{__package__}.follower", str(its.fileno()), str(hand.fileno()), name],
-            env={**os.environ, **settings, "MLX_RANK": str(rank), "PYTHONPATH": path},
-            pass_fds=[its.fileno(), hand.fileno()],
+            [sys.executable, "-m", f"{__package__}.follower", name, str(rank), str(size), *map(str, numbers)],
+            env={**os.environ, **settings, "PYTHONPATH": path},
+            pass_fds=numbers,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
-    return Follower(rank, Channel(mine), process, spare)
-
-
-@contextlib.contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+    return Follower(rank, Channel(mine), process)
 
 
 def _forget_groups() -> None:

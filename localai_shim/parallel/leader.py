@@ -15,7 +15,7 @@ import mlx.core as mx
 
 from ..types import EngineClosedError
 from .channel import Channel
-from .follower import rest
+from .follower import rest, start_visit
 from .records import Written, arrays_in, checksum
 from .stand_in import shut_down, stand_in, take_over
 from .watchdog import BEAT_SECONDS, Watchdog
@@ -39,7 +39,9 @@ class Follower:
         rank: its place in the group, from 1.
         channel: to it.
         process: of this machine, which ends with the group; None: somebody else has started it.
-        spare: gives the other ends of MLX's connections, once the group has been joined.
+
+    Attributes:
+        spare: gives the other ends of MLX's connections, once the group has been joined, where MLX has made them.
     """
 
     def __init__(
@@ -47,10 +49,10 @@ class Follower:
         rank: int,
         channel: Channel,
         process: subprocess.Popen[bytes] | None = None,
-        spare: socket.socket | None = None,
     ) -> None:
-        self.rank, self.channel, self.process, self.spare = rank, channel, process, spare
-        self.ready = threading.Event()
+        self.rank, self.channel, self.process = rank, channel, process
+        self.spare: socket.socket | None = None
+        self.ready, self.joined = threading.Event(), threading.Event()
         self.done = 0
         """Number of the last call that it has made."""
         self.answered = 0
@@ -73,6 +75,7 @@ class Leader:
         followers: those of the group.
         on_lost: called once, on another thread, when one of them is.
         watchdog: ends this process should it not notice.
+        ends: the followers' ends of MLX's connections: see `stand_in`.
     """
 
     def __init__(
@@ -80,13 +83,14 @@ class Leader:
         followers: Sequence[Follower],
         on_lost: Callable[[], None] = lambda: None,
         watchdog: Watchdog | None = None,
+        ends: Sequence[socket.socket] = (),
     ) -> None:
         self._followers, self._on_lost, self._watchdog = followers, on_lost, watchdog
         self._written = Written()
         self._number = self._checksum = 0
         self._inside = self._stuck = False
         self._built: list[mx.array] = []
-        self._ends: list[socket.socket] = []
+        self._ends = list(ends)
         self._reason: str | None = None
         self._lost, self._closed, self._busy = threading.Event(), threading.Event(), threading.Event()
         self._lock = threading.Lock()
@@ -147,10 +151,26 @@ class Leader:
             self._check()
 
     def join(self) -> None:
-        """Tell followers to join MLX's group, as the caller does next."""
+        """Tell followers to join MLX's group."""
         self._busy.set()
         for follower in self._followers:
             follower.channel.send(b"j")
+
+    def wait_until_joined(self) -> None:
+        """Wait until all followers have joined MLX's group.
+
+        Raises:
+            EngineClosedError: one could not, or takes too long.
+        """
+        for follower in self._followers:
+            if not follower.joined.wait(START_SECONDS):
+                self._lose(follower, f"has not joined after {START_SECONDS:.0f} s")
+            self._check()
+
+    def invite(self, port: int) -> None:
+        """Have followers visit this process: see `ring.join`."""
+        for follower in self._followers:
+            follower.channel.send(b"v", port.to_bytes(4, "little"))
 
     def take_over(self) -> None:
         """Hold MLX's connections, as the followers do: see `stand_in`."""
@@ -220,6 +240,10 @@ class Leader:
                 kind, content = follower.channel.receive()
                 if kind == b"e":
                     self._lose(follower, content.decode())
+                elif kind == b"v":
+                    start_visit(content)
+                elif kind == b"n":
+                    follower.joined.set()
                 elif kind == b"k":
                     follower.ready.set()
                     follower.answered += 1
@@ -230,6 +254,7 @@ class Leader:
             self._lose(follower, "ended" if code is None else f"ended with {code}")
         finally:
             follower.ready.set()
+            follower.joined.set()
 
     def _watch(self) -> None:
         """Ask followers for what they have done while work is in flight; give one up that does not answer."""

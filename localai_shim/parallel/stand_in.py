@@ -32,7 +32,8 @@ def take_over(given: socket.socket) -> list[socket.socket]:
 def stand_in(ends: Sequence[socket.socket]) -> None:
     """Answer in the place of those whose ends these were, until they are shut down."""
     for end in ends:
-        end.setblocking(True)
+        with contextlib.suppress(OSError):  # the group is closed meanwhile
+            end.setblocking(True)
         for serve in (_drain, _feed):
             threading.Thread(target=serve, args=(end,), name="localai_shim:stand-in", daemon=True).start()
 
