@@ -17,8 +17,8 @@ import numpy as np
 from ...engine.ports import Product
 from ...types import Adapter, ModelLoadError
 from ..checkpoint.completeness import IncompleteError, check_file
-from ..checkpoint_files import check_files, read_json
 from ..checkpoint.tensors import Tensor, read_header
+from ..checkpoint_files import check_files, read_json
 from ..hub import fetch
 from .config import CONFIG, MlxConfig, PeftConfig, RefusedError, parse_config
 
