@@ -89,7 +89,7 @@ class Product:
     largest: tuple[float, float]
     """Magnitudes of the largest numbers in them."""
     source: str
-    """What a message says of them: the tensors, their types and shapes."""
+    """The tensors, their types and shapes, for messages."""
     experts: tuple[int, ...] | None = None
     """Numbers of the experts that it changes, in the order of the arrays; None: all of them, or the layer has none."""
 

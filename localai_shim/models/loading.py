@@ -68,8 +68,9 @@ def load_model(
         _check_tokenizer(path, path_or_id)
     try:
         places = _places(path, options)
+        stamps = stamps_of(places)
         kind = _checked_kind(path, options)
-        stamps, contents = stamps_of(places), contents_of(places)
+        contents = contents_of(places)
         with naming_files(read_json(path / "config.json")):
             model, tokenizer, config = kind.read(path, options)
         check_numbers(model, config)

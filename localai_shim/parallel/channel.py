@@ -10,7 +10,7 @@ from typing import Literal
 
 Kind = Literal[b"r", b"p", b"c", b"j", b"k", b"n", b"e", b"v"]
 """From the leader: a record, a ping, close, join the group. From a follower: what it has done, that it has joined, an
-error. From both: a port to visit."""
+error, a port to visit."""
 KINDS: dict[bytes, Kind] = {kind: kind for kind in (b"r", b"p", b"c", b"j", b"k", b"n", b"e", b"v")}
 
 SEND_SECONDS = 10  # that a peer which reads nothing may keep a sender

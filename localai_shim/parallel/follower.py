@@ -27,13 +27,6 @@ def rest(free: int | None, *, clear: bool) -> None:
     memory.process.rest(_NAME, free=free, clear=clear)
 
 
-def start_visit(port: bytes) -> None:
-    """Visit a process that joins the group."""
-    from . import ring
-
-    threading.Thread(target=ring.visit, args=(int.from_bytes(port, "little"),), daemon=True).start()
-
-
 class _Control:
     """Reads what the leader sends, on a thread of its own: a follower that waits in MLX ends and answers all the same.
 
@@ -56,10 +49,11 @@ class _Control:
         self._channel.send(b"k", self.done.to_bytes(8, "little"))
 
     def invite(self, port: int) -> None:
-        """Have the leader visit this process: see `ring.join`."""
+        """Ask for a connection to a port: see `ring.join`."""
         self._channel.send(b"v", port.to_bytes(4, "little"))
 
     def say_joined(self) -> None:
+        """Say that this process has joined MLX's group."""
         self._channel.send(b"n")
 
     def fail(self, error: BaseException) -> NoReturn:
@@ -79,8 +73,6 @@ class _Control:
                     self.answer()
                 elif kind == b"j":
                     self.joining.set()
-                elif kind == b"v":
-                    start_visit(content)
                 elif kind == b"c":
                     break
         except (OSError, EOFError):  # the leader is gone
@@ -97,8 +89,8 @@ def follow(channel: Channel, join: Callable[[Callable[[int], None]], None] | Non
 
     Args:
         channel: to it.
-        join: joins MLX's group, when the leader says so; is given what has the leader visit a port. None: this process
-            has joined it.
+        join: joins MLX's group, when the leader says so; gets a function that asks for a connection to a port. None:
+            this process has joined already.
     """
     control = _Control(channel)
     try:

@@ -18,6 +18,7 @@ from ..types import EngineClosedError
 from . import ring
 from .channel import Channel
 from .leader import Follower, Leader
+from .visitor import HOST, Visitor
 from .watchdog import Watchdog
 
 _PACKAGE = Path(__file__).parent.parent
@@ -41,23 +42,25 @@ def start(size: int, on_lost: Callable[[], None]) -> Leader:
         EngineClosedError: one of them has ended, or there are fewer GPUs than processes, or this one's waits for good.
     """
     global _last
-    join = _Nccl(size) if backend() == "nccl" else _Ring(size)
     with _joining:
         if _last is not None and _last.is_stuck:
-            raise EngineClosedError("this process's GPU waits for one that was lost: start the program again")
-        followers: list[Follower] = []
+            raise EngineClosedError("GPU is blocked on a lost peer; restart the program.")
+        name, followers = backend(), list[Follower]()
+        way: _Ring | _Nccl = _Nccl(size) if name == "nccl" else _Ring(size)
         try:
             for rank in range(1, size):
-                followers.append(join.spawn(rank))
-            leader = _last = join.leader(followers, on_lost)
+                followers.append(way.spawn(rank))
+            leader = _last = Leader(followers, on_lost, _watchdog(name, followers), way.visit, way.ends)
         except BaseException:
             for follower in followers:
                 follower.end_now()
+            way.close()
             raise
         try:
             leader.wait_until_ready()
             _forget_groups()
-            join.join(leader)
+            leader.join()
+            way.join(leader)
         except (OSError, RuntimeError) as error:
             leader.close()
             raise leader.lost(error) or EngineClosedError(
@@ -66,42 +69,56 @@ def start(size: int, on_lost: Callable[[], None]) -> Leader:
         except BaseException:
             leader.close()
             raise
+        finally:
+            way.close()
     return leader
 
 
 class _Ring:
-    """Joining of MLX's ring."""
+    """MLX's ring.
+
+    Attributes:
+        ends: followers' ends of connections, which stay open here, too: see `stand_in`.
+    """
 
     def __init__(self, size: int) -> None:
-        self._size, self._ends = size, ring.connections(size)
+        self._size = size
+        self._own, *self._theirs = ring.connections(size)
+        self.ends = [end for both in self._theirs for end in both]
+        self._visitor = Visitor()
 
     def spawn(self, rank: int) -> Follower:
-        """Start a follower. Its ends stay open here, too: see `stand_in`."""
-        return _spawn(rank, self._size, "ring", {}, self._ends[rank])
+        return _spawn(rank, self._size, "ring", {}, self._theirs[rank - 1])
 
-    def leader(self, followers: Sequence[Follower], on_lost: Callable[[], None]) -> Leader:
-        return Leader(followers, on_lost, ends=[end for ends in self._ends[1:] for end in ends])
+    def visit(self, port: int) -> None:
+        self._visitor.visit(port)
 
     def join(self, leader: Leader) -> None:
-        """Have the followers join, and then this process."""
-        leader.join()
+        """Join once all followers have."""
         leader.wait_until_joined()
-        left, right = self._ends[0]
-        ring.join(0, self._size, left, right, leader.invite)
+        left, right = self._own
+        ring.join(0, self._size, left, right, self.visit)
+
+    def close(self) -> None:
+        self._visitor.close()
+        for end in self._own:
+            end.close()
 
 
 class _Nccl:
-    """Joining of NCCL's group, in all processes at the same time.
+    """NCCL's group, which all processes join at the same time.
 
     Raises:
         EngineClosedError: there are fewer GPUs than processes.
     """
 
+    ends: Sequence[socket.socket] = ()
+
     def __init__(self, size: int) -> None:
         self._size, self._devices = size, _gpus(size)
-        with socket.create_server((ring.HOST, 0)) as free:
+        with socket.create_server((HOST, 0)) as free:
             port = free.getsockname()[1]
-        self._settings = {"NCCL_HOST_IP": ring.HOST, "NCCL_PORT": str(port), "MLX_WORLD_SIZE": str(size)}
+        self._settings = {"NCCL_HOST_IP": HOST, "NCCL_PORT": str(port), "MLX_WORLD_SIZE": str(size)}
 
     def spawn(self, rank: int) -> Follower:
         spare, hand = socket.socketpair()
@@ -111,15 +128,21 @@ class _Nccl:
         follower.spare = spare
         return follower
 
-    def leader(self, followers: Sequence[Follower], on_lost: Callable[[], None]) -> Leader:
-        """It has a watchdog: NCCL waits without limit, and nothing here can end that."""
-        return Leader(followers, on_lost, Watchdog([each.process for each in followers if each.process]))
+    def visit(self, port: int) -> None:
+        raise AssertionError("followers of NCCL's group join by themselves")
 
     def join(self, leader: Leader) -> None:
-        leader.join()
         with ring.environment({**self._settings, "MLX_RANK": "0"}):
             mx.distributed.init(strict=True, backend="nccl")
         leader.take_over()
+
+    def close(self) -> None:
+        pass
+
+
+def _watchdog(name: str, followers: Sequence[Follower]) -> Watchdog | None:
+    """Watchdog of a back end that waits without limit, where nothing here can end that."""
+    return Watchdog([each.process for each in followers if each.process]) if name == "nccl" else None
 
 
 def _gpus(size: int) -> list[Mapping[str, str]]:

@@ -58,7 +58,9 @@ def lead(size: int, on_lost: Callable[[], None]) -> Leader:
                     end.close()
         except OSError as error:
             missing = size - 1 - len(followers)
-            raise EngineClosedError(f"{missing} processes of mlx.launch do not come: {error}") from error
+            if isinstance(error, TimeoutError):
+                raise EngineClosedError(f"Timed out waiting for {missing} of {size} processes.") from error
+            raise EngineClosedError(f"Waiting for {missing} of {size} processes failed: {error}") from error
     leader = Leader(followers, on_lost)
     leader.wait_until_ready()
     return leader

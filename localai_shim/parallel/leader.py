@@ -15,7 +15,7 @@ import mlx.core as mx
 
 from ..types import EngineClosedError
 from .channel import Channel
-from .follower import rest, start_visit
+from .follower import rest
 from .records import Written, arrays_in, checksum
 from .stand_in import shut_down, stand_in, take_over
 from .watchdog import BEAT_SECONDS, Watchdog
@@ -75,6 +75,7 @@ class Leader:
         followers: those of the group.
         on_lost: called once, on another thread, when one of them is.
         watchdog: ends this process should it not notice.
+        visit: connects to a port of a follower that joins.
         ends: the followers' ends of MLX's connections: see `stand_in`.
     """
 
@@ -83,9 +84,10 @@ class Leader:
         followers: Sequence[Follower],
         on_lost: Callable[[], None] = lambda: None,
         watchdog: Watchdog | None = None,
+        visit: Callable[[int], None] = lambda port: None,
         ends: Sequence[socket.socket] = (),
     ) -> None:
-        self._followers, self._on_lost, self._watchdog = followers, on_lost, watchdog
+        self._followers, self._on_lost, self._watchdog, self._visit = followers, on_lost, watchdog, visit
         self._written = Written()
         self._number = self._checksum = 0
         self._inside = self._stuck = False
@@ -146,9 +148,7 @@ class Leader:
             EngineClosedError: one has ended, or takes too long.
         """
         for follower in self._followers:
-            if not follower.ready.wait(START_SECONDS):
-                self._lose(follower, f"was not ready after {START_SECONDS:.0f} s")
-            self._check()
+            self._await(follower, follower.ready, "was not ready")
 
     def join(self) -> None:
         """Tell followers to join MLX's group."""
@@ -163,14 +163,7 @@ class Leader:
             EngineClosedError: one could not, or takes too long.
         """
         for follower in self._followers:
-            if not follower.joined.wait(START_SECONDS):
-                self._lose(follower, f"has not joined after {START_SECONDS:.0f} s")
-            self._check()
-
-    def invite(self, port: int) -> None:
-        """Have followers visit this process: see `ring.join`."""
-        for follower in self._followers:
-            follower.channel.send(b"v", port.to_bytes(4, "little"))
+            self._await(follower, follower.joined, "has not joined")
 
     def take_over(self) -> None:
         """Hold MLX's connections, as the followers do: see `stand_in`."""
@@ -213,6 +206,11 @@ class Leader:
 
     # -- inside --------------------------------------------------------------------------------------------------
 
+    def _await(self, follower: Follower, event: threading.Event, what: str) -> None:
+        if not event.wait(START_SECONDS):
+            self._lose(follower, f"{what} after {START_SECONDS:.0f} s")
+        self._check()
+
     def _check(self) -> None:
         if self._reason is not None:
             raise EngineClosedError(self._reason)
@@ -241,7 +239,7 @@ class Leader:
                 if kind == b"e":
                     self._lose(follower, content.decode())
                 elif kind == b"v":
-                    start_visit(content)
+                    self._visit(int.from_bytes(content, "little"))
                 elif kind == b"n":
                     follower.joined.set()
                 elif kind == b"k":

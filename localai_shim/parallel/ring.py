@@ -1,8 +1,8 @@
 """Joins MLX's ring over connections that the leader has made.
 
-Where MLX makes them, it takes whoever connects to its port first for its peer, and the peer that comes too late tries
-for half a minute, with the GIL held. Here a process joins alone: it is visited, by whomever, and connects to itself.
-Then the sockets of that are replaced by its ends of socket pairs, which no other program can reach.
+If MLX makes the connections, it takes the first program that connects to its port for its peer. The peer that comes too
+late tries for half a minute, with the GIL held. Here each process joins alone: it connects to itself, and a `Visitor`,
+or any other program, connects to it. Then its ends of socket pairs replace the sockets of these connections.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import json
 import os
 import socket
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import mlx.core as mx
 
-HOST = "127.0.0.1"
+from .stand_in import open_sockets
+from .visitor import HOST
+
+ATTEMPTS = 5  # to find a port that no other program takes meanwhile
 BUFFER_BYTES = 4 << 20  # of each connection; systems give less
-VISIT_SECONDS = 30.0  # in which a process that is to be visited listens
-POLL_SECONDS = 0.001
-_NOBODY = f"{HOST}:1"
+_NO_ADDRESS = f"{HOST}:1"
 
 
 def connections(size: int) -> list[tuple[socket.socket, socket.socket]]:
@@ -44,21 +44,19 @@ def join(rank: int, size: int, left: socket.socket, right: socket.socket, invite
         size: processes of the group.
         left: connection to the process before it.
         right: connection to the process after it.
-        invite: has another process `visit` a port. MLX waits for that with the GIL held.
+        invite: makes another process connect to a port. MLX waits for that with the GIL held.
 
     Raises:
         RuntimeError: MLX cannot join.
     """
-    with socket.create_server((HOST, 0)) as itself, tempfile.TemporaryDirectory(prefix="localai_shim-") as folder:
-        port, mine = _free_port(), itself.getsockname()[1]
-        nodes = [[_NOBODY] for _ in range(size)]
-        nodes[rank], nodes[(rank + 1) % size] = [f"{HOST}:{port}"], [f"{HOST}:{mine}"]
-        hosts = Path(folder, "hosts.json")
-        hosts.write_text(json.dumps(nodes), encoding="ascii")
-        invite(port)
-        with environment({"MLX_RANK": str(rank), "MLX_HOSTFILE": str(hosts)}):
-            mx.distributed.init(strict=True, backend="ring")
-        found = dict(_sockets(port, mine))
+    for left_attempts in reversed(range(ATTEMPTS)):
+        port = _free_port()
+        try:
+            found = _joined(rank, size, port, invite)
+            break
+        except RuntimeError:
+            if not left_attempts:
+                raise
     if found.keys() != {"left", "right"}:
         raise RuntimeError("MLX's connections were not found")
     for side, end in (("left", left), ("right", right)):
@@ -67,19 +65,41 @@ def join(rank: int, size: int, left: socket.socket, right: socket.socket, invite
         end.close()
 
 
-def visit(port: int) -> None:
-    """Connect to a process that joins, until it needs that no more."""
-    end = time.monotonic() + VISIT_SECONDS
-    while time.monotonic() < end:
-        with contextlib.suppress(OSError), socket.create_connection((HOST, port), VISIT_SECONDS) as connection:
-            connection.recv(1)
-            return
-        time.sleep(POLL_SECONDS)
+def _joined(rank: int, size: int, port: int, invite: Callable[[int], None]) -> dict[str, int]:
+    """Join over this port; returns the files of MLX's connections."""
+    with socket.create_server((HOST, 0)) as itself, tempfile.TemporaryDirectory(prefix="localai_shim-") as folder:
+        own = itself.getsockname()[1]
+        nodes = [[_NO_ADDRESS] for _ in range(size)]
+        nodes[rank], nodes[(rank + 1) % size] = [f"{HOST}:{port}"], [f"{HOST}:{own}"]
+        hosts = Path(folder, "hosts.json")
+        hosts.write_text(json.dumps(nodes), encoding="ascii")
+        invite(port)
+        with environment({"MLX_RANK": str(rank), "MLX_HOSTFILE": str(hosts)}):
+            mx.distributed.init(strict=True, backend="ring")
+        return dict(_connected(port, own))
+
+
+def _connected(port: int, own: int) -> Iterator[tuple[str, int]]:
+    """Files of the connection that was accepted at a port, and of the one that was made to this process's own."""
+    for number, found in open_sockets():
+        with contextlib.suppress(OSError):  # who connected may be gone, and then there is no peer
+            if found.family != socket.AF_INET:
+                continue
+            if found.getsockname() == (HOST, port):
+                yield "left", number
+            elif found.getpeername() == (HOST, own):
+                yield "right", number
+
+
+def _free_port() -> int:
+    with socket.create_server((HOST, 0)) as found:
+        port: int = found.getsockname()[1]
+        return port
 
 
 @contextlib.contextmanager
 def environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Have these variables in the environment meanwhile."""
+    """Set these variables of the environment, and set them back afterwards."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -90,21 +110,3 @@ def environment(values: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def _free_port() -> int:
-    with socket.create_server((HOST, 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
-
-
-def _sockets(port: int, mine: int) -> Iterator[tuple[str, int]]:
-    """Files of MLX's connections: the one that it accepted, and the one that it made."""
-    for name in os.listdir("/dev/fd"):
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as found:
-            if found.family == socket.AF_INET:
-                own, peer = found.getsockname(), found.getpeername()
-                if peer == (HOST, mine):
-                    yield "right", int(name)
-                elif own == (HOST, port):
-                    yield "left", int(name)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import stat
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 MAX_ENDS = 64
 _PIECE = bytes(2**16)
@@ -19,7 +20,7 @@ _PIECE = bytes(2**16)
 
 def hand_over(to: socket.socket) -> None:
     """Give all of this process's TCP connections to the leader, too."""
-    found = [number for number in _open_files() if _is_connection(number)]
+    found = [number for number, opened in open_sockets() if _is_connection(opened)]
     socket.send_fds(to, [b"s"], found[:MAX_ENDS])
 
 
@@ -57,14 +58,22 @@ def _feed(end: socket.socket) -> None:
             end.sendall(_PIECE)
 
 
-def _open_files() -> list[int]:
-    return sorted(int(name) for name in os.listdir("/dev/fd") if name.isdecimal())
+def open_sockets() -> Iterator[tuple[int, socket.socket]]:
+    """This process's sockets: the number of each, and a duplicate that is closed afterwards."""
+    for name in sorted(os.listdir("/dev/fd"), key=int):
+        with contextlib.suppress(OSError):  # it is the list's own
+            number = int(name)
+            if not stat.S_ISSOCK(os.fstat(number).st_mode):
+                continue
+            blocks = os.get_blocking(number)
+            with socket.socket(fileno=os.dup(number)) as found:
+                os.set_blocking(number, blocks)  # which `socket.setdefaulttimeout` changes
+                yield number, found
 
 
-def _is_connection(number: int) -> bool:
+def _is_connection(end: socket.socket) -> bool:
     try:
-        with socket.socket(fileno=os.dup(number)) as found:
-            found.getpeername()
-            return found.family in (socket.AF_INET, socket.AF_INET6)
+        end.getpeername()
     except OSError:
         return False
+    return end.family in (socket.AF_INET, socket.AF_INET6)

@@ -23,7 +23,7 @@ from ..sdk import private as sdk
 from ..threads import greenlets
 from .pool import STATS_SECONDS, Pool
 from .pool_stats import PoolStats
-from .transport import AsyncRayHttpClient, RayHttpClient
+from .transport import AsyncRayHttpClient, RayHttpClient, sentence
 
 REPLICAS = 2
 
@@ -137,12 +137,12 @@ class _RayClient(OfflineClient):
 
 @contextmanager
 def _with_reasons() -> Iterator[None]:
-    """Have the SDK's "Connection error." name its cause."""
+    """Give the SDK's "Connection error." the text of its cause."""
     try:
         yield
     except openai.APIConnectionError as error:
         if type(error) is openai.APIConnectionError and error.__cause__ is not None:
-            error.message = f"{error.message.removesuffix('.')}: {error.__cause__}"
+            error.message = sentence(error.__cause__)
             error.args = (error.message, *error.args[1:])
         raise
 
@@ -184,7 +184,7 @@ class RayOpenAI(_RayClient, sdk.OpenAI):
     if not TYPE_CHECKING:
 
         def request(self, cast_to, options, *, stream=False, stream_cls=None):
-            """As the SDK does; an error of the connection says the reason."""
+            """Send a request as the SDK does; an error of the connection says the reason."""
             with _with_reasons():
                 return super().request(cast_to, options, stream=stream, stream_cls=stream_cls)
 
@@ -224,7 +224,7 @@ class AsyncRayOpenAI(_RayClient, sdk.AsyncOpenAI):
     if not TYPE_CHECKING:
 
         async def request(self, cast_to, options, *, stream=False, stream_cls=None):
-            """As the SDK does; an error of the connection says the reason."""
+            """Send a request as the SDK does; an error of the connection says the reason."""
             with _with_reasons():
                 return await super().request(cast_to, options, stream=stream, stream_cls=stream_cls)
 

@@ -41,7 +41,7 @@ def join() -> None:
         if ray.is_initialized():
             return
         try:
-            if os.environ.get("RAY_ADDRESS"):
+            if os.environ.get("RAY_ADDRESS") not in (None, "", "local"):
                 ray.init(logging_level=logging.WARNING)
                 return
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -63,7 +63,7 @@ def join() -> None:
 
 @contextmanager
 def _on_this_machine() -> Iterator[None]:
-    """Have a Ray that is started within this listen on the loopback alone."""
+    """Make a Ray that is started within this listen on the loopback alone, whatever the environment says."""
     before, constant = os.environ.get(_MANY_MACHINES), ray_constants.ENABLE_RAY_CLUSTER
     os.environ[_MANY_MACHINES], ray_constants.ENABLE_RAY_CLUSTER = "0", False
     try:

@@ -151,7 +151,7 @@ class Pool:
 
     def _check_open(self) -> None:
         if not self.is_connected:
-            raise ClosedError("this client was closed" if self._is_closed else "Ray was shut down")
+            raise ClosedError("client is closed" if self._is_closed else "Ray was shut down")
 
     @contextlib.contextmanager
     def calling(self) -> Iterator[None]:

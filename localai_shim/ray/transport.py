@@ -140,7 +140,7 @@ class Exchange:
             broken = self._broken(error)
             # Amid a stream the SDK says no reason, and its 2.x line lets httpx's errors through.
             if self._request.extensions.get(_STREAMS) and isinstance(broken, httpx.ReadError):
-                raise openai.APIConnectionError(message=f"Connection error: {broken}", request=self._request) from error
+                raise openai.APIConnectionError(message=sentence(broken), request=self._request) from error
             raise broken from error
         finally:
             self.end()
@@ -314,7 +314,13 @@ class AsyncRayHttpClient(httpx.AsyncClient):
         await super().aclose()
 
 
+def sentence(error: BaseException) -> str:
+    """An error's text as the message of the SDK's."""
+    why = str(error).strip()
+    return f"{why[:1].upper()}{why[1:].removesuffix('.')}."
+
+
 def _check_open(client: httpx.Client | httpx.AsyncClient, request: httpx.Request) -> None:
     """Raise what the SDK makes an exception of its own of; httpx would raise a RuntimeError."""
     if client.is_closed:
-        raise httpx.ConnectError("this client was closed", request=request)
+        raise httpx.ConnectError("client is closed", request=request)

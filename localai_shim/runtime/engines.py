@@ -116,7 +116,7 @@ class _Shared:
     """An engine and the runtimes that hold it."""
 
     def __init__(self, source: Source) -> None:
-        self._files = _files(source)  # before they are read
+        self._files = source.files()  # before they are read
         self.source = source
         self.engine = start_engine(source)
         self.holders: set[object] = set()
@@ -134,7 +134,7 @@ class _Shared:
         if not self.engine.is_closed:
             return False
         failure = self.engine.failure
-        return failure is None or failure.transient or self._files != _files(self.source)
+        return failure is None or failure.transient or self._files != self.source.files()
 
     def release(self, holder: object, keep_alive: float, wait: bool) -> None:
         """Release the engine. After its last holder it ends, or stays loaded for `keep_alive` seconds.
@@ -209,15 +209,6 @@ def _acquire(source: Source, holder: object, engines: dict[Source, _Shared]) -> 
         shared.stop_timer()
         shared.holders.add(holder)
         return shared
-
-
-def _files(source: Source) -> list[tuple[str, int, int, int]]:
-    """Names, sizes and times of a model's files: a load that failed is not tried again while they stay as they are."""
-    paths = (source.path, source.options.get("adapter_path"), source.options.get("draft_model"))
-    given = [Path(path) for path in paths if path and os.path.exists(path)]
-    files = [file for path in given for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
-    found = [(file, file.stat()) for file in files if file.is_file()]
-    return [(str(file), status.st_size, status.st_mtime_ns, status.st_ctime_ns) for file, status in found]
 
 
 def _forget_engines() -> None:

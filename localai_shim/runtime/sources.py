@@ -42,6 +42,14 @@ class Source:
             return name
         return Path(self.path).name if os.path.exists(self.path) else self.path
 
+    def files(self) -> list[tuple[str, int, int, int]]:
+        """Names, sizes and times of its files: a load that failed is not tried again while they stay as they are."""
+        paths = (self.path, self.options.get("adapter_path"), self.options.get("draft_model"))
+        given = [Path(path) for path in paths if path and os.path.exists(path)]
+        files = [file for path in given for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+        found = [(file, file.stat()) for file in files if file.is_file()]
+        return [(str(file), status.st_size, status.st_mtime_ns, status.st_ctime_ns) for file, status in found]
+
 
 def builtin_path() -> str:
     """The folder of the checkpoint that serves where no model is named."""

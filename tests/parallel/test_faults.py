@@ -197,7 +197,7 @@ except openai.APIConnectionError:
 try:
     ask()
 except openai.APIError as error:
-    assert "start the program again" in str(error)
+    assert "GPU is blocked on a lost peer; restart the program." in str(error)
 else:
     sys.exit("it went on")
 client.close()

@@ -132,7 +132,7 @@ def test_without_any_replica_a_request_fails_in_time_and_the_replica_comes_back(
     kill(process_ids(lone)["replica-1"])
     with pytest.raises(openai.APIConnectionError) as failed:
         whole(hasty, 0)
-    assert str(failed.value) == "Connection error: no replica takes requests: replica-1 lost"
+    assert str(failed.value) == "No replica takes requests: replica-1 lost."
     until(lambda: is_ready(lone, 1))
     assert whole(lone, 0).choices[0].finish_reason == "length"
     ray.kill(lone._pool._members["replica-1"].actor)  # for good
@@ -268,13 +268,13 @@ def test_a_client_ends_the_ray_that_it_has_started_with_the_last_of_its_kind() -
         replica = int(said(program))
         print(file=program.stdin, flush=True)
         assert said(program) == "False"
-        assert said(program) == "Connection error: the replica's answer breaks off: this client was closed"
+        assert said(program) == "The replica's answer breaks off: client is closed."
         assert said(program) == "end"
         assert program.wait() == 0
         wait_for_end(replica)
 
 
-STARTING = """if True:
+LISTENING = """if True:
     import ray, psutil  # which Ray brings
     from localai_shim.ray import RayOpenAI, async_http_client, http_client
     client = RayOpenAI(replicas=1)
@@ -286,6 +286,9 @@ STARTING = """if True:
                 addresses.add(each.laddr.ip.removeprefix("::ffff:"))
     print(">", *addresses, flush=True)
     client.close()
+    print(">", ray.is_initialized(), flush=True)
+    """
+FAILING = """
     for make in (
         lambda: RayOpenAI(ray_options={"bogus": 1}),
         lambda: RayOpenAI(num_cpus=-1),
@@ -302,11 +305,17 @@ STARTING = """if True:
 
 
 def test_ray_of_a_client_listens_on_this_machine_alone_and_ends_if_the_constructor_fails() -> None:
-    with driver(STARTING) as program:
-        assert said(program) == "2 + 3 = 5."
-        assert said(program) == "127.0.0.1"
+    with driver(LISTENING + FAILING) as program:
+        assert [said(program) for _ in range(3)] == ["2 + 3 = 5.", "127.0.0.1", "False"]
         expected = ["ValueError", "ValueError", "TypeError", "FileNotFoundError", "ValueError", "ValueError"]
         assert [said(program) for _ in expected] == [f"{error} False" for error in expected]
+
+
+@pytest.mark.parametrize("address", ["", "local"])
+def test_ray_of_a_client_listens_on_this_machine_alone_whatever_the_environment_says(address: str) -> None:
+    """Programs of a cluster of Macs have the second variable."""
+    with driver(LISTENING, RAY_ADDRESS=address, RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="1") as program:
+        assert [said(program) for _ in range(3)] == ["2 + 3 = 5.", "127.0.0.1", "False"]
 
 
 @pytest.mark.parametrize("joins", [False, True], ids=["its own Ray", "a cluster"])

@@ -219,7 +219,7 @@ class PrefixCache(Mirrored):
         for salt, keys, start, spoiled in unread:
             with self._reporting():
                 if spoiled.item():
-                    log.warning("a row of %d tokens was NaN, and is not kept for other prompts", len(keys))
+                    log.debug("a row of %d tokens was NaN, and is not kept for other prompts", len(keys))
                     self._drop(salt, keys, start)
 
     @mirrored

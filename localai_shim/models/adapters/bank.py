@@ -280,7 +280,7 @@ def _fits(layer: Any, product: Product) -> bool:
 
 
 def _too_large(layer: Any, product: Product) -> str | None:
-    """What is wrong with a product that is infinite as the layer computes it: that would spoil other rows."""
+    """The fault of a product that is infinite as the layer computes it, which would spoil other rows."""
     dtype = _dtype(layer)
     low, high = product.largest
     most = max(low, high * abs(product.scale))

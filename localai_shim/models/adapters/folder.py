@@ -31,7 +31,7 @@ _EXPERT = re.compile(r"(.+)\.experts\.(\d{1,6})\.(\w+)")
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """How numbers are stored: their type in NumPy, the one of their bits, and the bits of infinity without a sign."""
+    """Form of numbers: their type in NumPy, the one of their bits, and the bits of infinity without a sign."""
 
     array: str
     bits: str
@@ -100,7 +100,7 @@ def _read_factors(path: Path, config: MlxConfig | PeftConfig, digest: hashlib._H
     try:
         tensors = read_header(io.BytesIO(content), len(content))
     except ValueError as error:
-        raise RefusedError(f"{path.name}: {error}") from None
+        raise IncompleteError(f"'{path.name}' {error}") from None
     parse = _parse_peft if isinstance(config, PeftConfig) else _parse_mlx
     found: dict[str, dict[str, _Factor]] = {}
     for name, tensor in tensors.items():

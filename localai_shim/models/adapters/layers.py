@@ -94,7 +94,7 @@ class Stack:
         self.low, self.high = (mx.zeros((slots, *each[:-1], rank, each[-1]), dtype) for each in (inputs, outputs))
         self.ranks: dict[int, int] = {}
         self._views: dict[object, tuple[mx.array, ...]] = {}
-        """What passes use of the arrays: of their memory, and made once."""
+        """Views of the arrays for passes, of the same memory, made once."""
 
     @property
     def slots(self) -> int:

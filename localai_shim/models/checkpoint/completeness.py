@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...types import Json, ModelLoadError
+from ...types import ModelLoadError
 from ..checkpoint_files import read_json
+from .tensors import read_header
 
 INDEX = "model.safetensors.index.json"
 _JSON = (
@@ -29,7 +30,6 @@ _JSON = (
 _STEPS = "[0-9]_*/config.json"  # of sentence-transformers
 _POINTER = b"version https://git-lfs.github.com/spec"
 _MAX_POINTER_BYTES = 1024
-_MAX_HEADER_BYTES = 100_000_000  # as the safetensors library has it
 _NUMBERED = re.compile(r"(.*)-(\d{1,6})-of-(\d{1,6})\.safetensors")
 _MAX_FILES = 10_000  # of weights
 _MAX_PARSED_BYTES = 1 << 20
@@ -171,22 +171,9 @@ def _check_json(path: Path, name: str) -> None:
 
 
 def _check_whole(path: Path) -> None:
-    """Refuse a file of safetensors that is shorter than its header says."""
-    size = path.stat().st_size
+    """Refuse a file of safetensors that is damaged, or shorter than its header says."""
     with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if size >= 8 and length > _MAX_HEADER_BYTES:
-            raise IncompleteError(f"'{path.name}' is damaged: it does not begin with a header of safetensors")
-        raw = file.read(length)
-    if size < 8 + length or size < 8:
-        raise IncompleteError(f"'{path.name}' was cut off within its header, at {size:,} bytes")
-    try:
-        header: Json = json.loads(raw)
-        noted = header.pop("__metadata__", None) or {}  # MLX writes null
-        if not all(isinstance(text, str) for text in noted.values()):
-            raise ValueError
-        needed = 8 + length + max((entry["data_offsets"][1] for entry in header.values()), default=0)
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
-        raise IncompleteError(f"'{path.name}' is damaged: its header cannot be read") from None
-    if size < needed:
-        raise IncompleteError(f"'{path.name}' was cut off: it has {size:,} of {needed:,} bytes")
+        try:
+            read_header(file, path.stat().st_size)
+        except ValueError as error:
+            raise IncompleteError(f"'{path.name}' {error}") from None

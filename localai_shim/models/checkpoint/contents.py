@@ -30,7 +30,7 @@ def contents_of(places: Iterable[Path]) -> str:
 
 
 def stamps_of(places: Iterable[Path]) -> list[tuple[str, int, int, int]]:
-    """What changes when one of these files is written or replaced meanwhile."""
+    """Values that change when one of these files is written or replaced meanwhile."""
     found = ((str(path), path.stat()) for path in _files(places))
     return [(path, status.st_ino, status.st_size, status.st_mtime_ns) for path, status in found]
 
@@ -62,7 +62,7 @@ def digest_of(files: Iterable[Path]) -> str:
 
 
 def _pieces(path: Path, size: int) -> Iterator[tuple[int, int]]:
-    """Where the pieces of a large file are, and how long they are."""
+    """Places and lengths of the pieces of a large file."""
     first, tensors = 0, [(0, size, FILE_PIECES)]
     if path.suffix == ".safetensors":
         try:
@@ -70,7 +70,7 @@ def _pieces(path: Path, size: int) -> Iterator[tuple[int, int]]:
                 known = read_header(file, size)
                 first = file.tell()
             tensors = [(tensor.start, tensor.stop, PIECES) for tensor in known.values()]
-        except ValueError:  # a damaged file, which is said where it is loaded
+        except ValueError:  # a damaged file, which `check_file` names
             pass
     yield 0, first
     for start, stop, count in tensors:

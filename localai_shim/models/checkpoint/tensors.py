@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 MAX_HEADER_BYTES = 100_000_000  # as the format says
@@ -17,7 +16,7 @@ class Tensor(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
     start: int
-    """Where its bytes begin in the file."""
+    """Place of its first byte in the file."""
     stop: int
 
 
@@ -25,36 +24,35 @@ def read_header(file: BinaryIO, size: int) -> dict[str, Tensor]:
     """The tensors of a file of this size by name. None of their values are read.
 
     Raises:
-        ValueError: it is no such file, or it is cut off; says what is wrong.
+        ValueError: it is no such file, or it is cut off; says what is wrong, for a sentence that begins with its name.
     """
     start = file.read(8)
     length = int.from_bytes(start, "little")
-    if len(start) < 8 or length > min(MAX_HEADER_BYTES, size - 8):
-        raise ValueError("it is no safetensors file, or is cut off")
+    if len(start) == 8 and length > MAX_HEADER_BYTES:
+        raise ValueError("is damaged: it does not begin with a header of safetensors")
+    if len(start) < 8 or length > size - 8:
+        raise ValueError(f"was cut off within its header, at {size:,} bytes")
     try:
         entries = json.loads(file.read(length))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"its header is no JSON: {error}") from None
-    if not isinstance(entries, Mapping):
-        raise ValueError("its header is no JSON object")
-    first = 8 + length
-    tensors = {name: _tensor(name, entry, first, size) for name, entry in entries.items() if name != "__metadata__"}
-    if sum(tensor.stop - tensor.start for tensor in tensors.values()) > size - first:
-        raise ValueError("its tensors overlap")
+        noted = entries.pop("__metadata__", None) or {}  # MLX writes null
+        if not all(isinstance(text, str) for text in noted.values()):
+            raise ValueError
+        tensors = {name: _tensor(entry, 8 + length) for name, entry in entries.items()}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise ValueError("is damaged: its header cannot be read") from None
+    needed = max((tensor.stop for tensor in tensors.values()), default=0)
+    if size < needed:
+        raise ValueError(f"was cut off: it has {size:,} of {needed:,} bytes")
+    if sum(tensor.stop - tensor.start for tensor in tensors.values()) > size - 8 - length:
+        raise ValueError("is damaged: its tensors overlap")
     return tensors
 
 
-def _tensor(name: str, entry: Any, first: int, size: int) -> Tensor:
-    try:
-        dtype, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
-        numbers = [*shape, start, stop]
-        fits = all(type(number) is int and number >= 0 for number in numbers) and start <= stop
-    except (KeyError, TypeError, ValueError):
-        fits = False
-    if not fits or not isinstance(dtype, str):
-        raise ValueError(f"the entry of '{name}' in its header is damaged")
-    if first + stop > size:
-        raise ValueError(f"it is cut off: '{name}' ends behind the end of the file")
-    if dtype in _BITS and math.prod(shape) * _BITS[dtype] != 8 * (stop - start):
-        raise ValueError(f"'{name}' has {stop - start} bytes, which its shape {tuple(shape)} in {dtype} does not take")
+def _tensor(entry: Any, first: int) -> Tensor:
+    """An entry of the header, which ends at byte `first`; an error of Python's if it is none."""
+    dtype, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(dtype, str) or not all(type(number) is int and number >= 0 for number in (*shape, start, stop)):
+        raise ValueError
+    if start > stop or (dtype in _BITS and math.prod(shape) * _BITS[dtype] != 8 * (stop - start)):
+        raise ValueError
     return Tensor(dtype, tuple(shape), first + start, first + stop)
