@@ -52,7 +52,7 @@ def failures(client: LocalOpenAI, fault: Callable[[int], object]) -> list[str]:
 def test_requests_fail_when_a_process_is_killed_and_the_next_one_starts_anew(client: LocalOpenAI) -> None:
     before = answer(client)
     errors = failures(client, lambda process: os.kill(process, signal.SIGKILL))
-    assert all("process 1 of this model's group ended" in error for error in errors)
+    assert all("Process 1 of this model's group ended" in error for error in errors)
     assert answer(client) == before
 
 

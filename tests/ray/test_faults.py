@@ -288,15 +288,10 @@ LISTENING = """if True:
     client.close()
     print(">", ray.is_initialized(), flush=True)
     """
-FAILING = """
-    for make in (
-        lambda: RayOpenAI(ray_options={"bogus": 1}),
-        lambda: RayOpenAI(num_cpus=-1),
-        lambda: RayOpenAI(replicas=1, max_retries=None),
-        lambda: RayOpenAI("./nowhere", replicas=1),
-        lambda: http_client(replicas=1, timeout="soon"),
-        lambda: async_http_client(replicas=1, timeout="soon"),
-    ):
+FAILING = """if True:
+    import ray
+    from localai_shim.ray import RayOpenAI, async_http_client, http_client
+    for make in ({makes}):
         try:
             make()
         except Exception as error:
@@ -304,11 +299,24 @@ FAILING = """
     """
 
 
-def test_ray_of_a_client_listens_on_this_machine_alone_and_ends_if_the_constructor_fails() -> None:
-    with driver(LISTENING + FAILING) as program:
-        assert [said(program) for _ in range(3)] == ["2 + 3 = 5.", "127.0.0.1", "False"]
-        expected = ["ValueError", "ValueError", "TypeError", "FileNotFoundError", "ValueError", "ValueError"]
-        assert [said(program) for _ in expected] == [f"{error} False" for error in expected]
+@pytest.mark.parametrize(
+    ("makes", "errors"),
+    [
+        ("lambda: RayOpenAI(ray_options={'bogus': 1}), lambda: RayOpenAI(num_cpus=-1)", ["ValueError", "ValueError"]),
+        (
+            "lambda: RayOpenAI(replicas=1, max_retries=None), lambda: RayOpenAI('./nowhere', replicas=1)",
+            ["TypeError", "FileNotFoundError"],
+        ),
+        (
+            "lambda: http_client(replicas=1, timeout='soon'), lambda: async_http_client(replicas=1, timeout='soon')",
+            ["ValueError", "ValueError"],
+        ),
+    ],
+    ids=["options of Ray", "options of the client", "http clients"],
+)
+def test_constructor_that_fails_ends_the_ray_that_it_has_started(makes: str, errors: list[str]) -> None:
+    with driver(FAILING.replace("{makes}", makes)) as program:
+        assert [said(program) for _ in errors] == [f"{error} False" for error in errors]
 
 
 @pytest.mark.parametrize("address", ["", "local"])
