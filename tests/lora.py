@@ -10,6 +10,7 @@ from typing import Any
 
 import mlx.core as mx
 import mlx_lm
+import numpy as np
 from mlx.utils import tree_flatten
 from mlx_lm.tuner.utils import linear_to_lora_layers, load_adapters
 
@@ -18,6 +19,7 @@ from localai_shim.models.adapters import Bank, read_adapter
 from localai_shim.types import Adapter
 
 SIZE = 0.3  # of an adapter's numbers, which changes what a tiny model says
+TOKENS = [[5, 9, 17, 33], [40, 3, 21, 8], [11, 12, 13, 14]]
 
 
 def make_adapter(folder: Path, model: Path, *, seed: int = 0, rank: int = 4, keys: Sequence[str] = ()) -> Path:
@@ -97,3 +99,16 @@ def ids(client: LocalOpenAI, model: str, prompt: tuple[int, ...], max_tokens: in
         model=model, prompt=list(prompt), max_tokens=max_tokens, temperature=0, extra_body=extra, **more
     )
     return answer.choices[0].token_ids  # type: ignore[attr-defined]
+
+
+def logits(model: Any, tokens: list[list[int]]) -> Any:
+    made = model(mx.array(tokens))
+    return np.array(getattr(made, "logits", made).astype(mx.float32))
+
+
+def assert_near(one: Any, other: Any) -> None:
+    np.testing.assert_allclose(one, other, rtol=0, atol=2e-4 * np.abs(other).max())
+
+
+def names_of(model: Any) -> list[str]:
+    return [f"{name}: {type(module).__name__}" for name, module in model.named_modules()]

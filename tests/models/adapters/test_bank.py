@@ -20,24 +20,10 @@ from localai_shim.models.adapters import Bank, read_adapter
 from localai_shim.models.adapters import bank as bank_module
 from localai_shim.models.adapters.layers import AdaptedLinear
 from localai_shim.types import ModelLoadError
-from tests.lora import add, as_peft, make_adapter, remove
+from tests.lora import TOKENS, add, as_peft, assert_near, logits, make_adapter, names_of, remove
 from tests.tiny import tiny
 
 KINDS = ["qwen3", "llama", "gemma3_text", "qwen3_moe", "qwen3_next"]
-TOKENS = [[5, 9, 17, 33], [40, 3, 21, 8], [11, 12, 13, 14]]
-
-
-def logits(model: Any, tokens: list[list[int]]) -> Any:
-    made = model(mx.array(tokens))
-    return np.array(getattr(made, "logits", made).astype(mx.float32))
-
-
-def assert_near(one: Any, other: Any) -> None:
-    np.testing.assert_allclose(one, other, rtol=0, atol=2e-4 * np.abs(other).max())
-
-
-def names_of(model: Any) -> list[str]:
-    return [f"{name}: {type(module).__name__}" for name, module in model.named_modules()]
 
 
 class Kernel:

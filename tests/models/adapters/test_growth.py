@@ -16,8 +16,7 @@ from mlx_lm.tuner.utils import load_adapters
 from localai_shim.models.adapters import Bank, read_adapter
 from localai_shim.models.adapters.layers import Stack
 from localai_shim.types import Adapter
-from tests.lora import add, make_adapter, remove
-from tests.models.adapters.test_bank import TOKENS, assert_near, logits, names_of
+from tests.lora import TOKENS, add, assert_near, logits, make_adapter, names_of, remove
 from tests.tiny import tiny
 
 RANKS = [4, 1, 8, 2, 4, 6]

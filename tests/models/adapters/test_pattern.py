@@ -79,6 +79,6 @@ def test_pattern_that_takes_too_many_moves_is_refused(pattern: str) -> None:
         ("q" * (MAX_LENGTH + 1), f"{MAX_LENGTH} is the most"),
     ],
 )
-def test_other_syntax_is_refused_by_name(pattern: str, what: str) -> None:
+def test_unsupported_syntax_is_refused_by_name(pattern: str, what: str) -> None:
     with pytest.raises(ValueError, match=what):
         Pattern(pattern)

@@ -48,7 +48,7 @@ def other_weights(folder: Path) -> None:
     dated(folder)
 
 
-def test_other_weights_of_the_same_size_and_time_get_nothing_of_the_cache_dir(folder: Path, tmp_path: Path) -> None:
+def test_cache_dir_gives_nothing_to_other_weights_of_the_same_size_and_time(folder: Path, tmp_path: Path) -> None:
     said = []
     for _ in range(2):
         with LocalOpenAI(folder, cache_dir=tmp_path / "cache", keep_alive=0) as client:

@@ -110,7 +110,7 @@ _RUNNING = [
     Point("step", "models.text:TextModel.adapted", "adapter", "rows"),
     Point("step", "engine.decode.in_flight:AwaitingHost.wait", "chat", "rows", also=("engine.decode.verify:",)),
     Point("step", "engine.loop:mx.synchronize", "chat", "nobody", raised=no_memory, also=("engine.loop:_synchronize",)),
-    Point("step", "engine.decode.batch:Batch.settle", "adapter", "rows", also=("engine.loop:Loop._make_changes",)),
+    Point("step", "engine.decode.batch:Batch.settle", "adapter", "rows"),
     Point("out of memory", "engine.prompts.prefill:mx.eval", "chat", raised=no_memory),
     Point(
         "out of memory", "engine.decode.in_flight:mx.eval", "chat", "rows", raised=no_memory, also=("engine.decode",)
@@ -185,7 +185,7 @@ _STORING = [
 ]
 # What may pass is tried again with the next request, so that it has to last here.
 _LOADING = [
-    Point("loader", "runtime.engines:_files", "load", gets=Fault),
+    Point("loader", "runtime.sources:Source.files", "load", gets=Fault),
     Point("loader", "models.loading:load_model", "load", also=("models.loading:",)),
     Point("loader", "models.text:TextModel.read", "load", also=("models.", "prompt.control", "prompt.template_var")),
     Point("loader", "models.loading:read_json", "load", raised=no_descriptors, times=ALWAYS),
