@@ -54,6 +54,8 @@ def start(size: int, on_lost: Callable[[], None]) -> Leader:
         except BaseException:
             for follower in followers:
                 follower.end_now()
+            for end in way.ends:
+                end.close()
             way.close()
             raise
         try:
