@@ -82,7 +82,8 @@ class Stack:
         rank: of what they can hold at first.
 
     Attributes:
-        low: `[slots, ..., rank, in]`, ranks padded with zeros.
+        low: `[slots, ..., rank, in]`, ranks padded with zeros. The rank is not the last axis: on CUDA, MLX 0.32.4's
+            `gather_mm` fails with a misaligned address if rows of a factor are not a multiple of 16 bytes.
         high: `[slots, ..., rank, out]`.
         ranks: of the slots that hold an adapter's factors.
     """
