@@ -10,6 +10,7 @@ PACKAGE = Path(__file__).parents[1] / "localai_shim"
 CACHE, LRU_CACHE = {"cache", "functools.cache"}, {"lru_cache", "functools.lru_cache"}
 _SIZES = "sizes of a loaded model"
 _LIBRARY = "functions and classes of a library, which are imported once"
+_FORMATS = "the formats that the package knows"
 FEW = {
     "backends/cuda/adapters.py:_kernel": _SIZES,
     "backends/cuda/attention.py:attending": _LIBRARY,
@@ -33,6 +34,9 @@ FEW = {
     "models/misreading_layers.py:_class_with": _LIBRARY,
     "models/vision/numpy_processor.py:_globals": _LIBRARY,
     "models/vision/numpy_processor.py:_without_mlx": _LIBRARY,
+    "output/formats/syntax.py:closers_of": _FORMATS,
+    "output/formats/syntax.py:separator_of": _FORMATS,
+    "output/formats/syntax.py:words_of": _FORMATS,
     "sdk/stock_clients.py:stock_client": "True and False",
 }
 """Caches without a bound, and why their keys are few."""
