@@ -139,6 +139,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python .ci/style
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks

@@ -36,8 +36,8 @@ class Option(NamedTuple):
 
 
 MODEL = Option(
-    "A folder with an MLX or Hugging Face checkpoint, a GGUF file, a hub id, `None` for the small checkpoint in "
-    "the package, or `builtin:vision` for its sibling that sees. It serves every model name."
+    "Folder of an MLX or Hugging Face checkpoint, GGUF file, or Hugging Face Hub ID. `None` loads the bundled small "
+    "model, `builtin:vision` the bundled vision model. Serves requests for any model name."
 )
 
 
@@ -47,115 +47,121 @@ class LoadOptions(TypedDict, total=False):
     revision: Annotated[
         PerModel | None,
         Option(
-            "Branch, tag or commit of a model on the Hugging Face Hub, `main` by default; with `models`, by name if "
-            "they differ. `ValueError` for a folder or a file. A `draft_model` and `adapters` are those of `main`."
+            "Branch, tag, or commit of a model on the Hugging Face Hub. Defaults to `main`. With `models`, may be a "
+            "mapping by model name. Raises `ValueError` for folders and files. `draft_model` and `adapters` always use "
+            "`main`."
         ),
     ]
     context_length: Annotated[
-        int | None, Option("Most tokens of prompt and output together. Absent: what the model's config says.")
+        int | None, Option("Maximum number of prompt and output tokens. Defaults to the model's config.")
     ]
     adapter_path: Annotated[
         ModelPath | None,
-        Option("A folder of LoRA adapters, as mlx-lm trains them; `FileNotFoundError` where it holds none."),
+        Option("Folder of LoRA adapters in mlx-lm's format. Raises `FileNotFoundError` if it holds none."),
     ]
-    trust_remote_code: Annotated[bool, Option("Run Python code that the model's folder brings.", False)]
+    trust_remote_code: Annotated[bool, Option("Run Python code from the model's folder. Defaults to `False`.", False)]
     kv_bits: Annotated[
         int | None,
         Option(
-            "Keep keys and values in 4 or 8 bits. Sliding windows and recurrent states stay as they are; a model "
-            "without other layers is refused.",
+            "Quantize the KV cache to 4 or 8 bits. Sliding-window layers and recurrent states are not quantized; "
+            "models that have only these are rejected.",
             choices=(4, 8),
         ),
     ]
     kv_group_size: Annotated[
-        int | None, Option("Numbers that share a scale then: 32, 64 (default) or 128.", choices=(32, 64, 128))
+        int | None, Option("Group size for `kv_bits`: 32, 64 (default), or 128.", choices=(32, 64, 128))
     ]
     text_only: Annotated[
-        bool, Option("Load the language model alone of a checkpoint that also reads images, video or audio.", False)
+        bool, Option("Load only the language model of a multimodal checkpoint. Defaults to `False`.", False)
     ]
     tensor_parallel: Annotated[
         int | None,
         Option(
-            "Spread the model's weights over so many processes, which compute each token together: see "
-            "docs/tensor-parallel.md. It starts the others itself. Only text, and not with `adapter_path`, "
-            "`draft_model` or `cache_dir`."
+            "Number of processes to split the model over; the client starts the others. Text models only. Cannot be "
+            "combined with `adapter_path`, `draft_model`, or `cache_dir`. See docs/tensor-parallel.md."
         ),
     ]
     tool_format: Annotated[
         PerModel | None,
         Option(
-            "How the model writes tool calls, such as `'hermes'` or `'llama3_json'`, or `'none'`; with `models`, by "
-            "name if they differ. Absent: as its chat template shows."
+            "Tool-call format, such as `'hermes'` or `'llama3_json'`, or `'none'`. With `models`, may be a mapping by "
+            "model name. Defaults to the format detected from the chat template."
         ),
     ]
     reasoning_format: Annotated[
         PerModel | None,
-        Option("How it writes its reasoning, such as `'think'`; `'none'` leaves all in the content. Absent: likewise."),
+        Option(
+            "Reasoning format, such as `'think'`; `'none'` leaves reasoning in the content. With `models`, may be a "
+            "mapping by model name. Defaults to the format detected from the chat template."
+        ),
     ]
 
 
 class RunOptions(TypedDict, total=False):
     """Settings for an engine that runs a model."""
 
-    max_rows: Annotated[int | None, Option("Most rows that decode together (64 by default); more wait.")]
+    max_rows: Annotated[
+        int | None, Option("Maximum number of sequences decoded together (64 by default); further ones wait.")
+    ]
     max_stall: Annotated[
         float | None,
-        Option("Seconds that a new prompt may keep running rows from their next token (0.05 by default)."),
+        Option("Approximate maximum time in seconds that a new prompt delays running sequences (0.05 by default)."),
     ]
     max_queue: Annotated[
         int | None,
         Option(
-            "Most rows that wait beyond those (16,384 by default); more get a `RateLimitError`, at once and without "
-            "retries. A request whose choices alone are more is a `BadRequestError`.",
+            "Maximum number of waiting sequences (16,384 by default). Beyond it, requests raise `RateLimitError` "
+            "immediately and are not retried. A single request with more choices than that raises `BadRequestError`.",
             least=0,
         ),
     ]
     memory_limit: Annotated[
         int | None,
         Option(
-            "Most bytes for this model's weights, running rows, prefix cache and MLX's free buffers together. By "
-            "default models share 0.9 of a GPU's memory, or MLX's own limit on the CPU back end. Where it leaves less "
-            "than 256 tokens of context, loading fails."
+            "Maximum bytes for weights, running sequences, prefix cache, and MLX's free buffers. By default, all "
+            "models share 90% of GPU memory, or MLX's own limit on the CPU back end. Loading fails if fewer than 256 "
+            "tokens of context fit."
         ),
     ]
     prefix_cache_bytes: Annotated[
         int | None,
         Option(
-            "Most bytes that finished prompts and turns may hold, for later ones to go on from; 0 keeps none. By "
-            "default a quarter of what the weights leave of a GPU's memory, a tenth of the machine's otherwise.",
+            "Maximum bytes of cached prompts and turns; 0 disables the cache. Defaults to 25% of the GPU memory left "
+            "by the weights, or 10% of system memory without a GPU.",
             least=0,
         ),
     ]
     vision_cache_bytes: Annotated[
         int | None,
         Option(
-            "Most bytes for what the model's tower made of images, videos and sounds, so that each is run once; 0 "
-            "keeps it only while prompts need it. By default an eighth of the default for `prefix_cache_bytes`.",
+            "Maximum bytes of cached image, video, and audio features; with 0 they are kept only while a prompt needs "
+            "them. Defaults to 1/8 of the default `prefix_cache_bytes`.",
             least=0,
         ),
     ]
     cache_dir: Annotated[
         ModelPath | None,
-        Option("Folder that keeps the prefix cache after the process exits, up to 10 GiB; processes may share it."),
+        Option(
+            "Folder that keeps the prefix cache after the process exits (up to 10 GiB). Can be shared by processes."
+        ),
     ]
 
     speculation: Annotated[
         Literal["auto", "off"] | None,
         Option(
-            "Guess tokens and run several of a row in one step where that is faster: `'auto'` (default) or `'off'`. "
-            "Answers are the same.",
+            "`'auto'` (default) uses speculative decoding where it is faster; `'off'` never does. Output is the same.",
             choices=("auto", "off"),
         ),
     ]
     draft_model: Annotated[
         ModelPath | None,
         Option(
-            "A small model with the same vocabulary, a folder, a GGUF file or a hub id, whose guesses are run as well: "
-            "`speculation` is `'auto'` with it. Another vocabulary, recurrent layers, or a `model` that takes one "
-            "token at a time fail loading; `ValueError` together with `speculation='off'`."
+            "Small model with the same vocabulary for speculative decoding: folder, GGUF file, or Hub ID. Implies "
+            "`speculation='auto'`; raises `ValueError` with `speculation='off'`. Loading fails if the vocabulary "
+            "differs, the draft model has recurrent layers, or `model` accepts only one token at a time."
         ),
     ]
-    draft_tokens: Annotated[int | None, Option("Most tokens that it guesses per step: up to 15 (4 by default).")]
+    draft_tokens: Annotated[int | None, Option("Maximum number of draft tokens per step, up to 15 (4 by default).")]
 
 
 class EngineOptions(RunOptions, total=False):
@@ -174,9 +180,9 @@ class ModelOptions(LoadOptions, EngineOptions, total=False):
 class _Models(TypedDict, total=False):
     models: Annotated[
         Mapping[str, ModelPath | None] | None,
-        Option("Several models by name, each loaded on first use. Other names are not found."),
+        Option("Models by name, each loaded on first use. Requests for other names raise `NotFoundError`."),
     ]
-    engine: Annotated[EngineLike | None, Option("An engine that runs already and stays the caller's to close.")]
+    engine: Annotated[EngineLike | None, Option("Running engine to use. The client does not close it.")]
 
 
 class LocalOptions(_Models, LoadOptions, RunOptions, total=False):
@@ -185,53 +191,50 @@ class LocalOptions(_Models, LoadOptions, RunOptions, total=False):
     adapters: Annotated[
         Mapping[str, ModelPath] | None,
         Option(
-            "LoRA adapters by name, folders or hub ids as mlx-lm or PEFT makes them, any of them on any row of a "
-            "batch: a request names one as its `model`, or with `extra_body={'adapter': name}`. Each is loaded on "
-            "first use; not with `models`, `engine` or `tensor_parallel`. See docs/adapters.md."
+            "LoRA adapters by name (folders or Hub IDs, mlx-lm or PEFT format), each loaded on first use. A request "
+            "selects one with `model=name` or `extra_body={'adapter': name}`; one batch can mix them. Cannot be "
+            "combined with `models`, `engine`, or `tensor_parallel`. See docs/adapters.md."
         ),
     ]
 
     allow_remote_images: Annotated[
         bool,
         Option(
-            "Fetch the images, video and audio that requests name by `http://` and `https://` URLs, never from private "
-            "addresses. Otherwise these are refused, and no request uses the network.",
+            "Allow requests to load images, video, and audio from `http://` and `https://` URLs, except private "
+            "addresses. Defaults to `False`, which rejects such URLs.",
             False,
         ),
     ]
     allow_local_files: Annotated[
         ModelPath | None,
-        Option("A folder whose files requests may name, by `file://` URLs or paths. Absent: none."),
+        Option("Folder from which requests may load files by path or `file://` URL. Defaults to none."),
     ]
     store: Annotated[
         ModelPath | None,
         Option(
-            "A file (SQLite) that keeps responses, conversations, stored completions, files and batches; several "
-            "clients and processes may share it. Absent: the latest 256 MiB of them are kept in memory, for this "
-            "client and its copies; a chain of `previous_response_id` is kept whole as long as its last response is, "
-            "even if it is larger than that."
+            "SQLite file for responses, conversations, stored completions, files, and batches. Can be shared by "
+            "clients and processes. By default, up to 256 MiB is kept in memory for this client and its copies; a "
+            "chain of `previous_response_id` in use is kept even if it is larger."
         ),
     ]
     progress: Annotated[
         bool | None,
         Option(
-            "Show a progress bar on stderr while a model is fetched and loaded: `True` or `False`. Absent: where "
-            "stderr is a terminal. `HF_HUB_DISABLE_PROGRESS_BARS` switches it off in any case."
+            "Show a progress bar on stderr while downloading and loading. Defaults to `True` on a terminal. "
+            "`HF_HUB_DISABLE_PROGRESS_BARS` always disables it."
         ),
     ]
     switch_interval: Annotated[
         float | None,
         Option(
-            "Seconds for which a thread may keep Python's GIL while others wait for it, in the whole process and from "
-            "then on (`sys.setswitchinterval`). Absent: as it is, 0.005 by default. With 0.0005 the engine waits less "
-            "for threads that read sampled streams."
+            "Value for `sys.setswitchinterval`, process-wide and permanent. Unchanged by default; 0.0005 lets the "
+            "engine compete better with threads that read sampled streams."
         ),
     ]
     keep_alive: Annotated[
         float,
         Option(
-            "Seconds for which the model stays loaded after its last client closed (60 by default); -1 keeps it until "
-            "the process ends.",
+            "Seconds to keep the model loaded after its last client is closed (60 by default); -1 keeps it until exit.",
             KEEP_ALIVE_SECONDS,
         ),
     ]

@@ -98,7 +98,7 @@ class RowTimings:
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """A snapshot. Counters run from the engine's start.
+    """Snapshot of an engine's counters and timings. Counters start at zero when the engine starts.
 
     Example:
         >>> from localai_shim import LocalOpenAI
@@ -113,65 +113,65 @@ class EngineStats:
     """
 
     running: int
-    """Rows that decode."""
+    """Sequences being decoded."""
     waiting: int
-    """Rows that are queued or being prefilled."""
+    """Sequences queued or being prefilled."""
     steps: int
-    """Steps so far."""
+    """Decode steps so far."""
     max_rows: int = 0
-    """Most rows that decode together; 1 where the model's code answers wrongly for more. 0: nobody says."""
+    """Maximum sequences decoded together; 1 if the model cannot be batched. 0 if unknown."""
     prompt_tokens: int = 0
-    """Tokens of the prompts that began to decode."""
+    """Prompt tokens of the sequences that started to decode."""
     prefilled_tokens: int = 0
-    """Prompt tokens that were run through the model."""
+    """Prompt tokens that were prefilled."""
     generated_tokens: int = 0
     embedded_texts: int = 0
-    """Texts that were run for their vectors."""
+    """Texts that were embedded."""
     embedded_tokens: int = 0
-    """Those texts' tokens."""
+    """Tokens of the texts that were embedded."""
     refused: int = 0
-    """Rows that were refused because the queue was full."""
+    """Sequences rejected because the queue was full."""
     preempted: int = 0
-    """Times that a row was put back into the queue, to be prefilled again, because there was no memory for all."""
+    """Times a sequence was returned to the queue because memory ran out."""
     cache_hits: int = 0
-    """Prompts of which the prefix cache had a beginning."""
+    """Prompts whose beginning was in the prefix cache."""
     cache_misses: int = 0
-    """Prompts of which it had none."""
+    """Prompts whose beginning was not in the prefix cache."""
     cache_tokens: int = 0
-    """Prompt tokens that it saved from being prefilled."""
+    """Prompt tokens served from the prefix cache."""
     cache_bytes: int = 0
-    """Bytes that it holds."""
+    """Bytes in the prefix cache."""
     tower_runs: int = 0
-    """Images, videos and sounds that were run through the model's tower."""
+    """Images, videos, and audio clips that the vision or audio encoder ran."""
     feature_hits: int = 0
-    """Those that prompts needed and that did not have to be, as the same had been run before."""
+    """Image, video, and audio features served from the cache."""
     feature_bytes: int = 0
-    """Bytes of the features that the tower made and that are kept."""
+    """Bytes of cached image, video, and audio features."""
     adapter_bytes: int = 0
-    """Bytes of the LoRA adapters that are loaded beside the model."""
+    """Bytes of the loaded LoRA adapters."""
     kv_bytes: int = 0
-    """Bytes that the decode batch's caches hold, free room included."""
+    """Bytes of the KV caches of running sequences, free room included."""
     kv_bytes_per_token: int = 0
-    """Bytes of one more token in the caches of a row, as they are kept."""
+    """Bytes per token in the KV cache of a sequence."""
     kv_bytes_per_token_unquantised: int = 0
-    """Bytes that it would take without `kv_bits`."""
+    """Bytes per token without `kv_bits`."""
     kv_budget: int | None = None
-    """Most bytes for the caches of all rows and the prefix cache together; None where the model's are not known."""
+    """Maximum bytes for KV caches and the prefix cache together; None if unknown."""
     active_bytes: int = 0
-    """Bytes that MLX holds in this process, weights and other models included."""
+    """Bytes that MLX holds in this process, including weights and other models."""
     step_seconds: Percentiles = _NOTHING
-    """Of the last 1,024 decode steps."""
+    """Duration of the last 1,024 decode steps."""
     stall_seconds: Percentiles = _NOTHING
-    """Seconds that running rows waited for prompts, the last 1,024 times that they did."""
+    """Time running sequences waited for prompts, over the last 1,024 waits."""
     drafts: Mapping[str, DraftCounts] = field(default_factory=dict[str, DraftCounts])
-    """By source: "prediction", "lookup" (the row's own tokens), "grammar" (what it leaves no choice about), "model"
+    """Draft tokens by source: "prediction", "lookup" (repeated text), "grammar" (tokens without a choice), "model"
     (`draft_model`)."""
     backend: str = ""
-    """Device that computes, and on a CPU the BLAS that was found."""
+    """Device, and on a CPU the BLAS."""
     modalities: tuple[str, ...] = ()
-    """Kinds of input: text, and image, video and audio where the model reads them. Empty until it is loaded."""
+    """Kinds of input: "text", and "image", "video", "audio" if the model reads them. Empty until it is loaded."""
     plans: tuple[Mapping[str, Any], ...] = ()
-    """Plans of the last 64 steps, in order: see `localai_shim.engine.step_plan`. Empty unless they were asked for."""
+    """Plans of the last 64 steps, in order, with `stats(plans=True)`; empty otherwise."""
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in dicts, lists, numbers and strings, for `json.dumps`; the caller's own."""

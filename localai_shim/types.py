@@ -447,4 +447,4 @@ class RowError(EngineError):
 
 
 class BackendMissingError(ImportError):
-    """MLX has no back end on this machine; the message names the extra to install."""
+    """MLX has no back end on this machine. The message names the extra to install."""

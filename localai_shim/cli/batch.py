@@ -29,8 +29,12 @@ MAX_REASON_CHARACTERS = 200
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", metavar="IN", help="a file of requests, as JSON lines")
     parser.add_argument("output", metavar="OUT", help="a new file for the answers")
-    parser.add_argument("--resume", action="store_true", help="go on with the lines that OUT has no answer to")
-    parser.add_argument("--ray", type=int, metavar="N", help="have N replicas of the model answer, each in a process")
+    parser.add_argument(
+        "--resume", action="store_true", help="continue an interrupted run: answer the lines that OUT has no answer to"
+    )
+    parser.add_argument(
+        "--ray", type=int, metavar="N", help="answer with N replicas of the model, each in its own process"
+    )
     add_model(parser, "-m", "--model")
 
 

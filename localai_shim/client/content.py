@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def image(source: ImageSource, *, detail: Detail = "auto") -> ChatCompletionContentPartImageParam:
-    """A picture as a part of a chat message's content.
+    """Create an image part for the content of a chat message.
 
     Args:
-        source: a `PIL.Image.Image`; an array `[height, width]` or `[height, width, 3 or 4]` of uint8, or of floats from
-            0 to 1; the bytes of a file; a `pathlib.Path`, which is read wherever it is, as the program itself names it;
-            or a string as OpenAI takes it: a `data:` URL, or, where the client allows these, another URL or a file.
-        detail: how closely the model looks: 'low', 'high', 'auto' or 'original'.
+        source: `PIL.Image.Image`; array `[height, width]` or `[height, width, 3 or 4]` of uint8, or of floats from 0 to
+            1; bytes of a file; `pathlib.Path` in any folder; or a string: a `data:` URL, or another URL or path if the
+            client allows it.
+        detail: Resolution that the model uses: 'low', 'high', 'auto', or 'original'.
 
     Example:
         >>> from PIL import Image
@@ -41,7 +41,7 @@ def image(source: ImageSource, *, detail: Detail = "auto") -> ChatCompletionCont
 
 
 def input_image(source: ImageSource, *, detail: Detail = "auto") -> ResponseInputImageParam:
-    """The same for `client.responses`.
+    """Create an image part for `client.responses`; the arguments are those of `image`.
 
     Example:
         >>> from pathlib import Path

@@ -120,8 +120,8 @@ class _LocalClient(OfflineClient):
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled, for another process or for `copy.deepcopy`."""
         raise TypeError(
-            f"{type(self).__name__} cannot be pickled, since its model runs in this process: have each process make a "
-            "client of its own, as the initializer of a pool does. `client.copy()` shares the model in this one"
+            f"{type(self).__name__} cannot be pickled, because its model runs in this process. Create a client in each "
+            "process, for example in the initializer of a pool. `client.copy()` shares the model in this process"
         )
 
     def stats(self, model: str = "", *, plans: bool = False) -> EngineStats:
@@ -168,19 +168,18 @@ class _LocalClient(OfflineClient):
 
 @described(ClientArguments)
 class LocalOpenAI(ModelChanges, _LocalClient, sdk.OpenAI):
-    """An `openai.OpenAI` that runs a local model in this process.
+    """An `openai.OpenAI` client that runs a local model in this process.
 
     Args:
-        **options: the SDK's own constructor arguments. `timeout`, `default_headers`, `organization`, ... work as
-            there; `api_key` is not needed; those that say where requests go (`base_url`, `http_client`, ...) are
-            accepted and lead nowhere.
+        **options: Arguments of the SDK's constructor, such as `timeout` or `default_headers`. `api_key` is not
+            required. Arguments that select a server, such as `base_url` and `http_client`, have no effect.
 
     Raises:
-        BackendMissingError: MLX has no back end; the message names the extra to install.
-        FileNotFoundError: `model` or `adapter_path` is a path and no such thing is there.
-        RuntimeError: eventlet has patched the program; gevent may.
-        TypeError: an argument that neither this client nor the SDK has.
-        ValueError: arguments that contradict each other, or a `store` that cannot be used.
+        BackendMissingError: MLX has no back end. The message names the extra to install.
+        FileNotFoundError: `model` or `adapter_path` does not exist, or `adapter_path` holds no adapters.
+        RuntimeError: The program was patched by eventlet, which is not supported (gevent is).
+        TypeError: Unknown argument.
+        ValueError: Conflicting or out-of-range arguments, or an unusable `store`.
 
     Example:
         >>> from localai_shim import LocalOpenAI
@@ -220,7 +219,7 @@ class LocalOpenAI(ModelChanges, _LocalClient, sdk.OpenAI):
     if not TYPE_CHECKING:
 
         def request(self, cast_to, options, *, stream=False, stream_cls=None):
-            """Serve a request from this process. What every resource of the SDK calls."""
+            """Serve a request from this process. Every resource of the SDK calls this method."""
             if stock_clients.is_wrapped(inherited := super().request):
                 local = {"stream": stream, "stream_cls": sdk.localise(stream_cls)}
                 return inherited(cast_to, stock_clients.without_retries(options), **local)
@@ -239,19 +238,20 @@ class LocalOpenAI(ModelChanges, _LocalClient, sdk.OpenAI):
 
 @described(AsyncClientArguments)
 class AsyncLocalOpenAI(AsyncModelChanges, _LocalClient, sdk.AsyncOpenAI):
-    """An `openai.AsyncOpenAI` that runs a local model in this process.
+    """An `openai.AsyncOpenAI` client that runs a local model in this process.
+
+    Concurrent requests share one batch. Works with asyncio and trio, and in several event loops.
 
     Args:
-        **options: the SDK's own constructor arguments. `timeout`, `default_headers`, `organization`, ... work as
-            there; `api_key` is not needed; those that say where requests go (`base_url`, `http_client`, ...) are
-            accepted and lead nowhere.
+        **options: Arguments of the SDK's constructor, such as `timeout` or `default_headers`. `api_key` is not
+            required. Arguments that select a server, such as `base_url` and `http_client`, have no effect.
 
     Raises:
-        BackendMissingError: MLX has no back end; the message names the extra to install.
-        FileNotFoundError: `model` or `adapter_path` is a path and no such thing is there.
-        RuntimeError: eventlet has patched the program; gevent may.
-        TypeError: an argument that neither this client nor the SDK has.
-        ValueError: arguments that contradict each other, or a `store` that cannot be used.
+        BackendMissingError: MLX has no back end. The message names the extra to install.
+        FileNotFoundError: `model` or `adapter_path` does not exist, or `adapter_path` holds no adapters.
+        RuntimeError: The program was patched by eventlet, which is not supported (gevent is).
+        TypeError: Unknown argument.
+        ValueError: Conflicting or out-of-range arguments, or an unusable `store`.
 
     Example:
         >>> import asyncio
@@ -304,7 +304,7 @@ class AsyncLocalOpenAI(AsyncModelChanges, _LocalClient, sdk.AsyncOpenAI):
     if not TYPE_CHECKING:
 
         async def request(self, cast_to, options, *, stream=False, stream_cls=None):
-            """Serve a request from this process. What every resource of the SDK calls."""
+            """Serve a request from this process. Every resource of the SDK calls this method."""
             if stock_clients.is_wrapped(inherited := super().request):
                 local = {"stream": stream, "stream_cls": sdk.localise(stream_cls)}
                 return await inherited(cast_to, stock_clients.without_retries(options), **local)
@@ -340,19 +340,19 @@ async def _prepared(call: Call, prepare: Callable[[], T]) -> T:
 def http_client(
     model: ModelPath | None = None, *, timeout: sdk.Timeout = openai.DEFAULT_TIMEOUT, **options: Unpack[LocalOptions]
 ) -> sdk.LocalHttpClient:
-    """An http client for `openai.OpenAI(http_client=...)` whose requests a local model in this process answers.
+    """Create an HTTP client for `openai.OpenAI(http_client=...)` that answers requests with a local model.
 
-    For code that builds its own client; `LocalOpenAI` is faster. It goes by a request's path, whatever the address, and
-    never uses the network. Closing it lets the model go.
+    Use it for code that builds its own client; `LocalOpenAI` is faster. Requests are routed by path, at any host, and
+    never use the network. Close it to release the model.
 
     Args:
-        timeout: seconds, or an `httpx.Timeout`, for requests that have none of their own; 600 by default.
+        timeout: Seconds, or an `httpx.Timeout`, for requests without a timeout (600 by default).
 
     Raises:
-        BackendMissingError: MLX has no back end; the message names the extra to install.
-        FileNotFoundError: `model` or `adapter_path` is a path and no such thing is there.
-        TypeError: an option that does not exist.
-        ValueError: options that contradict each other, or a `store` that cannot be used.
+        BackendMissingError: MLX has no back end. The message names the extra to install.
+        FileNotFoundError: `model` or `adapter_path` does not exist, or `adapter_path` holds no adapters.
+        TypeError: Unknown argument.
+        ValueError: Conflicting or out-of-range arguments, or an unusable `store`.
 
     Example:
         >>> import openai
@@ -369,19 +369,19 @@ def http_client(
 def async_http_client(
     model: ModelPath | None = None, *, timeout: sdk.Timeout = openai.DEFAULT_TIMEOUT, **options: Unpack[LocalOptions]
 ) -> sdk.LocalAsyncHttpClient:
-    """An http client for `openai.AsyncOpenAI(http_client=...)` whose requests a local model in this process answers.
+    """Create an HTTP client for `openai.AsyncOpenAI(http_client=...)` that answers requests with a local model.
 
-    For code that builds its own client; `AsyncLocalOpenAI` is faster. It goes by a request's path, whatever the
-    address, and never uses the network. Closing it lets the model go.
+    Use it for code that builds its own client; `AsyncLocalOpenAI` is faster. Requests are routed by path, at any host,
+    and never use the network. Close it to release the model.
 
     Args:
-        timeout: seconds, or an `httpx.Timeout`, for requests that have none of their own; 600 by default.
+        timeout: Seconds, or an `httpx.Timeout`, for requests without a timeout (600 by default).
 
     Raises:
-        BackendMissingError: MLX has no back end; the message names the extra to install.
-        FileNotFoundError: `model` or `adapter_path` is a path and no such thing is there.
-        TypeError: an option that does not exist.
-        ValueError: options that contradict each other, or a `store` that cannot be used.
+        BackendMissingError: MLX has no back end. The message names the extra to install.
+        FileNotFoundError: `model` or `adapter_path` does not exist, or `adapter_path` holds no adapters.
+        TypeError: Unknown argument.
+        ValueError: Conflicting or out-of-range arguments, or an unusable `store`.
 
     Example:
         >>> import asyncio, openai
@@ -410,7 +410,7 @@ def _async_http_client(runtime: Runtime, timeout: sdk.Timeout, base_url: str | N
 
 
 def _attach_batches(runtime: Runtime) -> None:
-    """Have a client's runtime run batches, and go on with those that were left in its file."""
+    """Start the batch runner and resume unfinished batches from the store."""
     runtime.make_batches = partial(_make_batches, weakref.ref(runtime))
     if runtime.store_path is not None and runtime.store().owned("batch"):
         resume = runtime.batches().resume

@@ -35,7 +35,7 @@ def create(store: Store, fields: Fields, query: Mapping[str, object]) -> Json:
     if purpose != "batch":
         raise BadRequest.invalid(
             "purpose",
-            f"Invalid value: '{purpose}'. Supported values are: 'batch'. Files have no other use here: pass images and "
+            f"Invalid value: '{purpose}'. Supported values are: 'batch'. Other files cannot be used: pass images and "
             "other media in the messages themselves.",
         )
     body = describe(name, len(content), "batch", expires_at)

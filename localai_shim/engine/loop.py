@@ -89,7 +89,7 @@ class Loop(Generic[ModelT]):
                     try:
                         self.step()
                     except BaseException as error:  # that of a panic in Rust is no Exception
-                        with _logged("an engine could not recover; it goes on"):
+                        with _logged("an engine could not recover; it continues"):
                             self._recover(error)
         finally:
             if self._end():
@@ -231,7 +231,7 @@ class Loop(Generic[ModelT]):
 
     def _recover(self, error: BaseException) -> None:
         """Fail all that is in flight, since nobody knows whose error this was, and start afresh."""
-        log.error("the engine failed, and what was in flight with it; it goes on", exc_info=error)
+        log.error("the engine failed, and its requests with it; the engine continues", exc_info=error)
         failure, (out, self._out) = Failure(row_error("the engine failed", error)), (self._out, [])
         for row, event in out:  # what came before
             put_last(row.sink, row.index, event)

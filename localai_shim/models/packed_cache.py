@@ -142,7 +142,7 @@ def fitting(how: Quantised, model: _Model) -> Quantised:
         raise ModelLoadError(f"kv_bits: '{model.name}' has no layers whose keys and values could be quantized.")
     if alone := [type(layer).__name__ for layer in row if caches.read(layer) is None]:
         raise ModelLoadError(
-            f"kv_bits: '{model.name}' has layers ({alone[0]}) that run one row at a time. Leave it out."
+            f"kv_bits: '{model.name}' cannot be batched because of its layers ({alone[0]}). Leave it out."
         )
     try:
         expected = _last_logits(model, row)

@@ -156,7 +156,7 @@ def _gpus(size: int) -> list[Mapping[str, str]]:
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     devices = list(map(str, range(mx.device_count(mx.gpu)))) if named is None else named.split(",")
     if len(devices) < size:
-        raise EngineClosedError(f"each process needs a GPU of its own, and this one sees {len(devices)}")
+        raise EngineClosedError(f"each process needs its own GPU, and this one sees {len(devices)}")
     return [{"CUDA_VISIBLE_DEVICES": device} for device in devices]
 
 

@@ -271,7 +271,7 @@ class ChatTokenizer:
         """
         if not self._tokenizer.has_chat_template:
             raise BadRequest.unsupported_value(
-                "messages", "This model has no chat template: use client.completions, or a model tuned for chat."
+                "messages", "This model has no chat template. Use client.completions, or a model tuned for chat."
             )
         return self._apply(conversation, generation_prompt)
 

@@ -124,13 +124,13 @@ class _RayClient(OfflineClient):
         return _restored, (type(self), self._pool, self._given)
 
     def scale(self, replicas: int) -> None:
-        """Have so many replicas from now on; those that go end when their last request has.
+        """Change the number of replicas. A removed replica ends after its last request.
 
-        Responses and conversations that these keep go with them, unless there is a `store`.
+        Its stored responses and conversations are lost, unless there is a `store`.
 
         Raises:
-            RuntimeError: this is a handle in another process.
-            ValueError: it is no number of replicas.
+            RuntimeError: This is a handle in another process.
+            ValueError: Not a valid number of replicas.
         """
         self._pool.scale(replicas)
 
@@ -153,22 +153,22 @@ def _restored(cls: type[Any], pool: Pool, given: Mapping[str, Any]) -> object:
 
 
 class RayOpenAI(_RayClient, sdk.OpenAI):
-    """An `openai.OpenAI` whose requests replicas of a local model answer, each in a process that Ray runs.
+    """An `openai.OpenAI` client for replicas of a local model, each in a process that Ray runs.
 
-    It joins the Ray that this process is connected to, or the cluster of `RAY_ADDRESS`; otherwise it starts Ray on this
-    machine, and ends it again.
+    It joins the Ray cluster that this process is connected to, or the cluster in `RAY_ADDRESS`. Otherwise it starts Ray
+    on this machine, and stops it when the client is closed.
 
     Args:
-        model: a folder or a hub id, as every node finds it, or None for the small checkpoint in the package.
-        replicas: how many processes have it.
-        num_cpus: CPU cores that Ray gives each of them; none is set aside where it is left out, and one is used.
-        num_gpus: likewise GPUs. Without it a replica sees none on machines that have some for CUDA.
-        ray_options: further options of Ray's actors, such as `{"resources": {"mlx": 1}}` or a `runtime_env`.
-        **options: as `LocalOpenAI` takes them, but for `engine`. Each replica has a `store` of its own, in memory,
-            unless one is given: a file that all of them reach.
+        model: Folder or Hub ID that every node can find. None loads the bundled model.
+        replicas: Number of processes that load the model (2).
+        num_cpus: CPU cores that Ray reserves per replica. By default none is reserved, and one is used.
+        num_gpus: GPUs that Ray reserves per replica. Without it, replicas see no CUDA GPU.
+        ray_options: Other options of Ray actors, such as `{"resources": {"mlx": 1}}` or a `runtime_env`.
+        **options: Arguments of `LocalOpenAI`, except `engine`. By default, each replica has its own `store` in memory;
+            a file must be reachable by all replicas.
 
     Raises:
-        FileNotFoundError, TypeError, ValueError: as of `LocalOpenAI`.
+        FileNotFoundError, TypeError, ValueError: As for `LocalOpenAI`.
 
     Example:
         >>> from localai_shim.ray import RayOpenAI
@@ -189,13 +189,13 @@ class RayOpenAI(_RayClient, sdk.OpenAI):
                 return super().request(cast_to, options, stream=stream, stream_cls=stream_cls)
 
     def stats(self, model: str = "") -> PoolStats:
-        """A snapshot of all replicas, each and summed; those that do not answer within seconds have no figures.
+        """Return statistics of each replica, and their sum. Replicas that do not answer within seconds have none.
 
         Args:
-            model: as in requests; with one model any name does.
+            model: Model name. Not required with one model.
 
         Raises:
-            ValueError: there is no such model.
+            ValueError: No such model.
         """
         asked = self._pool.ask(model)
         futures.wait(asked.values(), STATS_SECONDS)
@@ -203,18 +203,18 @@ class RayOpenAI(_RayClient, sdk.OpenAI):
 
 
 class AsyncRayOpenAI(_RayClient, sdk.AsyncOpenAI):
-    """An `openai.AsyncOpenAI` whose requests replicas of a local model answer, on asyncio.
+    """An `openai.AsyncOpenAI` client for replicas of a local model, for asyncio.
 
     Args:
-        model: as of `RayOpenAI`, with all that follows.
-        replicas: likewise.
-        num_cpus: likewise.
-        num_gpus: likewise.
-        ray_options: likewise.
-        **options: likewise.
+        model: As for `RayOpenAI`.
+        replicas: As for `RayOpenAI`.
+        num_cpus: As for `RayOpenAI`.
+        num_gpus: As for `RayOpenAI`.
+        ray_options: As for `RayOpenAI`.
+        **options: As for `RayOpenAI`.
 
     Raises:
-        FileNotFoundError, TypeError, ValueError: as of `AsyncLocalOpenAI`.
+        FileNotFoundError, TypeError, ValueError: As for `AsyncLocalOpenAI`.
     """
 
     def __init__(self, model: ModelPath | None = None, **options: Unpack[AsyncRayArguments]) -> None:
@@ -229,7 +229,7 @@ class AsyncRayOpenAI(_RayClient, sdk.AsyncOpenAI):
                 return await super().request(cast_to, options, stream=stream, stream_cls=stream_cls)
 
     async def stats(self, model: str = "") -> PoolStats:
-        """A snapshot like that of `RayOpenAI.stats`."""
+        """Return the statistics described in `RayOpenAI.stats`."""
         asked = self._pool.ask(model)
         if asked:
             await asyncio.wait(map(asyncio.wrap_future, asked.values()), timeout=STATS_SECONDS)
@@ -242,12 +242,12 @@ class AsyncRayOpenAI(_RayClient, sdk.AsyncOpenAI):
 def http_client(
     model: ModelPath | None = None, *, timeout: sdk.Timeout = openai.DEFAULT_TIMEOUT, **options: Unpack[RayOptions]
 ) -> RayHttpClient:
-    """An http client for `openai.OpenAI(http_client=...)` whose requests replicas answer.
+    """Create an HTTP client for `openai.OpenAI(http_client=...)` that answers requests with replicas.
 
     Args:
-        model: as of `RayOpenAI`.
-        timeout: seconds, or an `httpx.Timeout`, for requests that have none of their own; 600 by default.
-        **options: as of `RayOpenAI`, without the SDK's own.
+        model: As for `RayOpenAI`.
+        timeout: Seconds, or an `httpx.Timeout`, for requests without a timeout (600 by default).
+        **options: Arguments of `RayOpenAI`, except those of the SDK.
     """
     check_options("http_client", _without_placement(options))
     return _started(RayHttpClient, model, options, timeout)

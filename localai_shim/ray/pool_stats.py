@@ -13,24 +13,24 @@ State = Literal["starting", "ready", "lost", "failed", "leaving"]
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStats:
-    """One replica, as a client sees it."""
+    """Statistics of one replica, as seen by a client."""
 
     name: str
     state: State
-    """It loads its model; takes requests; has died, and Ray starts it again; could not load its model, and
-    takes requests only where all others have failed, too; ends when its last request has."""
+    """`starting`: it loads its model; `ready`; `lost`: it has died, and Ray restarts it; `failed`: its model could not
+    be loaded, and it gets requests only if all others failed, too; `leaving`: it ends after its last request."""
     in_flight: int
-    """Requests that this client has there."""
+    """Requests of this client that are running on the replica."""
     engine: EngineStats | None
-    """None: it does not answer."""
+    """None if the replica does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolStats:
-    """A snapshot of all replicas."""
+    """Snapshot of all replicas."""
 
     total: EngineStats
-    """Sums; the largest of percentiles and of bytes per token. Replicas that do not answer are left out."""
+    """Sum of all replicas that answer; of percentiles and bytes per token, the maximum."""
     replicas: tuple[ReplicaStats, ...]
 
 

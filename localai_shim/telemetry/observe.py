@@ -35,7 +35,7 @@ def observe(method: str, path: str, body: Mapping[str, object], started: float) 
 
             tracer = tracing.observer(method, path)
         except Exception:  # such as a version that we do not know
-            log.exception("OpenTelemetry could not be used; the request goes on")
+            log.exception("OpenTelemetry could not be used; the request continues")
             tracer = None
         if tracer is not None:
             observers.append(tracer)

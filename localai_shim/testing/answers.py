@@ -37,9 +37,9 @@ def tool_call(
 
     Args:
         name: of the function or custom tool; in a namespace `get_customer` or `crm.get_customer`.
-        arguments: all of them, as a mapping; or their text, which is played as it stands, malformed or not. A custom
-            tool's text is its input.
-        offered: the request has to offer the tool; False plays a call of any name.
+        arguments: All arguments as a mapping, or their text, which is played unchanged, even if malformed. For a
+            custom tool, the text is its input.
+        offered: Require that the request offers the tool. False plays a call of any name.
         **named: arguments by name.
 
     Example:
@@ -196,7 +196,7 @@ def timed(*parts: Part, first_token: float = 0.0, tokens_per_second: float = mat
 
 
 def truncated(*parts: Part) -> Answer:
-    """An answer that ends with the finish reason `length`, as where the model's own limit is reached.
+    """An answer that ends with the finish reason `length`, as if the model's limit were reached.
 
     Example:
         >>> from localai_shim.testing import scripted, truncated
@@ -257,9 +257,9 @@ def rate_limit(retry_after: float | None = None, message: str = "", *, quota: bo
     """429, with the headers that OpenAI sends.
 
     Args:
-        retry_after: seconds until the service wants to be asked again; None: it does not say.
+        retry_after: Seconds in the `retry-after` header; None omits it.
         message: of the error.
-        quota: there is no credit left (`insufficient_quota`), rather than too many requests.
+        quota: Report that no credit is left (`insufficient_quota`), instead of too many requests.
 
     Example:
         >>> from localai_shim.testing import rate_limit, scripted
@@ -281,7 +281,7 @@ def rate_limit(retry_after: float | None = None, message: str = "", *, quota: bo
 
 
 def server_error(status: int = 500, message: str = "") -> Trouble:
-    """An error of the service's own; 503 says that it is overloaded.
+    """An internal error of the service; 503 means that it is overloaded.
 
     Example:
         >>> from localai_shim.testing import scripted, server_error
@@ -331,7 +331,7 @@ def authentication_error() -> Trouble:
 
 
 def timeout() -> Trouble:
-    """The request times out at once; on a virtual clock its whole timeout passes.
+    """The request times out immediately; on a virtual clock its whole timeout passes.
 
     Example:
         >>> from localai_shim.testing import scripted, timeout
@@ -343,7 +343,7 @@ def timeout() -> Trouble:
 
 
 def connection_error() -> Trouble:
-    """The service cannot be reached; with `after`, the connection drops amid the answer.
+    """The service cannot be reached; with `after`, the connection drops during the answer.
 
     Example:
         >>> from localai_shim.testing import connection_error, scripted
@@ -356,7 +356,7 @@ def connection_error() -> Trouble:
 
 
 def hang() -> Trouble:
-    """Nothing more comes, until the request times out (in real time, or as the clock is advanced) or is given up.
+    """No answer until the request times out (in real time, or when the clock is advanced) or is canceled.
 
     Example:
         >>> import openai
@@ -372,10 +372,9 @@ def hang() -> Trouble:
 
 
 def cut(*parts: Part, tokens: int | None = None) -> Answer:
-    """An answer whose connection drops after these parts, or after so many tokens of them.
+    """An answer whose connection drops after these parts, or after `tokens` tokens.
 
-    In a stream that is `openai.APIConnectionError`, and `httpx.RemoteProtocolError` with the SDK's 2.x line, which does
-    not make one of the other.
+    A stream then raises `openai.APIConnectionError`, or `httpx.RemoteProtocolError` with openai 2.x.
 
     Example:
         >>> from localai_shim.testing import cut, scripted

@@ -14,8 +14,7 @@ from .stage import Stage
 class LocalOpenAITestCase(unittest.TestCase):
     """A test case with `self.local_openai` and `self.async_local_openai`, which share a script for each test.
 
-    Also as a base beside `unittest.IsolatedAsyncioTestCase`. A test that leaves replies, or made a request that had
-    none, fails.
+    Can be combined with `unittest.IsolatedAsyncioTestCase`. A test fails if replies are left or a request had no reply.
 
     Example:
         >>> from localai_shim.testing import LocalOpenAITestCase
@@ -32,7 +31,7 @@ class LocalOpenAITestCase(unittest.TestCase):
 
     @functools.cached_property
     def local_openai_factory(self) -> ClientFactory:
-        """Makes more clients, with scripts of their own."""
+        """Factory of more clients, each with its own script."""
         factory = ClientFactory(self.local_openai_config)
         self.addCleanup(self._check_scripts)
         self.addCleanup(factory.close)

@@ -13,7 +13,7 @@ from .script import Criteria, describe, mismatch, shorten
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of some requests together.
+    """Total tokens of several requests.
 
     Example:
         >>> from localai_shim.testing import scripted
@@ -38,7 +38,7 @@ def usage_of(calls: Sequence[Request]) -> Usage:
 
 
 class Budget:
-    """Most tokens, and requests, from when it was made on; or, as a context manager, within its block.
+    """Maximum number of tokens and requests, from its creation on, or inside a `with` block.
 
     Example:
         >>> from localai_shim.testing import scripted
@@ -63,7 +63,7 @@ class Budget:
         return usage_of(self._calls[self._first : self._last])
 
     def over(self) -> str | None:
-        """Report of what is wrong, if anything."""
+        """Description of the limits that are exceeded; None if there are none."""
         spent = self.spent
         taken = {
             "max_total": spent.total_tokens,

@@ -118,7 +118,7 @@ class Scripted:
         return usage_of(self.calls)
 
     def assert_called(self, *, times: int | None = None, **criteria: Unpack[Criteria]) -> None:
-        """Fail unless a request matched, or so many did; criteria as those of `when`.
+        """Fail unless a request matched, or exactly `times` did; criteria as for `when`.
 
         Example:
             >>> from localai_shim.testing import scripted
@@ -232,10 +232,12 @@ def _delay(client: sdk.Client, stage: Stage, options: RequestOptions, taken: int
 
 
 class ScriptedOpenAI(Scripted, LocalOpenAI):
-    """A `LocalOpenAI` that answers from a script, and retries what its script has fail as the SDK does.
+    """A `LocalOpenAI` that returns scripted answers without a model.
+
+    Scripted errors are retried as the OpenAI SDK would, on the client's clock.
 
     Args:
-        **options: as those of `LocalOpenAI`; `engine` is the stage of another scripted client, whose script it shares.
+        **options: Arguments of `LocalOpenAI`. Pass another scripted client's stage as `engine` to share its script.
 
     Example:
         >>> from localai_shim.testing import ScriptedOpenAI

@@ -13,7 +13,7 @@ from .stage import Stage
 
 
 class LocalOpenAIConfig(TypedDict, total=False):
-    """Settings of scripted clients: the fixture `local_openai_config`, and the marker beside its `script`.
+    """Settings of scripted clients: the fixture `local_openai_config`, and of the marker, in addition to its `script`.
 
     Example:
         >>> from localai_shim.testing import scripted
@@ -25,13 +25,13 @@ class LocalOpenAIConfig(TypedDict, total=False):
     model: str
     """Name for `response.model`; "scripted" by default."""
     seed: int
-    """Of the answers that are made up where nothing is scripted."""
+    """Seed of generated answers, which are used if nothing is scripted."""
     clock: ClockMode
     """`instant` (by default), `manual` or `real`; see `Clock`."""
     context_length: int | None
-    """Most tokens of prompt and output together."""
+    """Maximum number of prompt and output tokens."""
     assert_complete: bool
-    """Fail a test that leaves replies, or had a request without one. True by default."""
+    """Fail a test if replies are left or a request had no reply. Defaults to True."""
     client: Mapping[str, Any]
     """Arguments of the client, such as `max_retries` or `default_headers`."""
 
@@ -53,10 +53,10 @@ def check_config(config: Mapping[str, object]) -> None:
 
 
 class ClientFactory:
-    """Makes scripted clients that share a configuration, and ends them: the fixture `local_openai_factory`.
+    """Factory of scripted clients that share a configuration; it also closes them. The fixture `local_openai_factory`.
 
     Args:
-        config: defaults of what is made.
+        config: Defaults of the clients.
 
     Example:
         >>> from localai_shim.testing import ClientFactory
@@ -80,11 +80,11 @@ class ClientFactory:
         return self.sync_client(self.stage(*script, **config))
 
     def make_async(self, *script: ScriptedReply, **config: Unpack[LocalOpenAIConfig]) -> AsyncScriptedOpenAI:
-        """An async client with a script of its own."""
+        """Create an async client with its own script."""
         return self.async_client(self.stage(*script, **config))
 
     def stage(self, *script: ScriptedReply, **config: Unpack[LocalOpenAIConfig]) -> Stage:
-        """A script, for clients to share."""
+        """Create a script that clients can share."""
         check_config(config)
         given: LocalOpenAIConfig = {**self._config, **config}
         given["client"] = {**self._config.get("client", {}), **config.get("client", {})}
@@ -95,13 +95,13 @@ class ClientFactory:
         return stage
 
     def sync_client(self, stage: Stage) -> ScriptedOpenAI:
-        """A client of a script."""
+        """Create a client for a script."""
         made = ScriptedOpenAI(engine=stage, **self._stages[stage].get("client", {}))
         self._clients.append(made)
         return made
 
     def async_client(self, stage: Stage) -> AsyncScriptedOpenAI:
-        """An async client of a script."""
+        """Create an async client for a script."""
         made = AsyncScriptedOpenAI(engine=stage, **self._stages[stage].get("client", {}))
         self._clients.append(made)
         return made
@@ -112,11 +112,11 @@ class ClientFactory:
         return [problem for stage in checked for problem in stage.problems()]
 
     def report(self) -> list[str]:
-        """List the requests that were made, a line for each."""
+        """List all requests, one per line."""
         return [line for stage in self._stages for line in stage.report()]
 
     def close(self) -> None:
-        """End all that was made; what is in flight fails."""
+        """Close all clients; running requests fail."""
         for client in self._clients:
             client._runtime.close()
         for stage in self._stages:

@@ -87,7 +87,7 @@ def test_the_words_of_a_template_that_refuses_are_shown(make: Make) -> None:
 
 
 def test_without_a_template_there_is_no_chat(make: Make) -> None:
-    with pytest.raises(BadRequest, match=r"no chat template: use client\.completions") as caught:
+    with pytest.raises(BadRequest, match=r"no chat template. Use client\.completions") as caught:
         rendered(make(None))
     assert (caught.value.param, caught.value.code) == ("messages", "unsupported_value")
 

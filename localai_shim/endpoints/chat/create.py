@@ -209,8 +209,8 @@ def _read_ending(fields: Fields, model: ServedModel) -> tuple[bool, bool]:
     if continues and adds:
         raise BadRequest.invalid(
             "continue_final_message",
-            "'continue_final_message' and 'add_generation_prompt' cannot both be true: an answer goes on with the last "
-            "message, or it is a message of its own.",
+            "'continue_final_message' and 'add_generation_prompt' cannot both be true: an answer either continues the "
+            "last message or is a new message.",
         )
     if continues and model.tokenizer.has_program:
         raise BadRequest.unsupported(

@@ -118,8 +118,8 @@ def _read_document(given: object, path: str, ranked: Sequence[str] = _TEXT) -> t
     if not found:
         path = f"{path}.{ranked[0]}"
         raise BadRequest(
-            f"Missing required parameter: '{path}'. Rerankers read texts, and no images or videos; 'rank_fields' has "
-            "the names of fields that are read in the place of 'text'.",
+            f"Missing required parameter: '{path}'. Rerankers read texts, and no images or videos. 'rank_fields' "
+            "names the fields to read instead of 'text'.",
             param=path,
             code="missing_required_parameter",
         )

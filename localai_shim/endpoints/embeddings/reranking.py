@@ -64,19 +64,19 @@ def rerank(
     """Order documents by their relevance to a query: `rerank(client, ...)`, or `await rerank(async_client, ...)`.
 
     Args:
-        client: a local one, or one whose server has `/rerank`; `with_options` sets its timeout and retries.
-        query: what is looked for.
-        documents: texts, or objects with a `text`.
-        model: its name; None: the client's model.
-        top_n: how many results there are at most; None: one for each document.
-        return_documents: results have the documents; None: as the server does, and local clients do.
-        instruction: what makes a document relevant, for models that read one (Qwen3-Reranker).
-        truncate: cut documents that are too long, instead of failing.
-        max_tokens_per_doc: cut documents to so many tokens; 0 is no limit.
-        rank_fields: the fields that are read of documents that are objects, in this order; None: their `text`.
+        client: Local client, or a client whose server has `/rerank`. `with_options` sets timeout and retries.
+        query: Text to search for.
+        documents: Texts, or objects with a `text`.
+        model: Model name. Defaults to the client's model.
+        top_n: Maximum number of results. Defaults to all documents.
+        return_documents: Include the documents in the results. Local clients do by default.
+        instruction: Definition of relevance, for models that read one (Qwen3-Reranker).
+        truncate: Cut documents that are too long, instead of failing.
+        max_tokens_per_doc: Maximum number of tokens per document; longer ones are cut. 0 is no limit.
+        rank_fields: Fields to read from documents that are objects, in this order. Defaults to `text`.
 
     Raises:
-        openai.BadRequestError: the model neither reranks nor embeds, an argument is wrong, or a document is too long.
+        openai.BadRequestError: The model neither reranks nor embeds, an argument is invalid, or a document is too long.
 
     Example:
         >>> from localai_shim import rerank

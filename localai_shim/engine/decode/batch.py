@@ -192,7 +192,7 @@ class Batch:
             yield
         except BaseException as error:
             failure = row_error("the model failed", error)  # before a log keeps it
-            log.exception("a model step failed; its rows fail, the engine goes on")
+            log.exception("a model step failed; its requests fail, the engine continues")
             self.rows = [row for row in self.rows if row not in but]
             self.fail(failure)
 

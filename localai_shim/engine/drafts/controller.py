@@ -324,7 +324,7 @@ class Speculation:
             found = [tokens[:n] for tokens, n in zip(drafter.draft(rows, most), most, strict=True)]
             return [tokens if max(tokens, default=0) < self.vocabulary else () for tokens in found]
         except BaseException:  # that of a panic in Rust, of a grammar's, is no Exception
-            log.exception("drafts by '%s' failed; its rows go on without", drafter.source)
+            log.exception("drafts by '%s' failed; its requests continue without drafts", drafter.source)
             for row in rows:
                 self._record(row).acceptance.pop(drafter, None)
             return [()] * len(rows)

@@ -162,5 +162,5 @@ def _noted(
     except GeneratorExit:
         raise
     except BaseException as error:
-        log.exception("planning failed; those that wait fail, the engine goes on")
+        log.exception("planning failed; waiting requests fail, the engine continues")
         fail(error)

@@ -94,7 +94,7 @@ class PromptRunner:
         try:
             self._run(piece)
         except BaseException as error:
-            log.exception("running prompts failed; those that wait fail, the engine goes on")
+            log.exception("running prompts failed; waiting requests fail, the engine continues")
             self.fail(error)
             return False
         return True

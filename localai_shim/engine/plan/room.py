@@ -53,7 +53,7 @@ class Room:
             self._steps_planned = min((_reserved(row) - _length(row) for row in self.batch.rows), default=0)
             yield Limit(self.memory.budget - self.memory.batch(self._lengths()))
         except Exception:
-            log.exception("planning the memory of running rows failed; they go on")
+            log.exception("planning the memory of running requests failed; they continue")
             self._steps_planned = FURTHER_TOKENS
 
     def least_urgent(self) -> Row:

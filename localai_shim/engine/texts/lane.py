@@ -260,7 +260,7 @@ class EmbeddingLane:
             finally:
                 self._note_turn(watch.seconds, beside=piece.beside)
         except BaseException as error:
-            log.exception("running texts failed; those that wait fail, the engine goes on")
+            log.exception("running texts failed; waiting requests fail, the engine continues")
             self.fail(error)
 
     def _note_turn(self, seconds: float, *, beside: bool) -> None:

@@ -266,7 +266,7 @@ def _read_dense(layer: Dense) -> nn.Linear:
 
     found = sorted(layer.folder.glob("*.safetensors"))
     if not found:
-        raise ModelLoadError(f"There are no safetensors in '{layer.folder.name}' beside its config.json.")
+        raise ModelLoadError(f"There are no safetensors in '{layer.folder.name}' next to its config.json.")
     weights: Any = mx.load(str(found[0]))
     weight, bias = weights["linear.weight"].astype(mx.float32), weights.get("linear.bias")
     made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)

@@ -103,8 +103,7 @@ def refuse(name: str, config: Json, options: LoadOptions) -> None:
         raise ModelLoadError(f"The model '{name}' ({kind}) cannot be served: it {why}.")
     if config.get("model_file") is not None and not options.get("trust_remote_code"):
         raise ModelLoadError(
-            f"The model '{name}' brings Python code of its own ({config['model_file']}). Pass trust_remote_code=True "
-            "to run it."
+            f"The model '{name}' includes Python code ({config['model_file']}). Pass trust_remote_code=True to run it."
         )
 
 

@@ -88,7 +88,7 @@ def _data_url(text: str, path: str, kind: MediaKind) -> bytes:
         text = text[: comma + 1] + urllib.parse.unquote(text[comma + 1 :])
     data = _decoded(text, comma + 1)
     if data is None:
-        raise _refuse(path, kind, "what follows the comma of the data: URL is not base64", "base64")
+        raise _refuse(path, kind, "the part after the comma of the data: URL is not base64", "base64")
     return _limited(data, path, kind)
 
 

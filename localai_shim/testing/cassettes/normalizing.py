@@ -40,7 +40,7 @@ def _function(rule: Normalize) -> Callable[[str], str]:
     if callable(rule):
         return rule
     if not isinstance(rule, Mapping):
-        raise TypeError(f"what normalizes requests is a function of a text, or a dict of patterns, not {rule!r}")
+        raise TypeError(f"`normalize` must be a function of a text or a dict of patterns, not {rule!r}")
     patterns = [(re.compile(pattern), text) for pattern, text in rule.items()]
 
     def replace(text: str) -> str:

@@ -37,7 +37,7 @@ def record(source: openai.OpenAI, api: str, request: Json) -> Interaction:
         CassetteError: there is something in the answer, or the request, that cannot be recorded.
     """
     if not isinstance(source, sdk.OpenAI):
-        raise CassetteError(f"what is asked when a cassette is recorded is a client that is not async, not {source!r}")
+        raise CassetteError(f"a cassette's source must be a sync client, not {source!r}")
     if api in ("embeddings", "rerank"):
         return _record_vectors(source, api, request)
     if api not in _STREAMS:

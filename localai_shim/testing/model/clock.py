@@ -81,7 +81,7 @@ class Clock:
                 self._move()
 
     def seconds_until(self, due: float) -> float:
-        """Real seconds until it may be this late; inf where somebody has to advance the clock."""
+        """Real seconds until the clock reaches a time; inf if `advance` must be called."""
         left = due - self.now
         if left <= 0:
             return 0.0

@@ -322,7 +322,7 @@ def test_a_model_that_fails_midway_is_not_asked_any_more_and_nobody_notices(
     with caplog.at_level(logging.ERROR, "localai_shim"):
         assert [run.finish()[0] for run in [Running(engine, r) for r in made]] == expected
     if next(calls) > after:
-        assert "drafts by 'model' failed; its rows go on without" in caplog.text
+        assert "drafts by 'model' failed; its requests continue without drafts" in caplog.text
     assert next(calls) <= after + 2 + len(made)
     setattr(own._model, what, run)
     before = counts(engine)[0]

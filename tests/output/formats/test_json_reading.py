@@ -84,7 +84,7 @@ def test_a_stop_in_a_string_is_text_unless_a_line_was_broken_in_it() -> None:
 
 @pytest.mark.parametrize("text", ['{"a": ', '{"a": "x', '"x', "[", '"\\'])
 def test_a_value_without_an_end_is_none(text: str) -> None:
-    with pytest.raises(UnreadableError, match="ends amid"):
+    with pytest.raises(UnreadableError, match="ends inside"):
         run(json_value, text)
 
 

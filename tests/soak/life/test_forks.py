@@ -180,5 +180,5 @@ for client in (LocalOpenAI(MODEL), AsyncLocalOpenAI(MODEL)):
         except TypeError as error:
             print(str(error).partition(":")[0])
 """
-    reason = "cannot be pickled, since its model runs in this process"
+    reason = "cannot be pickled, because its model runs in this process"
     assert printed(code) == f"LocalOpenAI {reason}\n" * 2 + f"AsyncLocalOpenAI {reason}\n" * 2

@@ -30,7 +30,7 @@ def json_text(source: Source) -> Reading[None]:
         if end is not None:
             return
         if scan.stopped:
-            raise UnreadableError("a marker came amid the arguments")
+            raise UnreadableError("a marker came inside the arguments")
         source.forget()
         scan.at = 0
         yield from source.more()
@@ -51,7 +51,7 @@ def _scanned(source: Source) -> Reading[str]:
     scan = _Scan(source)
     while (end := scan.find_end()) is None:
         if scan.stopped:
-            raise UnreadableError("a marker came amid a value")
+            raise UnreadableError("a marker came inside a value")
         yield from source.more()
     return source.take(end)
 

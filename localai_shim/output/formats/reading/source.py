@@ -95,7 +95,7 @@ class Source:
             UnreadableError: none comes.
         """
         if self.ended:
-            raise UnreadableError("the text ends amid a call")
+            raise UnreadableError("the text ends inside a call")
         yield None
 
     def run(self, pattern: re.Pattern[str], at: int, limit: int | None = None) -> Reading[int]:
