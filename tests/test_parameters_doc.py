@@ -1,4 +1,4 @@
-"""docs/parameters.md has a row for every parameter of the SDK's signatures, and each row says what happens."""
+"""The pages of parameters have a row for every parameter of the SDK's signatures, and each row says what happens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from tests.conftest import MESSAGES
 from tests.engine.harness import eventually
 from tests.floats import nearly, plain
 
-PAGE = Path(__file__).parent.parent / "docs" / "parameters.md"
+PAGES = sorted((Path(__file__).parent.parent / "docs").glob("parameters*.md"))
+TEXT = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+COMMON = re.compile(r"\[Common arguments\]\(parameters\.md#([\w-]+)\)")
+HEAD = "\n| parameter | status | what it does |\n|---|---|---|\n"
 VERSION = tuple(int(part) for part in openai.__version__.split(".")[:2])
 READ = (3, 54)
 """The SDK whose signatures were read. What a later one adds is refused as unknown until it gets its row."""
@@ -50,17 +53,25 @@ METHODS: dict[str, tuple[Callable[..., Any], ...]] = {
 CREATING = ("chat.completions.create", "completions.create", "responses.create")
 
 
+def anchor(heading: str) -> str:
+    return heading.strip().lower().replace(" ", "-")
+
+
 def read_tables() -> dict[str, dict[str, str]]:
-    """Heading -> {parameter: status}. The tables under one heading count as one."""
+    """Heading -> {parameter: status}. Tables under one heading count as one; those that it refers to are included."""
     tables: dict[str, dict[str, str]] = {}
-    for section in PAGE.read_text(encoding="utf-8").split("\n## ")[1:]:
+    common: dict[str, str] = {}
+    for section in TEXT.split("\n## ")[1:]:
         heading, _, text = section.partition("\n")
-        rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+?) \|$", text, flags=re.MULTILINE)
+        rows = re.findall(r"^\| `(\w+)` \| (no effect|\w+) \| (.+?) \|$", text, flags=re.MULTILINE)
         lines = [line for line in text.splitlines() if line.startswith("|")]
         assert len(rows) == len(lines) - 2 * text.count("|---|---|---|"), f"a row of '{heading}' has another form"
         tables[heading.strip()] = {name: status for name, status, _ in rows}
         assert len(tables[heading.strip()]) == len(rows), f"a parameter of '{heading}' has two rows"
-    return tables
+        if (found := COMMON.search(text)) is not None:
+            common[heading.strip()] = found[1]
+    shared = {anchor(heading): table for heading, table in tables.items() if heading.startswith("Common arguments")}
+    return {heading: shared.get(common.get(heading, ""), {}) | table for heading, table in tables.items()}
 
 
 TABLES = read_tables()
@@ -95,9 +106,9 @@ def test_every_argument_of_the_clients_has_its_row() -> None:
 
 
 def test_the_clients_own_arguments_have_the_rows_that_their_options_make() -> None:
-    rows = "".join(f"| `{name}` | honoured | {option.doc} |\n" for name, option in DOCUMENTED.items())
-    section = PAGE.read_text(encoding="utf-8").partition("\nTheir own:\n")[2].partition("\nThe SDK's:\n")[0]
-    assert section == f"\n| parameter | status | what it does here |\n|---|---|---|\n{rows}"
+    rows = "".join(f"| `{name}` | supported | {option.doc} |\n" for name, option in DOCUMENTED.items())
+    section = TEXT.partition("\nLocal options:\n")[2].partition("\nArguments of the OpenAI SDK:\n")[0]
+    assert section == f"{HEAD}{rows}"
 
 
 @pytest.mark.parametrize("make", [LocalOpenAI, AsyncLocalOpenAI])
@@ -108,10 +119,10 @@ def test_the_docstring_says_what_each_argument_does(make: type) -> None:
 
 
 def test_each_status_is_one_of_three() -> None:
-    assert {status for table in TABLES.values() for status in table.values()} == {"honoured", "accepted", "refused"}
+    assert {status for table in TABLES.values() for status in table.values()} == {"supported", "no effect", "rejected"}
 
 
-# -- refused ----------------------------------------------------------------------------------------------------------
+# -- rejected ----------------------------------------------------------------------------------------------------------
 
 REFUSED: dict[str, Any] = {
     "access_programs": {"cyber": "standard"},
@@ -121,7 +132,7 @@ REFUSED: dict[str, Any] = {
     "prompt": {"id": "pmpt_1"},
     "web_search_options": {},
 }
-REFUSED_ROWS = [(method, name) for method in METHODS for name in rows(method, "refused")]
+REFUSED_ROWS = [(method, name) for method in METHODS for name in rows(method, "rejected")]
 
 
 def create(client: LocalOpenAI, method: str, **kwargs: Any) -> Any:
@@ -151,14 +162,14 @@ def said(made: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(("method", "name"), REFUSED_ROWS)
-def test_what_is_refused_raises_and_names_the_parameter(client: LocalOpenAI, method: str, name: str) -> None:
+def test_what_is_rejected_raises_and_names_the_parameter(client: LocalOpenAI, method: str, name: str) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         create(client, method, extra_body={name: REFUSED[name]})
     assert (caught.value.param, caught.value.code) == (name, "unsupported_parameter")
     assert isinstance(caught.value.body, dict) and f"'{name}'" in caught.value.body["message"]
 
 
-# -- accepted ---------------------------------------------------------------------------------------------------------
+# -- no effect ---------------------------------------------------------------------------------------------------------
 
 ACCEPTED: dict[str, list[Any]] = {
     "background_options": [{"completion_window": "soonest", "continuation_id": "mine"}],
@@ -181,14 +192,14 @@ ACCEPTED: dict[str, list[Any]] = {
 
 def accepted(methods: Iterable[str]) -> list[tuple[str, str]]:
     """Each method with each of the parameters that it accepts; older SDKs have fewer."""
-    return [(m, name) for m in methods for name in rows(m, "accepted") if name in parameters(METHODS[m][0])]
+    return [(m, name) for m in methods for name in rows(m, "no effect") if name in parameters(METHODS[m][0])]
 
 
 ACCEPTED_ROWS = accepted(CREATING)
 
 
 @pytest.mark.parametrize(("method", "name"), ACCEPTED_ROWS)
-def test_what_is_accepted_changes_nothing(client: LocalOpenAI, method: str, name: str) -> None:
+def test_what_has_no_effect_changes_nothing(client: LocalOpenAI, method: str, name: str) -> None:
     plain = create(client, method)
     for value in ACCEPTED[name]:
         made = create(client, method, **{name: value})
@@ -196,7 +207,7 @@ def test_what_is_accepted_changes_nothing(client: LocalOpenAI, method: str, name
 
 
 @pytest.mark.parametrize(("method", "name"), accepted(["embeddings.create"]))
-def test_what_is_accepted_changes_no_vector(client: LocalOpenAI, method: str, name: str) -> None:
+def test_what_has_no_effect_changes_no_vector(client: LocalOpenAI, method: str, name: str) -> None:
     for value in ACCEPTED[name]:
         assert plain(create(client, method, **{name: value})) == nearly(create(client, method))
 
@@ -261,7 +272,7 @@ STORED_ROWS = accepted(STORED)
 
 
 @pytest.mark.parametrize(("method", "name"), STORED_ROWS)
-def test_what_is_accepted_changes_nothing_of_what_is_stored(client: LocalOpenAI, method: str, name: str) -> None:
+def test_what_has_no_effect_changes_nothing_of_what_is_stored(client: LocalOpenAI, method: str, name: str) -> None:
     call = bound(client, method)
     made = call(**{name: ACCEPTED_STORED[name]})
     if method.endswith(SAME):
@@ -271,7 +282,7 @@ def test_what_is_accepted_changes_nothing_of_what_is_stored(client: LocalOpenAI,
 
 
 EXTRA_ROWS = [
-    (method, name) for method in STORED for name in ("extra_query", "extra_body") if name in rows(method, "honoured")
+    (method, name) for method in STORED for name in ("extra_query", "extra_body") if name in rows(method, "supported")
 ]
 
 
@@ -284,13 +295,13 @@ def test_what_an_endpoint_does_not_know_is_refused(client: LocalOpenAI, method: 
 
 @pytest.mark.parametrize("name", ["extra_headers", "extra_query", "extra_body", "timeout"])
 def test_models_answer_alike_whatever_comes_with_the_request(client: LocalOpenAI, name: str) -> None:
-    assert TABLES["models.list"][name] == TABLES["models.retrieve"][name] == "accepted"
+    assert TABLES["models.list"][name] == TABLES["models.retrieve"][name] == "no effect"
     value: Any = 0.001 if name == "timeout" else {"x": "1"}
     assert client.models.list(**{name: value}).data == client.models.list().data
     assert client.models.retrieve("tiny-qwen3", **{name: value}) == client.models.retrieve("tiny-qwen3")
 
 
-# -- honoured ---------------------------------------------------------------------------------------------------------
+# -- supported ---------------------------------------------------------------------------------------------------------
 
 CHANGES: dict[str, Any] = {
     "frequency_penalty": 2,
@@ -335,8 +346,8 @@ UNCHANGED: dict[tuple[str, str], list[Any]] = {}
 
 
 @pytest.mark.parametrize(("method", "name"), CHANGES_ROWS)
-def test_what_is_honoured_changes_the_answer(client: LocalOpenAI, method: str, name: str) -> None:
-    assert (TABLES["chat.completions.create"] | TABLES[method] | EXTRA)[name] == "honoured"
+def test_what_is_supported_changes_the_answer(client: LocalOpenAI, method: str, name: str) -> None:
+    assert (TABLES["chat.completions.create"] | TABLES[method] | EXTRA)[name] == "supported"
     base: dict[str, Any] = {"temperature": 1, "max_tokens": 24, "extra_body": {"ignore_eos": True, "seed": 4}}
     changed = {**base, "extra_body": {**base["extra_body"], name: CHANGES[name]}}
     if name == "max_completion_tokens":
@@ -367,7 +378,7 @@ ATTRIBUTES = ("api_key", "max_retries", "organization", "project")
 
 
 def test_the_table_above_has_every_accepted_argument() -> None:
-    assert {name for name, status in CONSTRUCTOR.items() if status == "accepted"} == set(ARGUMENTS) | {"http_client"}
+    assert {name for name, status in CONSTRUCTOR.items() if status == "no effect"} == set(ARGUMENTS) | {"http_client"}
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
