@@ -22,7 +22,7 @@ from tests.engine.harness import eventually
 from tests.floats import nearly, plain
 
 PAGES = sorted((Path(__file__).parent.parent / "docs").glob("parameters*.md"))
-TEXT = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+TEXTS = [page.read_text(encoding="utf-8") for page in PAGES]
 COMMON = re.compile(r"\[Common arguments\]\(parameters\.md#([\w-]+)\)")
 HEAD = "\n| parameter | status | what it does |\n|---|---|---|\n"
 VERSION = tuple(int(part) for part in openai.__version__.split(".")[:2])
@@ -61,7 +61,7 @@ def read_tables() -> dict[str, dict[str, str]]:
     """Heading -> {parameter: status}. Tables under one heading count as one; those that it refers to are included."""
     tables: dict[str, dict[str, str]] = {}
     common: dict[str, str] = {}
-    for section in TEXT.split("\n## ")[1:]:
+    for section in (section for text in TEXTS for section in text.split("\n## ")[1:]):
         heading, _, text = section.partition("\n")
         rows = re.findall(r"^\| `(\w+)` \| (no effect|\w+) \| (.+?) \|$", text, flags=re.MULTILINE)
         lines = [line for line in text.splitlines() if line.startswith("|")]
@@ -107,7 +107,7 @@ def test_every_argument_of_the_clients_has_its_row() -> None:
 
 def test_the_clients_own_arguments_have_the_rows_that_their_options_make() -> None:
     rows = "".join(f"| `{name}` | supported | {option.doc} |\n" for name, option in DOCUMENTED.items())
-    section = TEXT.partition("\nLocal options:\n")[2].partition("\nArguments of the OpenAI SDK:\n")[0]
+    section = "".join(TEXTS).partition("\nLocal options:\n")[2].partition("\nArguments of the OpenAI SDK:\n")[0]
     assert section == f"{HEAD}{rows}"
 
 
