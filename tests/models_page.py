@@ -1,12 +1,12 @@
-"""Tables of docs/models.md: how each kind of model runs."""
+"""Tables of docs/model-architectures.md: how each kind of model runs."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "models.md"
-RUNS = ("batched", "one row at a time")
+DOCUMENT = Path(__file__).parents[1] / "docs" / "model-architectures.md"
+RUNS = ("batched", "one request at a time")
 """Families that run, and how."""
 
 

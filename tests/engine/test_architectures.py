@@ -1,6 +1,6 @@
 """Every architecture that mlx-lm defines says beside others, and on cached second turns, what it says alone.
 
-docs/models.md says how each runs; this is what it is held against.
+docs/model-architectures.md says how each runs; this is what it is held against.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def named(*hows: str) -> list[Any]:
 
 def test_the_document_names_every_architecture() -> None:
     assert list(text_models()) == architectures()
-    assert set(text_models().values()) == {"batched", "one row at a time", "Metal only", "cannot run"}
+    assert set(text_models().values()) == {"batched", "one request at a time", "Metal only", "cannot run"}
 
 
 def test_the_document_names_what_is_loaded_as_another() -> None:
@@ -49,15 +49,15 @@ def test_the_document_names_what_is_loaded_as_another() -> None:
     assert dict(rows) == mlx_lm.utils.MODEL_REMAPPING
 
 
-@pytest.mark.parametrize("name", named("batched", "one row at a time"))
+@pytest.mark.parametrize("name", named("batched", "one request at a time"))
 def test_an_architecture_runs_as_documented_and_says_what_it_says_alone(name: str) -> None:
     with closing(engine_of(name)) as engine:
         stats = take_two_turns(engine, Alone(name).tokens)
-        assert text_models()[name] == ("batched" if stats.max_rows > 1 else "one row at a time")
+        assert text_models()[name] == ("batched" if stats.max_rows > 1 else "one request at a time")
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", named("batched", "one row at a time"))
+@pytest.mark.parametrize("name", named("batched", "one request at a time"))
 def test_the_pass_that_ends_a_prompt_gives_the_logits_of_its_last_token(name: str) -> None:
     model = text_model(name)
     assert ends_prompts(model) is (name not in ENDS_BY_ITSELF)

@@ -1,6 +1,6 @@
 """Every family that only mlx-vlm defines says beside others, and on cached second turns, what it says alone.
 
-docs/models.md says how each runs; this is what it is held against. Media are not in it:
+docs/model-architectures.md says how each runs; this is what it is held against. Media are not in it:
 see tests/models/vision/test_model.py.
 """
 
@@ -30,7 +30,7 @@ CUT = ["deepseek_v4", "hy_v4"]
 
 
 def without_text() -> list[str]:
-    """What docs/models.md lists as no models of text."""
+    """What docs/model-architectures.md lists as no models of text."""
     section = DOCUMENT.read_text(encoding="utf-8").partition("Generate no text: ")[2].partition("\n")[0]
     return re.findall(r"`(\w+)`", section)
 
@@ -53,20 +53,20 @@ def test_the_document_names_every_family_and_what_it_reads() -> None:
     documented = models_page.families()
     assert sorted([*documented, *without_text()]) == families()
     assert {name: media for name, (_, _, media) in documented.items()} == {name: sees(name) for name in documented}
-    assert {how for how, *_ in documented.values()} == {"batched", "one row at a time", "refused", "not tried"}
+    assert {how for how, *_ in documented.values()} == {"batched", "one request at a time", "rejected", "not tried"}
 
 
-@pytest.mark.parametrize("name", [n for n in named("batched", "one row at a time") if n.values[0] not in CUT])
+@pytest.mark.parametrize("name", [n for n in named("batched", "one request at a time") if n.values[0] not in CUT])
 def test_a_family_runs_as_documented_and_says_what_it_says_alone(name: str) -> None:
     with closing(engine_of(name)) as engine:
         stats = take_two_turns(engine, Alone(name).tokens)
         how, kinds, _ = models_page.families()[name]
-        assert how == ("batched" if stats.max_rows > 1 else "one row at a time")
+        assert how == ("batched" if stats.max_rows > 1 else "one request at a time")
         assert kinds == kinds_of(text_model(name).new_cache())
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", named("batched", "one row at a time"))
+@pytest.mark.parametrize("name", named("batched", "one request at a time"))
 def test_where_the_pass_that_ends_a_prompt_is_trusted_its_logits_are_those_of_the_last_token(name: str) -> None:
     if ends_prompts(model := text_model(name)):
         hold_end(model, tokens(21, 3))
@@ -81,12 +81,12 @@ def test_what_depends_on_how_a_prompt_is_cut_runs_alone_and_reuses_nothing(name:
         first = Running(engine, request(prompt, max_tokens=TOKENS)).finish()
         assert Running(engine, request(prompt, max_tokens=TOKENS)).finish() == first
         assert engine.stats().max_rows == 1 and not engine.stats().cache_hits
-        assert models_page.families()[name][0] == "one row at a time"
+        assert models_page.families()[name][0] == "one request at a time"
     finally:
         engine.close()
 
 
-@pytest.mark.parametrize("name", [*named("refused"), *(pytest.param(name) for name in without_text())])
+@pytest.mark.parametrize("name", [*named("rejected"), *(pytest.param(name) for name in without_text())])
 def test_what_no_batch_can_run_is_refused_with_the_reason(name: str) -> None:
     with pytest.raises(ModelLoadError, match=rf"\({name}\) cannot be served: it \w+"):
         refuse("it", {"model_type": name}, {})

@@ -1,4 +1,4 @@
-"""The table of families in docs/models.md."""
+"""The table of families in docs/tool-formats.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from localai_shim.output.formats.table import FORMATS
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "models.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "tool-formats.md"
 
 
 def family_names() -> list[str]:
