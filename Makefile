@@ -140,6 +140,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python .ci/style
+	$(BIN)/python .ci/api --check
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks

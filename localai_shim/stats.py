@@ -125,6 +125,7 @@ class EngineStats:
     prefilled_tokens: int = 0
     """Prompt tokens that were prefilled."""
     generated_tokens: int = 0
+    """Output tokens so far."""
     embedded_texts: int = 0
     """Texts that were embedded."""
     embedded_tokens: int = 0

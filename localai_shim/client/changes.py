@@ -16,36 +16,36 @@ class ModelChanges:
     _runtime: Runtime
 
     def load_adapter(self, name: str, path: ModelPath) -> None:
-        """Load a LoRA adapter while requests run; one of the same name is replaced, and rows that use it keep it.
+        """Load a LoRA adapter while requests run. It replaces one of the same name; requests that use that one keep it.
 
         Args:
-            name: by which requests name it.
-            path: its folder, as mlx-lm or PEFT makes it, or its hub id.
+            name: Name that requests use.
+            path: Folder in mlx-lm's or PEFT's format, or Hub ID.
 
         Raises:
-            FileNotFoundError: there is no such folder.
-            ValueError: it does not fit this model, or into its memory; names the file, the tensor and the shapes.
+            FileNotFoundError: No such folder.
+            ValueError: The adapter does not fit the model or into memory. The message names file, tensor, and shapes.
         """
         aside(partial(self._runtime.adapters.load, name, path, self._runtime.engine_of("")))
 
     def unload_adapter(self, name: str) -> None:
-        """Forget a LoRA adapter; rows that use it keep it until they end.
+        """Unload a LoRA adapter. Requests that use it keep it until they end.
 
         Raises:
-            ValueError: there is none of this name.
+            ValueError: No adapter has this name.
         """
         self._runtime.adapters.unload(name)
 
     def update_weights(self, weights: Weights, *, running: Running = "continue") -> None:
-        """Give the model other weights while requests run; see docs/adapters.md.
+        """Replace weights of the model while requests run. See docs/adapters.md.
 
         Args:
-            weights: NumPy's or MLX's arrays by the names of the tensors, some or all, or a folder with *.safetensors.
-            running: what becomes of requests that came before: they go on with the new weights, or fail.
+            weights: NumPy or MLX arrays by tensor name, for some or all tensors, or a folder with *.safetensors.
+            running: Earlier requests continue with the new weights ("continue") or fail ("fail").
 
         Raises:
-            FileNotFoundError: there is no such folder.
-            ValueError: they do not fit this model; names the tensors and the shapes. Nothing has changed.
+            FileNotFoundError: No such folder.
+            ValueError: The weights do not fit the model, which is unchanged. The message names tensors and shapes.
         """
         compute_arrays(weights)
         new = aside(partial(read_weights, self._runtime, weights, running))
@@ -63,13 +63,13 @@ class AsyncModelChanges:
         await run_to_end(partial(self._runtime.adapters.load, name, path, engine))
 
     async def unload_adapter(self, name: str) -> None:
-        """Forget a LoRA adapter: see `LocalOpenAI.unload_adapter`."""
+        """Unload a LoRA adapter: see `LocalOpenAI.unload_adapter`."""
         self._runtime.adapters.unload(name)
 
     async def update_weights(self, weights: Weights, *, running: Running = "continue") -> None:
-        """Give the model other weights while requests run: see `LocalOpenAI.update_weights`.
+        """Replace weights of the model while requests run: see `LocalOpenAI.update_weights`.
 
-        Arrays are copied on another thread: change none of them before this returns.
+        Arrays are copied on another thread. Do not change them before the call returns.
         """
         compute_arrays(weights)
         new = await run_to_end(partial(read_weights, self._runtime, weights, running))

@@ -125,15 +125,15 @@ class _LocalClient(OfflineClient):
         )
 
     def stats(self, model: str = "", *, plans: bool = False) -> EngineStats:
-        """A snapshot of the engine that serves a model name; it need not be loaded yet.
+        """Return statistics of the engine that serves a model name. The model does not have to be loaded.
 
         Args:
-            model: as in requests; with one engine any name does.
-            plans: with what its last steps did, for who looks why something was slow.
+            model: Model name. Not required with one model.
+            plans: Include what the last 64 steps did, to find out why a request was slow.
 
         Raises:
-            ValueError: there is no such model.
-            EngineClosedError: the client was closed.
+            ValueError: No such model.
+            EngineClosedError: The client is closed.
 
         Example:
             >>> from localai_shim import LocalOpenAI
