@@ -54,8 +54,8 @@ def check() -> None:
     is_patched = getattr(sys.modules.get("eventlet.patcher"), "is_monkey_patched", None)
     if is_patched is not None and is_patched("thread"):
         raise RuntimeError(
-            "localai_shim does not work in a program that eventlet has patched: no greenlet would run while an answer "
-            "is generated. Use gevent (`gunicorn -k gevent`) or threads (`gunicorn -k gthread`)."
+            "localai_shim does not work in programs patched by eventlet, because greenlets could not run while an "
+            "answer is generated. Use gevent (`gunicorn -k gevent`) or threads (`gunicorn -k gthread`)."
         )
 
 

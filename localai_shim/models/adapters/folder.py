@@ -81,8 +81,10 @@ def read_adapter(name: str, path_or_id: str, progress: bool | None = None) -> tu
         factors = _read_factors(folder / config.weights, config, digest)
         return Adapter(name, digest.hexdigest()[:16], str(folder)), _products(factors, config)
     except RefusedError as error:
-        more = ": load it as a model of its own, or fuse it into one" if error.apart else ""
-        raise ModelLoadError(f"The adapter '{path_or_id}' cannot be used beside others: {error}{more}.") from None
+        more = ": load it with `adapter_path`, or fuse it into a model" if error.apart else ""
+        raise ModelLoadError(
+            f"The adapter '{path_or_id}' cannot be combined with other adapters: {error}{more}."
+        ) from None
     except (OSError, IncompleteError) as error:
         raise ModelLoadError(f"The adapter '{path_or_id}' could not be read: {error}") from error
 
