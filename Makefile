@@ -140,7 +140,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python .ci/style
-	$(BIN)/python .ci/api --check
+	$(BIN)/python .ci/pages --check
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
