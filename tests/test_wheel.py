@@ -43,7 +43,7 @@ def test_the_source_distribution_carries_what_makes_and_tests_it(tmp_path: Path)
     with tarfile.open(tmp_path / name) as source:
         carried = {PurePosixPath(member.name).parts[1] for member in source}
     folders = {"localai_shim", "training", "tests", "examples", "benchmarks", "docs"}
-    texts = {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"}
+    texts = {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE"}
     tools = {"Makefile", "zensical.toml", "pyproject.toml", ".ci", ".github", ".pre-commit-config.yaml", ".gitignore"}
     assert carried == folders | texts | tools | {"PKG-INFO"}
 
