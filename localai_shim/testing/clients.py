@@ -49,12 +49,12 @@ class Scripted:
         return stage
 
     def script(self, *replies: ScriptedReply) -> Self:
-        """Add replies that are played in order, one for each request (with `n`, for each choice).
+        """Add replies, which are played in order, one per request (with `n`, one per choice).
 
-        Each is a text, `tool_call(...)`, `reasoning(...)`, `refusal()`, a dict or pydantic model (played as JSON), a
-        list of these that makes one answer, a failure such as `rate_limit()`, an exception, or a function of the
-        `Request`, plain or async, that returns one. `embedding(...)` and `relevance(...)` answer requests for
-        embeddings and rerankings, which have made-up answers otherwise.
+        A reply is a text, `tool_call(...)`, `reasoning(...)`, `refusal()`, a dict or pydantic model (played as JSON), a
+        list of these for one answer, a failure such as `rate_limit()`, an exception, or a sync or async function of
+        the `Request` that returns one. `embedding(...)` and `relevance(...)` answer embedding and reranking requests,
+        whose answers are generated otherwise.
 
         Example:
             >>> from localai_shim.testing import ScriptedOpenAI, rate_limit
@@ -68,21 +68,21 @@ class Scripted:
         return self
 
     def when(self, **criteria: Unpack[Criteria]) -> Rule:
-        """Replies for the requests that match: `client.when(user="Paris").reply("It rains.")`. They go before `script`.
+        """Create a rule for matching requests: `client.when(user="Paris").reply("It rains.")`. It precedes the script.
 
         Args:
-            api: the endpoint, such as "chat.completions" or "embeddings". Without it, requests for embeddings and
-                rerankings are answered by rules whose reply is of their kind only.
-            user: text, or compiled regular expression, in the last user message, or in a text that is embedded.
-            system: in the system or developer messages.
-            tool: name of a tool that is offered.
-            tool_result: in a tool's result that came since the model spoke last.
-            model: the model's name.
-            schema: the answer's JSON schema: its name, itself, or the pydantic class.
-            predicate: a function of the `Request`.
+            api: Endpoint, such as "chat.completions" or "embeddings". Without it, embedding and reranking requests
+                match only rules whose reply is of their kind.
+            user: Text, or compiled regular expression, in the last user message or an embedded text.
+            system: Text in the system or developer messages.
+            tool: Name of an offered tool.
+            tool_result: Text in a tool result since the model's last message.
+            model: Model name.
+            schema: JSON schema of the answer, its name, or its pydantic class.
+            predicate: Function of the `Request`.
 
         Raises:
-            TypeError: there is no such criterion.
+            TypeError: Unknown criterion.
 
         Example:
             >>> from localai_shim.testing import ScriptedOpenAI

@@ -48,7 +48,7 @@ def _tell_of_calls(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def local_openai_config() -> LocalOpenAIConfig:
-    """Defaults of all scripted clients; override it for a package, module or class.
+    """Settings of all scripted clients. Override it for a package, module, or class.
 
     Example:
         @pytest.fixture(scope="session")
@@ -66,7 +66,7 @@ def local_openai_config() -> LocalOpenAIConfig:
 def local_openai_factory(
     request: pytest.FixtureRequest, local_openai_config: LocalOpenAIConfig
 ) -> Iterator[ClientFactory]:
-    """Makes scripted clients, each with a script of its own: `local_openai_factory("Hello!")`, `.make_async(...)`.
+    """Factory of scripted clients, each with its own script: `local_openai_factory("Hello!")`, `.make_async(...)`.
 
     Example:
         def test_two_services(local_openai_factory):
@@ -96,7 +96,7 @@ def local_openai_stage(request: pytest.FixtureRequest, local_openai_factory: Cli
 
 @pytest.fixture
 def local_openai(local_openai_factory: ClientFactory, local_openai_stage: Stage) -> ScriptedOpenAI:
-    """A real `LocalOpenAI` that answers from this test's script; without one, answers are made up.
+    """A real `LocalOpenAI` that answers from this test's script. Without a script, answers are generated.
 
     Example:
         def test_greeting(local_openai):
@@ -122,7 +122,7 @@ def async_local_openai(local_openai_factory: ClientFactory, local_openai_stage: 
 
 @pytest.fixture(scope="session")
 def local_openai_tiny() -> Iterator[TinyOpenAI]:
-    """The small checkpoint in the package, on the real engine: its answers are the same in each run.
+    """A client of the bundled model on the real engine. Its answers are the same in each run.
 
     Example:
         def test_name(local_openai_tiny):

@@ -52,7 +52,7 @@ class OfferedTool:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One request to a scripted client: an entry of `client.calls`, and what callables and predicates are given.
+    """One request to a scripted client: an entry of `client.calls`, and the argument of callables and predicates.
 
     Example:
         >>> from localai_shim.testing import Request, scripted
@@ -66,31 +66,31 @@ class Request:
     api: str
     """`chat.completions`, `responses`, `completions`, `responses.compact`, `embeddings` or `rerank`."""
     body: Json
-    """All that was sent, as plain JSON."""
+    """Body of the request, as plain JSON."""
     prompt: str
-    """The text that a model would have read: rendered by the chat template."""
+    """Prompt, rendered by the chat template."""
     prompt_tokens: int = 0
     attempt: int = 0
-    """Number of retries that came before it."""
+    """Number of retries before this request."""
     choice: int = 0
-    """Index of the choice that a callable is asked for."""
+    """Index of the choice that a callable answers."""
     tool_calls: list[tuple[str, Any]] = field(default_factory=list[tuple[str, Any]])
-    """The calls in the answer: name and arguments, or the text of what is not JSON."""
+    """Calls in the answer: name and arguments, or their text if it is not JSON."""
     errors: list[BaseException] = field(default_factory=list[BaseException], repr=False)
-    """Errors that the script has its choices fail with."""
+    """Scripted errors of its choices."""
     choices: list[PlayedRow] = field(default_factory=list["PlayedRow"], repr=False)
-    """Choices that are played."""
+    """Choices that were played."""
     texts: list[str] = field(default_factory=list[str])
-    """The texts that are embedded, or the documents that are ranked; of token ids their text."""
+    """Texts that are embedded, or documents that are ranked; token IDs are decoded."""
 
     @property
     def wants_vectors(self) -> bool:
-        """It is answered with vectors or scores, and no text."""
+        """True if the answer is vectors or scores instead of text."""
         return self.api in ("embeddings", "rerank")
 
     @property
     def error(self) -> BaseException | None:
-        """Error that the script has the request fail with."""
+        """Scripted error of the request, if any."""
         return self.errors[0] if self.errors else None
 
     @property
@@ -99,7 +99,7 @@ class Request:
 
     @property
     def messages(self) -> list[Json]:
-        """Chat messages as they were sent; for the other APIs what was sent, as messages or input items."""
+        """Chat messages as they were sent; for other APIs, their input as messages or input items."""
         if self.wants_vectors:
             return [{"role": "user", "content": text} for text in self.texts]
         given = self.body.get("messages", self.body.get("input", self.body.get("prompt")))
@@ -115,12 +115,12 @@ class Request:
 
     @property
     def tool_names(self) -> list[str]:
-        """Names of the tools that are offered; of one in a namespace `crm.get_customer`."""
+        """Names of the offered tools, such as `get_customer`, or `crm.get_customer` in a namespace."""
         return [tool.full_name for tool in self.offered_tools]
 
     @property
     def offered_tools(self) -> list[OfferedTool]:
-        """The tools that are offered, those of namespaces among them."""
+        """Offered tools, including those in namespaces."""
         found: list[OfferedTool] = []
         for tool in self.tools:
             if tool.get("type") == "namespace":
@@ -130,7 +130,7 @@ class Request:
         return found
 
     def offered_tool(self, name: str, namespace: str | None = None) -> OfferedTool | None:
-        """The offered tool of this name; one in a namespace may be called by its own name, or by all of it."""
+        """Find an offered tool by its name, with or without the namespace."""
         tools = [tool for tool in self.offered_tools if namespace in (None, tool.namespace)]
         whole = (tool for tool in tools if name in (tool.full_name, tool.written_name))
         return next(whole, None) or next((tool for tool in tools if name == tool.name), None)
@@ -152,13 +152,13 @@ class Request:
 
     @property
     def schema(self) -> Json | None:
-        """The JSON schema that the answer has to follow."""
+        """JSON schema of the answer."""
         found = self._named_schema.get("schema")
         return found if isinstance(found, dict) else None
 
     @property
     def schema_name(self) -> str | None:
-        """The name that the request gives to its schema."""
+        """Name of the answer's schema."""
         return self._named_schema.get("name")
 
     @property
@@ -167,22 +167,22 @@ class Request:
 
     @property
     def parameters(self) -> Json:
-        """Whatever else was sent: temperature, max_tokens, metadata, ..."""
+        """All other fields: temperature, max_tokens, metadata, and others."""
         return {name: value for name, value in self.body.items() if name not in _NOT_PARAMETERS}
 
     @property
     def system(self) -> str:
-        """The text of all system and developer messages."""
+        """Text of all system and developer messages."""
         return "\n".join(_text(m) for m in self.messages if m.get("role") in ("system", "developer"))
 
     @property
     def user(self) -> str:
-        """The text of the last user message."""
+        """Text of the last user message."""
         return next((_text(m) for m in reversed(self.messages) if m.get("role") == "user"), "")
 
     @property
     def tool_results(self) -> list[str]:
-        """Texts of the results that came since the model spoke last."""
+        """Texts of tool results since the model's last message."""
         found: list[str] = []
         for message in reversed(self.messages):
             if message.get("role") in ("tool", "function"):
@@ -203,7 +203,7 @@ class Request:
         return self.prompt_tokens + self.completion_tokens
 
     def snapshot(self) -> Json:
-        """Fields that were sent, as a plain dict that is the same in each run: generated ids are numbered."""
+        """Return the fields as a dict that is the same in each run: generated IDs are numbered."""
         known: dict[str, str] = {}
 
         def number(match: re.Match[str]) -> str:
@@ -215,7 +215,7 @@ class Request:
         return dict(json.loads(_GENERATED_ID.sub(number, text)))
 
     def brief(self) -> str:
-        """One line that says which request this is."""
+        """Return one line that describes the request."""
         results = self.tool_results
         said = f"tool result: {_short(results[-1])}" if results else f"user: {_short(self.user)}"
         if self.wants_vectors:
@@ -225,7 +225,7 @@ class Request:
         return f"{self.api}(model={self.model!r}, {said}{tools})"
 
     def outcome(self) -> str:
-        """The outcome in a few words."""
+        """Return the outcome in a few words."""
         retry = f" (retry {self.attempt})" if self.attempt else ""
         if self.error is not None:
             return f"{retry} -> {type(self.error).__name__}"

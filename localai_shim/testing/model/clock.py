@@ -15,7 +15,7 @@ QUIET_SECONDS = 0.001
 
 
 class Clock:
-    """Seconds since it was made, as answers and retries see them.
+    """Virtual clock of a scripted client, in seconds since its creation.
 
     `instant`: what waits passes at once, and the time moves on by what it would have taken. `manual`: only `advance`
     moves it. `real`: it is the machine's. Timeouts of requests count this time, and real time, too.

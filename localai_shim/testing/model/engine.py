@@ -40,28 +40,28 @@ NO_TOKENS = Reply("")
 
 
 class ScriptedEngine:
-    """Stands in for `Engine`: plays one scripted reply per choice of a request.
+    """Engine that plays one scripted reply per choice of a request, instead of a model.
 
-    Running rows get one token each per step, as in a batch. `max_tokens`, stop strings and cancellation end a reply
-    early. With `ignore_eos`, or before `min_tokens`, a reply that is over begins again.
+    Running sequences get one token each per step, as in a batch. `max_tokens`, stop strings, and cancellation end a
+    reply early. With `ignore_eos`, or before `min_tokens`, a finished reply starts again.
 
     Args:
-        replies: one per choice, in the order of the requests; or a function that returns the reply to each. It is
-            called on the thread that submits, and what it raises fails that call.
+        replies: One reply per choice, in the order of the requests, or a function that returns the reply to each.
+            The function runs on the submitting thread; its exceptions fail the call.
         name: `response.model` in the answers.
-        context_length: most tokens of prompt and output together; None for no limit.
-        tokenizer: with the model's markers and its chat template.
-        dimensions: of the vectors that embedding requests get.
-        obey_constraints: a request fails with a reply that its grammar constraint does not allow, or that has a token
-            that is ruled out (what begins a call, with `tool_choice="none"`). False plays such replies, too.
+        context_length: Maximum number of prompt and output tokens; None for no limit.
+        tokenizer: Tokenizer with the model's markers and chat template.
+        dimensions: Dimensions of vectors for embedding requests.
+        obey_constraints: Fail a request whose reply violates its grammar, or has a banned token (the start of a call,
+            with `tool_choice="none"`). False plays such replies, too.
 
     Attributes:
-        requests: a `GenerationRequest` for each choice so far.
-        prompts: the text of each one's prompt.
-        embedded: the embedding requests so far. Their vectors follow from their texts, and come at once.
+        requests: `GenerationRequest` of each choice.
+        prompts: Text of each choice's prompt.
+        embedded: Embedding requests. Their vectors depend on their texts, and are returned immediately.
 
     Raises:
-        ValueError: a reply that cannot be played.
+        ValueError: A reply cannot be played.
 
     Example:
         >>> from localai_shim import LocalOpenAI
@@ -107,7 +107,7 @@ class ScriptedEngine:
         """Append replies to the script.
 
         Raises:
-            ValueError: a reply that cannot be played.
+            ValueError: A reply cannot be played.
         """
         if self._decide is not None:
             raise ValueError("a function decides this engine's replies")
@@ -115,35 +115,35 @@ class ScriptedEngine:
 
     @property
     def left(self) -> int:
-        """Replies that were not played yet."""
+        """Number of replies that were not played yet."""
         return len(self._script)
 
     # -- as `Engine` --------------------------------------------------------------------------------------------
 
     @property
     def model(self) -> ScriptedModel:
-        """Raises EngineClosedError when the engine was closed."""
+        """The scripted model. Raises EngineClosedError if the engine is closed."""
         self._check_open()
         return self._model
 
     @property
     def ready(self) -> Future[None]:
-        """Done: there is nothing to load."""
+        """A completed future: no model is loaded."""
         self.check_process()
         done: Future[None] = Future()
         done.set_result(None)
         return done
 
     def wait(self) -> None:
-        """Does not wait."""
+        """Return immediately."""
         self.check_process()
 
     def submit(self, works: Sequence[Work], sink: Sink, ticket: Ticket | None = None) -> Ticket:
-        """Play a reply to each row, and make up vectors and scores; events go to the sink under the place in `works`.
+        """Play a reply for each sequence, and generate vectors and scores. Events have the index in `works`.
 
         Raises:
             EngineClosedError: the engine was closed, or this process was forked from the one that made it.
-            BadRequest: no reply is left.
+            BadRequest: No reply is left.
         """
         self._check_open()
         ticket = ticket or Ticket()
@@ -151,11 +151,11 @@ class ScriptedEngine:
         return ticket
 
     def cancel(self, ticket: Ticket) -> None:
-        """Remove a submission's rows, without another event. Never blocks."""
+        """Remove the sequences of a submission, without another event. Never blocks."""
         self._player.inbox.put(ticket)
 
     def stats(self, *, plans: bool = False) -> EngineStats:
-        """A snapshot; rows that wait for their next token are running. It has no plans."""
+        """Return a snapshot without plans. Sequences that wait for their next token count as running."""
         reads = modalities(self._model.media_kinds)
         return EngineStats(running=len(self._player.rows), waiting=0, steps=self._player.steps, modalities=reads)
 
