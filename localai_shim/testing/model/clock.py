@@ -17,8 +17,8 @@ QUIET_SECONDS = 0.001
 class Clock:
     """Virtual clock of a scripted client, in seconds since its creation.
 
-    `instant`: what waits passes at once, and the time moves on by what it would have taken. `manual`: only `advance`
-    moves it. `real`: it is the machine's. Timeouts of requests count this time, and real time, too.
+    `instant`: waits end immediately, and the time advances by their length. `manual`: only `advance` moves the clock.
+    `real`: the machine's time. Timeouts of requests count both this time and real time.
 
     Example:
         >>> from localai_shim.testing import rate_limit, scripted
@@ -43,14 +43,14 @@ class Clock:
 
     @property
     def now(self) -> float:
-        """Seconds that have passed."""
+        """Elapsed seconds."""
         return (time.monotonic() - self._began if self.mode == "real" else 0.0) + self._offset
 
     def advance(self, seconds: float) -> None:
-        """Let this much time pass: what is due by then happens.
+        """Advance the clock. Events that are due until then happen.
 
         Raises:
-            ValueError: time does not run backwards.
+            ValueError: Negative number of seconds.
         """
         if not 0 <= seconds < math.inf:
             raise ValueError(f"time passes by 0 seconds or more, not {seconds}")
