@@ -1,6 +1,7 @@
-"""Answer the lines of a batch's input file, many at a time, without uploading it anywhere.
+"""Answer a file of requests, many concurrently, without uploading it.
 
-Each line is a request as OpenAI's batches take it; each answer is a line of the output file, written as it comes.
+Each line is a request in the format of OpenAI's batches. Each answer is one line of the output file, written when it
+is complete.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ MAX_REASON_CHARACTERS = 200
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("input", metavar="IN", help="a file of requests, as JSON lines")
-    parser.add_argument("output", metavar="OUT", help="a new file for the answers")
+    parser.add_argument("input", metavar="IN", help="file of requests, as JSON lines")
+    parser.add_argument("output", metavar="OUT", help="new file for the answers")
     parser.add_argument(
         "--resume", action="store_true", help="continue an interrupted run: answer the lines that OUT has no answer to"
     )

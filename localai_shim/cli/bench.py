@@ -1,4 +1,4 @@
-"""Measure how fast a model is on this machine: a table in about half a minute."""
+"""Measure the speed of a model on this machine, in about half a minute."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECONDS = 30.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="S", help="about how long (30)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="S", help="approximate duration (30)")
     add_model(parser)
 
 

@@ -1,4 +1,4 @@
-"""Chat with a model on the terminal; through a pipe, one question gets one answer."""
+"""Chat with a model on the terminal, or answer one question from a pipe."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ PROMPT, GOES_ON, QUOTE = "> ", "... ", '"""'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--system", metavar="TEXT", help="the system message")
-    parser.add_argument("--temperature", type=float, metavar="T", help="0 for what is likeliest; the model's own else")
-    parser.add_argument("--max-tokens", type=int, metavar="N", help="most tokens of an answer")
+    parser.add_argument("--system", metavar="TEXT", help="system message")
+    parser.add_argument("--temperature", type=float, metavar="T", help="0 is greedy; defaults to the model's default")
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="maximum number of tokens of an answer")
     add_model(parser)
 
 

@@ -1,4 +1,4 @@
-"""Check what is installed, what the machine has and whether a model runs; the status is 1 where something is broken."""
+"""Check the installation, the machine, and whether a model runs. The exit status is 1 if a check fails."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _backend() -> Iterator[Finding]:
             none = "none that is fast: apt-get install libopenblas0-pthread, or " + _extra("mkl")
             yield Finding("BLAS", "note", late_blas() or none)
         if glob.glob("/dev/nvidia[0-9]*"):
-            yield Finding("GPU", "note", f"there is one that MLX does not use: {_extra('cuda13')}")
+            yield Finding("GPU", "note", f"MLX does not use the NVIDIA GPU: {_extra('cuda13')}")
 
 
 def _processes() -> Iterator[Finding]:
@@ -103,7 +103,7 @@ def _processes() -> Iterator[Finding]:
     import mlx.core as mx
 
     known = {
-        "ring": "TCP; who waits keeps a core busy",
+        "ring": "TCP; waiting keeps a core busy",
         "nccl": "NVIDIA GPUs; a lost process may leave a stuck one behind",
         "jaccl": "RDMA over Thunderbolt; not tried, and MLX never notices a lost peer",
     }
@@ -170,7 +170,7 @@ def _self_check() -> Iterator[Finding]:
         )
         applied: Mapping[str, int] = getattr(client._runtime.engine_of("").model, "applied", {})
         counts = [f"{name} ({count} layer{'s' * (count != 1)})" for name, count in applied.items()]
-        yield Finding("own forms", "ok", "; ".join(counts) or "none: all is computed as MLX has it")
+        yield Finding("kernels", "ok", "; ".join(counts) or "no custom kernels: MLX's own are used")
         said = answer.choices[0].message.content or ""
         if EXPECTED not in said:
             text = f"to '{QUESTION}' the small model says '{said}', not that it is {EXPECTED}"

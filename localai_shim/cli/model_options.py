@@ -12,7 +12,7 @@ NAMES = (*LoadOptions.__annotations__, *RunOptions.__annotations__)
 
 def add_model(parser: argparse.ArgumentParser, *flags: str) -> None:
     """Add the model, as an argument that may be left out or under these flags, and all options of clients."""
-    help = "a folder, a GGUF file, a hub id or builtin:vision; without one, the small model in the package"
+    help = "folder, GGUF file, Hub ID, or builtin:vision; by default the bundled model"
     if flags:
         parser.add_argument(*flags, dest="model", metavar="MODEL", help=help)
     else:

@@ -1,6 +1,6 @@
-"""List the models on this machine: those in the hub's cache, and the small ones in the package.
+"""List the models on this machine: those in the Hub's cache, and the bundled ones.
 
-With a model: how it writes tool calls and reasoning, what its chat template shows, and a prompt.
+With a model: its formats of tool calls and reasoning, what its chat template shows, and a prompt.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ..prompt.template import ChatTokenizer
 
 RUNNING_SHARE = 1.1  # of its weights' bytes, which a model takes at least while it runs
-TOO_SLOW = "it takes so long that conversations are given to it as they come"
-NO_TEMPLATE = "it has no chat template: it completes texts, and knows neither conversations nor tools"
+TOO_SLOW = "it is too slow to test, so conversations are rendered unchanged"
+NO_TEMPLATE = "it has no chat template: it completes text, without conversations or tools"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,14 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "model",
         nargs="?",
         metavar="MODEL",
-        help="a folder, GGUF file, hub id or builtin:vision, whose chat template is shown",
+        help="folder, GGUF file, Hub ID, or builtin:vision; shows its chat template",
     )
-    parser.add_argument("--revision", metavar="NAME", help="its branch, tag or commit on the Hugging Face Hub")
-    parser.add_argument("--tool-format", metavar="NAME", help="instead of what is found")
-    parser.add_argument("--reasoning-format", metavar="NAME", help="likewise")
-    parser.add_argument(
-        "--trust-remote-code", action="store_true", help="run Python code that the model's folder brings"
-    )
+    parser.add_argument("--revision", metavar="NAME", help="branch, tag, or commit on the Hugging Face Hub")
+    parser.add_argument("--tool-format", metavar="NAME", help="use this format instead of the detected one")
+    parser.add_argument("--reasoning-format", metavar="NAME", help="use this format instead of the detected one")
+    parser.add_argument("--trust-remote-code", action="store_true", help="run Python code from the model's folder")
 
 
 def run(arguments: argparse.Namespace) -> int:

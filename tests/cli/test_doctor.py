@@ -43,7 +43,7 @@ def test_a_machine_on_which_everything_works(capsys: pytest.CaptureFixture[str])
     assert "broken" not in checks
     for subject in ("localai-shim", *doctor.LIBRARIES, "back end", "memory", "hub cache", "self-check"):
         assert f" {subject} " in checks
-    forms = next(line for line in checks.splitlines() if " own forms " in line)
+    forms = next(line for line in checks.splitlines() if " kernels " in line)
     assert ("attention and activations without MLX's exp (16 layers)" in forms) == on_x86_cpu()
     assert "tok/s" in checks and "MLX may use" in checks
     assert "localai-shim-builtin" in models and "yes" in models
