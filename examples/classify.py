@@ -1,6 +1,8 @@
-"""Classify texts with structured outputs: the grammar leaves the model no other answer than a label.
+"""Classify texts with structured outputs: a grammar allows only labels.
 
-python examples/classify.py [MODEL]       # the built-in one always answers in the form, and guesses the label
+python examples/classify.py [MODEL]
+
+The bundled model always returns a valid label, but guesses which.
 """
 
 import asyncio
@@ -31,7 +33,10 @@ class Label(BaseModel):
 async def classify(client: AsyncLocalOpenAI, text: str) -> Label:
     answer = await client.chat.completions.parse(
         model="gpt-4o",
-        messages=[{"role": "system", "content": "Label the text."}, {"role": "user", "content": text}],
+        messages=[
+            {"role": "system", "content": "Label the text."},
+            {"role": "user", "content": text},
+        ],
         response_format=Label,
         temperature=0,
     )
@@ -42,7 +47,9 @@ async def classify(client: AsyncLocalOpenAI, text: str) -> Label:
 
 async def main(model: str | None = None) -> None:
     async with AsyncLocalOpenAI(model=model) as client:
-        labels = await asyncio.gather(*(classify(client, text) for text in TEXTS))
+        labels = await asyncio.gather(
+            *(classify(client, text) for text in TEXTS)
+        )
     for text, label in zip(TEXTS, labels, strict=True):
         print(f"{label.topic:10} {'urgent' if label.urgent else '':8} {text}")
 

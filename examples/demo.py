@@ -65,7 +65,11 @@ class Screen:
             return
         line = f"{question}  {self.answers[question]}".replace("\n", " ")
         up = len(self._questions) - number
-        print(f"\033[{up}A\r\033[K{line[: shutil.get_terminal_size().columns - 1]}\033[{up}B\r", end="", flush=True)
+        print(
+            f"\033[{up}A\r\033[K{line[: shutil.get_terminal_size().columns - 1]}\033[{up}B\r",
+            end="",
+            flush=True,
+        )
 
 
 def draw() -> Image.Image:
@@ -78,10 +82,14 @@ def draw() -> Image.Image:
     return picture
 
 
-async def look(client: AsyncLocalOpenAI, picture: Image.Image, question: str) -> str:
+async def look(
+    client: AsyncLocalOpenAI, picture: Image.Image, question: str
+) -> str:
     """One answer about a picture."""
     content = [image(picture), {"type": "text", "text": question}]
-    answer = await client.chat.completions.create(model="gpt-4o", messages=[{"role": "user", "content": content}])
+    answer = await client.chat.completions.create(
+        model="gpt-4o", messages=[{"role": "user", "content": content}]
+    )
     return answer.choices[0].message.content or ""
 
 
@@ -90,16 +98,24 @@ async def main() -> None:
         screen = Screen(QUESTIONS)
         print(f"{len(QUESTIONS)} requests, streaming from one batch:\n")
         start = time.perf_counter()
-        tokens = await asyncio.gather(*(ask(client, question, screen) for question in QUESTIONS))
+        tokens = await asyncio.gather(
+            *(ask(client, question, screen) for question in QUESTIONS)
+        )
         seconds = time.perf_counter() - start
         print("\n\nThe answers:\n")
         for question, answer in screen.answers.items():
             print(f"  {question}\n    {answer.strip()}\n")
-        print(f"{sum(tokens)} tokens in {seconds:.2f} s, the time to load the model included")
+        print(
+            f"{sum(tokens)} tokens in {seconds:.2f} s, the time to load the model included"
+        )
     async with AsyncLocalOpenAI("builtin:vision") as client:
         picture = draw()
-        answers = await asyncio.gather(*(look(client, picture, question) for question in ABOUT_THE_PICTURE))
-        print("\nA picture, drawn by this program: a red circle, right of it a blue square, and 472 below them:\n")
+        answers = await asyncio.gather(
+            *(look(client, picture, question) for question in ABOUT_THE_PICTURE)
+        )
+        print(
+            "\nA picture, drawn by this program: a red circle, right of it a blue square, and 472 below them:\n"
+        )
         for question, answer in zip(ABOUT_THE_PICTURE, answers, strict=True):
             print(f"  {question}\n    {answer}\n")
 

@@ -1,4 +1,4 @@
-"""A web app with the client inside: no second server, and all its requests share one batch.
+"""A web app with the model inside, whose requests share one batch.
 
 uvicorn examples.fastapi_app:app          # needs fastapi and uvicorn
 curl -N 'http://127.0.0.1:8000/ask?question=What+is+your+name%3F'
@@ -15,7 +15,7 @@ from localai_shim import AsyncLocalOpenAI
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """One client for the app: its model is loaded with the first request, and goes with the app."""
+    """Create one client, which is closed with the app."""
     async with AsyncLocalOpenAI() as client:
         app.state.client = client
         yield
@@ -26,9 +26,11 @@ app = FastAPI(lifespan=lifespan)
 
 @app.get("/ask")
 async def ask(request: Request, question: str) -> StreamingResponse:
-    """Stream an answer. When the browser goes away, the answer's row leaves the batch."""
+    """Stream an answer. If the browser disconnects, it leaves the batch."""
     client: AsyncLocalOpenAI = request.app.state.client
-    stream = await client.responses.create(model="gpt-4o", input=question, max_output_tokens=60, stream=True)
+    stream = await client.responses.create(
+        model="gpt-4o", input=question, max_output_tokens=60, stream=True
+    )
 
     async def text() -> AsyncIterator[str]:
         async with stream:

@@ -56,18 +56,27 @@ async def sample(client: AsyncLocalOpenAI, prompt: str, seed: int) -> Sample:
         store=False,
         extra_body={"return_token_ids": True, "seed": seed, "top_k": 0},
     )
-    return Sample(made.prompt_token_ids, made.token_ids, made.token_logprobs, reward(made.output_text))
+    return Sample(
+        made.prompt_token_ids,
+        made.token_ids,
+        made.token_logprobs,
+        reward(made.output_text),
+    )
 
 
 async def roll_out(client: AsyncLocalOpenAI, step: int) -> list[Sample]:
     """Sample answers to all prompts in one batch, and say how much better than its neighbours each is."""
     seeds = range(step * SAMPLES, (step + 1) * SAMPLES)
-    made = await asyncio.gather(*(sample(client, prompt, seed) for prompt in PROMPTS for seed in seeds))
+    made = await asyncio.gather(
+        *(sample(client, prompt, seed) for prompt in PROMPTS for seed in seeds)
+    )
     for start in range(0, len(made), SAMPLES):
         group = made[start : start + SAMPLES]
         rewards = [each.reward for each in group]
         for each in group:
-            each.advantage = (each.reward - mean(rewards)) / (pstdev(rewards) + 1e-4)
+            each.advantage = (each.reward - mean(rewards)) / (
+                pstdev(rewards) + 1e-4
+            )
     return list(made)
 
 
@@ -76,15 +85,22 @@ def loss(model: nn.Module, samples: Sequence[Sample]) -> mx.array:
     width = max(len(each.prompt) + len(each.tokens) for each in samples)
     rows, counts, old = [], [], []
     for each in samples:
-        before, padding = len(each.prompt) - 1, width - len(each.prompt) - len(each.tokens)
+        before, padding = (
+            len(each.prompt) - 1,
+            width - len(each.prompt) - len(each.tokens),
+        )
         rows.append([*each.prompt, *each.tokens, *[0] * padding])
-        counts.append([0.0] * before + [1.0] * len(each.tokens) + [0.0] * padding)
+        counts.append(
+            [0.0] * before + [1.0] * len(each.tokens) + [0.0] * padding
+        )
         old.append([0.0] * before + each.logprobs + [0.0] * padding)
     tokens, counted = mx.array(rows), mx.array(counts)
     new = -nn.losses.cross_entropy(model(tokens[:, :-1]), tokens[:, 1:])
     ratio = mx.exp((new - mx.array(old)) * counted)
     advantage = mx.array([[each.advantage] for each in samples])
-    gain = mx.minimum(ratio * advantage, mx.clip(ratio, 1 - CLIP, 1 + CLIP) * advantage)
+    gain = mx.minimum(
+        ratio * advantage, mx.clip(ratio, 1 - CLIP, 1 + CLIP) * advantage
+    )
     return -(gain * counted).sum() / counted.sum()
 
 
@@ -92,7 +108,10 @@ async def main(steps: int = STEPS) -> list[float]:
     """Train for some steps; returns the mean reward of each."""
     policy: Any = mlx_lm.load(str(CHECKPOINT))[0]
     policy.set_dtype(mx.float32)
-    optimizer, learn = optimizers.AdamW(LEARNING_RATE), nn.value_and_grad(policy, loss)
+    optimizer, learn = (
+        optimizers.AdamW(LEARNING_RATE),
+        nn.value_and_grad(policy, loss),
+    )
     rewards = []
     async with AsyncLocalOpenAI(CHECKPOINT) as client:
         for step in range(steps):
@@ -105,7 +124,9 @@ async def main(steps: int = STEPS) -> list[float]:
                     _, gradients = learn(policy, told)
                     optimizer.update(policy, gradients)
                     mx.eval(policy.parameters(), optimizer.state)
-                await client.update_weights(dict(tree_flatten(policy.parameters())))
+                await client.update_weights(
+                    dict(tree_flatten(policy.parameters()))
+                )
     print(f"reward before {rewards[0]:.2f}, after {rewards[-1]:.2f}")
     return rewards
 
@@ -113,9 +134,13 @@ async def main(steps: int = STEPS) -> list[float]:
 def draw(rewards: Sequence[float]) -> str:
     """The rewards as a line, in SVG."""
     points = " ".join(
-        f"{60 + 480 * i / max(1, len(rewards) - 1):.1f},{260 - 220 * r:.1f}" for i, r in enumerate(rewards)
+        f"{60 + 480 * i / max(1, len(rewards) - 1):.1f},{260 - 220 * r:.1f}"
+        for i, r in enumerate(rewards)
     )
-    marks = "".join(f'<text x="50" y="{264 - 220 * r}" text-anchor="end">{r}</text>' for r in (0, 0.5, 1))
+    marks = "".join(
+        f'<text x="50" y="{264 - 220 * r}" text-anchor="end">{r}</text>'
+        for r in (0, 0.5, 1)
+    )
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" width="600" height="300" font-family="sans-serif" font-size="14">'
         f'<rect width="600" height="300" fill="#fff"/><path d="M60 40V260H540" fill="none" stroke="#718096"/>{marks}'

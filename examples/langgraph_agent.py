@@ -15,7 +15,10 @@ def get_weather(city: str) -> str:
 
 
 def main() -> None:
-    client, async_client = LocalOpenAI(), AsyncLocalOpenAI()  # equal options: both share one engine
+    client, async_client = (
+        LocalOpenAI(),
+        AsyncLocalOpenAI(),
+    )  # equal options: both share one engine
     model = ChatOpenAI(
         model="gpt-4o",
         temperature=0,
@@ -26,7 +29,13 @@ def main() -> None:
         root_async_client=async_client,
     )
     agent = create_agent(model, [get_weather])
-    state = agent.invoke({"messages": [{"role": "user", "content": "What is the weather in Paris?"}]})
+    state = agent.invoke(
+        {
+            "messages": [
+                {"role": "user", "content": "What is the weather in Paris?"}
+            ]
+        }
+    )
     for message in state["messages"]:
         message.pretty_print()
 

@@ -19,7 +19,11 @@ routes = FastAPI()
 
 @serve.deployment(
     max_ongoing_requests=128,
-    autoscaling_config={"min_replicas": 1, "max_replicas": 4, "target_ongoing_requests": 32},
+    autoscaling_config={
+        "min_replicas": 1,
+        "max_replicas": 4,
+        "target_ongoing_requests": 32,
+    },
     # ray_actor_options={"num_gpus": 1},
 )
 @serve.ingress(routes)
@@ -33,7 +37,12 @@ class Engine:
     async def answer(self, request: Request, path: str) -> StreamingResponse:
         """Pass a request on; whoever leaves amid a stream frees its row."""
         content = await request.body()
-        asked = self.http.build_request(request.method, str(request.url), headers=request.headers, content=content)
+        asked = self.http.build_request(
+            request.method,
+            str(request.url),
+            headers=request.headers,
+            content=content,
+        )
         answer = await self.http.send(asked, stream=True)
 
         async def pieces() -> AsyncIterator[bytes]:
@@ -43,7 +52,9 @@ class Engine:
             finally:
                 await answer.aclose()
 
-        return StreamingResponse(pieces(), answer.status_code, dict(answer.headers))
+        return StreamingResponse(
+            pieces(), answer.status_code, dict(answer.headers)
+        )
 
 
 app = Engine.bind()

@@ -15,22 +15,36 @@ async def ask(client: AsyncLocalOpenAI, number: int) -> tuple[str, int, int]:
     """One agent's answer, with the number of its prompt's tokens and how many of them were there already."""
     answer = await client.chat.completions.create(
         model="gpt-4o",
-        messages=[{"role": "system", "content": SYSTEM}, {"role": "user", "content": f"What is {number} + 5?"}],
+        messages=[
+            {"role": "system", "content": SYSTEM},
+            {"role": "user", "content": f"What is {number} + 5?"},
+        ],
         max_tokens=20,
         temperature=0,
     )
     usage = answer.usage
     assert usage is not None and usage.prompt_tokens_details is not None
-    return answer.choices[0].message.content or "", usage.prompt_tokens, usage.prompt_tokens_details.cached_tokens or 0
+    return (
+        answer.choices[0].message.content or "",
+        usage.prompt_tokens,
+        usage.prompt_tokens_details.cached_tokens or 0,
+    )
 
 
 async def main() -> None:
     async with AsyncLocalOpenAI() as client:
-        answers = await asyncio.gather(*(ask(client, number) for number in range(1, 21)))
+        answers = await asyncio.gather(
+            *(ask(client, number) for number in range(1, 21))
+        )
     for text, _, _ in answers:
         print(text)
-    tokens, cached = sum(tokens for _, tokens, _ in answers), sum(cached for _, _, cached in answers)
-    print(f"{len(answers)} prompts of {tokens} tokens in all, {cached} of which were shared")
+    tokens, cached = (
+        sum(tokens for _, tokens, _ in answers),
+        sum(cached for _, _, cached in answers),
+    )
+    print(
+        f"{len(answers)} prompts of {tokens} tokens in all, {cached} of which were shared"
+    )
 
 
 if __name__ == "__main__":

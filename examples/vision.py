@@ -30,7 +30,10 @@ def main(model: str) -> None:
                 {
                     "role": "user",
                     # A picture in memory goes in as it is; a data: URL does as well.
-                    "content": [{"type": "text", "text": "What is in this picture?"}, image(draw())],
+                    "content": [
+                        {"type": "text", "text": "What is in this picture?"},
+                        image(draw()),
+                    ],
                 }
             ],
             max_tokens=120,

@@ -38,17 +38,29 @@ class Report(BaseModel):
     degrees: int
 
 
-def answer(client: openai.OpenAI, question: str, get_weather: Callable[[str], str]) -> str:
+def answer(
+    client: openai.OpenAI, question: str, get_weather: Callable[[str], str]
+) -> str:
     """Answer a question, asking for the weather as often as the model wants."""
     items: list[Any] = [{"role": "user", "content": question}]
     for _ in range(MAX_TURNS):
-        response = client.responses.create(model="gpt-4o", instructions="Be brief.", input=items, tools=TOOLS)
-        calls = [item for item in response.output if item.type == "function_call"]
+        response = client.responses.create(
+            model="gpt-4o", instructions="Be brief.", input=items, tools=TOOLS
+        )
+        calls = [
+            item for item in response.output if item.type == "function_call"
+        ]
         if not calls:
             return response.output_text
         items += response.output
         for call in calls:
-            items.append({"type": "function_call_output", "call_id": call.call_id, "output": _run(call, get_weather)})
+            items.append(
+                {
+                    "type": "function_call_output",
+                    "call_id": call.call_id,
+                    "output": _run(call, get_weather),
+                }
+            )
     return "I could not find out."
 
 
@@ -62,23 +74,36 @@ def _run(call: Any, get_weather: Callable[[str], str]) -> str:
 def report(client: openai.OpenAI, text: str) -> Report | None:
     """What a text says about the weather; None where the model refuses."""
     messages: list[Any] = [{"role": "user", "content": text}]
-    parsed = client.chat.completions.parse(model="gpt-4o", messages=messages, response_format=Report)
+    parsed = client.chat.completions.parse(
+        model="gpt-4o", messages=messages, response_format=Report
+    )
     return parsed.choices[0].message.parsed
 
 
 def tell(client: openai.OpenAI, city: str) -> Iterator[str]:
     """A story about a city's weather, piece by piece; it says so when the connection breaks."""
-    messages: list[Any] = [{"role": "user", "content": f"The weather in {city}, as a story."}]
+    messages: list[Any] = [
+        {"role": "user", "content": f"The weather in {city}, as a story."}
+    ]
     try:
-        for chunk in client.chat.completions.create(model="gpt-4o", messages=messages, stream=True):
+        for chunk in client.chat.completions.create(
+            model="gpt-4o", messages=messages, stream=True
+        ):
             yield chunk.choices[0].delta.content or ""
     except BROKEN:
         yield " ... (the connection broke)"
 
 
-async def answer_all(client: openai.AsyncOpenAI, questions: list[str]) -> list[str]:
+async def answer_all(
+    client: openai.AsyncOpenAI, questions: list[str]
+) -> list[str]:
     """Answer several questions at once."""
     import asyncio
 
-    responses = await asyncio.gather(*(client.responses.create(model="gpt-4o", input=each) for each in questions))
+    responses = await asyncio.gather(
+        *(
+            client.responses.create(model="gpt-4o", input=each)
+            for each in questions
+        )
+    )
     return [response.output_text for response in responses]
