@@ -248,6 +248,16 @@ def test_a_variable_that_is_set_stays_as_it_is(
     assert environment() == before
 
 
+def test_addresses_of_the_environment_stay(no_key: None, local: LocalOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LangChain counts the tokens of streams only if there is none."""
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with patch_openai(local):
+        assert "OPENAI_BASE_URL" not in os.environ
+        monkeypatch.setenv("OPENAI_BASE_URL", "https://gateway.example/v1")
+        with patch_openai(local):
+            assert os.environ["OPENAI_BASE_URL"] == "https://gateway.example/v1"
+
+
 def test_placeholders_stay_until_the_last_of_overlapping_patches_ends(no_key: None, local: LocalOpenAI) -> None:
     first, second = patch_openai(local), patch_openai(local)
     first.__enter__()
