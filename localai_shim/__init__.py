@@ -1,8 +1,8 @@
-"""Run Python code written for the OpenAI SDK against a local MLX model, inside the same process.
+"""Run code written for the OpenAI Python SDK on a local model, inside your process.
 
 from localai_shim import LocalOpenAI
 
-client = LocalOpenAI()  # the small checkpoint that ships with the package
+client = LocalOpenAI()  # the bundled model
 client = LocalOpenAI(model="mlx-community/Qwen3-8B-4bit")
 """
 

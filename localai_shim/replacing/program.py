@@ -65,14 +65,14 @@ def replace_openai(
     long as the block, which gets the local client. Calls may be nested and may overlap: the last one counts.
 
     Args:
-        model: a model as `LocalOpenAI` takes it (the bundled model by default), or a local client.
-        **options: arguments of `LocalOpenAI`, unless a client is given.
+        model: Model of `LocalOpenAI`, or a local client. Defaults to the bundled model.
+        **options: Arguments of `LocalOpenAI`, if `model` is not a client.
 
     Raises:
-        BackendMissingError: MLX has no back end; the message names the extra to install.
-        FileNotFoundError: `model` or `adapter_path` is a path that does not exist.
-        TypeError: an unknown argument, a client that is not local, or options with a client.
-        ValueError: arguments that contradict each other.
+        BackendMissingError: MLX has no back end. The message names the extra to install.
+        FileNotFoundError: `model` or `adapter_path` does not exist.
+        TypeError: Unknown argument, a client that is not local, or options with a client.
+        ValueError: Conflicting arguments.
 
     Example:
         >>> import openai

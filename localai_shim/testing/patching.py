@@ -6,10 +6,10 @@ from ..replacing.clients import AnyLocalOpenAI, ReplacedClients
 
 
 class patch_openai:
-    """Makes the SDK's clients local as long as the context lasts: they are served by what serves `client`.
+    """Answer requests of all clients of the SDK as `client` does, inside the context.
 
-    All that code under test makes with `openai.OpenAI()`, `openai.AsyncOpenAI()` and their subclasses, such as
-    `AzureOpenAI`, under whichever name it has imported them; the client of `openai.chat.completions.create(...)`; and
+    This covers clients that the code under test creates with `openai.OpenAI()`, `openai.AsyncOpenAI()`, and their
+    subclasses, such as `AzureOpenAI`, under any imported name; the client of `openai.chat.completions.create(...)`; and
     clients that were made before. They keep their classes, with the SDK's retries, types and settings. No
     credentials are needed, none is sent, functions that fetch some are not called, and no websocket is opened.
     Frameworks ask the environment for a key themselves: without one, `OPENAI_API_KEY` is a placeholder, and traces of

@@ -76,20 +76,19 @@ _TOOLS = {
 
 
 class ScriptedTokenizer:
-    """256 byte tokens, the markers as special tokens, and a token for every longer piece that a script names.
+    """Tokenizer with 256 byte tokens, markers as special tokens, and a token for every longer piece of a script.
 
-    `encode` knows bytes and markers only, so that a prompt's length does not depend on earlier replies; `decode` knows
-    all tokens. May be used from several threads.
+    `encode` uses only bytes and markers, so that a prompt's length does not depend on earlier replies; `decode` knows
+    all tokens. Can be used from several threads.
 
     Args:
-        think: what opens and closes a reasoning block; None for a model that does not reason.
-        tool_format: how it writes tool calls: a name as for `LocalOpenAI`, or mlx-lm's; None for a model that was not
-            taught to.
-        tool_markers: what opens and closes a tool call, by which the built-in template shows earlier ones; the second
-            is empty where a call ends with the turn.
-        markers: more special tokens.
-        chat_template: a Jinja template; CHATML is a built-in one, which reads `messages`, `tools` and
-            `enable_thinking`; None for a model that was not tuned for chat.
+        think: Start and end of a reasoning block; None for a model that does not reason.
+        tool_format: Tool-call format, as for `LocalOpenAI`, or mlx-lm's name; None for a model without tool calls.
+        tool_markers: Start and end of a tool call in the built-in template; the end is empty if a call ends with the
+            turn.
+        markers: Additional special tokens.
+        chat_template: Jinja template. The built-in CHATML reads `messages`, `tools`, and `enable_thinking`. None for a
+            model that was not tuned for chat.
 
     Example:
         >>> from localai_shim.testing import ScriptedTokenizer
@@ -135,24 +134,24 @@ class ScriptedTokenizer:
     # -- text to tokens -----------------------------------------------------------------------------------------
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """A marker is one token, all other text a token per byte; nothing is added."""
+        """Encode a text: one token per marker, and one per byte of other text. Nothing is added."""
         out: list[int] = []
         for i, part in enumerate(self._marker.split(text)):
             out.extend([self._special[part]] if i % 2 else part.encode())
         return out
 
     def split(self, text: str) -> list[str]:
-        """A text's pieces, where a script does not give them: markers, and words with the space before them."""
+        """Split a text into pieces: markers, and words with the space before them."""
         out: list[str] = []
         for i, part in enumerate(self._marker.split(text)):
             out.extend([part] if i % 2 else _WORDS.findall(part))
         return out
 
     def intern(self, piece: Piece) -> int:
-        """The token of a piece, which is added if there is none.
+        """Return the token of a piece, and add it if it is new.
 
         Raises:
-            ValueError: there is no token with this id, or the text holds lone surrogates.
+            ValueError: No such token, or the text contains lone surrogates.
         """
         if isinstance(piece, int):
             if not 0 <= piece < len(self):
@@ -179,12 +178,12 @@ class ScriptedTokenizer:
         return [token_id] if token_id < 256 + len(self._special) else list(self._bytes[token_id])
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
-        """The text of tokens; bytes that are not UTF-8 become U+FFFD."""
+        """Decode tokens; bytes that are not UTF-8 become U+FFFD."""
         kept = (i for i in ids if not (skip_special_tokens and i in self.all_special_ids))
         return b"".join(self._bytes[i] for i in kept).decode(errors="replace")
 
     def convert_ids_to_tokens(self, token_id: int) -> str | None:
-        """A token as vocabularies write it; None for an id that is no token's."""
+        """Return a token as vocabularies write it; None for an unknown ID."""
         return self._spell(token_id) if 0 <= token_id < len(self) else None
 
     def _spell(self, token_id: int) -> str:
@@ -209,11 +208,11 @@ class ScriptedTokenizer:
         continue_final_message: bool = False,
         **variables: object,
     ) -> Any:
-        """A conversation's text, or its tokens, as transformers renders it; up to the end of its last message's content
-        with `continue_final_message`.
+        """Render a conversation as text or tokens, as transformers does. With `continue_final_message`, it ends after the
+        content of the last message.
 
         Raises:
-            jinja2.TemplateError: the template refuses the conversation.
+            jinja2.TemplateError: The template rejects the conversation.
         """
         if self._compiled is None:
             raise jinja2.TemplateError("this tokenizer has no chat template")
