@@ -41,14 +41,14 @@ def play_cassette(
     source: openai.OpenAI | None = None,
     normalize: Normalize | None = None,
 ) -> Iterator[LocalOpenAI]:
-    """A client that answers from a cassette, as long as the context lasts. It is saved unless the context raises.
+    """Client that answers from a cassette inside the context. The cassette is saved unless the context raises.
 
     Args:
-        path: the file.
-        record_mode: see `Cassette`.
-        source: what is asked when something is recorded: a local client, or any other of the SDK's.
-        normalize: how texts of requests are compared and recorded, such as `{r"\\d{4}-\\d\\d-\\d\\d": "<date>"}`, or a
-            function of a text. Texts that it gave must stay as they are when it is given them again.
+        path: File of the cassette.
+        record_mode: "none", "once", "new_episodes", "all", or "rewrite", as for pytest's `--record-mode`.
+        source: Client that answers while recording: a local client, or any other sync client of the SDK.
+        normalize: Replacements in texts of requests, such as `{r"\\d{4}-\\d\\d-\\d\\d": "<date>"}`, or a function of a
+            text. Normalizing a normalized text must not change it.
 
     Example:
         >>> import os, tempfile

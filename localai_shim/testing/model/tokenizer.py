@@ -208,8 +208,9 @@ class ScriptedTokenizer:
         continue_final_message: bool = False,
         **variables: object,
     ) -> Any:
-        """Render a conversation as text or tokens, as transformers does. With `continue_final_message`, it ends after the
-        content of the last message.
+        """Render a conversation as text or tokens, as transformers does.
+
+        With `continue_final_message`, it ends after the content of the last message.
 
         Raises:
             jinja2.TemplateError: The template rejects the conversation.
