@@ -192,7 +192,7 @@ def test_any_client_of_the_sdk_may_be_asked(source: LocalOpenAI, path: Path) -> 
     other: Any = AsyncLocalOpenAI(engine=source._runtime.engine_of(""))
     with (
         play_cassette(path, record_mode="all", source=other) as client,
-        pytest.raises(openai.BadRequestError, match="not async"),
+        pytest.raises(openai.BadRequestError, match="must be a sync client"),
     ):
         client.responses.create(model="m", input="Hi")
 

@@ -128,7 +128,7 @@ def test_a_function_that_fails_fails_the_request_and_the_test(path: Path, rule: 
 
 
 def test_what_is_no_rule_is_refused_at_once(path: Path) -> None:
-    with pytest.raises(TypeError, match="a function of a text, or a dict of patterns, not 'x'"):
+    with pytest.raises(TypeError, match="a function of a text or a dict of patterns, not 'x'"):
         Cassette(path, normalize=["x"])  # type: ignore[list-item]
     with pytest.raises(re.error):
         Cassette(path, normalize=[{"(": ""}])
