@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .client.content import image, input_image
     from .client.local import AsyncLocalOpenAI, LocalOpenAI, async_http_client, http_client
     from .endpoints.embeddings.reranking import rerank
+    from .replacing.program import replace_openai
     from .types import BackendMissingError
 
     __version__: str
@@ -26,12 +27,14 @@ __all__ = [
     "http_client",
     "image",
     "input_image",
+    "replace_openai",
     "rerank",
 ]
 _ELSEWHERE = {
     "image": "client.content",
     "input_image": "client.content",
     "BackendMissingError": "types",
+    "replace_openai": "replacing.program",
     "rerank": "endpoints.embeddings.reranking",
 }
 

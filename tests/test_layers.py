@@ -25,21 +25,22 @@ MODULES = {
 
 # room -> the rooms that it may import
 MAY = {
-    "localai_shim": "backends client endpoints.embeddings types",
+    "localai_shim": "backends client endpoints.embeddings replacing types",
     # -- on top of the clients
+    "replacing": "client options runtime sdk",
     "__main__": "cli",
-    "cli": "backends client engine models options prompt prompt.fit ray runtime sdk stats threads types",
+    "cli": "backends client engine models options prompt prompt.fit ray replacing runtime sdk stats threads types",
     "ray": "client endpoints.batches errors options runtime sdk stats threads",
     "testing": (
-        "client endpoints endpoints.responses errors output.formats prompt runtime sdk testing.cassettes "
+        "client endpoints endpoints.responses errors output.formats prompt replacing runtime sdk testing.cassettes "
         "testing.model threads types"
     ),
     "testing.cassettes": (
-        "client endpoints endpoints.embeddings endpoints.responses errors output.formats prompt sdk testing "
+        "client endpoints endpoints.embeddings endpoints.responses errors output.formats prompt replacing sdk testing "
         "testing.model threads types"
     ),
     "testing.model": "engine errors media output stats threads types vectors",
-    "testing.offline": "client testing testing.cassettes",
+    "testing.offline": "client replacing testing testing.cassettes",
     # -- clients
     "client": (
         "endpoints endpoints.batches endpoints.chat endpoints.completions endpoints.embeddings "

@@ -15,9 +15,9 @@ from openai.types.responses import Response, ResponseStreamEvent
 from ...client.local import LocalOpenAI
 from ...endpoints.embeddings.reranking import RerankResponse
 from ...prompt.items import qualified_name
+from ...replacing.clients import unpatched
 from ...sdk import private as sdk
 from ...types import Json
-from ..patching import unpatched
 from .tape import CassetteError, Interaction, spelling_bytes
 
 _STREAMS: dict[str, tuple[str, Any, Any]] = {

@@ -69,9 +69,9 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
     try:
         result = yield from _watch(item, "teardown")
     finally:
-        patching = sys.modules.get("localai_shim.testing.patching")
-        if patching is not None:
-            patching.take_placeholders_back()
+        clients = sys.modules.get("localai_shim.replacing.clients")
+        if clients is not None:
+            clients.forget_placeholders()
     if item.stash[_PASSED]:
         _save(item)
     return result
