@@ -10,14 +10,15 @@ import os
 
 from ..sdk.credentials import PLACEHOLDER
 
-NOWHERE = "https://localhost:0/v1/"
-"""Port 0 cannot be connected to. It is HTTPS, so that a proxy gets no prompt either: it cannot connect."""
+_SERVER = "https://localhost:1"
+"""Port 1 is never in use. HTTPS, so that a proxy gets no prompt: it is asked for a connection, which it cannot make."""
+NOWHERE = f"{_SERVER}/v1/"
 _KEY = "OPENAI_API_KEY"
 _PLACEHOLDERS = {
     _KEY: PLACEHOLDER,
     "OPENAI_BASE_URL": NOWHERE,
     "OPENAI_API_BASE": NOWHERE,  # an older name, which LangChain and LiteLLM read
-    "AZURE_OPENAI_ENDPOINT": NOWHERE,
+    "AZURE_OPENAI_ENDPOINT": _SERVER,
     "OPENAI_AGENTS_DISABLE_TRACING": "1",  # openai-agents sends its traces with whatever key it finds
 }
 _ONLY_IF_SET = ("OPENAI_API_BASE", "AZURE_OPENAI_ENDPOINT")
