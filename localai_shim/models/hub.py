@@ -114,9 +114,10 @@ def fetch(path_or_id: str, progress: bool | None, revision: str | None = None) -
         if isinstance(error, getattr(errors, "IncompleteSnapshotError", ())):  # newer than the oldest that is supported
             what = f"The model '{path_or_id}' was downloaded in part only, and the rest cannot be downloaded now"
             raise ModelLoadError(f"{what}: {error}", transient=True) from error
+        hint = "" if "/" in path_or_id else " An ID has an owner, as in 'mlx-community/Qwen3-8B-4bit'."
         raise ModelLoadError(
             f"The model '{path_or_id}' is neither a folder on this machine nor a model that could be fetched from "
-            f"the Hugging Face hub: {error}",
+            f"the Hugging Face hub.{hint} It says: {error}",
             missing=isinstance(
                 error, errors.RepositoryNotFoundError | errors.HFValidationError | errors.LocalEntryNotFoundError
             ),

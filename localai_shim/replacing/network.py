@@ -30,9 +30,13 @@ class NetworkBlockedError(RuntimeError):
     """Raised in code that reaches for the network while that is blocked."""
 
 
+class NetworkUnreachableError(OSError):
+    """Raised as without a network: programs often do without what they cannot fetch then."""
+
+
 def refuse_all(_: str, target: str) -> Exception:
     """Refuse everything outside this machine: `localai-shim run --block-network`."""
-    return NetworkBlockedError(
+    return NetworkUnreachableError(
         f"The program reached out to {target}, which --block-network forbids\n  at {call_site()}"
     )
 

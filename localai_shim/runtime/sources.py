@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 from ..builtin import CHECKPOINT, VISION
 from ..options import LoadOptions, ModelOptions, ModelPath
 from ..types import ModelLoadError
+from .foreign_names import explain_name
 
 BUILTIN_NAMES = {str(CHECKPOINT): "localai-shim-builtin", str(VISION): "localai-shim-builtin-vision"}
 """Names of the checkpoints in the package, by folder."""
@@ -60,7 +61,8 @@ def resolve_path(model: ModelPath | None) -> str:
     """A folder's real path, a GGUF file's path, or a hub id as it is; the folder of a checkpoint in the package.
 
     Raises:
-        ModelLoadError: it looks like a path, or like a model in the package, and is none.
+        ModelLoadError: it looks like a path, or like a model in the package, and is none; or it is the name of a model
+            of OpenAI or Ollama.
     """
     if model is None:
         return builtin_path()
@@ -86,7 +88,10 @@ def resolve_path(model: ModelPath | None) -> str:
                 hint = " It is a LoRA adapter: pass it as `adapters={'NAME': PATH}`, with the model that it is for."
             raise ModelLoadError(f"'{text}' is not a model: it has no config.json.{hint}", missing=True)
         return str(path.resolve())
-    if text.startswith((".", "/", "~")) or text.count("/") > 1 or (os.sep != "/" and os.sep in text):
+    is_path = text.startswith((".", "/", "~"))
+    if not is_path and (why := explain_name(text)) is not None:
+        raise ModelLoadError(why, missing=True)
+    if is_path or text.count("/") > 1 or (os.sep != "/" and os.sep in text):
         raise ModelLoadError(f"There is no folder '{text}'.", missing=True)
     if path.suffix.lower() == _FILE:
         raise ModelLoadError(f"There is no file '{text}'.", missing=True)

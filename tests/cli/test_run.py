@@ -127,7 +127,7 @@ def test_block_network_refuses_other_machines(folder: Path) -> None:
     script.write_text(REACHES_OUT)
     done = run_in(folder, "--block-network", str(script))
     assert lines(done) == [
-        "NetworkBlockedError The program reached out to 192.0.2.1:443, which --block-network forbids",
+        "NetworkUnreachableError The program reached out to 192.0.2.1:443, which --block-network forbids",
         f"  at {script}:6 in <module>",
     ]
 
