@@ -12,6 +12,7 @@ import openai
 
 from ..options import MODEL, OWN, TYPES, LocalOptions
 from ..sdk import private as sdk
+from .foreign_arguments import explain_argument
 
 if TYPE_CHECKING:
     import httpx2 as httpx
@@ -109,8 +110,8 @@ def check_options(function: str, given: Mapping[str, object]) -> None:
 
 def _refuse_argument(function: str, name: str, known: list[str]) -> NoReturn:
     near = difflib.get_close_matches(name, known, n=1)
-    hint = f". Did you mean '{near[0]}'?" if near else ""
-    raise TypeError(f"{function}() got an unexpected keyword argument '{name}'{hint}")
+    hint = explain_argument(name) or (f"Did you mean '{near[0]}'?" if near else "")
+    raise TypeError(f"{function}() got an unexpected keyword argument '{name}'{'. ' if hint else ''}{hint}")
 
 
 # -- what people and tools read -------------------------------------------------------------------------------------

@@ -223,4 +223,8 @@ def _refused(part: Part, path: str, kinds: Collection[MediaKind]) -> BadRequest:
         why = f"content parts of type '{given}' are not supported. Send a file's text, or pictures of its pages"
     else:
         why = f"content parts of type '{given}' need a model that reads {_PLURALS[KINDS[given]]}"
+        why += _SEEING if KINDS[given] == "image" else ""
     return BadRequest.unsupported_value(f"{path}.type", f"This model reads {taken}; {why}.")
+
+
+_SEEING = ". Load one, such as 'mlx-community/Qwen2.5-VL-7B-Instruct-4bit', or 'builtin:vision' for demos and tests"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 _SERVICES = {
-    "OpenAI": r"(gpt-(?!oss|2|j|neo)|chatgpt-|codex-|text-embedding-|text-moderation-|davinci-|babbage-|whisper-\d|tts-\d|"
-    r"dall-e-|sora-|omni-moderation-|computer-use-)[^/]*|o[1-9](-[^/]*)?",
+    "OpenAI": r"(gpt-(?!oss|2|j|neo)|chatgpt-|codex-|text-embedding-|text-moderation-|davinci-|babbage-|whisper-\d|"
+    r"tts-\d|dall-e-|sora-|omni-moderation-|computer-use-)[^/]*|o[1-9](-[^/]*)?",
     "Anthropic": r"claude-[^/]*",
     "Google": r"gemini-[^/]*",
 }
@@ -34,7 +34,9 @@ _OLLAMA = {
     "qwen3:8b": "Qwen3-8B-4bit",
 }
 """Ollama's name -> the repository of mlx-community. Only those that exist."""
-_PASS = "Pass a Hugging Face ID such as 'mlx-community/Qwen3-8B-4bit', a folder, or nothing for the small bundled model."
+_PASS = (
+    "Pass a Hugging Face ID such as 'mlx-community/Qwen3-8B-4bit', a folder, or nothing for the small bundled model."
+)
 
 
 def explain_name(name: str) -> str | None:

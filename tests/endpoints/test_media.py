@@ -283,6 +283,7 @@ def test_a_template_that_leaves_an_image_out_is_said(seen: Seen, monkeypatch: py
 def test_a_model_of_text_says_so(part: Any, need: str) -> None:
     with LocalOpenAI(tiny("qwen3")) as client:
         fragment = f"This model reads text only; content parts of type '{part['type']}' need a model that reads {need}."
+        fragment += " Load one, such as 'mlx-community/" if need == "images" else ""
         with refused("messages[0].content[1].type", "unsupported_value", fragment):
             ask(client, user("x", part))
 

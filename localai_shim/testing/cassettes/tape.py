@@ -86,16 +86,59 @@ def read_cassette(path: Path) -> list[Interaction]:
         try:
             fields = json.loads(line) if line.strip() else None
             if fields is not None:
+                _check(fields)
                 if bool(begun) == ("request" in fields):
                     raise ValueError("an answer has to end before the next request, and nothing follows its end")
                 _take(found, fields)
                 begun = number if "request" in fields else begun if "at" in fields else 0
-        except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
-            raise CassetteError(f"{path}:{number} is not a line of a cassette: {error!r}") from None
+        except (ValueError, RecursionError) as error:
+            raise CassetteError(
+                f"{path}:{number} is not a line of a cassette: {error or type(error).__name__}"
+            ) from None
     if begun:
         cut = f"{path} was cut: the answer to the request of line {begun} has no end."
         raise CassetteError(f"{cut} --record-mode=rewrite records it again.")
     return found
+
+
+def _check(fields: object) -> None:
+    """Check that a line has its fields.
+
+    Raises:
+        ValueError: names the first one that is missing or has another type.
+    """
+    if not isinstance(fields, dict):
+        raise ValueError(f"it must be an object, not {json.dumps(fields)[:40]}")
+    line = "a request" if "request" in fields else "a delta" if "at" in fields else "the last line of an answer"
+    _check_fields(fields, line)
+    for token in fields.get("tokens", ()):
+        if not isinstance(token, dict):
+            raise ValueError(f"'tokens' must have objects, not {token!r}")
+        _check_fields(token, "a token")
+
+
+def _check_fields(fields: Json, kind: str) -> None:
+    for name, types in _FIELDS[kind].items():
+        required = kind != "a delta" or name == "at"
+        if name not in fields and required:
+            raise ValueError(f"{kind} needs the field '{name}', which is missing")
+        if name in fields and (not isinstance(fields[name], types) or isinstance(fields[name], bool)):
+            raise ValueError(f"the field '{name}' of {kind} has a wrong value: {json.dumps(fields[name])[:40]}")
+
+
+_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
+    "a request": {"request": (dict,), "api": (str,)},
+    "a delta": {
+        "at": (int, float),
+        "choice": (int,),
+        "call": (int,),
+        "tokens": (list,),
+        **dict.fromkeys(("content", "reasoning", "refusal", "name", "arguments", "vector", "end"), (str,)),
+    },
+    "a token": {"token": (str, list), "logprob": (int, float), "top": (list,)},
+    "the last line of an answer": {"model": (str,), "fingerprint": (str, type(None)), "usage": (dict, type(None))},
+}
+"""Fields of each kind of line. A delta has only some, and always `at`."""
 
 
 def _take(found: list[Interaction], fields: Json) -> None:
