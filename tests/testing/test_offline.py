@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import localai_shim
+from localai_shim.replacing.clients import unpatched
+from localai_shim.replacing.network import NetworkBlockedError, refusing
+from tests.tiny import tiny
 
 pytest_plugins = ["pytester"]
 ARGUMENTS = ("-p", "localai_shim.testing.plugin", "-p", "no:cacheprovider")
@@ -318,3 +326,83 @@ def local_openai():
     suite.makepyfile(test_it=engine + test)
     result: Any = suite.runpytest_subprocess(*ARGUMENTS)
     result.assert_outcomes(passed=2)
+
+
+# -- recorded from the real service ---------------------------------------------------------------------------------
+
+CHUNK = {
+    "id": "c",
+    "object": "chat.completion.chunk",
+    "created": 1,
+    "model": "gpt-4o-2024-08-06",
+    "system_fingerprint": "fp_1",
+}
+
+
+class Service(BaseHTTPRequestHandler):
+    """Answers as OpenAI does, with a stream of two chunks."""
+
+    asked: ClassVar[list[tuple[str, str | None, Any]]] = []
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.asked.append((self.path, self.headers["authorization"], body["messages"][0]["content"]))
+        deltas = [{"delta": {"content": "Bonjour"}}, {"delta": {}, "finish_reason": "stop"}]
+        chunks = [{**CHUNK, "choices": [{"index": 0, **delta}]} for delta in deltas]
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        self.wfile.write("".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks).encode() + b"data: [DONE]\n\n")
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+FROM_SERVICE = """
+import app, pytest
+
+@pytest.mark.cassette
+def test_ask():
+    assert app.ask("Hello!") == "Bonjour"
+"""
+
+
+def test_an_option_records_the_real_service_with_the_real_key(
+    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite.makeconftest("")
+    Service.asked.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Service) as server:
+        threading.Thread(target=server.serve_forever).start()
+        with contextlib.ExitStack() as at_end, monkeypatch.context() as key:
+            at_end.callback(server.shutdown)
+            key.setenv("OPENAI_API_KEY", "sk-real")
+            key.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_port}/v1")
+            run(suite, FROM_SERVICE, "--record-mode=once", "--record-from=openai", "--block-openai", passed=1)
+    assert Service.asked == [("/v1/chat/completions", "Bearer sk-real", "Hello!")]
+    run(suite, FROM_SERVICE, "--block-openai", passed=1)
+    [written] = [path.read_text() for path in suite.path.rglob("*.jsonl")]
+    assert "Bonjour" in written and "gpt-4o-2024-08-06" in written and "sk-real" not in written
+
+
+def test_recording_the_real_service_needs_a_key(suite: pytest.Pytester) -> None:
+    suite.makeconftest("")
+    shown = run(suite, FROM_SERVICE, "--record-mode=once", "--record-from=openai", errors=1)
+    assert "OPENAI_API_KEY" in shown
+
+
+def test_an_option_records_another_model(suite: pytest.Pytester) -> None:
+    suite.makeconftest("")
+    test = FROM_SERVICE.replace('== "Bonjour"', "is not None")
+    run(suite, test, "--record-mode=once", f"--record-from={tiny('qwen3', max_position_embeddings=64)}", passed=1)
+    [written] = [path.read_text() for path in suite.path.rglob("*.jsonl")]
+    assert tiny("qwen3", max_position_embeddings=64).name in written
+
+
+def test_a_source_that_is_recorded_reaches_out_past_the_guard() -> None:
+    """`--block-openai` is for the code under test."""
+    with refusing(lambda host, target: NetworkBlockedError(target)):
+        with pytest.raises(NetworkBlockedError):
+            sys.audit("socket.getaddrinfo", "api.openai.com", 443)
+        with unpatched():
+            sys.audit("socket.getaddrinfo", "api.openai.com", 443)

@@ -31,9 +31,11 @@ _PASSED = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("localai_shim")
+    text = "what cassettes are recorded from: 'openai' (with OPENAI_API_KEY), or a model; the bundled model by default"
+    group.addoption("--record-from", metavar="SOURCE", default=None, help=text)
     if importlib.util.find_spec("pytest_recording") is None:  # whose option it is otherwise
         text = "what is recorded of the answers in cassettes; none by default"
-        group = parser.getgroup("localai_shim")
         group.addoption("--record-mode", choices=_RECORD_MODES, default=None, help=text)
 
 
@@ -128,18 +130,35 @@ def patch_openai(request: pytest.FixtureRequest) -> Iterator[LocalOpenAI]:
 
 
 @pytest.fixture(scope="session")
-def cassette_source() -> Iterator[openai.OpenAI]:
-    """The client that is asked when cassettes are recorded: the built-in model. Override it with one of yours.
+def cassette_source(pytestconfig: pytest.Config) -> Iterator[openai.OpenAI]:
+    """The client that is asked when cassettes are recorded, as `--record-from` says; the bundled model by default.
+
+    `--record-from=openai` asks the real service with `OPENAI_API_KEY`, also with `--block-openai`. Any other value is a
+    model as `LocalOpenAI` takes it. Override the fixture for another client.
 
     Example:
         @pytest.fixture(scope="session")
         def cassette_source():
-            return LocalOpenAI()  # or openai.OpenAI()
+            return LocalOpenAI()  # or openai.OpenAI(base_url=...)
     """
+    source = pytestconfig.getoption("record_from")
+    with _recorded_service() if source == "openai" else _recorded_model(source) as client:
+        yield client
+
+
+def _recorded_service() -> openai.OpenAI:
+    import openai
+
+    from ...replacing.clients import unpatched
+
+    with unpatched():
+        return openai.OpenAI()
+
+
+def _recorded_model(model: str | None) -> LocalOpenAI:
     from ...client.local import LocalOpenAI
 
-    with LocalOpenAI() as client:
-        yield client
+    return LocalOpenAI(model)
 
 
 @pytest.fixture(scope="session")
