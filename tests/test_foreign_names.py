@@ -60,7 +60,7 @@ def test_a_name_of_ollama_s_gets_the_model_to_use(name: str, model: str) -> None
 
 
 @pytest.mark.usefixtures("_no_network")
-def test_other_names_with_a_colon_and_addresses_are_refused() -> None:
+def test_names_with_a_colon_and_addresses_are_refused() -> None:
     with pytest.raises(FileNotFoundError, match=r"'nomic-embed-text:v1.5' is not a Hugging Face ID.*no colon"):
         LocalOpenAI("nomic-embed-text:v1.5")
     for address in ("hf.co/some/model:Q4_K_M", "https://huggingface.co/some/model/tree/main"):

@@ -185,7 +185,7 @@ def test_requests_of_other_libraries_to_openai_raise_with_the_line(local: LocalO
         app.ask()
 
 
-def test_other_hosts_are_free_and_openai_is_afterwards(local: LocalOpenAI) -> None:
+def test_hosts_of_others_are_free_and_openai_is_afterwards(local: LocalOpenAI) -> None:
     reached: list[str] = []
 
     def refuse(host: str, _: str) -> Exception:

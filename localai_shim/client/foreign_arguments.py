@@ -55,5 +55,5 @@ _HINTS = {
 
 
 def explain_argument(name: str) -> str:
-    """What to use for an argument that others have; empty if none has it."""
+    """Explain what to use for an argument that others have; empty if none has it."""
     return _HINTS.get(name, "")

@@ -274,3 +274,19 @@ def test_the_guard_works_under_xdist(pytester: pytest.Pytester, monkeypatch: pyt
     result = pytester.runpytest_subprocess(*ARGUMENTS, "-p", "xdist", "-n1")
     result.assert_outcomes(failed=1)
     assert "test_it reached out to api.openai.com:443" in result.stdout.str()
+
+
+def test_a_swallowed_request_to_openai_fails_the_test_although_openai_is_replaced(pytester: pytest.Pytester) -> None:
+    counts, shown = outcome(
+        pytester,
+        """
+import contextlib, socket
+from localai_shim import replace_openai
+from localai_shim.testing import scripted
+
+def test_it():
+    with scripted() as client, replace_openai(client), contextlib.suppress(Exception):
+        socket.create_connection(("api.openai.com", 443))
+""",
+    )
+    assert counts == {"failed": 1} and "test_it reached out to api.openai.com:443" in shown

@@ -248,7 +248,7 @@ def test_a_variable_that_is_set_stays_as_it_is(
     assert environment() == before
 
 
-def test_other_processes_find_no_server_with_the_placeholder(
+def test_a_process_that_is_started_finds_no_server_with_the_placeholder(
     no_key: None, local: LocalOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "https://gateway.example/v1")
