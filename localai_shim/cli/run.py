@@ -32,7 +32,9 @@ def run(given: argparse.Namespace) -> int:
     """Run the program until it ends."""
     from ..replacing.programs import find_module, find_program, run_program
 
-    name, *arguments = given.module or _without_dashes(given.program) or [""]
+    # Behind `-m`, argparse takes `--` and what follows for the program's.
+    words = given.module and given.module + given.program
+    name, *arguments = words or _without_dashes(given.program) or [""]
     if not name:
         sys.stderr.write("localai-shim run: name a program to run, such as script.py, -m MODULE, or llm\n")
         return 2

@@ -81,8 +81,8 @@ def test_a_script_runs_as_main_with_its_arguments_and_ends_with_its_status(folde
 
 
 def test_a_module_runs_by_its_name(folder: Path) -> None:
-    done = run_in(folder, "-m", "asker", "--help", "x")
-    assert lines(done) == ["asker __main__", "__main__ False ['--help', 'x'] __main__.py", "2 + 3 = 5."]
+    done = run_in(folder, "-m", "asker", "--help", "-m", "--", "x")
+    assert lines(done) == ["asker __main__", "__main__ False ['--help', '-m', '--', 'x'] __main__.py", "2 + 3 = 5."]
     assert done.returncode == 0
 
 
@@ -94,21 +94,25 @@ def test_an_installed_program_runs_by_its_name(folder: Path) -> None:
 
 FAILS = """
 def fails():
-    raise KeyError("no such city")
+    raise {error}
 
 fails()
 """
 
 
-def test_an_exception_is_shown_as_python_shows_it(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "status", "shown"),
+    [("KeyError('no such city')", 1, "KeyError: 'no such city'"), ("KeyboardInterrupt", 130, "KeyboardInterrupt")],
+)
+def test_an_exception_is_shown_as_python_shows_it(folder: Path, error: str, status: int, shown: str) -> None:
     script = folder / "fails.py"
-    script.write_text(FAILS)
+    script.write_text(FAILS.format(error=error))
     done = run_in(folder, str(script))
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (status, "")
     frames = [line.strip() for line in done.stderr.splitlines() if line.startswith("  File")]
     assert frames == [f'File "{script}", line 5, in <module>', f'File "{script}", line 3, in fails']
     assert done.stderr.startswith("Traceback (most recent call last):\n")
-    assert done.stderr.endswith("KeyError: 'no such city'\n")
+    assert done.stderr.endswith(f"{shown}\n")
 
 
 REACHES_OUT = """
