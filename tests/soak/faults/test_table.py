@@ -30,6 +30,7 @@ ELSEWHERE = {
     "models.hub:": "lists what was fetched, for the command line and `models.list`; tests/cli",
     "models.sharded:": "several processes; tests/parallel",
     "models.weights:": "`update_weights` changes nothing if it fails; tests/test_weights.py",
+    "replacing.": "refuses connections, and reads programs; tests/test_replacing.py and tests/cli/test_run.py",
     "runtime.weights:compute_arrays": "computes what the caller has not: the error is its own",
     "prompt.media.remote:": "needs a network; tests/prompt/media/test_remote.py",
     "prompt.media.sounds:": "no model here hears; tests/prompt/media/test_sounds.py",
