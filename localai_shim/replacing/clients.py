@@ -176,7 +176,7 @@ def _replace(base: Any, made: Mapping[str, object]) -> Callable[[], None]:
 
     def undo() -> None:
         for name, attribute in made.items():
-            if vars(base).get(name) is attribute:  # else somebody has replaced it meanwhile
+            if vars(base).get(name) is attribute:  # else other code has replaced it since
                 delattr(base, name)
                 if before[name] is not None:
                     setattr(base, name, before[name])

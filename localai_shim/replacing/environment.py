@@ -24,7 +24,7 @@ _PLACEHOLDERS = {
 _ONLY_IF_SET = ("OPENAI_API_BASE", "AZURE_OPENAI_ENDPOINT")
 _UNLESS_SET = ("OPENAI_AGENTS_DISABLE_TRACING",)
 _replaced: dict[str, str | None] = {}
-"""Variables that are placeholders, or were when somebody replaced them, and their values before."""
+"""Variables that are placeholders, or were when other code replaced them -> their values before."""
 
 
 def set_placeholders(*, whole_program: bool) -> None:

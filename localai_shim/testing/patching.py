@@ -10,9 +10,9 @@ class patch_openai:
 
     All that code under test makes with `openai.OpenAI()`, `openai.AsyncOpenAI()` and their subclasses, such as
     `AzureOpenAI`, under whichever name it has imported them; the client of `openai.chat.completions.create(...)`; and
-    clients that were made before. They stay of their own classes, with the SDK's retries, types and settings. No
+    clients that were made before. They keep their classes, with the SDK's retries, types and settings. No
     credentials are needed, none is sent, functions that fetch some are not called, and no websocket is opened.
-    Frameworks ask the environment for a key themselves: without one, `OPENAI_API_KEY` is a placeholder meanwhile.
+    Frameworks ask the environment for a key themselves: without one, `OPENAI_API_KEY` is a placeholder.
     Then `OPENAI_BASE_URL` leads nowhere, so that other processes send no prompts with the placeholder, and traces of
     openai-agents are off (`OPENAI_AGENTS_DISABLE_TRACING`, unless that is set).
 
@@ -23,7 +23,7 @@ class patch_openai:
         >>> import openai
         >>> from localai_shim.testing import patch_openai, scripted
         >>> with scripted("It rains.") as client, patch_openai(client):
-        ...     openai.OpenAI().responses.create(model="gpt-4o", input="Weather?").output_text  # somebody's code
+        ...     openai.OpenAI().responses.create(model="gpt-4o", input="Weather?").output_text  # code under test
         'It rains.'
     """
 

@@ -92,9 +92,8 @@ def read_cassette(path: Path) -> list[Interaction]:
                 _take(found, fields)
                 begun = number if "request" in fields else begun if "at" in fields else 0
         except (ValueError, RecursionError) as error:
-            raise CassetteError(
-                f"{path}:{number} is not a line of a cassette: {error or type(error).__name__}"
-            ) from None
+            why = "it is nested so deeply that it cannot be read" if isinstance(error, RecursionError) else error
+            raise CassetteError(f"{path}:{number} is not a line of a cassette: {why}") from None
     if begun:
         cut = f"{path} was cut: the answer to the request of line {begun} has no end."
         raise CassetteError(f"{cut} --record-mode=rewrite records it again.")
