@@ -27,7 +27,7 @@ MODULES = {
 MAY = {
     "localai_shim": "backends client endpoints.embeddings replacing types",
     # -- on top of the clients
-    "replacing": "client options runtime sdk",
+    "replacing": "client options runtime sdk threads",
     "__main__": "cli",
     "cli": "backends client engine models options prompt prompt.fit ray replacing runtime sdk stats threads types",
     "ray": "client endpoints.batches errors options runtime sdk stats threads",

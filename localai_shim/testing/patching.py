@@ -12,8 +12,7 @@ class patch_openai:
     `AzureOpenAI`, under whichever name it has imported them; the client of `openai.chat.completions.create(...)`; and
     clients that were made before. They keep their classes, with the SDK's retries, types and settings. No
     credentials are needed, none is sent, functions that fetch some are not called, and no websocket is opened.
-    Frameworks ask the environment for a key themselves: without one, `OPENAI_API_KEY` is a placeholder.
-    Then `OPENAI_BASE_URL` leads nowhere, so that other processes send no prompts with the placeholder, and traces of
+    Frameworks ask the environment for a key themselves: without one, `OPENAI_API_KEY` is a placeholder, and traces of
     openai-agents are off (`OPENAI_AGENTS_DISABLE_TRACING`, unless that is set).
 
     Contexts may be nested and may overlap: the last one that was entered counts. Outside tests, `replace_openai`

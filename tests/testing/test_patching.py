@@ -248,16 +248,14 @@ def test_a_variable_that_is_set_stays_as_it_is(
     assert environment() == before
 
 
-def test_a_process_that_is_started_finds_no_server_with_the_placeholder(
-    no_key: None, local: LocalOpenAI, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_BASE_URL", "https://gateway.example/v1")
+def test_addresses_of_the_environment_stay(no_key: None, local: LocalOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LangChain counts the tokens of streams only if there is none."""
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     with patch_openai(local):
-        assert os.environ["OPENAI_BASE_URL"] == "https://localhost:1/v1/"
-    assert os.environ["OPENAI_BASE_URL"] == "https://gateway.example/v1"
-    monkeypatch.setenv("OPENAI_API_KEY", "mine")
-    with patch_openai(local):
-        assert os.environ["OPENAI_BASE_URL"] == "https://gateway.example/v1"
+        assert "OPENAI_BASE_URL" not in os.environ
+        monkeypatch.setenv("OPENAI_BASE_URL", "https://gateway.example/v1")
+        with patch_openai(local):
+            assert os.environ["OPENAI_BASE_URL"] == "https://gateway.example/v1"
 
 
 def test_placeholders_stay_until_the_last_of_overlapping_patches_ends(no_key: None, local: LocalOpenAI) -> None:
