@@ -54,49 +54,53 @@ class Database:
         """
         patience = _Patience()
         try:
-            connection = self._begin(write, patience)
-            try:
-                yield connection
-                if write and left_here() == 0.0:  # its caller has been told so, or will be
-                    raise Overdue
-                connection.execute("COMMIT")
-            except BaseException:
-                with contextlib.suppress(sqlite3.Error):  # what matters is the error that led here
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
-                raise
-            finally:
-                self._lock.release()
+            while True:  # other threads get the lock while another process writes
+                with contextlib.ExitStack() as stack:
+                    left = left_here()
+                    seconds = -1 if left is None else left
+                    # On one line with what releases it: an interrupt comes between lines.
+                    if left == 0.0 or not (self._lock.acquire(timeout=seconds) and stack.push(self._lock)):
+                        raise Overdue
+                    connection = self._opened(patience)
+                    try:
+                        if self._begin(connection, write, patience):
+                            yield connection
+                            if write and left_here() == 0.0:  # its caller has been told so, or will be
+                                raise Overdue
+                            connection.execute("COMMIT")
+                            return
+                    except BaseException:
+                        with contextlib.suppress(sqlite3.Error):  # what matters is the error that led here
+                            if connection.in_transaction:
+                                connection.execute("ROLLBACK")
+                        raise
+                sleep(min(_PAUSE_SECONDS, patience.left))
         except sqlite3.Error as error:
             if is_busy(error):
                 patience.check()
             raise self._error(str(error)) from error
 
-    def _begin(self, write: bool, patience: _Patience) -> sqlite3.Connection:
-        """Begin a transaction, with the lock, which is given to other threads while another process writes."""
-        while True:
-            left = left_here()
-            if left == 0.0 or not self._lock.acquire(timeout=-1 if left is None else left):
-                raise Overdue
-            try:
-                if self._closed:
-                    raise self._error("it is closed")
-                connection = self._connection or self._connect(patience.seconds)
-                if connection.in_transaction:
-                    raise RuntimeError("The store cannot be used inside its own callbacks.")
-                if not write or self.path is None:
-                    self._wait_for_locks(connection, patience.seconds)
-                    connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-                    return connection
-                self._wait_for_locks(connection, 0.0)
-                connection.execute("BEGIN IMMEDIATE")
-                self._wait_for_locks(connection, patience.seconds)
-                return connection
-            except BaseException as error:
-                self._lock.release()
-                if not is_busy(error) or not patience.left:
-                    raise
-            sleep(min(_PAUSE_SECONDS, patience.left))
+    def _opened(self, patience: _Patience) -> sqlite3.Connection:
+        """The connection, which is in no transaction."""
+        if self._closed:
+            raise self._error("it is closed")
+        connection = self._connection or self._connect(patience.seconds)
+        if connection.in_transaction:
+            raise RuntimeError("The store cannot be used inside its own callbacks.")
+        return connection
+
+    def _begin(self, connection: sqlite3.Connection, write: bool, patience: _Patience) -> bool:
+        """Begin a transaction; False if another process writes, and there is time to wait for it."""
+        tries = write and self.path is not None
+        self._wait_for_locks(connection, 0.0 if tries else patience.seconds)
+        try:
+            connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+        except sqlite3.Error as error:
+            if not is_busy(error) or not patience.left:
+                raise
+            return False
+        self._wait_for_locks(connection, patience.seconds)
+        return True
 
     def _wait_for_locks(self, connection: sqlite3.Connection, seconds: float) -> None:
         """Have a connection's statements wait so long for the locks of other processes."""

@@ -61,7 +61,8 @@ def _streamed(make: Make) -> Make:
 
 def _grammar(variation: Variation) -> Script:
     """One whose grammar nobody has compiled yet."""
-    schema = {**SCHEMA, "title": next_round()}
+    properties: Any = SCHEMA["properties"]
+    schema = {**SCHEMA, "properties": {**properties, "colour": {"enum": ["red", "green", next_round()]}}}
     fields = _chat(response_format={**_FORMAT, "json_schema": {**_FORMAT["json_schema"], "schema": schema}}, n=3)
     return scripts.chat({**fields, "max_tokens": 40})(variation)
 
