@@ -54,7 +54,8 @@ class Database:
         """
         patience = _Patience()
         try:
-            while True:  # other threads get the lock while another process writes
+            done = False
+            while not done:  # other threads get the lock while another process writes
                 with contextlib.ExitStack() as stack:
                     left = left_here()
                     seconds = -1 if left is None else left
@@ -63,18 +64,18 @@ class Database:
                         raise Overdue
                     connection = self._opened(patience)
                     try:
-                        if self._begin(connection, write, patience):
+                        if done := self._begin(connection, write, patience):
                             yield connection
                             if write and left_here() == 0.0:  # its caller has been told so, or will be
                                 raise Overdue
                             connection.execute("COMMIT")
-                            return
                     except BaseException:
                         with contextlib.suppress(sqlite3.Error):  # what matters is the error that led here
                             if connection.in_transaction:
                                 connection.execute("ROLLBACK")
                         raise
-                sleep(min(_PAUSE_SECONDS, patience.left))
+                if not done:
+                    sleep(min(_PAUSE_SECONDS, patience.left))
         except sqlite3.Error as error:
             if is_busy(error):
                 patience.check()

@@ -62,11 +62,9 @@ _current: contextvars.ContextVar[Deadline | None] = contextvars.ContextVar("dead
 @contextlib.contextmanager
 def until(deadline: Deadline) -> Iterator[None]:
     """Have what is done in the context stop when the deadline is over, see `check`."""
-    before = _current.set(deadline)
-    try:
+    with contextlib.ExitStack() as stack:  # which resets it even if an interrupt comes at any line of this
+        stack.callback(_current.reset, _current.set(deadline))
         yield
-    finally:
-        _current.reset(before)
 
 
 _computing: set[Deadline] = set()
