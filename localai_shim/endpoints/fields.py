@@ -128,11 +128,15 @@ class Fields:
             if self.get(name) is not None:
                 raise BadRequest.unsupported(self.at(name), reason)
 
-    def finish(self) -> None:
-        """Refuse what was not read: a misspelt field must not be ignored in silence."""
+    def finish(self, others: Collection[str] = ()) -> None:
+        """Refuse what was not read: a misspelt field must not be ignored in silence.
+
+        Args:
+            others: fields that the endpoint reads elsewhere.
+        """
         for name in self._body:
             if name not in self._read:
-                known = [self.at(each) for each in sorted(self._read)]
+                known = [self.at(each) for each in sorted({*self._read, *others})]
                 raise BadRequest.unknown_parameter(self.at(name), known, "takes no body")
 
 

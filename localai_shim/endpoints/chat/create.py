@@ -169,7 +169,7 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
         opens_turn=opens_turn,
         continues=continues,
     )
-    fields.finish()
+    fields.finish(DIFFER)
     return asked
 
 

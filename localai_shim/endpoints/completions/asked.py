@@ -154,7 +154,7 @@ def read_asked(body: Mapping[str, object], model: ServedModel) -> Asked:
     extras = read_extras(fields, stream)
     truncation = read_truncation(fields)
     continuation = _read_continuation(fields, model)
-    fields.finish()
+    fields.finish(DIFFER)
     return Asked(
         echo, infilling, stream, n, best_of, logprobs, max_tokens, generation, extras, truncation, continuation
     )

@@ -157,7 +157,7 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
         "top_logprobs": top_logprobs,
         "store": kept,
     }
-    fields.finish()
+    fields.finish(DIFFER)
     return _Asked(plan, echo, stream, background, kept, include, logprobs, token_ids, generation)
 
 

@@ -191,6 +191,12 @@ def _call(deltas: Sequence[Json], tokenizer: ScriptedTokenizer) -> list[Piece]:
     return [_marker(tokenizer.tool_call_start), head, *body, ending, _marker(tokenizer.tool_call_end)]
 
 
+def _complete(recorded: Json, made: Json) -> Json:
+    """The usage that was recorded, with the made one's details if it has none: services leave fields out."""
+    details = {name: value | (recorded.get(name) or {}) for name, value in made.items() if isinstance(value, dict)}
+    return recorded | {name: value for name, value in details.items() if value}
+
+
 def _sign(made: BaseModel, played: Interaction) -> None:
     """Give an answer the model, the fingerprint and the usage that were recorded."""
     answer: Any = getattr(made, "response", made)
@@ -199,7 +205,7 @@ def _sign(made: BaseModel, played: Interaction) -> None:
     if hasattr(answer, "system_fingerprint"):
         answer.system_fingerprint = played.fingerprint
     if getattr(answer, "usage", None) is not None and played.usage is not None:
-        answer.usage = type(answer.usage).model_validate(played.usage)
+        answer.usage = type(answer.usage).model_validate(_complete(played.usage, answer.usage.to_dict()))
     for choice in getattr(answer, "choices", ()):
         if choice.finish_reason is not None:
             choice.finish_reason = played.end(choice.index) or choice.finish_reason
