@@ -66,6 +66,10 @@ def test_names_with_a_colon_and_addresses_are_refused() -> None:
     for address in ("hf.co/some/model:Q4_K_M", "https://huggingface.co/some/model/tree/main"):
         with pytest.raises(FileNotFoundError, match="Pass the Hugging Face ID alone: 'some/model'"):
             LocalOpenAI(address)
+    with pytest.raises(FileNotFoundError, match="'http://localhost:11434/v1' is an address, and this client runs"):
+        LocalOpenAI("http://localhost:11434/v1")
+    with pytest.raises(FileNotFoundError, match="There is no file '/nowhere/model.gguf'"):
+        LocalOpenAI("/nowhere/model.gguf")
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,8 @@ def explain_name(name: str) -> str | None:
     """Explain why a name is no model here, and what to pass; None if the Hugging Face Hub may know it."""
     if found := _HUB.fullmatch(name):
         return f"'{name}' is an address. Pass the Hugging Face ID alone: '{found[1]}'."
+    if name.startswith(("http://", "https://")):
+        return f"'{name}' is an address, and this client runs the model itself. {_PASS}"
     plain = name.lower()
     for service, pattern in _SERVICES.items():
         if re.fullmatch(pattern, _PREFIX.sub("", plain, count=1)):

@@ -91,10 +91,10 @@ def resolve_path(model: ModelPath | None) -> str:
     is_path = text.startswith((".", "/", "~"))
     if not is_path and (why := explain_name(text)) is not None:
         raise ModelLoadError(why, missing=True)
-    if is_path or text.count("/") > 1 or (os.sep != "/" and os.sep in text):
-        raise ModelLoadError(f"There is no folder '{text}'.", missing=True)
     if path.suffix.lower() == _FILE:
         raise ModelLoadError(f"There is no file '{text}'.", missing=True)
+    if is_path or text.count("/") > 1 or (os.sep != "/" and os.sep in text):
+        raise ModelLoadError(f"There is no folder '{text}'.", missing=True)
     return text
 
 
