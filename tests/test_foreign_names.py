@@ -68,7 +68,7 @@ def test_names_with_a_colon_and_addresses_are_refused() -> None:
             LocalOpenAI(address)
     with pytest.raises(FileNotFoundError, match="'http://localhost:11434/v1' is an address, and this client runs"):
         LocalOpenAI("http://localhost:11434/v1")
-    with pytest.raises(FileNotFoundError, match="There is no file '/nowhere/model.gguf'"):
+    with pytest.raises(FileNotFoundError, match=r"There is no file '/nowhere/model\.gguf'"):
         LocalOpenAI("/nowhere/model.gguf")
 
 

@@ -62,7 +62,8 @@ def _streamed(make: Make) -> Make:
 def _grammar(variation: Variation) -> Script:
     """One whose grammar nobody has compiled yet."""
     properties: Any = SCHEMA["properties"]
-    schema = {**SCHEMA, "properties": {**properties, "colour": {"enum": ["red", "green", next_round()]}}}
+    sizes = {**properties["sizes"], "maxItems": 100 + int(next_round())}
+    schema = {**SCHEMA, "properties": {**properties, "sizes": sizes}}
     fields = _chat(response_format={**_FORMAT, "json_schema": {**_FORMAT["json_schema"], "schema": schema}}, n=3)
     return scripts.chat({**fields, "max_tokens": 40})(variation)
 

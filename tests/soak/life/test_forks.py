@@ -178,7 +178,7 @@ for client in (LocalOpenAI(MODEL), AsyncLocalOpenAI(MODEL)):
         try:
             copied(client)
         except TypeError as error:
-            print(str(error).partition(":")[0])
+            print(str(error).partition(".")[0])
 """
     reason = "cannot be pickled, because its model runs in this process"
     assert printed(code) == f"LocalOpenAI {reason}\n" * 2 + f"AsyncLocalOpenAI {reason}\n" * 2
