@@ -23,6 +23,7 @@ class ModelChanges:
             path: Folder in mlx-lm's or PEFT's format, or Hub ID.
 
         Raises:
+            EngineClosedError: The client is closed.
             FileNotFoundError: No such folder.
             ValueError: The adapter does not fit the model or into memory. The message names file, tensor, and shapes.
         """
@@ -44,6 +45,7 @@ class ModelChanges:
             running: Earlier requests continue with the new weights ("continue") or fail ("fail").
 
         Raises:
+            EngineClosedError: The client is closed.
             FileNotFoundError: No such folder.
             ValueError: The weights do not fit the model, which is unchanged. The message names tensors and shapes.
         """

@@ -143,7 +143,7 @@ def _open(value: object, path: str, kinds: Sequence[str], form: Form) -> tuple[s
     if kind.startswith(_HOSTED):
         raise BadRequest.unsupported_value(
             f"{path}.type",
-            f"Tools of type '{kind}' are hosted by OpenAI; this client never uses the network. Supported values are: "
+            f"Tools of type '{kind}' are hosted by OpenAI and are not available locally. Supported values are: "
             f"{listed(kinds)}.",
         )
     fields.option("type", kinds)

@@ -42,7 +42,7 @@ DIFFER = ("messages", "metadata", *request_fields.OWN)
 _REFUSED = {
     "audio": "Local models answer in text only.",
     "moderation": "There is no moderation model in this process.",
-    "web_search_options": "Web search is hosted by OpenAI; this client never uses the network.",
+    "web_search_options": "Web search is hosted by OpenAI and is not available locally.",
 }
 
 
