@@ -11,6 +11,7 @@ from training import (
     canned,
     functions,
     kinds_agent,
+    kinds_beyond,
     kinds_chat,
     kinds_copy,
     kinds_facts,
@@ -21,6 +22,7 @@ from training import (
     kinds_steps,
     kinds_text,
     kinds_tools,
+    kinds_words,
 )
 from training.catalogue import known_use
 from training.registry import REGISTRY, Dialogue, Kind, Split, assistant, system
@@ -28,6 +30,7 @@ from training.wordlists import ADJECTIVES, noun, sentence
 
 KIND_MODULES: Final = (
     kinds_agent,
+    kinds_beyond,
     kinds_chat,
     kinds_copy,
     kinds_facts,
@@ -38,6 +41,7 @@ KIND_MODULES: Final = (
     kinds_steps,
     kinds_text,
     kinds_tools,
+    kinds_words,
 )
 KINDS: Final = tuple(REGISTRY.kinds.values())
 WEIGHTS: Final = tuple(kind.weight for kind in KINDS)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 
 from training import facts
-from training.registry import Dialogue, Split, ask, draw, kind, lines, loose, one_of, polite
+from training.registry import Dialogue, Split, ask, draw, kind, lines, loose, one_of, polite, wordings
 from training.wordlists import LETTERS
 
 
@@ -64,7 +64,40 @@ def of_a_word(noun: str) -> tuple[str, ...]:
     return tuple(form.replace("{n}", noun).replace("{N}", noun.capitalize()) for form in forms)
 
 
-@fact_kind("The user asks for a capital.", weight=1.5)
+CAPITAL_FORMS = wordings("""
+    [Do you know|Can you tell me|Tell me|Please tell me|I need|Give me|What is|What's|Could you tell me] [the capital|the capital city] of {k}[?|]
+    [Which|What] city is [the capital of {k}|{k}'s capital]?
+    [What|Which] is the capital [city of|of] {k}?
+    [And the|So the|Quick question: the|Easy one: the] capital of {k}?
+    {k}'s capital[ city|]?
+    [What|Which city] is the capital in {k}?
+""")
+OPPOSITE_FORMS = wordings("""
+    [What is|What's|Tell me|Give me|Do you know|Can you tell me|Say] [the opposite|the opposite word|an antonym] [of|for] [{k}|"{k}"|'{k}'|the word {k}][?|]
+    [The opposite|Opposite|Antonym] of {k}[?|, please|]
+    [If it is not {k}, it is what|{k} is the opposite of what|Which word means the opposite of {k}|What means the opposite of {k}]?
+    {k} - [opposite|what is the opposite]?
+""")
+SOUND_FORMS = wordings("""
+    [What|Which|What kind of] [sound|noise] [does {o} make|do you hear from {o}|does the {k} make]?
+    [What does {o} say|What does the {k} say|How does the {k} go|How does {o} go|What do {k}s say]?
+    [Tell me|Do you know|Can you tell me] [what sound {o} makes|what {o} says|the sound of {o}][?|]
+""")
+COLOUR_FORMS = wordings("""
+    [What|Which] [colour|color] [is|has] {k}[ usually| normally|]?
+    [Tell me|Do you know|Can you tell me|What is|What's] [the colour|the color] of {k}[?|]
+    [The colour|The color|Colour|Color] of {k}?
+    {k} is what [colour|color]?
+""")
+NEIGHBOUR_FORMS = wordings("""
+    [What|Which] [comes|is] [right |directly |just |]{r} {i}?
+    [Which|What] {n} [comes|is|do we have] [right |directly |the {n} |]{r} {i}?
+    [Tell me|Do you know|Can you tell me] [what|which {n}] [comes|is] {r} {i}[?|]
+    [The {n}|And the {n}] {r} {i}?
+""")
+
+
+@fact_kind("The user asks for a capital.", weight=2.5)
 def capital(rng: Random) -> Question:
     """The capital of a known country."""
     forms = lines("""
@@ -79,13 +112,19 @@ def capital(rng: Random) -> Question:
         Do you know the capital of {k}?
         The capital of {k}?
     """)
+    forms += CAPITAL_FORMS
     return looked_up(rng, facts.CAPITALS, "The capital of {k} is {v}.", forms)
 
 
-@fact_kind("The user asks for an opposite.", weight=1.3)
+@fact_kind("The user asks for an opposite.", weight=3)
 def opposite(rng: Random) -> Question:
     """The opposite of a known word."""
-    forms = (*of_a_word("opposite"), "Tell me the opposite of {k}.", "What word is the opposite of {k}?")
+    forms = (
+        *of_a_word("opposite"),
+        "Tell me the opposite of {k}.",
+        "What word is the opposite of {k}?",
+        *OPPOSITE_FORMS,
+    )
     return looked_up(rng, facts.OPPOSITES, "The opposite of {k} is {v}.", forms)
 
 
@@ -102,10 +141,11 @@ def animal_sound(rng: Random) -> Question:
         How does {o} sound?
         Make the sound of {o}.
     """)
+    forms += SOUND_FORMS
     return looked_up(rng, facts.SOUNDS, "The {k} says {v}.", forms)
 
 
-@fact_kind("The user asks for a colour.")
+@fact_kind("The user asks for a colour.", weight=1.7)
 def colour_of(rng: Random) -> Question:
     """The colour of a known thing."""
     forms = lines("""
@@ -117,6 +157,7 @@ def colour_of(rng: Random) -> Question:
         Tell me the colour of {k}.
         What colour does {k} have?
     """)
+    forms += COLOUR_FORMS
     return looked_up(rng, facts.COLOURS, "{K} is {v}.", forms)
 
 
@@ -138,6 +179,7 @@ def neighbour(rng: Random) -> Question:
         Name the {n} {r} {i}.
         Tell me the {n} that comes {r} {i}.
     """)
+    forms += NEIGHBOUR_FORMS if noun != "letter" else ()
     full = f"{found} comes {relation} {item}."
     return Question(loose(rng, one_of(rng, forms, n=noun, r=relation, i=item)), full, found)
 
@@ -195,6 +237,14 @@ def quantity(rng: Random) -> Question:
         thing, answer = f"legs does {animal} have", f"{animal.capitalize()} has {legs} legs."
     before = ("", "", "", "Tell me: ", "Do you know: ", "Quick question: ")
     return Question(rng.choice(before) + loose(rng, f"How many {thing}?"), answer, "")
+
+
+@fact_kind("The user asks something that everybody knows.", weight=2)
+def common_fact(rng: Random) -> Question:
+    """A few questions with answers of their own."""
+    questions, answer = rng.choice(facts.COMMON)
+    before = ("", "", "", "", "Tell me: ", "Quick question: ", "Do you know? ")
+    return Question(rng.choice(before) + loose(rng, rng.choice(wordings(questions))), answer, "")
 
 
 @fact_kind("The user asks what something is.")

@@ -3,7 +3,7 @@
 from random import Random
 
 from training.facts import NUMBER_WORDS
-from training.registry import Dialogue, Split, ask, draw, kind, lines, loose, one_of, polite
+from training.registry import Dialogue, Split, ask, draw, kind, lines, loose, one_of, polite, wordings
 
 
 def joined(numbers: range | list[int]) -> str:
@@ -86,6 +86,25 @@ def count_steps(rng: Random, split: Split) -> Dialogue:
     return ask(polite(rng, one_of(rng, forms, s=step, a=first, b=last)), joined(range(first, last + 1, step)))
 
 
+SUM_FORMS = wordings("""
+    [What is|What's|How much is|Calculate|Compute|Tell me|Can you add|Add|Please add|Sum|Add up|Add together] {a} [and|plus] {b}[?|]
+    [What do you get if you add|What is the total of|What is the sum of|How much do you get if you add|What do I get when I add] {a} and {b}?
+    {a} plus {b} [is|equals|makes|is what|makes what|equals what]?
+    [Solve|Math|Math question|Calculate|Quick]: {a} [+|plus] {b}
+""")
+DIFFERENCE_FORMS = wordings("""
+    [What is|What's|How much is|Calculate|Compute|Tell me|Solve] {a} [minus|less|take away|-] {b}[?|]
+    [What do you get if you subtract|What is left if you take|How much is left if you take] {b} from {a}?
+    [What is|What's] the difference [between|of] {a} and {b}?
+    {a} minus {b} [is|equals|makes|is what|equals what]?
+""")
+PRODUCT_FORMS = wordings("""
+    [What is|What's|How much is|Calculate|Compute|Tell me|Solve] {a} [times|multiplied by|x|*] {b}[?|]
+    [Can you multiply|Please multiply|Multiply|What do you get if you multiply] {a} [by|and|with] {b}?
+    {a} times {b} [is|equals|makes|is what|equals what]?
+""")
+
+
 @kind("open", "The user wants a sum. I add the numbers.", weight=3)
 def add(rng: Random, split: Split) -> Dialogue:
     """The sum of two numbers up to a hundred."""
@@ -107,7 +126,7 @@ def add(rng: Random, split: Split) -> Dialogue:
         {a} plus {b}?
         {a}+{b}=
     """)
-    prompt = loose(rng, one_of(rng, forms, a=a, b=b))
+    prompt = loose(rng, one_of(rng, (*forms, *SUM_FORMS), a=a, b=b))
     if max(a, b) <= 12 and rng.random() < 0.2:
         prompt = f"What is {NUMBER_WORDS[a]} plus {NUMBER_WORDS[b]}?"
     return ask(prompt, f"{a} + {b} = {a + b}.")
@@ -134,7 +153,7 @@ def subtract(rng: Random, split: Split) -> Dialogue:
         Calculate {a} - {b}.
         Take {b} away from {a}.
     """)
-    return ask(loose(rng, one_of(rng, forms, a=a, b=b)), f"{a} - {b} = {a - b}.")
+    return ask(loose(rng, one_of(rng, (*forms, *DIFFERENCE_FORMS), a=a, b=b)), f"{a} - {b} = {a - b}.")
 
 
 def product(rng: Random, a: int, b: int) -> Dialogue:
@@ -151,7 +170,7 @@ def product(rng: Random, a: int, b: int) -> Dialogue:
         What is the product of {a} and {b}?
         {a} times {b}?
     """)
-    return ask(loose(rng, one_of(rng, forms, a=a, b=b)), f"{a} x {b} = {a * b}.")
+    return ask(loose(rng, one_of(rng, (*forms, *PRODUCT_FORMS), a=a, b=b)), f"{a} x {b} = {a * b}.")
 
 
 @kind("open", "The user wants a product. I multiply.", weight=2)

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from random import Random
+from typing import Final
 
 from training import wordlists
-from training.registry import Dialogue, Split, draw, in_split, kind, loose, one_of, user
+from training.registry import Dialogue, Split, draw, in_split, kind, loose, one_of, user, wordings
 
 
 def worked(rng: Random, prompt: str, steps: str, result: str) -> Dialogue:
@@ -157,3 +158,65 @@ def word_problem(rng: Random, split: Split) -> Dialogue:
         total = first + got - gave
         steps = f"{first} + {got} = {first + got}; {first + got} - {gave} = {total}"
     return worked(rng, f"{text} {asked}", steps, f"{name} has {total} {thing}.")
+
+
+OWN: Final = wordings("""
+    [I have|I had|I've got|I own|There are|We have|She has|He has|They have|My friend has] {a} {t}
+""")
+MORE: Final = wordings("""
+    [and buy|and get|and find|. I buy|. I get|, then buy|and then I get|. I find|and pick up|. Then I buy|. My mom gives me|and someone gives me] {n} more
+""")
+FEWER: Final = wordings("""
+    [and eat|. I eat|and lose|. I lose|and give away|. I give away|and sell|. I sell|, then lose|. I break|. Then I use|and throw away|and drop] {n}[ of them|]
+""")
+NOW: Final = wordings("""
+    How many [{t} |]do I have[ now| left| in total|]?
+    How many [{t} |]are [there|left|there now]?
+    How many [{t} |]now?
+    How many is that?
+""")
+THINGS: Final = tuple(
+    (*(f"{noun}s" for noun in wordlists.NOUNS if noun[-1] not in "sxyhf"), "dollars", "euros", "apples", "cookies")
+)
+
+
+@kind("open", "", weight=3, thinks=0.3)
+def everyday_sum(rng: Random, split: Split) -> Dialogue:
+    """A sum, a difference, or a product as people tell it of themselves."""
+    name = rng.choice(THINGS)
+    first, other = pair(rng, split, "everyday", lambda: (rng.randint(1, 60), rng.randint(1, 40)))
+    form = rng.randrange(4)
+    if form == 0:
+        text = one_of(rng, in_split(OWN, split, "own"), a=first, t=name) + one_of(rng, MORE, n=other).replace(
+            "and", " and", 1
+        )
+        steps, total = f"{first} + {other} = {first + other}", first + other
+    elif form == 1:
+        first, other = max(first, other), min(first, other)
+        text = one_of(rng, in_split(OWN, split, "own"), a=first, t=name) + one_of(rng, FEWER, n=other).replace(
+            "and", " and", 1
+        )
+        steps, total = f"{first} - {other} = {first - other}", first - other
+    elif form == 2:
+        kinds = rng.sample(("red", "blue", "green", "big", "small", "old", "new", "black", "white"), 2)
+        places = rng.choice((f"{first} {kinds[0]} {name} and {other} {kinds[1]} {name}",
+                             f"{first} {name} in one box and {other} in another",
+                             f"{first} {name} on Monday and {other} on Tuesday"))  # fmt: skip
+        text = f"{rng.choice(('There are', 'I have', 'We see', 'We count', 'I bought'))} {places}"
+        asked = rng.choice((f"How many {name} are there in total?", f"How many {name} altogether?", "How many in all?",
+                            f"How many {name} is that?", "What is the total?"))  # fmt: skip
+        return worked(
+            rng, f"{text}. {asked}", f"{first} + {other} = {first + other}", f"That is {first + other} {name}."
+        )
+    else:
+        each, count = rng.randint(2, 12), rng.randint(2, 9)
+        noun = rng.choice(wordlists.NOUNS)
+        text = rng.choice((f"One {noun} costs {each} dollars. How much do {count} cost?",
+                           f"A {noun} costs {each} euros. What do {count} of them cost?",
+                           f"{count} boxes have {each} {name} each. How many {name} are there?",
+                           f"I read {each} pages a day. How many pages do I read in {count} days?",
+                           f"There are {count} bags with {each} {name} in each bag. How many {name} in total?",
+                           f"If one {noun} is {each} dollars, how much are {count}?"))  # fmt: skip
+        return worked(rng, text, f"{count} x {each} = {count * each}", f"That is {count * each}.")
+    asked = rng.choice(in_split(NOW, split, "now")).replace("{t}", name)
+    return worked(rng, f"{text}. {asked}".replace("  ", " "), steps, f"That is {total} {name}.")

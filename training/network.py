@@ -12,15 +12,18 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of the model: 5.8 million parameters at a vocabulary of 4,096."""
+    """The sizes of the model: 5.9 million parameters at a vocabulary of 4,096.
+
+    Heads are 64 wide because the attention kernels of real models, on Metal and CUDA, exist for that width.
+    """
 
     vocabulary: int = 4096
     width: int = 256
     layers: int = 8
-    inner: int = 512
-    heads: int = 8
-    kv_heads: int = 4
-    head: int = 32
+    inner: int = 448
+    heads: int = 6
+    kv_heads: int = 2
+    head: int = 64
     theta: float = 10_000.0
     epsilon: float = 1e-6
 

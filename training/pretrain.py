@@ -202,10 +202,13 @@ def train(options: argparse.Namespace, feed: Feed, network: Network, device: tor
           f"mean of {average.count}", flush=True)  # fmt: skip
 
 
-def checked_attention(device: torch.device) -> Attention:
+def checked_attention(shape: Shape, device: torch.device) -> Attention:
     """The kernel for dialogues in one line, once it does what attention one by one does; else padded rows."""
     starts = torch.tensor([0, 30, 41, 100], device=device, dtype=torch.int32)
-    q, k, v = (torch.randn(100, 8, 32, device=device, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    q, k, v = (
+        torch.randn(100, shape.heads, shape.head, device=device, dtype=torch.bfloat16, requires_grad=True)
+        for _ in range(3)
+    )
     expected = plain_attention(q, k, v, starts, 59)
     slopes = torch.autograd.grad(expected.float().square().sum(), (q, k, v))
     for attend in (flash_attention, padded_attention):
@@ -241,7 +244,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.start:
         load_weights(network, options.start)
     if device.type == "cuda":
-        network.attend = checked_attention(device)
+        network.attend = checked_attention(network.shape, device)
         network.before, network.after = torch.compile(before, dynamic=False), torch.compile(after, dynamic=False)
     try:
         train(options, Feed(options.shards, device, options.seed), network, device)
