@@ -25,6 +25,7 @@ from training import (
     kinds_words,
 )
 from training.catalogue import known_use
+from training.excluded import is_excluded
 from training.registry import REGISTRY, Dialogue, Kind, Split, assistant, system
 from training.wordlists import ADJECTIVES, noun, sentence
 
@@ -104,6 +105,9 @@ def sample(rng: Random, split: Split, kind: Kind) -> Dialogue:
 
 
 def sample_any(rng: Random, split: Split) -> tuple[Kind, Dialogue]:
-    """A kind drawn by weight and a dialogue of it."""
-    kind = rng.choices(KINDS, WEIGHTS)[0]
-    return kind, sample(rng, split, kind)
+    """A kind drawn by weight and a dialogue of it that is not in the test set of first tries."""
+    while True:
+        kind = rng.choices(KINDS, WEIGHTS)[0]
+        dialogue = sample(rng, split, kind)
+        if not is_excluded(dialogue.messages):
+            return kind, dialogue
