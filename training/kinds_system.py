@@ -238,12 +238,11 @@ def affix_rule(rng: Random, split: Split) -> Rule:
     """A word or a few before or after every answer."""
     count = rng.choice((1, 1, 1, 2, 3))
     said = draw(lambda: " ".join(wordlists.word(rng) for _ in range(count)), split, lambda one: f"affix {one}")
-    said = said.capitalize() + rng.choice(("!", "!", "!", "."))
-    if rng.random() < 0.5:
-        text = rng.choice(in_split(START_FORMS, split, "affix")).replace("{t}", said)
-        return Rule(text, lambda answer: f"{said} {answer}")
-    text = rng.choice(in_split(END_FORMS, split, "affix")).replace("{t}", said)
-    return Rule(text, lambda answer: f"{answer} {said}")
+    starts = rng.random() < 0.5
+    form = rng.choice(in_split(START_FORMS if starts else END_FORMS, split, "affix"))
+    said = said.capitalize() + rng.choice("!!!." if '"' in form else "!")
+    text = form.replace("{t}", said)
+    return Rule(text, (lambda answer: f"{said} {answer}") if starts else (lambda answer: f"{answer} {said}"))
 
 
 def fixed_rule(rng: Random, split: Split) -> Rule:
@@ -295,7 +294,11 @@ def system_style(rng: Random, split: Split) -> Dialogue:
         return text
 
     key = [rule.sentence for rule in rules]
-    if rng.random() < 0.15:
+    if not facts_only and rng.random() < 0.15:
+        name, role, _ = fresh(rng, split)
+        key.append(personas.told(rng, split, personas.NAMED, n=name))
+        asked, answers = personas.name_question(rng, split), (f"My name is {name}.",)
+    elif rng.random() < 0.15:
         name, role, _ = fresh(rng, split)
         key.append(personas.told(rng, split, personas.WITH_ROLE, n=name, r=role))
     prompt = composed(rng, key, key)
@@ -349,14 +352,14 @@ def language_rule(rng: Random, split: Split, language: str) -> str:
 CHANGE_MARKS: Final = ("", "", "", "From now on: ", "Actually, ", "Ignore the above. ", "Correction: ", "New rule: ",
                        "Forget that. ", "No, ", "Update: ", "Ignore what was said before. ")  # fmt: skip
 TAKEN_BACK: Final = wordings("""
-    [Ignore|Forget|Drop|Do not follow|Disregard] [the above rules|all the rules above|everything above|all of that|the rules above]
+    [Ignore|Forget|Drop|Disregard] [the above rules|all the rules above|everything above|all of that|the rules above]
     [That|The rule above|All of that|The above] [is no longer valid|no longer applies|does not count any more|was a mistake, ignore it]
 """)  # fmt: skip
 
 
 def taken_back(rng: Random, first: str, back: str) -> str:
     """A prompt with a rule, and a sentence that takes it back: behind it, or later if it says so."""
-    if "above" in back and rng.random() < 0.5:
+    if back.startswith(("Ignore", "Forget", "Drop", "Disregard")) and rng.random() < 0.5:
         return composed(rng, [first, back], [first, back], ordered=True)
     return composed(rng, [f"{first}. {back}"], [first, back])
 

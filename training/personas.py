@@ -66,8 +66,10 @@ def role(rng: Random) -> str:
         return f"{rng.choice(RANKS)} {rng.choice(FIELDS)} {rng.choice(HEADS)}"
     if form < 0.86:
         return wordlists.noun(rng)
-    if form < 0.93:
+    if form < 0.92:
         return f"{rng.choice(wordlists.ADJECTIVES)} {wordlists.noun(rng)}"
+    if form < 0.96:
+        return f"{rng.choice(('expert', 'specialist', 'teacher', 'tutor'))} {rng.choice(('in', 'for'))} {rng.choice(FIELDS)}"
     return f"{wordlists.noun(rng)} {rng.choice(HEADS)}"
 
 
@@ -101,6 +103,7 @@ WITH_ROLE: Final = wordings("""
     [You are|Act as] {ar} [who|that] [helps people|answers questions|knows a lot|likes to talk|is always on time]
     You [work|earn your living|are known] as {ar}
     Your [job|role|profession] is {r}
+    [You are|Act as] {ar} for [children|beginners|students|our customers|busy people|families]
 """)
 WITH_BOTH: Final = wordings("""
     [You are|Act as|Play|Pretend to be|You play|Imagine you are] {n}, {ar}
@@ -138,7 +141,7 @@ MORE_NAME_QUESTIONS: Final = wordings("""
     [what|which] name [do you have|do you use|were you given]?
     [tell|give] me your name[| please|, please]
     [can|could|would] you [tell|give] me your name?
-    [do|may|can|could] I [know|ask|get|have] your name?
+    [may|can|could] I [know|ask|get|have] your name?
     [hi, |hello, |hey, ][what is your name?|what's your name?|what are you called?]
     [how|by what name] [should|can|do|may] I [call|address] you?
     your name[, please|?]
@@ -194,14 +197,15 @@ def introduced(name: str, role: str) -> str:
 
 
 def told(rng: Random, split: Split, forms: tuple[str, ...], **given: str) -> str:
-    """A sentence that gives the assistant a name, a role or an employer, without its end mark."""
-    return (
-        rng.choice(in_split(forms, split, "told persona"))
-        .format(
-            n=given.get("n", ""), r=given.get("r", ""), ar=with_article(given.get("r") or "x"), p=given.get("p", "")
-        )
-        .replace(":  ", ": ")
-    )
+    """A sentence that gives the assistant a name, a role or an employer, without its end mark.
+
+    The first two forms are the usual ones.
+    """
+    options = in_split(forms, split, "told persona")
+    form = rng.choice(options[:2] if rng.random() < 0.4 else options)
+    role = given.get("r", "")
+    filled = form.format(n=given.get("n", ""), r=role, ar=with_article(role) if role else "", p=given.get("p", ""))
+    return filled.replace(":  ", ": ")
 
 
 def persona_start(rng: Random) -> str:

@@ -137,8 +137,12 @@ PURPOSES: Final = lines("""
 # Sentences that change no answer, without their end marks.
 NEUTRAL: Final = lines("""
     [Be|Be|Be|Stay|Remain|Always be|Please be|Try to be|You must be|You should be] {manner}[| and {manner}|, {manner} and {manner}| at all times| with {people}| but {manner}| when you talk about {topic}]
+    [Be|Be|Be|Stay|Remain|Always be|Please be|Try to be|You must be|You should be] {manner}[| and {manner}|, {manner} and {manner}| at all times| with {people}| but {manner}| when you talk about {topic}]
+    [Be|Be|Stay|Please be|Always be] {manner}
+    [Be|Be|Please be] {known_manner}
     [Be|Stay|Remain] [yourself|in character|on topic|on the subject|positive about {topic}|a good listener]
     [Keep|Make] [it|things|your answers|your replies|every answer|all replies|your tone|the conversation|sentences] {manner}[| and {manner}|, always| so that {people} understand]
+    Keep [answers|it|replies|your answers|messages|responses] [short|brief|to the point|under {number} words|below {number} sentences|as short as possible]
     Keep [answers|it|replies|your answers|messages|responses] [short|brief|to the point|under {number} words|below {number} sentences|as short as possible]
     [Answer|Reply|Respond|Write|Speak|Help] {way}[| and {way}| to {people}|, please| whenever you can| and to the point]
     [Answer|Explain everything|Speak|Talk|Write] [like|as if you were] a [{adjective} |]{noun}
@@ -204,6 +208,9 @@ BOILERPLATE: Final = lines("""
     Please ensure that your responses are unbiased
 """)
 PLAIN_STARTS: Final = lines("""
+    You are a helpful assistant
+    You are a helpful assistant
+    You are a helpful assistant
     You are a helpful assistant
     You are a helpful assistant
     You are a helpful assistant
@@ -391,7 +398,7 @@ def laid_out(rng: Random, sentences: Sequence[str], keep: Sequence[str] = ()) ->
 
 def composed(rng: Random, key: Sequence[str], keep: Sequence[str] = (), *, ordered: bool = False) -> str:
     """A system prompt that says what ``key`` says, and mostly other things before, between and after."""
-    most = 8 if rng.random() < 0.05 else 4
+    most = 8 if rng.random() < 0.08 else 4
     others = neutrals(rng, 0 if key and rng.random() < 0.3 else 1, max(1, most - len(key)))
     sentences = [*others, *key]
     if ordered:
