@@ -5,11 +5,10 @@ A new kind is one decorated function in a ``kinds_*`` module; a new module is on
 
 from dataclasses import replace
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from training import (
     canned,
-    functions,
     kinds_agent,
     kinds_beyond,
     kinds_chat,
@@ -20,11 +19,11 @@ from training import (
     kinds_numbers,
     kinds_rules,
     kinds_steps,
+    kinds_system,
     kinds_text,
     kinds_tools,
     kinds_words,
 )
-from training.catalogue import known_use
 from training.excluded import is_excluded
 from training.registry import REGISTRY, Dialogue, Kind, Split, assistant, system
 from training.wordlists import ADJECTIVES, noun, sentence
@@ -40,6 +39,7 @@ KIND_MODULES: Final = (
     kinds_numbers,
     kinds_rules,
     kinds_steps,
+    kinds_system,
     kinds_text,
     kinds_tools,
     kinds_words,
@@ -47,11 +47,15 @@ KIND_MODULES: Final = (
 KINDS: Final = tuple(REGISTRY.kinds.values())
 WEIGHTS: Final = tuple(kind.weight for kind in KINDS)
 HISTORY_KINDS: Final = tuple(kind for kind in KINDS if not kind.standalone)
+# A name, role or fact of the system prompt would change their answers.
+ANSWERED_BY_SYSTEM: Final = frozenset(("own_nature", "own_place", "own_maker", "abilities", "unknown"))
 LONG_HISTORY_TURNS: Final = 30
 
 
-def system_prompt(rng: Random) -> str:
-    """A system prompt that changes nothing about the answer."""
+def system_prompt(rng: Random, *, plain: bool = False) -> str:
+    """A system prompt that changes nothing about the answer; a ``plain`` one tells nothing either."""
+    if plain or rng.random() < 0.5:
+        return kinds_system.around(rng, plain=plain)
     if rng.random() < 0.75:
         return rng.choice(canned.SYSTEM_PROMPTS)
     if rng.random() < 0.5:
@@ -68,16 +72,7 @@ def history(rng: Random, split: Split, exchanges: int) -> tuple[dict[str, str], 
     return tuple(turns)
 
 
-def unrelated_tools(rng: Random, split: Split) -> tuple[dict[str, Any], ...]:
-    """One to four functions that have nothing to do with the dialogue."""
-    uses = [
-        known_use(rng, split) if rng.random() < 0.4 else functions.use_of(rng, split, functions.intent(rng, split))
-        for _ in range(rng.randint(1, 4))
-    ]
-    return tuple({use.name: use.function for use in uses}.values())
-
-
-def surrounded(rng: Random, split: Split, dialogue: Dialogue) -> Dialogue:
+def surrounded(rng: Random, split: Split, dialogue: Dialogue, *, plain: bool = False) -> Dialogue:
     """The dialogue, now and then with earlier turns, a system prompt and tools that it does not need."""
     messages = dialogue.messages
     if messages[0]["role"] == "system":
@@ -88,20 +83,22 @@ def surrounded(rng: Random, split: Split, dialogue: Dialogue) -> Dialogue:
     elif form < 0.205:
         messages = (*history(rng, split, rng.randint(8, LONG_HISTORY_TURNS)), *messages)
     if rng.random() < 0.35:
-        messages = (system(system_prompt(rng)), *messages)
+        messages = (system(system_prompt(rng, plain=plain)), *messages)
     tools = dialogue.tools
     form = rng.random()
     if form < 0.03:
         tools = kinds_tools.offered(rng, rng.choice(kinds_tools.USES)(rng))
     elif form < 0.1:
-        tools = unrelated_tools(rng, split)
+        tools = kinds_system.unrelated_tools(rng, split)
     return replace(dialogue, messages=messages, tools=tools)
 
 
 def sample(rng: Random, split: Split, kind: Kind) -> Dialogue:
     """A dialogue of the kind as it is met in training and evaluation."""
     dialogue = kind.generate(rng, split)
-    return dialogue if kind.standalone else surrounded(rng, split, dialogue)
+    if kind.standalone:
+        return dialogue
+    return surrounded(rng, split, dialogue, plain=kind.name in ANSWERED_BY_SYSTEM)
 
 
 def sample_any(rng: Random, split: Split) -> tuple[Kind, Dialogue]:

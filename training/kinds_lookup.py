@@ -117,9 +117,11 @@ def fields(rng: Random, split: Split, fewest: int, most: int) -> dict[str, str]:
     return draw(make, split, lambda one: f"fields {one}")
 
 
-def laid_out(rng: Random, data: dict[str, str]) -> str:
-    """Fields as a form, a table, JSON, a line or a sentence."""
+def laid_out(rng: Random, data: dict[str, str], *, sentences: bool = True) -> str:
+    """Fields as a form, a table, JSON, a line or, if wanted, ``sentences``."""
     style = rng.randrange(8)
+    if style == 5 and not sentences:
+        style = 0
     if style == 0:
         return "\n".join(f"{spoken(name).capitalize()}: {value}" for name, value in data.items())
     if style == 1:

@@ -152,7 +152,7 @@ def given_name(rng: Random, split: Split) -> Dialogue:
         You are {n}, a helpful assistant.
         You are {n}.
         You are an assistant called {n}.
-        You are a friendly robot named {n}.
+        You are a friendly chatbot named {n}.
         You are a helpful assistant named {n}. Be brief.
         Act as {n}.
     """)

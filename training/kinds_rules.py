@@ -3,7 +3,7 @@
 from random import Random
 from typing import Final
 
-from training import canned, kinds_facts, values, wordlists
+from training import canned, kinds_facts, personas, values, wordlists
 from training.functions import spoken, text_value
 from training.kinds_chat import varied
 from training.kinds_copy import PLACES, fresh_list
@@ -50,11 +50,11 @@ LANGUAGE_RULES: Final = lines("""
     Talk to the user in {l}.
 """)
 PERSONAS: Final = lines("""
-    You are {n}, a {r} at {p}.
+    You are {n}, {ar} at {p}.
     You are {n}, the {r} of {p}.
-    Your name is {n}. You work as a {r} for {p}.
-    Act as {n}, a {r} from {p}.
-    You are a {r} called {n} who works at {p}.
+    Your name is {n}. You work as {ar} for {p}.
+    Act as {n}, {ar} from {p}.
+    You are {ar} called {n} who works at {p}.
     Play {n}, the {r} of {p}.
     You are the {r} {n}. You work at {p}.
     Name: {n}. Job: {r}. Employer: {p}.
@@ -109,17 +109,21 @@ def persona(rng: Random, split: Split) -> Dialogue:
     """The name, job or employer that the system prompt gives."""
 
     def make() -> tuple[str, str, str]:
-        return values.person(rng), wordlists.noun(rng), wordlists.made_up_word(rng).capitalize()
+        role = wordlists.noun(rng) if rng.random() < 0.5 else personas.role(rng)
+        return values.person(rng), role, wordlists.made_up_word(rng).capitalize()
 
     name, role, place = draw(make, split, lambda one: f"persona {one}")
+    a_role = personas.with_article(role)
     more = rng.choice(("", "", " Be brief.", " Be polite.", f" {wordlists.sentence(rng)}."))
-    told = one_of(rng, in_split(PERSONAS, split, "persona"), n=name, r=role, p=place) + more
+    told = one_of(rng, in_split(PERSONAS, split, "persona"), n=name, r=role, ar=a_role, p=place) + more
     form = rng.random()
-    if form < 0.45:
-        asked, answer = rng.choice(canned.NAME_QUESTIONS[:21]), f"My name is {name}."
+    if form < 0.35:
+        asked, answer = personas.name_question(rng, split), f"My name is {name}."
+    elif form < 0.45:
+        asked, answer = personas.who_question(rng, split), personas.introduced(name, role)
     elif form < 0.75:
         asked, answer = rng.choice(("what is your job?", "what do you do for work?", "what are you by profession?",
-                                    "which job do you have?", "what do you work as?")), f"I am a {role}."  # fmt: skip
+                                    "which job do you have?", "what do you work as?")), f"I am {a_role}."  # fmt: skip
     else:
         asked, answer = rng.choice(("where do you work?", "who do you work for?", "who is your employer?",
                                     "which company do you work for?")), f"I work at {place}."  # fmt: skip
@@ -129,13 +133,13 @@ def persona(rng: Random, split: Split) -> Dialogue:
 
 @kind("open", "The system prompt has the answer.", weight=4, standalone=True)
 def told_by_system(rng: Random, split: Split) -> Dialogue:
-    """A field that the system prompt gives."""
+    """A field that the system prompt gives as data; a sentence of it would be answered with a sentence."""
     data = fields(rng, split, 1, 6)
     name = rng.choice(list(data))
     before = rng.choice(("You are a helpful assistant. ", "", "Use this data:\n", "Facts:\n", "Context: ",
                          "The user's data:\n", "You know this: "))  # fmt: skip
     wish = rng.choice(in_split(FIELD_FORMS, split, "field")).replace("{f}", spoken(name))
-    return Dialogue((system(before + laid_out(rng, data)), user(wish)), (data[name],))
+    return Dialogue((system(before + laid_out(rng, data, sentences=False)), user(wish)), (data[name],))
 
 
 @kind("open", "I must answer in capital letters.", weight=2, standalone=True)
