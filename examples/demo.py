@@ -1,24 +1,35 @@
-"""Several chats at once, streamed, and questions about a picture, on the two checkpoints that ship with the package."""
+"""Chats, an agent with two tools, a schema, and a picture, on the two checkpoints that ship with the package.
+
+The bundled models have 6 and 4 million parameters. They are for demos and tests: load a real one for anything else.
+"""
 
 import asyncio
-import shutil
-import sys
+import json
 import time
+from collections.abc import Callable
 
+from openai.types.chat import ChatCompletionMessageParam
 from PIL import Image, ImageDraw, ImageFont
+from pydantic import BaseModel
 
 from localai_shim import AsyncLocalOpenAI, image
 
 QUESTIONS = [
     "What is your name?",
     "Count from 4 to 12",
-    "What is 7 + 5?",
+    "I have 7 apples and buy 5 more. How many apples do I have?",
     "Repeat after me: the little red boat",
     "Tell me a short story.",
     "List five colours.",
     "What is the capital of France?",
-    "What is the opposite of hot?",
+    "Tom: 31, Ann: 28, Leo: 45. How old is Ann?",
 ]
+TASKS = [
+    "What is the weather in Oslo?",
+    "Convert 20 EUR to USD.",
+    "What's the weather in Rome and in Paris?",
+]
+LETTER = "Anna Berg is 31 years old. She lives in Oslo and works as a nurse."
 ABOUT_THE_PICTURE = [
     "What is in this picture?",
     "How many shapes are there?",
@@ -27,8 +38,65 @@ ABOUT_THE_PICTURE = [
 ]
 
 
-async def ask(client: AsyncLocalOpenAI, question: str, show: "Screen") -> int:
-    """Stream one answer; returns its number of tokens."""
+def get_weather(city: str) -> str:
+    weather = {"Oslo": "4 degrees, snow", "Rome": "21 degrees, sunny"}
+    return weather.get(city, "15 degrees, cloudy")
+
+
+def convert_currency(amount: float, from_currency: str, to_currency: str) -> str:
+    result = round(amount * 1.08, 2)
+    return json.dumps({"amount": result, "currency": to_currency})
+
+
+FUNCTIONS: dict[str, Callable[..., str]] = {
+    "get_weather": get_weather,
+    "convert_currency": convert_currency,
+}
+
+
+def described(
+    name: str, description: str, parameters: dict[str, str]
+) -> dict[str, object]:
+    """A function as requests describe it, with the JSON type of each parameter."""
+    properties = {key: {"type": kind} for key, kind in parameters.items()}
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+    }
+    return {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": description,
+            "parameters": schema,
+        },
+    }
+
+
+TOOLS = [
+    described("get_weather", "Get the weather in a city.", {"city": "string"}),
+    described(
+        "convert_currency",
+        "Convert an amount of money.",
+        {
+            "amount": "number",
+            "from_currency": "string",
+            "to_currency": "string",
+        },
+    ),
+]
+
+
+class Person(BaseModel):
+    name: str
+    age: int
+    city: str
+    job: str
+
+
+async def chat(client: AsyncLocalOpenAI, question: str) -> tuple[str, int]:
+    """One streamed answer, and its number of tokens."""
     stream = await client.chat.completions.create(
         model="gpt-4o",  # any name: the loaded model serves them all
         messages=[{"role": "user", "content": question}],
@@ -36,40 +104,47 @@ async def ask(client: AsyncLocalOpenAI, question: str, show: "Screen") -> int:
         stream=True,
         stream_options={"include_usage": True},
     )
-    tokens = 0
+    text, tokens = "", 0
     async for chunk in stream:
-        for choice in chunk.choices:
-            show.add(question, choice.delta.content or "")
+        text += "".join(choice.delta.content or "" for choice in chunk.choices)
         if chunk.usage is not None:
             tokens = chunk.usage.completion_tokens
-    return tokens
+    return text, tokens
 
 
-class Screen:
-    """Shows all answers as they grow: a line each on a terminal, piece by piece elsewhere."""
-
-    def __init__(self, questions: list[str]) -> None:
-        self._questions = questions
-        self._terminal = sys.stdout.isatty()
-        self.answers = dict.fromkeys(questions, "")
-        if self._terminal:
-            print("\n" * len(questions), end="")
-
-    def add(self, question: str, text: str) -> None:
-        self.answers[question] += text
-        if not text:
-            return
-        number = self._questions.index(question)
-        if not self._terminal:
-            print(f"{number + 1}:{text!r}", end=" ", flush=True)
-            return
-        line = f"{question}  {self.answers[question]}".replace("\n", " ")
-        up = len(self._questions) - number
-        print(
-            f"\033[{up}A\r\033[K{line[: shutil.get_terminal_size().columns - 1]}\033[{up}B\r",
-            end="",
-            flush=True,
+async def agent(client: AsyncLocalOpenAI, task: str) -> list[str]:
+    """What an agent does and says: calls until the model answers in words."""
+    messages: list[ChatCompletionMessageParam] = [
+        {"role": "user", "content": task}
+    ]
+    lines = []
+    for _ in range(4):
+        made = await client.chat.completions.create(
+            model="gpt-4o", messages=messages, tools=TOOLS, temperature=0
         )
+        message = made.choices[0].message
+        if not message.tool_calls:
+            return [*lines, message.content or ""]
+        messages.append(message)  # type: ignore[arg-type]
+        for call in message.tool_calls:
+            function = call.function
+            result = FUNCTIONS[function.name](**json.loads(function.arguments))
+            lines.append(f"{function.name} {function.arguments} -> {result}")
+            messages.append(
+                {"role": "tool", "tool_call_id": call.id, "content": result}
+            )
+    return [*lines, "no answer after four rounds"]
+
+
+async def extract(client: AsyncLocalOpenAI, text: str) -> Person | None:
+    """The facts of a text, in a schema."""
+    made = await client.chat.completions.parse(
+        model="gpt-4o",
+        messages=[{"role": "user", "content": text}],
+        response_format=Person,
+        temperature=0,
+    )
+    return made.choices[0].message.parsed
 
 
 def draw() -> Image.Image:
@@ -88,36 +163,52 @@ async def look(
     """One answer about a picture."""
     content = [image(picture), {"type": "text", "text": question}]
     answer = await client.chat.completions.create(
-        model="gpt-4o", messages=[{"role": "user", "content": content}]
+        model="gpt-4o",
+        messages=[{"role": "user", "content": content}],
+        temperature=0,
     )
     return answer.choices[0].message.content or ""
 
 
+async def words(client: AsyncLocalOpenAI) -> None:
+    """Chats, agents, and a schema."""
+    print(f"{len(QUESTIONS)} chats, streamed from one batch:\n")
+    start = time.perf_counter()
+    answers = await asyncio.gather(*(chat(client, q) for q in QUESTIONS))
+    seconds = time.perf_counter() - start
+    for question, (answer, _) in zip(QUESTIONS, answers, strict=True):
+        shown = answer.strip().replace("\n", "\n    ")
+        print(f"  {question}\n    {shown}\n")
+    tokens = sum(count for _, count in answers)
+    print(f"{tokens} tokens in {seconds:.2f} s, with the time to load the model")
+    print("\nAgents with two tools, at the same time:\n")
+    runs = await asyncio.gather(*(agent(client, task) for task in TASKS))
+    for task, lines in zip(TASKS, runs, strict=True):
+        print(f"  {task}\n" + "".join(f"    {line}\n" for line in lines))
+    print(f"A schema, filled from a text:\n\n  {LETTER}")
+    print(f"    {await extract(client, LETTER)!r}\n")
+
+
+async def pictures(client: AsyncLocalOpenAI) -> None:
+    """Questions about a picture."""
+    print(
+        "A picture, drawn by this program: a red circle, right of it a blue"
+        " square, and 472 below them:\n"
+    )
+    picture = draw()
+    answers = await asyncio.gather(
+        *(look(client, picture, question) for question in ABOUT_THE_PICTURE)
+    )
+    for question, answer in zip(ABOUT_THE_PICTURE, answers, strict=True):
+        print(f"  {question}\n    {answer}\n")
+
+
 async def main() -> None:
     async with AsyncLocalOpenAI() as client:
-        screen = Screen(QUESTIONS)
-        print(f"{len(QUESTIONS)} requests, streaming from one batch:\n")
-        start = time.perf_counter()
-        tokens = await asyncio.gather(
-            *(ask(client, question, screen) for question in QUESTIONS)
-        )
-        seconds = time.perf_counter() - start
-        print("\n\nThe answers:\n")
-        for question, answer in screen.answers.items():
-            print(f"  {question}\n    {answer.strip()}\n")
-        print(
-            f"{sum(tokens)} tokens in {seconds:.2f} s, the time to load the model included"
-        )
+        await words(client)
     async with AsyncLocalOpenAI("builtin:vision") as client:
-        picture = draw()
-        answers = await asyncio.gather(
-            *(look(client, picture, question) for question in ABOUT_THE_PICTURE)
-        )
-        print(
-            "\nA picture, drawn by this program: a red circle, right of it a blue square, and 472 below them:\n"
-        )
-        for question, answer in zip(ABOUT_THE_PICTURE, answers, strict=True):
-            print(f"  {question}\n    {answer}\n")
+        await pictures(client)
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())
