@@ -13,7 +13,9 @@ from training import (
     kinds_agent,
     kinds_chat,
     kinds_copy,
+    kinds_extract,
     kinds_facts,
+    kinds_invent,
     kinds_lookup,
     kinds_memory,
     kinds_numbers,
@@ -30,7 +32,9 @@ KIND_MODULES: Final = (
     kinds_agent,
     kinds_chat,
     kinds_copy,
+    kinds_extract,
     kinds_facts,
+    kinds_invent,
     kinds_lookup,
     kinds_memory,
     kinds_numbers,
@@ -40,6 +44,7 @@ KIND_MODULES: Final = (
     kinds_tools,
 )
 KINDS: Final = tuple(REGISTRY.kinds.values())
+COMPARED: Final = tuple(kind for kind in KINDS if kind.content != "free")
 WEIGHTS: Final = tuple(kind.weight for kind in KINDS)
 HISTORY_KINDS: Final = tuple(kind for kind in KINDS if not kind.standalone)
 LONG_HISTORY_TURNS: Final = 30
