@@ -90,7 +90,7 @@ def test_free_kinds_are_not_compared() -> None:
     assert all(sample(Random(1), Split.TRAIN, REGISTRY.kinds[name]).forced for name in ("invent_json", "invent_list"))
 
 
-def test_batches_and_packs_teach_the_same_tokens(tokenizer: Tokenizer) -> None:
+def test_batches_mark_taught_tokens_and_no_padding(tokenizer: Tokenizer) -> None:
     rows = batches.rows(Encoder(tokenizer), Random(3), Split.TRAIN, 20, ["invent_json"])
     assert all(len(ids) == len(marks) and any(marks) for ids, marks in rows)
     batch = batches.padded(rows[:1], len(rows[0][0]) + 3)
