@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from itertools import count, islice
 from multiprocessing import get_context
 from pathlib import Path
@@ -14,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
-from training.chat import END_OF_TEXT, completion_text, prompt_text
 from training.dialogues import sample, sample_any
-from training.registry import REGISTRY, Dialogue, Kind, Split, answer_of, thought_of
+from training.packing import Encoder, marked, taught_pieces
+from training.registry import REGISTRY, Dialogue, Kind, Split
 
 LENGTHS: Final = (48, 64, 80, 96, 128, 160, 192, 256, 320, 448, 640, 1024, 1536, 2048, 3072, 4096)
 TOKENS_PER_DIALOGUE: Final = 5
@@ -26,26 +27,15 @@ TOKENS_PER_DIALOGUE: Final = 5
 class Batch:
     """Rows of one dialogue each.
 
-    ``tokens``: uint16, (rows, length + 1), padded on the right. ``spans``: int32, (rows, 2), the half-open range of
-    the positions of ``tokens`` that the model has to predict.
+    ``tokens``: uint16, (rows, length + 1), padded on the right. ``taught``: bool, the same shape, the tokens that the
+    model has to predict.
     """
 
     tokens: npt.NDArray[np.uint16]
-    spans: npt.NDArray[np.int32]
+    taught: npt.NDArray[np.bool_]
 
 
-Row = tuple[list[int], int]
-
-
-def texts(rng: Random, kind: Kind, dialogue: Dialogue) -> tuple[str, str]:
-    """A prompt and the completion that the model should write."""
-    answer = rng.choice(dialogue.answers)
-    if dialogue.raw is not None:
-        return dialogue.raw, answer + END_OF_TEXT
-    thinking = rng.random() < kind.thinks
-    prompt = prompt_text(dialogue.messages, dialogue.tools, thinking=thinking)
-    written = answer_of(dialogue, answer, thinking=thinking)
-    return prompt, completion_text(written, thought_of(kind, dialogue), thinking=thinking)
+Row = tuple[list[int], list[bool]]
 
 
 def either(rng: Random, split: Split, more: Sequence[str]) -> tuple[Kind, Dialogue]:
@@ -56,24 +46,25 @@ def either(rng: Random, split: Split, more: Sequence[str]) -> tuple[Kind, Dialog
     return kind, sample(rng, split, kind)
 
 
-def rows(tokenizer: Tokenizer, rng: Random, split: Split, dialogues: int, more: Sequence[str]) -> list[Row]:
-    """Token ids of dialogues, each with the length of its prompt."""
-    pairs = [texts(rng, *either(rng, split, more)) for _ in range(dialogues)]
-    prompts = tokenizer.encode_batch([prompt for prompt, _ in pairs])
-    completions = tokenizer.encode_batch([completion for _, completion in pairs])
-    return [
-        (prompt.ids + completion.ids, len(prompt.ids)) for prompt, completion in zip(prompts, completions, strict=True)
-    ]
+@cache
+def encoder_of(tokenizer_file: str) -> Encoder:
+    """The tokenizer of a file, with the pieces that this process has met."""
+    return Encoder(Tokenizer.from_file(tokenizer_file))
+
+
+def rows(encoder: Encoder, rng: Random, split: Split, dialogues: int, more: Sequence[str]) -> list[Row]:
+    """Token ids of dialogues, and for each token whether the model should write it."""
+    return [marked(encoder, taught_pieces(rng, *either(rng, split, more))) for _ in range(dialogues)]
 
 
 def padded(group: Sequence[Row], length: int) -> Batch:
     """Rows of at most ``length + 1`` tokens as one batch."""
     tokens = np.zeros((len(group), length + 1), dtype=np.uint16)
-    spans = np.zeros((len(group), 2), dtype=np.int32)
-    for index, (ids, start) in enumerate(group):
+    taught = np.zeros((len(group), length + 1), dtype=np.bool_)
+    for index, (ids, marks) in enumerate(group):
         tokens[index, : len(ids)] = ids
-        spans[index] = start, len(ids)
-    return Batch(tokens, spans)
+        taught[index, : len(ids)] = marks
+    return Batch(tokens, taught)
 
 
 def grouped(all_rows: Sequence[Row], batch_tokens: int) -> list[Batch]:
@@ -94,8 +85,8 @@ def grouped(all_rows: Sequence[Row], batch_tokens: int) -> list[Batch]:
 def shard(tokenizer_file: str, seed: str, split: Split, batch_tokens: int, more: Sequence[str] = ()) -> list[Batch]:
     """Some batches in random order; the same arguments always give the same ones."""
     rng = Random(seed)
-    tokenizer = Tokenizer.from_file(tokenizer_file)
-    batches = grouped(rows(tokenizer, rng, split, batch_tokens // TOKENS_PER_DIALOGUE, more), batch_tokens)
+    encoder = encoder_of(tokenizer_file)
+    batches = grouped(rows(encoder, rng, split, batch_tokens // TOKENS_PER_DIALOGUE, more), batch_tokens)
     rng.shuffle(batches)
     return batches
 

@@ -13,7 +13,9 @@ from training import (
     kinds_beyond,
     kinds_chat,
     kinds_copy,
+    kinds_extract,
     kinds_facts,
+    kinds_invent,
     kinds_lookup,
     kinds_memory,
     kinds_numbers,
@@ -33,7 +35,9 @@ KIND_MODULES: Final = (
     kinds_beyond,
     kinds_chat,
     kinds_copy,
+    kinds_extract,
     kinds_facts,
+    kinds_invent,
     kinds_lookup,
     kinds_memory,
     kinds_numbers,
@@ -45,6 +49,7 @@ KIND_MODULES: Final = (
     kinds_words,
 )
 KINDS: Final = tuple(REGISTRY.kinds.values())
+COMPARED: Final = tuple(kind for kind in KINDS if kind.content != "free")
 WEIGHTS: Final = tuple(kind.weight for kind in KINDS)
 HISTORY_KINDS: Final = tuple(kind for kind in KINDS if not kind.standalone)
 # A name, role or fact of the system prompt would change their answers.

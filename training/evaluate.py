@@ -11,7 +11,7 @@ from typing import Any
 from localai_shim.backends.machine import require_backend
 from localai_shim.builtin import CHECKPOINT
 from training.chat import prompt_text
-from training.dialogues import KINDS, sample
+from training.dialogues import COMPARED, sample
 from training.registry import Dialogue, Kind, Split, answer_of
 
 LONGEST_ANSWER = 320
@@ -102,8 +102,8 @@ def evaluate(answerer: Answerer, kinds: Iterable[Kind], count: int, seed: int, *
 
 
 def table(report: Report) -> str:
-    """The report as a Markdown table, the weakest kinds first."""
-    content = {kind.name: kind.content for kind in KINDS}
+    """The report as a Markdown table, the weakest kinds first; free kinds are not compared and not in it."""
+    content = {kind.name: kind.content for kind in COMPARED}
     lines = ["| kind | content | accuracy |", "| --- | --- | --- |"]
     for name in sorted(report.cases, key=report.accuracy):
         lines.append(f"| {name} | {content[name]} | {report.accuracy(name):.1%} |")
@@ -130,11 +130,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--checkpoint", type=Path, default=CHECKPOINT, help="(default: the one in the package)")
     parser.add_argument("--count", type=int, default=50, help="dialogues of each kind (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="(default: %(default)s)")
-    parser.add_argument("--kinds", nargs="+", metavar="KIND", help="only these (default: all)")
+    parser.add_argument("--kinds", nargs="+", metavar="KIND", help="only these (default: all that have a right answer)")
     parser.add_argument("--thinking", action="store_true", help="let the model think first")
     parser.add_argument("--mistakes", action="store_true", help="print the wrong answers too")
     options = parser.parse_args(arguments)
-    kinds = [kind for kind in KINDS if not options.kinds or kind.name in options.kinds]
+    kinds = [kind for kind in COMPARED if not options.kinds or kind.name in options.kinds]
     report = evaluate(Answerer(options.checkpoint), kinds, options.count, options.seed, thinking=options.thinking)
     sys.stdout.write(table(report) + "\n")
     if options.mistakes:

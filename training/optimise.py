@@ -49,14 +49,12 @@ def save_weights(model: Model, folder: Path) -> None:
     mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
 
 
-def loss_of(model: Model, half: bool, parameters: dict[str, Any], tokens: mx.array, spans: mx.array) -> mx.array:
-    """The mean cross entropy, in nats, of the tokens inside the spans."""
+def loss_of(model: Model, half: bool, parameters: dict[str, Any], tokens: mx.array, taught: mx.array) -> mx.array:
+    """The mean cross entropy, in nats, of the tokens that are taught."""
     model.update(tree_map(lambda weight: weight.astype(mx.bfloat16), parameters) if half else parameters)
     logits = model(tokens[:, :-1]).astype(mx.float32)
     losses = nn.losses.cross_entropy(logits, tokens[:, 1:])
-    positions = mx.arange(1, tokens.shape[1])
-    inside = mx.logical_and(positions >= spans[:, :1], positions < spans[:, 1:])
-    return mx.sum(losses * inside) / mx.sum(inside)
+    return mx.sum(losses * taught[:, 1:]) / mx.sum(taught[:, 1:])
 
 
 def optimise(model: Model, batches: Iterator[Batch], held_out: list[Batch], plan: Plan, folder: Path) -> None:
@@ -72,8 +70,8 @@ def optimise(model: Model, batches: Iterator[Batch], held_out: list[Batch], plan
     state = [parameters, optimizer.state]
 
     @partial(mx.compile, inputs=state, outputs=state)
-    def step(tokens: mx.array, spans: mx.array) -> mx.array:
-        loss, gradients = loss_and_gradient(state[0], tokens, spans)
+    def step(tokens: mx.array, taught: mx.array) -> mx.array:
+        loss, gradients = loss_and_gradient(state[0], tokens, taught)
         gradients, _ = optim.clip_grad_norm(gradients, 1.0)
         state[0] = optimizer.apply_gradients(gradients, state[0])
         return loss
@@ -82,11 +80,11 @@ def optimise(model: Model, batches: Iterator[Batch], held_out: list[Batch], plan
     for number in range(1, plan.steps + 1):
         batch = next(batches)
         seen += batch.tokens.size
-        losses.append(step(mx.array(batch.tokens), mx.array(batch.spans)))
+        losses.append(step(mx.array(batch.tokens), mx.array(batch.taught)))
         mx.async_eval(losses[-1], state)  # type: ignore[no-untyped-call]
         if number % REPORT_EVERY == 0 or number == plan.steps:
             mean, elapsed = mx.mean(mx.stack(losses)).item(), time.perf_counter() - started
-            tests = [loss_of(model, False, state[0], mx.array(b.tokens), mx.array(b.spans)).item() for b in held_out]
+            tests = [loss_of(model, False, state[0], mx.array(b.tokens), mx.array(b.taught)).item() for b in held_out]
             held = sum(tests) / len(tests)
             print(f"step {number} loss {mean:.4f} held out {held:.4f} tokens {seen:,} time {elapsed:.0f} s", flush=True)
             losses.clear()

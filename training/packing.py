@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from training.chat import END_OF_TEXT, SPECIAL_TOKENS, completion_text, pieces
 from training.dialogues import sample_any
+from training.forced import forced_pieces
 from training.registry import Dialogue, Kind, Split, answer_of, thought_of
 from training.tokenizer import PIECES
 
@@ -32,7 +33,11 @@ def taught_pieces(rng: Random, kind: Kind, dialogue: Dialogue) -> list[tuple[str
     thinking = rng.random() < kind.thinks
     before = pieces(dialogue.messages, dialogue.tools, thinking=thinking, taught=dialogue.taught)
     written = answer_of(dialogue, answer, thinking=thinking)
-    return [*before, (completion_text(written, thought_of(kind, dialogue), thinking=thinking), True)]
+    completion = completion_text(written, thought_of(kind, dialogue), thinking=thinking)
+    if not dialogue.forced:
+        return [*before, (completion, True)]
+    opening, _, end = completion.rpartition(written)
+    return [*before, (opening, True), *forced_pieces(written), (end, True)]
 
 
 class Encoder:
@@ -63,14 +68,20 @@ class Encoder:
         return ids
 
 
-def row(encoder: Encoder, parts: Sequence[tuple[str, bool]]) -> Row:
-    """Token ids, and for each the next one where the model should write it."""
+def marked(encoder: Encoder, parts: Sequence[tuple[str, bool]]) -> tuple[Ids, list[bool]]:
+    """Token ids, and for each whether the model should write it."""
     ids: Ids = []
     marks: list[bool] = []
     for text, taught in parts:
         more = encoder(text)
         ids += more
         marks += [taught] * len(more)
+    return ids, marks
+
+
+def row(encoder: Encoder, parts: Sequence[tuple[str, bool]]) -> Row:
+    """Token ids, and for each the next one where the model should write it."""
+    ids, marks = marked(encoder, parts)
     wanted = [after if mark else IGNORED for after, mark in zip(ids[1:], marks[1:], strict=True)]
     return ids[:-1], wanted
 

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from training.answers import answers
 from training.chat import END_OF_TEXT, IM_END, prompt_text
 from training.convert import load_network
-from training.dialogues import KINDS, sample
+from training.dialogues import COMPARED, sample
 from training.packing import Encoder
 from training.registry import REGISTRY, Dialogue, Kind, Split, answer_of
 
@@ -29,8 +29,8 @@ def some(work: tuple[str, int]) -> list[Dialogue]:
 
 
 def held_out(count: int, thinking: bool) -> list[tuple[Kind, Dialogue]]:
-    """Held-out dialogues of every kind."""
-    kinds = [kind for kind in KINDS if not thinking or kind.thinks > 0.4]
+    """Held-out dialogues of every kind but the free ones, of which any answer may be right."""
+    kinds = [kind for kind in COMPARED if not thinking or kind.thinks > 0.4]
     with get_context("spawn").Pool() as pool:
         made = pool.map(some, [(kind.name, count) for kind in kinds], chunksize=1)
     return [(kind, one) for kind, dialogues in zip(kinds, made, strict=True) for one in dialogues]

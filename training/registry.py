@@ -14,7 +14,7 @@ HELD_OUT_PERCENT: Final = 8
 MAX_DRAWS: Final = 100_000
 FEWEST_WORDINGS: Final = 12
 
-Content = Literal["open", "wording", "closed"]
+Content = Literal["open", "wording", "closed", "free"]
 T = TypeVar("T")
 
 
@@ -31,7 +31,8 @@ class Dialogue:
 
     ``messages`` end with a user or tool turn. ``raw`` is a prompt outside the chat format, used instead of messages.
     ``thought`` stands between the think tags instead of the kind's. Where ``taught`` is true, the model learns the
-    earlier turns of the assistant too.
+    earlier turns of the assistant too. ``forced`` answers are JSON of a ``response_format`` that the prompt does not
+    show: a grammar writes the keys, and only the values are learnt.
     """
 
     messages: tuple[dict[str, str], ...]
@@ -40,6 +41,7 @@ class Dialogue:
     raw: str | None = None
     thought: str | None = None
     taught: bool = False
+    forced: bool = False
 
 
 Generator = Callable[[Random, Split], Dialogue]
@@ -50,9 +52,10 @@ class Kind:
     """A kind of dialogue.
 
     ``content`` says what the held-out evaluation varies: "open" content never seen in training; "wording", a fact
-    seen in training asked in a sentence never seen; "closed", prompts that training may have seen too. ``thought`` is
-    what the model writes between the think tags when thinking is on. A ``standalone`` kind gets no other system
-    prompt, tools or earlier turns. ``thinks`` is the share of its training dialogues with thinking on.
+    seen in training asked in a sentence never seen; "closed", prompts that training may have seen too. Answers of a
+    "free" kind are one of many and not compared. ``thought`` is what the model writes between the think tags when
+    thinking is on. A ``standalone`` kind gets no other system prompt, tools or earlier turns. ``thinks`` is the share
+    of its training dialogues with thinking on.
     """
 
     name: str
