@@ -53,7 +53,7 @@ COMPARED: Final = tuple(kind for kind in KINDS if kind.content != "free")
 WEIGHTS: Final = tuple(kind.weight for kind in KINDS)
 HISTORY_KINDS: Final = tuple(kind for kind in KINDS if not kind.standalone)
 # A name, role or fact of the system prompt would change their answers.
-ANSWERED_BY_SYSTEM: Final = frozenset(("own_nature", "own_place", "own_maker", "abilities", "unknown"))
+ANSWERED_BY_SYSTEM: Final = frozenset(("own_nature", "own_place", "own_maker", "abilities", "unknown", "beyond"))
 LONG_HISTORY_TURNS: Final = 30
 
 
