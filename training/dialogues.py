@@ -3,6 +3,7 @@
 A new kind is one decorated function in a ``kinds_*`` module; a new module is one more import here.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any, Final
@@ -22,6 +23,7 @@ from training import (
     kinds_steps,
     kinds_text,
     kinds_tools,
+    results_tools,
 )
 from training.catalogue import known_use
 from training.registry import REGISTRY, Dialogue, Kind, Split, assistant, system
@@ -45,6 +47,23 @@ KINDS: Final = tuple(REGISTRY.kinds.values())
 WEIGHTS: Final = tuple(kind.weight for kind in KINDS)
 HISTORY_KINDS: Final = tuple(kind for kind in KINDS if not kind.standalone)
 LONG_HISTORY_TURNS: Final = 30
+# Tools that would do what other kinds answer without one: sums, words and capitals.
+ABLE: Final = frozenset(
+    name
+    for tool in results_tools.TOOLS
+    if tool.sort == "number" or tool.names[0] in ("translate", "define")
+    for name in (
+        *tool.names,
+        "get_capital",
+        "capital_of",
+        "evaluate",
+        "calc",
+        "square_root",
+        "sqrt",
+        "run_python",
+        "python",
+    )
+)
 
 
 def system_prompt(rng: Random) -> str:
@@ -74,6 +93,11 @@ def unrelated_tools(rng: Random, split: Split) -> tuple[dict[str, Any], ...]:
     return tuple({use.name: use.function for use in uses}.values())
 
 
+def idle(tools: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """The tools that none of the questions answered without one could use."""
+    return tuple(one for one in tools if one.get("function", one)["name"].lower() not in ABLE)
+
+
 def surrounded(rng: Random, split: Split, dialogue: Dialogue) -> Dialogue:
     """The dialogue, now and then with earlier turns, a system prompt and tools that it does not need."""
     messages = dialogue.messages
@@ -89,9 +113,9 @@ def surrounded(rng: Random, split: Split, dialogue: Dialogue) -> Dialogue:
     tools = dialogue.tools
     form = rng.random()
     if form < 0.03:
-        tools = kinds_tools.offered(rng, rng.choice(kinds_tools.USES)(rng))
+        tools = idle(kinds_tools.offered(rng, rng.choice(kinds_tools.USES)(rng)))
     elif form < 0.1:
-        tools = unrelated_tools(rng, split)
+        tools = idle(unrelated_tools(rng, split))
     return replace(dialogue, messages=messages, tools=tools)
 
 

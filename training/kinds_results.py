@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from training import canned, functions, kinds_chat, outcomes, results_forms, values
 from training.chat import tool_call_text
-from training.functions import Argument, described, function_object, spoken
-from training.kinds_agent import AGAIN, BOTH, joined, opened
+from training.functions import Argument, described, function_object, opened, spoken
+from training.kinds_agent import AGAIN, BOTH, joined
 from training.registry import (
     REGISTRY,
     Dialogue,
@@ -211,8 +211,13 @@ def another(rng: Random, split: Split, use: Use) -> Use:
     one = use.varying
     assert one is not None
     old = use.given[one.slot]
-    value = draw(lambda: MAKERS[one.kind][1](rng), split, lambda value: f"call {[str(value)]}")
-    return another(rng, split, use) if value == old else replace(use, given={**use.given, one.slot: value})
+    for _ in range(30):
+        value = draw(lambda: MAKERS[one.kind][1](rng), split, lambda value: f"call {[str(value)]}")
+        if value != old:
+            break
+    while value == old:  # The split has no other.
+        value = MAKERS[one.kind][1](rng)
+    return replace(use, given={**use.given, one.slot: value})
 
 
 def rivals(one: Tool, other: Tool) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -126,9 +125,10 @@ def shown(value: object) -> str:
 
 def drawn(rng: Random, use: Use) -> Record:
     """A value for every field of the tool by its first name, computed where the call says it."""
-    made = {one.names[0]: MAKERS[one.kind][1](rng) for one in use.tool.fields}
+    made: Record = {one.names[0]: MAKERS[one.kind][1](rng) for one in use.tool.fields}
     if "high" in made and "low" in made:
-        made["low"] = round(made["high"] - rng.randint(1, 15), 1)
+        made["low"] = MAKERS["degrees"][1](rng)
+        made["low"], made["high"] = sorted((made["low"], made["high"]))
     if use.tool.sort == "number":
         made[use.tool.fields[0].names[0]] = computed(rng, use)
     return made
@@ -235,14 +235,16 @@ def with_extras(rng: Random, use: Use, record: Record) -> Record:
     """The record, now and then with an argument or another field."""
     form = rng.random()
     scalars = {use.names[slot]: value for slot, value in use.given.items() if not isinstance(value, list)}
-    scalars = {key: value for key, value in scalars.items() if key not in record}
+    scalars = {
+        key: value for key, value in scalars.items() if key not in record and worded(key) not in use.request.lower()
+    }
     if form < 0.22 and scalars:
         key = rng.choice(list(scalars))
         return {key: scalars[key], **record}
     if form < 0.32:
         extra: Record = rng.choice((
-            {"source": rng.choice(("api", "cache", "station", "web"))}, {"updated": results_words.iso_date(rng)}, {"id": rng.randrange(9999)},
-            {"cached": rng.random() < 0.5}, {"note": None}, {"tags": rng.sample(results_words.MASS, rng.randint(2, 3))},
+            {"source": rng.choice(("api", "cache", "station", "web"))}, {"update_date": results_words.iso_date(rng)}, {"id": rng.randrange(9999)},
+            {"cache": rng.random() < 0.5}, {"note": None}, {"tags": rng.sample(results_words.MASS, rng.randint(2, 3))},
         ))  # fmt: skip
         return {**record, **{key: value for key, value in extra.items() if key not in record}}
     return record
@@ -318,12 +320,16 @@ def recorded(rng: Random, use: Use) -> Told:
     leaves = {worded(key): shown(value) for key, value in (flat if flat is record else merged(record)).items()}
     # A request that names one field asks for it alone.
     request = f" {use.request.lower().rstrip('?')} "
-    asked = [key for key in leaves if f" {key} " in request]
+    told = {spoken(name) for one in use.tool.fields for name in one.names}
+    asked = [key for key in leaves if key in told and f" {key} " in request]
     if use.asked and spoken(use.asked[1]) in leaves:
         asked = [spoken(use.asked[1])]
     if len(asked) == 1:
         return Told(text, f"The {asked[0]} is {leaves[asked[0]]}{end(leaves[asked[0]])}", words, form=form)
-    parts = [f"the {key} is {value.rstrip('.')}" for key, value in words.items()]
+    parts = [
+        f"the {worded(key)} {'are' if isinstance(value, list) else 'is'} {shown(value).rstrip('.')}"
+        for key, value in flat.items()
+    ]
     sentence = values.enumerated(parts)
     return Told(text, f"{sentence[0].upper()}{sentence[1:]}.", words if flat is record else leaves, form=form)
 

@@ -71,9 +71,9 @@ BARE: Final = re.compile(
 # fields, of which only those without ~ are asked for > the sentence that says a bare value of the first; ~ phrases.
 TABLE: Final = r"""
 record
-get_weather,weather,get_current_weather,current_weather,weather_lookup,fetch_weather > Get the weather in a city.;Get the current weather.;Current weather for a location.;Weather at a place > city/location/place/q:city&?unit/units:celsius,fahrenheit,metric:[ in {v}| in {v} please]
+get_weather,weather,get_current_weather,current_weather,weather_lookup,fetch_weather > Get the weather in a city.;Get the current weather.;Current weather for a location.;Weather at a place > city/location/place/q:city&?unit/units:celsius,fahrenheit,metric:[ in {v}]
 ? [What is|What's|How is|How's] the weather in {city}[?| now?| today?];[Tell me|Show me|Check] the weather in {city};What's the weather like in {city}[?| today?| now?| right now?];[How warm|How cold|How hot] is it in {city}?;[Weather|Current weather] in {city}[?|];Is it [raining|sunny|cold|warm|nice] in {city}?;[Give|Get] me the [weather|current weather] [in|for] {city}
-= in {city} > temperature/temp:degrees sky~/condition~/conditions~/description~:sky humidity:percent wind_speed/wind:few > The temperature in {city} is {v}.
+= in {city} > temperature/temp:degrees sky~/condition~/description~/summary~:sky humidity:percent wind_speed/wind:few > The temperature in {city} is {v}.
 ~ [{temperature} degrees|{temperature}°C|{temperature} °C|{temperature} C|{temperature} degrees Celsius][, | and ]{sky};{sky}[, |, about |, around ][{temperature} degrees|{temperature} C|{temperature}°C];[{temperature} degrees|{temperature}°C|{temperature} °C] in {city}[, {sky}|, {sky} at the moment];[{temperature}°C and {sky}|{temperature} degrees, {sky},|{sky} and {temperature} degrees] in {city};{city}: [{sky}, {temperature} degrees|{temperature}°C, {sky}|{temperature} degrees];It is [currently |now |]{temperature} degrees [and {sky} |]in {city}.;It is {temperature}°C[ with {sky}| and {sky}|].;The weather in {city} is {sky}[ with {temperature} degrees|, {temperature}°C].;[Currently|Now] {sky} in {city}, with {temperature} degrees.
 
 record
@@ -109,13 +109,13 @@ get_exchange_rate,exchange_rate,fx_rate > Get the exchange rate of two currencie
 record
 get_stock_price,stock_price,quote,get_quote,stock_quote > Get the price of a stock.;Current stock quote;Look up a share price > symbol/ticker/stock:symbol
 ? [What is|What's|Tell me|Get|Check] the [price|stock price|share price] of {symbol};How much is {symbol}[?| worth?| trading at?];How is {symbol} [doing|trading][?| today?];[Stock price of|Quote for] {symbol}?;What does a share of {symbol} cost?
-= of {symbol} > price/last_price/last/close:money change:change volume:big currency~:currency > The price of {symbol} is {v}.
+= of {symbol} > price/last_price/closing_price:money change:change volume:big currency~:currency > The price of {symbol} is {v}.
 ~ {symbol}: {price}[ ({change})| {currency}|];{price} {currency}[, {change} today|];{symbol} is [trading |]at {price} {currency}[.|, {change} today.];The price of {symbol} is {price}[ {currency}|].
 
 record
 get_balance,account_balance,check_balance,bank_balance > Get the balance of an account.;Account balance > account/account_id/name:code
 ? [What is|What's|Tell me|Show me|Check] the balance of [account |]{account};[How much money|How much] is [in|on] account {account}?;[Balance|Account balance] of {account}?
-= of account {account} > balance/amount/available:money currency~:currency overdraft:bool > The balance is {v}.
+= of account {account} > balance/amount/current_balance:money currency~:currency overdraft:bool > The balance is {v}.
 ~ {balance} {currency};The balance of [account |]{account} is {balance} {currency}.;You have {balance} {currency}[ in account {account}|].
 
 text
@@ -151,7 +151,7 @@ define,dictionary,define_word,lookup_word,get_definition > Look up a word in the
 record
 get_order,order_status,get_order_status,track_order,lookup_order > Get an order by its number.;Status of an order;Look up an order > order_id/id/order/order_number/number:code
 ? [Where is|What about|Check|Look up|Track] [my |]order {order_id};[What is|What's|Tell me|Check] the status of [my |]order {order_id};Has [my |]order {order_id} [been shipped|arrived|been delivered|left]?;Was [my |]order {order_id} [shipped|delivered|sent]?;When [does|will] order {order_id} arrive?;[Show me|Find|I need] order {order_id}
-= of order {order_id} > status/state:status total/amount:money delivery_date/eta/arrival/delivery:date carrier:carrier items/item_count:small > The status of order {order_id} is {v}.
+= of order {order_id} > status/state:status total/amount:money delivery_date/eta/arrival/delivery:date carrier:carrier item_count/number_of_items:small > The status of order {order_id} is {v}.
 ~ Order {order_id} is {status}[.|, total {total}.];[{status}|{status}, arriving {delivery_date}|{status} with {carrier}];[Your order|The order] is {status}[ and will arrive on {delivery_date}| with {carrier}|].;Order {order_id}: {status};Order {order_id} will arrive on {delivery_date}.
 
 record
@@ -163,13 +163,13 @@ track_package,track_shipment,get_tracking,shipping_status,tracking > Track a par
 record
 check_stock,get_inventory,inventory,stock_level,product_stock > How many of a product are in stock.;Inventory of a product > product/item/name/sku:product
 ? How many {product} [do we have|are left|are in stock]?;Are {product} [in stock|available]?;Check the stock of {product};[What is|What's] the stock of {product}?
-= of {product} > quantity/in_stock/available/stock:few warehouse/location:city restock_date:date > The quantity of {product} is {v}.
+= of {product} > quantity/stock/stock_level/count:few warehouse/location:city restock_date:date > The quantity of {product} is {v}.
 ~ {quantity} [in stock|left|pieces|units in {warehouse}];[There are|We have] {quantity} {product} in [stock|{warehouse}].;{product}: {quantity} in stock
 
 record
 get_price,product_price,price_of,price_lookup > The price of a product.;Look up a price > product/item/name:product
 ? [How much do|What do] {product} cost[?| now?];How much are {product}?;[What is|What's|Tell me|Check] the price of {product};[Price of|Price for] {product}?
-= of {product} > price/unit_price:money currency~:currency discount:percent in_stock~:bool > The price of {product} is {v}.
+= of {product} > price/unit_price:money currency~:currency discount:percent warranty~:bool > The price of {product} is {v}.
 ~ {price} {currency}[ each| per piece|];{product}: {price} {currency};[The price is|It costs|That is] {price} {currency}.;{price} [euros|dollars|pounds][, {discount}% off|]
 
 record
@@ -181,7 +181,7 @@ get_contact,find_contact,contacts,lookup_contact > Find a contact by name.;Conta
 record
 get_user,find_user,lookup_user,user_info,get_profile > Get a user by id.;Look up a user > user_id/id/uid:id&?include_orders/with_history:bool:
 ? [Get|Show me|Look up|Find|Who is] user {user_id};[Get|Show] the [profile|account|data] of user {user_id};What do we know about user {user_id}?
-= of user {user_id} > name/full_name/username:person email:email role:role age:percent active~/is_active~/verified~:bool created/signup_date:iso > The name of user {user_id} is {v}.
+= of user {user_id} > name/full_name/username:person email:email role:role age:percent premium~/newsletter~:bool signup_date/birthday:iso > The name of user {user_id} is {v}.
 ~ {name}[, {role}|, {email}| ({role})];User {user_id} is {name}[, {email}|].;User {user_id}: {name}, {role}
 
 record
@@ -192,33 +192,33 @@ get_ticket,ticket_status,lookup_ticket,get_issue > Get a support ticket.;Look up
 
 record
 server_status,check_server,ping_host,health_check,get_status > Check a server.;Status of a host > host/server/hostname/name:host
-? [Is|Check if|Tell me if] {host} [up|running|online|alive];[Check|Ping] [the server |]{host};[What is|What's|Check] the [status|state] of [the server |]{host};How is [the server |]{host} doing?
-= of {host} > status/state/health:health cpu/cpu_load:percent memory/memory_used:percent uptime_days~:few version:version > The status of {host} is {v}.
+? Is {host} [up|running|online|alive]?;[Check|Tell me] if {host} is [up|running|online];[Check|Ping] [the server |]{host};[What is|What's|Check] the [status|state] of [the server |]{host};How is [the server |]{host} doing?
+= of {host} > status/state/health:health cpu/cpu_load:percent memory/memory_used:percent uptime~:few version:version > The status of {host} is {v}.
 ~ {host} is {status}[.|, CPU at {cpu}%.];{status}, [CPU {cpu}%|CPU at {cpu}%, memory at {memory}%];{host}: {status};INFO {host} {status}
 
 record
 read_sensor,get_sensor,sensor_value,get_reading > Read a sensor.;The value of a sensor in a room > room/sensor/location/name:room
-? [Read|Check] the sensor in the {room};[How warm|How humid|How cold] is it in the {room}?;[What does|What is] the sensor in the {room} [say|show|measure]?
+? [Read|Check] the sensor in the {room};[How warm|How humid|How cold] is it in the {room}?;What does the sensor in the {room} [say|show|measure]?
 = in the {room} > temperature/value:degrees humidity:percent battery:percent motion~:bool > The temperature in the {room} is {v}.
 ~ {temperature} degrees[, {humidity}% humidity|];The {room} is at {temperature} degrees[ and {humidity}% humidity|].;{room}: {temperature}°C
 
 record
 get_distance,distance,calculate_distance,how_far > The distance between two places.;Distance in kilometres > origin/from_city/start/a:city&destination/to_city/end/b:city
 ? How far is it from {origin} to {destination}?;[What is|What's|Tell me] the distance [from|between] {origin} [to|and] {destination};How many kilometres [is|are] it from {origin} to {destination}?
-= from {origin} to {destination} > distance/kilometres:km duration/minutes:minutes > The distance from {origin} to {destination} is {v}.
+= from {origin} to {destination} > distance/length:km duration/travel_time:minutes > The distance from {origin} to {destination} is {v}.
 ~ {distance} [km|kilometres][ by car| by road|];It is {distance} km from {origin} to {destination}.;{distance} km, about {duration} minutes
 
 record
 get_directions,directions,route,get_route,navigate > Directions between two places.;Route from one place to another > origin/start/from_place:city&destination/end/to_place:city&?mode/travel_mode:car,train,bike,foot:[ by {v}]
 ? [How do I get|How can I get] from {origin} to {destination}?;[Give me|Show me|Find] [directions|the way|a route] from {origin} to {destination};[Directions|Route|The way] from {origin} to {destination}?
-= from {origin} to {destination} > duration/minutes/time:minutes distance/km:km road~/via~:title > The duration is {v}.
+= from {origin} to {destination} > duration/travel_time:minutes distance/km:km road~/via~:title > The duration is {v}.
 ~ [Take|Follow] {road}[ for {distance} km|, about {duration} minutes][.|];{distance} km via {road}, {duration} minutes;Turn left after {distance} km and follow {road}.
 
 record
 get_alerts,weather_alerts,storm_warning,get_warnings > Weather alerts for a region.;Official warnings of severe weather > region/area/city/state:city
 ? [Are there|Do we have] [any |]weather [alerts|warnings] [for|in] {region}?;[Check|Show me|Get] the weather [alerts|warnings] [for|in] {region};Is there a [storm|weather] warning [for|in] {region}?
-= in {region} > alert~/event~/warning~:alert severity/level:level until/expires:date > {v}
-~ {alert}[ until {until}| in {region}|, level {severity}];There is a {alert} [in|for] {region}[.| until {until}.];{region}: {alert}
+= in {region} > alert~/event~/warning~:alert severity/level:level end/expiry_date:date > {v}
+~ {alert}[ until {end}| in {region}|, level {severity}];There is a {alert} [in|for] {region}[.| until {end}.];{region}: {alert}
 
 record
 get_score,game_score,match_result,sports_score > Get the score of a team's last game.;Result of a match > team/club/name:team
@@ -229,14 +229,14 @@ get_score,game_score,match_result,sports_score > Get the score of a team's last 
 record
 get_movie,movie_info,find_movie,film_details > Information about a film.;Look up a movie by title > title/movie/name:title
 ? [Tell me about|Look up|Find|Show me] the [movie|film] {title};What [is|do you know about] the film {title}?;[Is|How good is] the movie {title}?
-= of the film {title} > rating/score:rating director:person year/released:year genre:genre runtime/minutes:minutes > The rating of {title} is {v}.
+= of the film {title} > rating/score:rating director:person year/release_year:year genre:genre runtime/length:minutes > The rating of {title} is {v}.
 ~ {title}[, a {genre}|][ by {director}| from {year}];{title} is a {genre} by {director}, rated {rating}.;{genre}, {year}, rated {rating}
 
 record
 get_book,book_info,find_book,lookup_book > Information about a book.;Look up a book by title > title/book/name:title
 ? [Look up|Find|Show me|Tell me about] the book {title};What [is|do you know about] the book {title}?
-= of the book {title} > author/writer:person year/published:year pages/page_count:big isbn:code > The author of {title} is {v}.
-~ {title} by {author}[, {year}|];{title} was written by {author}[ in {year}|].;{author}, {year}, {pages} pages
+= of the book {title} > author/writer:person year/publication_year:year page_count/length:big isbn:code > The author of {title} is {v}.
+~ {title} by {author}[, {year}|];{title} was written by {author}[ in {year}|].;{author}, {year}, {page_count} pages
 
 number
 add,add_numbers,plus,sum_two > Add two numbers.;Adds a and b;Returns the sum of two numbers > a/x/first/num1:number&b/y/second/num2:number
@@ -307,25 +307,25 @@ search,web_search,search_web,google,internet_search,bing > Search the web.;Look 
 list
 search_news,get_headlines,news,top_headlines,latest_news > Get news headlines.;Latest news about a topic > topic/query/category/keyword:topic
 ? [Show me|Get|Find|Read me] the [latest |]news about {topic};[What is|What's|Any] [new|the news] about {topic}?;[News|Headlines|Latest news] about {topic}[?|]
-= > headline/title:headline source/publisher:title date/published:date > {v}
+= > headline/title:headline source/publisher:title date/publication_date:date > {v}
 ~ {headline}
 
 list
 search_hotels,find_hotels,hotels,hotel_search,list_hotels > Find hotels in a city.;Search for hotels > city/location/destination/place:city&?guests/adults/people:*small:[ for {v} people]
 ? [Find|Show me|Search for|List|Look for|Get me] [hotels|a hotel|some hotels] in {city};[Which hotels are there|Are there any hotels] in {city}?;I need a [hotel|room] in {city};Hotels in {city}?
-= > name/hotel:place price/price_per_night/rate:money rating/stars:rating > {v}
+= > name/hotel:place price/price_per_night/rate:money rating/score:rating > {v}
 ~ {name}, {price} a night
 
 list
 search_flights,find_flights,flights,flight_search,list_flights > Find flights between two cities.;Search for flights > origin/from_city/departure/from:city&destination/to_city/arrival/to:city&?date/day/departure_date:*day:[ {v}]
 ? [Find|Show me|Search for|List|Get me] [flights|a flight] from {origin} to {destination};[Which flights are there|Are there flights] from {origin} to {destination}?;I [want|need|have] to fly from {origin} to {destination};Flights from {origin} to {destination}?
-= > flight/flight_number/number:flight price/fare:money departure/departs/departure_time:hhmm > {v}
+= > flight/flight_number/number:flight price/fare:money departure/departure_time:hhmm > {v}
 ~ {flight} at {departure}
 
 list
 find_restaurants,search_restaurants,restaurants,places_to_eat > Find restaurants in a city.;Search for restaurants > city/location/place/near:city&?cuisine/kind/type:*cuisine:[, {v} food]
 ? [Find|Show me|Search for|List] [restaurants|a restaurant|places to eat] in {city};[Where can I eat|Where can we have dinner] in {city}?;[Restaurants|Good restaurants] in {city}?
-= > name/restaurant:place rating/stars:rating cuisine:cuisine price_level~:small > {v}
+= > name/restaurant:place rating/score:rating cuisine:cuisine price_level~:small > {v}
 ~ {name} is rated {rating}.;{name}, {cuisine}, {rating} stars;The best one is {name}.
 
 list
@@ -337,25 +337,25 @@ list_events,get_events,calendar,get_calendar,list_meetings > List calendar event
 list
 list_files,ls,list_directory,list_dir,get_files > List the files of a folder.;Directory listing > folder/path/directory/dir:folder
 ? [List|Show me|Show|Get] the files [in|of] [the folder |]{folder};[Which files are|What files are] in {folder}?;[What is|What's] in [the folder |]{folder}?;ls {folder}
-= > name/file/filename:path size/bytes:big modified/date:iso > {v}
-~ There is one file, {name}.;{name} ({size} bytes, {modified})
+= > name/file/filename:path size/length:big date/change_date:iso > {v}
+~ There is one file, {name}.;{name} ({size} bytes, {date})
 
 list
 run_query,query_database,sql,execute_sql,db_query > Run a query on the database.;Execute SQL > query/sql/statement:sql
 ? [Run|Execute] [the query|the SQL|this query:|this SQL:] {query};[Query the database:|Ask the database:|SQL:] {query}
-= > name/customer/title:person city/location:city age/points/total:percent > {v}
+= > name/customer/title:person city/location:city age/score/total:percent > {v}
 ~ {name} from {city};{name}, {city}, {age}
 
 list
 search_products,find_products,catalog_search,shop_search > Search for products in the shop.;Find products > query/keyword/term/q:product&?max_price/price_limit:*many:[ under {v} euros| for less than {v} euros]
 ? [Find|Show me|Search for|Look for|I need|I want to buy] {query};Do you [have|sell] {query}?;[Search|Look in] the shop for {query}
-= > name/product/title:goods price/cost:money stock/in_stock/quantity:few > {v}
+= > name/product/title:goods price/cost:money stock/quantity:few > {v}
 ~ {name}, {price} euros;We have {name} for {price} euros.;{name} at {price} each
 
 list
 search_emails,list_emails,find_emails,inbox,get_emails > Find e-mails from a sender.;Search the inbox > sender/from/from_address/person:first
 ? [Show me|Find|List|Search for] the [e-mails|emails|mails] from {sender};[Do I have|Are there] [e-mails|emails|any emails] from {sender}?;What did {sender} [write|mail] me?
-= > subject/title:event date/received:date size~:big > {v}
+= > subject/title:event date/day:date size~:big > {v}
 ~ {sender} wrote about {subject} on {date}.;One mail from {sender}: {subject}
 
 action

@@ -378,8 +378,8 @@ def result_date(rng: Random) -> str:
 
 def phone(rng: Random) -> str:
     """A telephone number."""
-    return rng.choice((f"+{rng.randint(1, 99)} {rng.randint(100, 999)} {rng.randint(1000, 99999)}",
-                       f"555-{rng.randint(1000, 9999)}", f"0{rng.randint(100, 999)} {rng.randint(10000, 999999)}"))  # fmt: skip
+    far = f"+{rng.randint(1, 99)} {rng.randint(100, 999)} {rng.randint(1000, 99999)}"
+    return rng.choice((far, f"555-{rng.randint(1000, 9999)}", f"0{rng.randint(100, 999)} {rng.randint(10000, 999999)}"))
 
 
 def score(rng: Random) -> str:
