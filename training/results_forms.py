@@ -22,7 +22,7 @@ from training.registry import lines, wordings
 from training.results_tools import MAKERS, Made, Tool
 
 if TYPE_CHECKING:
-    from training.kinds_results import Use
+    from training.results_scenes import Use
 
 Record = dict[str, Any]
 UNITS: Final = {
