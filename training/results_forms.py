@@ -233,7 +233,7 @@ def fields_of(rng: Random, use: Use, fewest: int) -> Record:
 
 def with_extras(rng: Random, use: Use, record: Record) -> Record:
     """The record, now and then with an argument or another field."""
-    form = rng.random()
+    form = rng.random() if use.tool.sort == "record" else 1
     scalars = {use.names[slot]: value for slot, value in use.given.items() if not isinstance(value, list)}
     scalars = {
         key: value for key, value in scalars.items() if key not in record and worded(key) not in use.request.lower()

@@ -34,6 +34,12 @@ RIVALS: Final = (
     ("get_weather", "read_sensor"),
     ("convert_currency", "get_exchange_rate", "convert_units"),
 )
+# Requests that no `can you` or `please` may stand before.
+PLAIN: Final = (
+    "I ", "I'd", "My ", "At ", "In the ", "Don't", "Weather", "Current", "Forecast", "Hotels", "Latest", "News", "Headlines",
+    "Light on", "Directions", "Route", "The way", "SQL", "Random", "Any ", "Score", "Result", "Account", "Balance", "Quote",
+    "Restaurants", "Good ", "Flights", "Local", "Time", "Price", "Stock", "Rate", "Exchange rate", "Let me", "Let us", "New ",
+)  # fmt: skip
 FIELD_WANTED: Final = wordings("""
     [What is|What's] the {f} {of}?
     [Tell me|Give me|I need|Find out|Check|Show me|Get] the {f} {of}
@@ -173,9 +179,9 @@ def asked_for(rng: Random, split: Split, use: Use) -> str:
     text = use.request
     if text.endswith("?"):
         return loose(rng, text)
-    if text[0].isdigit() or text.startswith(("I ", "I'd", "My ", "Weather", "Hotels", "At ")):
+    if text[0].isdigit() or text.startswith(PLAIN):
         return rng.choice((text, f"{text}.", f"{text}, please."))
-    if rng.random() < 0.3:
+    if rng.random() < 0.3 and " me " not in text:
         return opened(rng, split, text[0].lower() + text[1:])
     return polite(rng, text)
 

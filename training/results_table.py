@@ -15,7 +15,7 @@ get_weather,weather,get_current_weather,current_weather,weather_lookup,fetch_wea
 record
 get_forecast,forecast,weather_forecast,get_weather_forecast > Weather forecast for a day.;Get the forecast for a city;The weather on a given day > city/location/place:city&day/date/when:day
 ? [What will the weather be|How will the weather be] in {city} {day}?;[Forecast|Weather forecast] for {city} {day}[?|];[Tell me|Show me|Get] the forecast for {city} {day};Will it [rain|snow|be warm|be sunny] in {city} {day}?;What's the forecast for {city} {day}?
-= in {city} {day} > high/max_temp/temp_max/maximum:degrees low/min_temp/minimum:degrees sky~/summary~/outlook~:sky rain_chance/chance_of_rain:percent > The high in {city} is {v}.
+= in {city} {day} > high/maximum:degrees low/minimum:degrees sky~/summary~/outlook~:sky rain_chance/chance_of_rain:percent > The high in {city} is {v}.
 ~ {sky}, [high {high}, low {low}|{low} to {high} degrees|between {low} and {high} degrees|up to {high} degrees];It will be {sky} in {city}, {low} to {high} degrees.;{city}: {sky}, {low} to {high} degrees;[Expect|There will be] {sky} and up to {high} degrees.;{sky} with a {rain_chance}% chance of rain
 
 record
@@ -27,7 +27,7 @@ get_time,get_current_time,local_time,time_in,world_clock > Get the time in a cit
 record
 get_date,today,current_date,what_day > Get today's date.;The current date >
 ? [What is|What's] today's date?;[Tell me|Give me] today's date;[What day is it|What date is it|Which day is it] today?;What is the date today?
-=  > date/today:iso weekday:weekday > It is {v}.
+=  > date/current_date:iso weekday:weekday > It is {v}.
 ~ [Today is|It is] {weekday}, {date}.;{weekday}, {date};{weekday}
 
 record
@@ -147,7 +147,7 @@ get_distance,distance,calculate_distance,how_far > The distance between two plac
 record
 get_directions,directions,route,get_route,navigate > Directions between two places.;Route from one place to another > origin/start/from_place:city&destination/end/to_place:city&?mode/travel_mode:car,train,bike,foot:[ by {v}]
 ? [How do I get|How can I get] from {origin} to {destination}?;[Give me|Show me|Find] [directions|the way|a route] from {origin} to {destination};[Directions|Route|The way] from {origin} to {destination}?
-= from {origin} to {destination} > duration/travel_time:minutes distance/km:km road~/via~:title > The duration is {v}.
+= from {origin} to {destination} > duration/travel_time:minutes distance/length:km road~/via~:title > The duration is {v}.
 ~ [Take|Follow] {road}[ for {distance} km|, about {duration} minutes][.|];{distance} km via {road}, {duration} minutes;Turn left after {distance} km and follow {road}.
 
 record
@@ -164,13 +164,13 @@ get_score,game_score,match_result,sports_score > Get the score of a team's last 
 
 record
 get_movie,movie_info,find_movie,film_details > Information about a film.;Look up a movie by title > title/movie/name:title
-? [Tell me about|Look up|Find|Show me] the [movie|film] {title};What [is|do you know about] the film {title}?;[Is|How good is] the movie {title}?
+? [Tell me about|Look up|Find|Show me] the [movie|film] {title};What do you know about the film {title}?;How good is the movie {title}?;Is the movie {title} good?
 = of the film {title} > rating/score:rating director:person year/release_year:year genre:genre runtime/length:minutes > The rating of {title} is {v}.
 ~ {title}[, a {genre}|][ by {director}| from {year}];{title} is a {genre} by {director}, rated {rating}.;{genre}, {year}, rated {rating}
 
 record
 get_book,book_info,find_book,lookup_book > Information about a book.;Look up a book by title > title/book/name:title
-? [Look up|Find|Show me|Tell me about] the book {title};What [is|do you know about] the book {title}?
+? [Look up|Find|Show me|Tell me about] the book {title};What do you know about the book {title}?;[Who wrote|What is in] the book {title}?
 = of the book {title} > author/writer:person year/publication_year:year page_count/length:big isbn:code > The author of {title} is {v}.
 ~ {title} by {author}[, {year}|];{title} was written by {author}[ in {year}|].;{author}, {year}, {page_count} pages
 
@@ -242,7 +242,7 @@ search,web_search,search_web,google,internet_search,bing > Search the web.;Look 
 
 list
 search_news,get_headlines,news,top_headlines,latest_news > Get news headlines.;Latest news about a topic > topic/query/category/keyword:topic
-? [Show me|Get|Find|Read me] the [latest |]news about {topic};[What is|What's|Any] [new|the news] about {topic}?;[News|Headlines|Latest news] about {topic}[?|]
+? [Show me|Get|Find|Read me] the [latest |]news about {topic};[What is|What's] [new|the news] about {topic}?;Any [news|headlines] about {topic}?;[News|Headlines|Latest news] about {topic}[?|]
 = > headline/title:headline source/publisher:title date/publication_date:date > {v}
 ~ {headline}
 
