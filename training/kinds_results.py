@@ -217,7 +217,7 @@ def after_results(rng: Random, split: Split) -> Dialogue:
     if form < 0.75 and told.fields:
         key, value = rng.choice(list(told.fields.items()))
         found.turns.append(user(rng.choice(in_split(FIELD_AFTER, split, "field after")).replace("{f}", key)))
-        return found.dialogue(rng, f"The {key} is {value}.")
+        return found.dialogue(rng, f"The {key} is {value}{results_forms.end(value)}")
     if form < 0.85 and told.rows:
         question, answer = of_row(rng, split, told)
         found.turns.append(user(question))

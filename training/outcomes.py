@@ -1,6 +1,7 @@
 """Results that tools return, and the answers that are given from them."""
 
 import json
+import re
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
@@ -120,7 +121,8 @@ def ended(text: str) -> str:
 
 def about(subject: str, answer: str) -> str:
     """The answer from one of several results of a function, which names its subject unless there is nothing to say."""
-    told = not subject or subject in answer or answer.startswith(("Sorry, that", "I found nothing", "Done."))
+    named = re.search(rf"(?<!\w){re.escape(subject)}(?!\w)", answer)
+    told = not subject or named or answer.startswith(("Sorry, that", "I found nothing", "Done."))
     return answer if told else f"{subject}: {answer}"
 
 

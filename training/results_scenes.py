@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
-from training import canned, functions, results_forms, values
+from training import canned, functions, results_forms, values, wordlists
 from training.chat import tool_call_text
 from training.functions import Argument, described, function_object, opened, spoken
 from training.registry import (
@@ -35,11 +35,14 @@ RIVALS: Final = (
     ("convert_currency", "get_exchange_rate", "convert_units"),
 )
 # Requests that no `can you` or `please` may stand before.
-PLAIN: Final = (
-    "I ", "I'd", "My ", "At ", "In the ", "Don't", "Weather", "Current", "Forecast", "Hotels", "Latest", "News", "Headlines",
-    "Light on", "Directions", "Route", "The way", "SQL", "Random", "Any ", "Score", "Result", "Account", "Balance", "Quote",
-    "Restaurants", "Good ", "Flights", "Local", "Time", "Price", "Stock", "Rate", "Exchange rate", "Let me", "Let us", "New ",
-)  # fmt: skip
+PLAIN: Final = tuple(
+    one.replace("_", " ")
+    for one in wordlists.listed(
+        """I_ I'd My_ At_ In_the_ Don't Weather Current Forecast Hotels Latest News Headlines Light_on Directions Route The_way
+        SQL Random Any_ Score Result Account Balance Quote Restaurants Good_ Flights Local Time Price Stock Rate Exchange_rate
+        Let_me Let_us New_"""
+    )
+)
 FIELD_WANTED: Final = wordings("""
     [What is|What's] the {f} {of}?
     [Tell me|Give me|I need|Find out|Check|Show me|Get] the {f} {of}

@@ -74,7 +74,7 @@ read_file,open_file,cat,file_read,get_file_contents > Read a file.;Return the co
 
 text
 translate,translate_text,translator > Translate a text.;Translate text to another language > text/phrase:message&target_language/language/to/lang:language
-? [Translate|Put] "{text}" [to|into] {target_language};[How do you say|How do I say|What is|What's] "{text}" in {target_language}?;Say "{text}" in {target_language}
+? Translate "{text}" [to|into] {target_language};Put "{text}" into {target_language};[How do you say|How do I say|What is|What's] "{text}" in {target_language}?;Say "{text}" in {target_language}
 =  > translation~/translated_text~:foreign > The translation is {v}.
 ~
 
@@ -100,7 +100,7 @@ record
 check_stock,get_inventory,inventory,stock_level,product_stock > How many of a product are in stock.;Inventory of a product > product/item/name/sku:product
 ? How many {product} [do we have|are left|are in stock]?;Are {product} [in stock|available]?;Check the stock of {product};[What is|What's] the stock of {product}?
 = of {product} > quantity/stock/stock_level/count:few warehouse/location:city restock_date:date > The quantity of {product} is {v}.
-~ {quantity} [in stock|left|pieces|units in {warehouse}];[There are|We have] {quantity} {product} in [stock|{warehouse}].;{product}: {quantity} in stock
+~ {quantity} [in stock|left|left in {warehouse}];[There are|We have] {quantity} {product} in [stock|{warehouse}].;{product}: {quantity} in stock
 
 record
 get_price,product_price,price_of,price_lookup > The price of a product.;Look up a price > product/item/name:product
@@ -140,7 +140,7 @@ read_sensor,get_sensor,sensor_value,get_reading > Read a sensor.;The value of a 
 
 record
 get_distance,distance,calculate_distance,how_far > The distance between two places.;Distance in kilometres > origin/from_city/start/a:city&destination/to_city/end/b:city
-? How far is it from {origin} to {destination}?;[What is|What's|Tell me] the distance [from|between] {origin} [to|and] {destination};How many kilometres [is|are] it from {origin} to {destination}?
+? How far is it from {origin} to {destination}?;[What is|What's|Tell me] the distance [from {origin} to|between {origin} and] {destination};How many kilometres [is|are] it from {origin} to {destination}?
 = from {origin} to {destination} > distance/length:km duration/travel_time:minutes > The distance from {origin} to {destination} is {v}.
 ~ {distance} [km|kilometres][ by car| by road|];It is {distance} km from {origin} to {destination}.;{distance} km, about {duration} minutes
 
@@ -338,7 +338,7 @@ set_thermostat,set_temperature,heat,thermostat > Set the temperature of a room.;
 
 action
 add_to_cart,add_item,buy_product,order_product > Put a product into the shopping cart.;Buy something > product/item/name:product&quantity/count/amount:small
-? [Add|Put] {quantity} {product} [to|into] [my|the] cart;[Order|Buy] {quantity} {product};I want to buy {quantity} {product}
+? Add {quantity} {product} to [my|the] cart;Put {quantity} {product} into [my|the] cart;[Order|Buy] {quantity} {product};I want to buy {quantity} {product}
 = > cart_id/id:code total:money > Done.
 ~ Added to [the|your] cart.;{quantity} {product} [were|have been] added.
 

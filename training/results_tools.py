@@ -66,7 +66,7 @@ MAKERS: Final[dict[str, tuple[dict[str, Any], Callable[[Random], Made]]]] = {
     "cuisine": (TEXT, some("Italian,Thai,Indian,Greek,French,Mexican,Japanese,Turkish")), "alert": (TEXT, said.alert),
 }  # fmt: skip
 BARE: Final = re.compile(
-    r"\{\w+\}( ?(\{\w*currency\}|°C|C|degrees|degrees Celsius|km|kilometres|euros|dollars|pounds))?"
+    r"\{\w+\}( ?(\{\w*currency\}|\{to_unit\}|°C|C|degrees|degrees Celsius|km|kilometres|euros|dollars|pounds))?"
 )
 MAKERS.update({
     "weekday": (TEXT, lambda r: r.choice(values.DAYS)), "place": (TEXT, said.place_name), "headline": (TEXT, said.fact_title),
