@@ -78,6 +78,7 @@ REASONS: Final = lines("""
     unexpected value for {k}
     {k} not found
 """)
+GENERAL_REASONS: Final = tuple(reason for reason in REASONS if "{s}" not in reason)
 ERRORS: Final = wordings("""
     [Error|ERROR|error|Failed|Failure|Fatal|fatal]: {e}[|.]
     [ValueError|KeyError|RuntimeError|LookupError|PermissionError|FileNotFoundError|ToolError|HTTPError|APIError|Exception]: {e}
@@ -170,7 +171,12 @@ def phrased(rng: Random, use: Use) -> Told:
     """A phrase or a sentence, now and then among others or in a tag."""
     if not use.tool.phrases:
         return valued(rng, use)
-    template = rng.choice(use.tool.phrases)
+    phrases = use.tool.phrases
+    if use.asked:  # A phrase has to say what was asked for.
+        phrases = tuple(one for one in phrases if f"{{{use.asked[0].names[0]}}}" in one)
+        if not phrases:
+            return recorded(rng, use)
+    template = rng.choice(phrases)
     text = filled(template, texts(use, drawn(rng, use)))
     answer = ended(re.sub(r"</?\w+>", "", text).removeprefix("INFO "))
     form = rng.random()
@@ -193,9 +199,12 @@ def phrased(rng: Random, use: Use) -> Told:
 def valued(rng: Random, use: Use) -> Told:
     """A bare value, with a unit now and then."""
     first = use.tool.fields[0]
-    if use.tool.value == "{v}":
+    if use.tool.value == "{v}" and not use.asked:
         return phrased(rng, use)
     made = drawn(rng, use)
+    if use.asked and use.asked[0] != first:
+        text = shown(made[use.asked[0].names[0]])
+        return Told(text, f"The {spoken(use.asked[1])} is {text}.", form="value")
     text = shown(made[first.names[0]])
     if first.kind in UNITS and use.tool.sort == "record" and rng.random() < 0.4:
         text += rng.choice(UNITS[first.kind])
@@ -415,8 +424,12 @@ def acted(rng: Random, use: Use) -> Told:
 def failed(rng: Random, use: Use) -> Told:
     """An error that no second call mends, in any form."""
     slot = use.varying.slot if use.varying else rng.choice(list(use.given)) if use.given else "request"
-    subject = listing(use.given[slot]) if use.varying else "the item"
-    reason = rng.choice(REASONS).replace("{s}", subject).replace("{k}", spoken(use.names.get(slot, slot)))
+    subject = listing(use.given[slot]) if slot in use.given else ""
+    reason = (
+        rng.choice(REASONS if use.varying else GENERAL_REASONS)
+        .replace("{s}", subject)
+        .replace("{k}", spoken(use.names.get(slot, slot)))
+    )
     template = rng.choice(ERRORS).replace("\\n", "\n")
     if '"' in reason or "'" in reason:
         template = "Error: {e}"

@@ -38,9 +38,9 @@ RIVALS: Final = (
 PLAIN: Final = tuple(
     one.replace("_", " ")
     for one in wordlists.listed(
-        """I_ I'd My_ At_ In_the_ Don't Weather Current Forecast Hotels Latest News Headlines Light_on Directions Route The_way
-        SQL Random Any_ Score Result Account Balance Quote Restaurants Good_ Flights Local Time Price Stock Rate Exchange_rate
-        Let_me Let_us New_"""
+        """I_ I'd My_ At_ In_the_ Don't Weather Current Forecast Hotels Latest News Headlines Light_on Directions Route
+        The_way SQL Random Any_ Score Result Account Balance Quote Restaurants Good_ Flights Local Time Price Stock Rate
+        Exchange_rate Let_me Let_us New_"""
     )
 )
 FIELD_WANTED: Final = wordings("""

@@ -16,7 +16,7 @@ record
 get_forecast,forecast,weather_forecast,get_weather_forecast > Weather forecast for a day.;Get the forecast for a city;The weather on a given day > city/location/place:city&day/date/when:day
 ? [What will the weather be|How will the weather be] in {city} {day}?;[Forecast|Weather forecast] for {city} {day}[?|];[Tell me|Show me|Get] the forecast for {city} {day};Will it [rain|snow|be warm|be sunny] in {city} {day}?;What's the forecast for {city} {day}?
 = in {city} {day} > high/maximum:degrees low/minimum:degrees sky~/summary~/outlook~:sky rain_chance/chance_of_rain:percent > The high in {city} is {v}.
-~ {sky}, [high {high}, low {low}|{low} to {high} degrees|between {low} and {high} degrees|up to {high} degrees];It will be {sky} in {city}, {low} to {high} degrees.;{city}: {sky}, {low} to {high} degrees;[Expect|There will be] {sky} and up to {high} degrees.;{sky} with a {rain_chance}% chance of rain
+~ {sky}, [high {high}, low {low}|{low} to {high} degrees|between {low} and {high} degrees|up to {high} degrees];It will be {sky} in {city}, {low} to {high} degrees.;{city}: {sky}, {low} to {high} degrees;It will be {sky} with up to {high} degrees.;[Up to {high} degrees, {sky}|The high is {high} and the low is {low}].;{sky} with a {rain_chance}% chance of rain
 
 record
 get_time,get_current_time,local_time,time_in,world_clock > Get the time in a city.;Local time at a place;Current time > city/place/location/timezone:city
@@ -134,13 +134,13 @@ server_status,check_server,ping_host,health_check,get_status > Check a server.;S
 
 record
 read_sensor,get_sensor,sensor_value,get_reading > Read a sensor.;The value of a sensor in a room > room/sensor/location/name:room
-? [Read|Check] the sensor in the {room};[How warm|How humid|How cold] is it in the {room}?;What does the sensor in the {room} [say|show|measure]?
+? [Read|Check] the sensor in the {room};[How warm|How hot|How cold] is it in the {room}?;What does the sensor in the {room} [say|show|measure]?
 = in the {room} > temperature/value:degrees humidity:percent battery:percent motion~:bool > The temperature in the {room} is {v}.
 ~ {temperature} degrees[, {humidity}% humidity|];The {room} is at {temperature} degrees[ and {humidity}% humidity|].;{room}: {temperature}°C
 
 record
 get_distance,distance,calculate_distance,how_far > The distance between two places.;Distance in kilometres > origin/from_city/start/a:city&destination/to_city/end/b:city
-? How far is it from {origin} to {destination}?;[What is|What's|Tell me] the distance [from {origin} to|between {origin} and] {destination};How many kilometres [is|are] it from {origin} to {destination}?
+? How far is it from {origin} to {destination}?;[What is|What's|Tell me] the distance [from {origin} to|between {origin} and] {destination};How many kilometres is it from {origin} to {destination}?
 = from {origin} to {destination} > distance/length:km duration/travel_time:minutes > The distance from {origin} to {destination} is {v}.
 ~ {distance} [km|kilometres][ by car| by road|];It is {distance} km from {origin} to {destination}.;{distance} km, about {duration} minutes
 
@@ -170,7 +170,7 @@ get_movie,movie_info,find_movie,film_details > Information about a film.;Look up
 
 record
 get_book,book_info,find_book,lookup_book > Information about a book.;Look up a book by title > title/book/name:title
-? [Look up|Find|Show me|Tell me about] the book {title};What do you know about the book {title}?;[Who wrote|What is in] the book {title}?
+? [Look up|Find|Show me|Tell me about] the book {title};What do you know about the book {title}?;Who wrote the book {title}?
 = of the book {title} > author/writer:person year/publication_year:year page_count/length:big isbn:code > The author of {title} is {v}.
 ~ {title} by {author}[, {year}|];{title} was written by {author}[ in {year}|].;{author}, {year}, {page_count} pages
 

@@ -1,5 +1,6 @@
 """English noun phrases, sentences and values that requests hold and tools return."""
 
+import re
 from random import Random
 from typing import Final
 
@@ -139,11 +140,17 @@ def filled(rng: Random, form: str) -> str:
     if "{" not in form:
         return form
     first, second = rng.choice(NOUNS), rng.choice(NOUNS)
-    return form.format(
+    text = form.format(
         a=rng.choice(ADJECTIVES), b=rng.choice(ADJECTIVES), o=first, p=second, n=wordlists.name(rng),
         c=rng.choice(COUNTRIES[:38]), t=values.city(rng), y=rng.randint(1200, 2026), d=rng.randint(2, 99),
         h=values.clock(rng), w=rng.choice(values.DAYS),
     )  # fmt: skip
+    return articled(text)
+
+
+def articled(text: str) -> str:
+    """The text with `an` before vowels."""
+    return re.sub(r"\b([Aa]) (?=[aeiou])", r"\1n ", text)
 
 
 def country(rng: Random) -> str:
@@ -182,7 +189,7 @@ def query(rng: Random) -> str:
     if form < 0.4:
         return topic(rng)
     if form < 0.5:
-        return f"how to {rng.choice(DOINGS)} a {rng.choice(NOUNS)}"
+        return articled(f"how to {rng.choice(DOINGS)} a {rng.choice(NOUNS)}")
     if form < 0.6:
         return f"the {rng.choice(SUPERLATIVES)} {rng.choice(NOUNS)} in {rng.choice((values.city, country))(rng)}"
     if form < 0.7:
@@ -404,11 +411,12 @@ def fact_title(rng: Random) -> str:
              f"{wordlists.name(rng)} buys a {rng.choice(ADJECTIVES)} {rng.choice(NOUNS)}",
              f"Price of {rng.choice(MASS)} rises by {rng.randint(2, 40)}%",
              f"{rng.choice(ADJECTIVES).capitalize()} {rng.choice(NOUNS)} found near {values.city(rng)}")  # fmt: skip
-    return rng.choice(forms)
+    return articled(rng.choice(forms))
 
 
 def meaning(rng: Random) -> str:
     """The definition of a word."""
     a, o, p = rng.choice(ADJECTIVES), rng.choice(NOUNS), rng.choice(NOUNS)
-    return rng.choice((f"a {a} {o}", f"a kind of {o}", f"a {o} for the {p}", f"a person who sells {o}s",
+    text = rng.choice((f"a {a} {o}", f"a kind of {o}", f"a {o} for the {p}", f"a person who sells {o}s",
                        f"to put a {o} into a {p}", f"being like a {a} {o}", f"a {a} part of a {o}"))  # fmt: skip
+    return articled(text)
