@@ -5,7 +5,7 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from training import canned, kinds_chat, outcomes, results_forms, values
+from training import canned, kinds_chat, outcomes, results_forms, results_troubles, values
 from training.kinds_agent import AGAIN, BOTH, joined
 from training.registry import (
     REGISTRY,
@@ -99,7 +99,7 @@ def result_error(rng: Random, split: Split) -> Dialogue:
     """An error that is told, or a passing one after which the call is made again."""
     use = fresh(rng, split, TOOLS)
     if rng.random() < 0.7:
-        return answered(rng, split, use, results_forms.failed(rng, use))
+        return answered(rng, split, use, results_troubles.failed(rng, use))
     text = rng.choice(in_split(outcomes.TRANSIENT, split, "error"))
     return answered(rng, split, use, Told(text, use.call))
 
@@ -108,7 +108,7 @@ def result_error(rng: Random, split: Split) -> Dialogue:
 def result_empty(rng: Random, split: Split) -> Dialogue:
     """An empty result."""
     use = fresh(rng, split, (*BY_SORT["record"], *BY_SORT["list"], *BY_SORT["list"], *BY_SORT["text"]))
-    return answered(rng, split, use, results_forms.nothing(rng, use))
+    return answered(rng, split, use, results_troubles.nothing(rng, use))
 
 
 def together(rng: Random, split: Split) -> tuple[list[Use], str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
-from training import canned, functions, results_forms, values, wordlists
+from training import canned, functions, results_forms, results_troubles, values, wordlists
 from training.chat import tool_call_text
 from training.functions import Argument, described, function_object, opened, spoken
 from training.registry import (
@@ -278,9 +278,9 @@ def any_result(rng: Random, use: Use) -> Told:
     """A result of any form that the tool may return."""
     form = rng.random()
     if form < 0.06:
-        return results_forms.failed(rng, use)
+        return results_troubles.failed(rng, use)
     if form < 0.12 and use.tool.sort in ("record", "list", "text"):
-        return results_forms.nothing(rng, use)
+        return results_troubles.nothing(rng, use)
     if use.tool.sort == "action":
         return results_forms.acted(rng, use)
     makers: dict[str, tuple[Callable[[Random, Use], Told], ...]] = {

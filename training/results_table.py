@@ -94,7 +94,7 @@ record
 track_package,track_shipment,get_tracking,shipping_status,tracking > Track a parcel.;Shipping status by tracking number > tracking_number/tracking_id/number/code:code
 ? [Track|Where is|Find|Check] [my |the ]parcel {tracking_number};[Where is|Track] the package {tracking_number};[What is|What's] the [status|shipping status] of [parcel|package] {tracking_number}?
 = of parcel {tracking_number} > location/last_location/place:city status/state:status carrier:carrier eta/delivery_date:date > The location of {tracking_number} is {v}.
-~ [The parcel|Your parcel|The package] is [in {location}|{status}|{status} in {location}].;{status}[, last seen in {location}| in {location}];{tracking_number}: {status}, {location};It will be delivered by {carrier} on {eta}.
+~ [The parcel|Your parcel|The package] is [in {location}|{status}|{status} in {location}].;{status}[, last seen in {location}| in {location}];Parcel {tracking_number}: {status}, {location};It will be delivered by {carrier} on {eta}.
 
 record
 check_stock,get_inventory,inventory,stock_level,product_stock > How many of a product are in stock.;Inventory of a product > product/item/name/sku:product
@@ -130,7 +130,7 @@ record
 server_status,check_server,ping_host,health_check,get_status > Check a server.;Status of a host > host/server/hostname/name:host
 ? Is {host} [up|running|online|alive]?;[Check|Tell me] if {host} is [up|running|online];[Check|Ping] [the server |]{host};[What is|What's|Check] the [status|state] of [the server |]{host};How is [the server |]{host} doing?
 = of {host} > status/state/health:health cpu/cpu_load:percent memory/memory_used:percent uptime~:few version:version > The status of {host} is {v}.
-~ {host} is {status}[.|, CPU at {cpu}%.];{status}, [CPU {cpu}%|CPU at {cpu}%, memory at {memory}%];{host}: {status};INFO {host} {status}
+~ [Server|The server|Host] {host} is {status}[.|, CPU at {cpu}%.];{status}, [CPU {cpu}%|CPU at {cpu}%, memory at {memory}%];Status of {host}: {status}
 
 record
 read_sensor,get_sensor,sensor_value,get_reading > Read a sensor.;The value of a sensor in a room > room/sensor/location/name:room
@@ -274,7 +274,7 @@ list
 list_files,ls,list_directory,list_dir,get_files > List the files of a folder.;Directory listing > folder/path/directory/dir:folder
 ? [List|Show me|Show|Get] the files [in|of] [the folder |]{folder};[Which files are|What files are] in {folder}?;[What is|What's] in [the folder |]{folder}?;ls {folder}
 = > name/file/filename:path size/length:big date/change_date:iso > {v}
-~ There is one file, {name}.;{name} ({size} bytes, {date})
+~ There is one file, {name}.;The file {name} has {size} bytes.;One file: {name} ({size} bytes, {date})
 
 list
 run_query,query_database,sql,execute_sql,db_query > Run a query on the database.;Execute SQL > query/sql/statement:sql
