@@ -3,9 +3,10 @@
 A new kind is one decorated function in a ``kinds_*`` module; a new module is one more import here.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from training import (
     canned,
@@ -19,12 +20,15 @@ from training import (
     kinds_lookup,
     kinds_memory,
     kinds_numbers,
+    kinds_results,
     kinds_rules,
     kinds_steps,
     kinds_system,
     kinds_text,
     kinds_tools,
     kinds_words,
+    results_tools,
+    wordlists,
 )
 from training.excluded import is_excluded
 from training.registry import REGISTRY, Dialogue, Kind, Split, assistant, system
@@ -41,6 +45,7 @@ KIND_MODULES: Final = (
     kinds_lookup,
     kinds_memory,
     kinds_numbers,
+    kinds_results,
     kinds_rules,
     kinds_steps,
     kinds_system,
@@ -54,7 +59,14 @@ WEIGHTS: Final = tuple(kind.weight for kind in KINDS)
 HISTORY_KINDS: Final = tuple(kind for kind in KINDS if not kind.standalone)
 # A name, role or fact of the system prompt would change their answers.
 ANSWERED_BY_SYSTEM: Final = frozenset(("own_nature", "own_place", "own_maker", "abilities", "unknown", "beyond"))
+# A search, a clock or a forecast might do what they ask for.
+ANSWERED_BY_TOOLS: Final = frozenset(("unknown", "beyond"))
 LONG_HISTORY_TURNS: Final = 30
+# Tools that would do what other kinds answer without one: sums, words and capitals.
+CALCULATORS: Final = wordlists.listed("evaluate calc square_root sqrt run_python python get_capital capital_of")
+ABLE: Final = frozenset(CALCULATORS).union(
+    *(tool.names for tool in results_tools.TOOLS if tool.sort == "number" or tool.names[0] in ("translate", "define"))
+)
 
 
 def system_prompt(rng: Random, *, plain: bool = False) -> str:
@@ -77,7 +89,12 @@ def history(rng: Random, split: Split, exchanges: int) -> tuple[dict[str, str], 
     return tuple(turns)
 
 
-def surrounded(rng: Random, split: Split, dialogue: Dialogue, *, plain: bool = False) -> Dialogue:
+def idle(tools: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """The tools that none of the questions answered without one could use."""
+    return tuple(one for one in tools if one.get("function", one)["name"].lower() not in ABLE)
+
+
+def surrounded(rng: Random, split: Split, kind: Kind, dialogue: Dialogue) -> Dialogue:
     """The dialogue, now and then with earlier turns, a system prompt and tools that it does not need."""
     messages = dialogue.messages
     if messages[0]["role"] == "system":
@@ -88,22 +105,20 @@ def surrounded(rng: Random, split: Split, dialogue: Dialogue, *, plain: bool = F
     elif form < 0.205:
         messages = (*history(rng, split, rng.randint(8, LONG_HISTORY_TURNS)), *messages)
     if rng.random() < 0.35:
-        messages = (system(system_prompt(rng, plain=plain)), *messages)
+        messages = (system(system_prompt(rng, plain=kind.name in ANSWERED_BY_SYSTEM)), *messages)
     tools = dialogue.tools
-    form = rng.random()
+    form = 1.0 if kind.name in ANSWERED_BY_TOOLS else rng.random()
     if form < 0.03:
-        tools = kinds_tools.offered(rng, rng.choice(kinds_tools.USES)(rng))
+        tools = idle(kinds_tools.offered(rng, rng.choice(kinds_tools.USES)(rng)))
     elif form < 0.1:
-        tools = kinds_system.unrelated_tools(rng, split)
+        tools = idle(kinds_system.unrelated_tools(rng, split))
     return replace(dialogue, messages=messages, tools=tools)
 
 
 def sample(rng: Random, split: Split, kind: Kind) -> Dialogue:
     """A dialogue of the kind as it is met in training and evaluation."""
     dialogue = kind.generate(rng, split)
-    if kind.standalone:
-        return dialogue
-    return surrounded(rng, split, dialogue, plain=kind.name in ANSWERED_BY_SYSTEM)
+    return dialogue if kind.standalone else surrounded(rng, split, kind, dialogue)
 
 
 def sample_any(rng: Random, split: Split) -> tuple[Kind, Dialogue]:

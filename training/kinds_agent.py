@@ -143,7 +143,7 @@ def joined(rng: Random, split: Split, forms: Sequence[str], salt: str, requests:
 
 def outcome(rng: Random, use: Use) -> Outcome:
     """The outcome of a use."""
-    return outcomes.found(rng) if use.asks else outcomes.done(rng)
+    return outcomes.found(rng, bare=not use.family) if use.asks else outcomes.done(rng)
 
 
 def one_call(rng: Random, split: Split, episode: Episode, use: Use, *, troubled: bool = False) -> None:
@@ -201,7 +201,10 @@ def answered_at_once(rng: Random, episode: Episode, uses: Sequence[Use]) -> None
     episode.says("several_calls", call_text(*uses))
     results = [outcome(rng, use) for use in uses]
     episode.turns += [returned(result.result) for result in results]
-    episode.says("answer_from_result", " ".join(result.answer for result in results))
+    alike = len(uses) > 1 and len({use.name for use in uses}) == 1
+    subjects = [str(use.arguments[use.varying.name]) if alike and use.varying else "" for use in uses]
+    answers = [outcomes.about(subject, one.answer) for subject, one in zip(subjects, results, strict=True)]
+    episode.says("answer_from_result", " ".join(answers))
 
 
 def for_each(rng: Random, split: Split, episode: Episode, use: Use, uses: Sequence[Use]) -> None:
@@ -241,7 +244,10 @@ def one_after_another(rng: Random, split: Split, episode: Episode, uses: Sequenc
             episode.says("try_again", call_text(use))
         episode.turns.append(returned(result.result))
     last_use, last = needed[-1]
-    episode.says("answer_after_loop", last.answer if last_use.asks or last.answer.startswith("Done") else "Done.")
+    episode.says(
+        "answer_after_loop",
+        last.answer if last_use.asks or last.answer.startswith("Done") or last.field is None else "Done.",
+    )
 
 
 def fed(rng: Random, use: Use, name: str, value: str) -> Use:

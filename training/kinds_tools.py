@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from training import facts, wordlists
+from training import facts, outcomes, wordlists
 from training.chat import tool_call_text
 from training.registry import Dialogue, Split, assistant, draw, kind, user
 
@@ -68,7 +68,8 @@ def weather(rng: Random) -> Use:
     result = rng.choice(
         (f'{{"temperature": {degrees}, "sky": "{sky}"}}', f"{degrees} degrees, {sky}", f"{sky}, {degrees} degrees")
     )
-    answer = f"It is {degrees} degrees and {sky} in {city}."
+    told = result.startswith("{")
+    answer = f"The temperature is {degrees} and the sky is {sky}." if told else outcomes.ended(result)
     return Use(tool(rng, name, about, **{parameter: "string"}), rng.choice(forms), {parameter: city}, result, answer)
 
 
@@ -87,13 +88,10 @@ def local_time(rng: Random) -> Use:
         rng.choice(("Get the time in a city.", "The local time.")),
         city="string",
     )
-    return Use(
-        spec,
-        rng.choice(forms),
-        {"city": city},
-        rng.choice((clock, f'{{"time": "{clock}"}}')),
-        f"It is {clock} in {city}.",
+    result, answer = rng.choice(
+        ((clock, f"It is {clock} in {city}."), (f'{{"time": "{clock}"}}', f"The time is {clock}."))
     )
+    return Use(spec, rng.choice(forms), {"city": city}, result, answer)
 
 
 def calculation(rng: Random) -> Use:
@@ -114,14 +112,13 @@ def message(rng: Random) -> Use:
         spec,
         rng.choice(forms),
         {"to": name, "text": text},
-        rng.choice(("sent", "ok", '{"ok": true}')),
-        f"I sent the message to {name}.",
+        *rng.choice((("ok", "Done."), ('{"ok": true}', "Done."), (f"Message sent to {name}.",) * 2)),
     )
 
 
 def search(rng: Random) -> Use:
     """A search for a few words."""
-    query, found = (" ".join(wordlists.word(rng) for _ in range(rng.randint(1, 4))) for _ in range(2))
+    query, found = " ".join(wordlists.word(rng) for _ in range(rng.randint(1, 4))), wordlists.sentence(rng)
     forms = (
         f"Search for {query}",
         f"Search the web for {query}.",
@@ -130,7 +127,7 @@ def search(rng: Random) -> Use:
         f"Please search for {query}",
     )
     spec = tool(rng, rng.choice(("search", "web_search")), "Search the web.", query="string")
-    return Use(spec, rng.choice(forms), {"query": query}, found, f"I found this: {found}")
+    return Use(spec, rng.choice(forms), {"query": query}, found, outcomes.ended(found))
 
 
 def made_up_tool(rng: Random) -> Use:

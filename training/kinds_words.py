@@ -16,7 +16,6 @@ from training.registry import (
     draw,
     in_split,
     kind,
-    lines,
     loose,
     one_of,
     polite,

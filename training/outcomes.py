@@ -1,6 +1,7 @@
 """Results that tools return, and the answers that are given from them."""
 
 import json
+import re
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
@@ -112,12 +113,29 @@ def dumped(rng: Random, value: object) -> str:
     return json.dumps(value, ensure_ascii=False, **({"indent": 2} if form < 0.9 else {"separators": (",", ":")}))
 
 
-def found(rng: Random) -> Outcome:
-    """The outcome of a question: a text, a number, a record or a list."""
+def ended(text: str) -> str:
+    """A phrase or a sentence with a capital letter and an end mark."""
+    text = text.strip()
+    return f"{text[0].upper()}{text[1:]}{'' if text[-1] in '.!?' else '.'}"
+
+
+def about(subject: str, answer: str) -> str:
+    """The answer from one of several results of a function, which names its subject unless there is nothing to say."""
+    named = re.search(rf"(?<!\w){re.escape(subject)}(?!\w)", answer)
+    told = not subject or named or answer.startswith(("Sorry, that", "I found nothing", "Done."))
+    return answer if told else f"{subject}: {answer}"
+
+
+def found(rng: Random, *, bare: bool = True) -> Outcome:
+    """The outcome of a question: a text, a number, a record or a list; a value alone only if ``bare``."""
     form = rng.random()
-    if form < 0.35:
-        text = rng.choice((values.span, values.words, lambda r: str(r.randrange(100_000)), wordlists.sentence))(rng)
-        return Outcome(text, f"The result is {text}.")
+    if form < 0.1:
+        text = wordlists.sentence(rng) + rng.choice(("", "."))
+        return Outcome(text, ended(text))
+    if form < 0.35 and bare:
+        text = rng.choice((values.span, values.code, values.date, lambda r: str(r.randrange(100_000))))(rng)
+        # Three words or more are a phrase.
+        return Outcome(text, f"The result is {text}." if text.count(" ") < 2 else ended(text))
     if form < 0.75:
         fields = record(rng, 1, 3)
         key, value = next(iter(fields.items()))
@@ -138,8 +156,8 @@ def done(rng: Random) -> Outcome:
         key, value = next(iter(fields.items()))
         head = rng.choice(({}, {"ok": True}, {"status": "ok"}, {"status": "success"}, {"success": True}))
         return Outcome(dumped(rng, {**head, **fields}), f"Done. {sentence_of(fields)}", (key, str(value)))
-    text = wordlists.sentence(rng)
-    return Outcome(text + rng.choice(("", ".")), f"Done: {text}.")
+    text = wordlists.sentence(rng) + rng.choice(("", "."))
+    return Outcome(text, ended(text))
 
 
 def asked_field(rng: Random) -> tuple[Outcome, str]:
