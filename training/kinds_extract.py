@@ -290,7 +290,7 @@ def keys_for(rng: Random, told: Told) -> dict[str, str]:
     return made or {names[0]: names[0]}
 
 
-@kind("free", "I take the values from the text.", weight=7, thinks=0.02)
+@kind("free", "I take the values from the text.", weight=10, thinks=0.02)
 def extract_natural(rng: Random, split: Split) -> Dialogue:
     """Values that sentences state, under keys that only a grammar knows."""
     subject, text, told = draw(lambda: text_of(rng), split, lambda one: f"extract {one[1]}")

@@ -195,7 +195,7 @@ def arranged(rng: Random, text: str, wish: str, *, headed: bool = False) -> str:
     return f"{text}{end}{glue}{wish}"
 
 
-@kind("open", "I look for it among the pairs.", weight=12)
+@kind("open", "I look for it among the pairs.", weight=16)
 def pairs_in_words(rng: Random, split: Split) -> Dialogue:
     """The value of one of several pairs that a message lists, or the key of a value."""
     keys, found, names, questions = rng.choice(RELATIONS)
