@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import gc
@@ -80,8 +81,8 @@ def _as_a_reader_has_it(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     log.setLevel(level)
 
 
-@pytest.mark.parametrize("name", RUN)
-def test_the_code_of_a_page_runs_from_its_top_to_its_end(name: str) -> None:
+def run_page(name: str) -> None:
+    """Run the code of a page from its top to its end."""
     page: dict[str, Any] = {"__name__": name}
     for line, code in blocks(TEXTS[name], "python"):
         for model, make in STAND_INS.items():
@@ -94,6 +95,20 @@ def test_the_code_of_a_page_runs_from_its_top_to_its_end(name: str) -> None:
     page.clear()
     with contextlib.suppress(RuntimeError):
         gc.collect()
+
+
+@pytest.mark.parametrize("name", [name for name in RUN if name != "docs/agents.md"])
+def test_the_code_of_a_page_runs_from_its_top_to_its_end(name: str) -> None:
+    run_page(name)
+
+
+def test_the_page_of_agents_prints_answers_that_a_reader_believes(capsys: pytest.CaptureFixture[str]) -> None:
+    run_page("docs/agents.md")
+    sums, weather, *rest = capsys.readouterr().out.splitlines()
+    assert [f"{i} + {i} = {2 * i}." in sums for i in range(1, 9)] == [True] * 8
+    for city, answer in zip(("Paris", "Rome", "Oslo"), ast.literal_eval(weather), strict=True):
+        assert all(word in answer for word in (city, "15 degrees", "sunny")) and len(answer) < 50, answer
+    assert rest[0] == "canceled"
 
 
 @pytest.mark.parametrize("snippet", TESTS)
