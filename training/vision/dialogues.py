@@ -263,17 +263,14 @@ def compare(rng: Random, split: Split) -> tuple[tuple[Scene, Scene], Asked]:
         one, other = rng.sample(sorted({number(rng, split) for _ in range(12)}, key=int), 2)
         pair = printed(rng, split, [one]), printed(rng, split, [other])
         more = rng.random() < 0.6
-        question = pick(
-            rng,
-            "Which number is larger?|Which picture has the larger number?|Which number is bigger?"
-            if more
-            else "Which number is smaller?|Which picture has the smaller number?",
-        )
+        size = pick(rng, "larger|bigger|higher" if more else "smaller|lower")
+        first = (int(one) > int(other)) == more
         if rng.random() < 0.5:
-            return pair, _which(
-                rng, f"{question.removesuffix('?')}, the first or the second?", (int(one) > int(other)) == more
-            )
-        return pair, Asked(question, one if (int(one) > int(other)) == more else other)
+            question = f"Which {pick(rng, 'picture|image|one')} has the {size} number{pick(rng, '|, the first or the second')}?"
+            named = f"Which number is {size}, the first or the second?"
+            return pair, _which(rng, rng.choice((question, question, named)), first)
+        question = pick(rng, f"Which number is {size}?|What is the {size} number?|Which is the {size} number?")
+        return pair, Asked(question, one if first else other)
     scene, second = shapes(rng, split, 1, 5), shapes(rng, split, 1, 5)
     if draw < 0.4 and len(scene.things) != len(second.things):
         more = rng.random() < 0.6

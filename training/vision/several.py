@@ -46,6 +46,12 @@ EARLIER: Final = wordings("""
     And the {ordinal} [one|{noun}]?
     [The same for|Same question for|Now|Again for] the {ordinal} [one|{noun}].
 """)
+DESCRIBE_ONE: Final = wordings("""
+    [What is|What's] [in|on] the {ordinal}[| one| {noun}]?
+    What does the {ordinal}[| one| {noun}] show?
+    What [do|can] you see [in|on] the {ordinal}[| one| {noun}]?
+    [Describe|Explain|Tell me about] the {ordinal} [one|{noun}].
+""")
 TAKE: Final = wordings("""
     [Take|Please take|Make|Get|Capture] [a screenshot|a photo|a picture|a snapshot|an image]
     [Look at|Check|Have a look at] [the screen|the page|the camera|the window|the desktop|my screen]
@@ -75,6 +81,12 @@ OTHERS: Final = wordings(
     "[click|type_text|scroll|search|get_weather|add|send_email|open_url|press_key|wait|get_time|list_files|move]"
 )
 PARAMETERS: Final = wordings("[screen|url|path|page|name|index|x|y|text|query|city|region|camera|file|id|width]")
+PURPOSES: Final = wordings("""
+    [Return|Give back|Take|Get] [an image|a picture|a photo|a screenshot] of [the screen|the page|the desktop|the camera|a place].
+    The [image|picture] is [scaled down|a PNG file|in RGB|small|the latest one].
+    [Use it|Call this] [to see what the user sees|when you need to look|before you answer|after each step|only once].
+    [Needs|Takes] [a name|an index|a path|an address|nothing].
+""")
 BESIDES: Final = (
     "Screenshot taken.", "ok", "Done.", "Here is the picture:", "Success", "Image:", "The screenshot:", "OK",
     "Here is the image.", "Taken.", "Screenshot:", "Result:", '{"status": "ok"}', "done",
@@ -164,7 +176,7 @@ def ordinal(rng: Random, at: int, count: int) -> str:
 
 def noun(rng: Random) -> str:
     """A word for a picture."""
-    return rng.choice(("picture", "picture", "image", "screenshot", "photo"))
+    return rng.choice(("picture", "picture", "image", "screenshot", "photo", "one"))
 
 
 def at_picture(rng: Random, question: str, which: str) -> str:
@@ -187,10 +199,12 @@ def _about_one(rng: Random, scenes: list[Scene], split: Split, repeat: Repeated 
     if repeat is not None and count > 1 and rng.random() < 0.5:
         at = rng.randrange(count - 1) if rng.random() < 0.8 else count - 1
         return one_of(rng, EARLIER, ordinal=ordinal(rng, at, count), noun=noun(rng)), repeat[1](scenes[at])
-    if rng.random() < 0.35:
+    draw, at = rng.random(), rng.randrange(count)
+    if draw < 0.1:
+        return one_of(rng, DESCRIBE_ONE, ordinal=ordinal(rng, at, count), noun=noun(rng)), described(scenes[at])
+    if draw < 0.4:
         asked = any_question(rng, scenes[-1], split)
         return asked.question, asked.answer
-    at = rng.randrange(count)
     asked = any_question(rng, scenes[at], split)
     return at_picture(rng, asked.question, ordinal(rng, at, count)), asked.answer
 
@@ -240,6 +254,10 @@ def at_once(rng: Random, split: Split, most: int = 4) -> Dialogue:
         elif i == 0 and repeat is not None:
             at = rng.randrange(count)
             question, answer = at_picture(rng, repeat[0](), ordinal(rng, at, count)), repeat[1](scenes[at])
+        elif i == 0 and rng.random() < 0.12:
+            at = rng.randrange(count)
+            question = one_of(rng, DESCRIBE_ONE, ordinal=ordinal(rng, at, count), noun=noun(rng))
+            answer = described(scenes[at])
         elif i == 0:
             at = rng.randrange(count)
             asked = any_question(rng, scenes[at], split)
@@ -260,6 +278,8 @@ def function(rng: Random, name: str) -> dict[str, Any]:
             properties[key]["description"] = pick(rng, f"The {key}|Which {key}|The {key} to use")
     text = name.replace("_", " ").capitalize()
     purpose = pick(rng, f"{text}.|{text}|Return an image.|Take a screenshot.||Show the screen.|{text} and return it.")
+    if rng.random() < 0.25:
+        purpose = " ".join(rng.sample(PURPOSES, rng.choice((1, 2, 3, 4))))
     parameters: dict[str, Any] = {"type": "object", "properties": properties}
     if properties and rng.random() < 0.6:
         parameters["required"] = list(properties)[:1]

@@ -252,7 +252,7 @@ def mannered(rng: Random, question: str, answer: str) -> str:
 
 
 OUT_OF_DEPTH: Final = wordings("""
-    [What|Which] [breed|kind of animal|species|kind of dog|kind of cat|kind of bird] is [this|that|it][| dog| cat| animal]?
+    [What|Which] [breed|kind of animal|species|kind of dog|kind of cat|kind of bird] is [this|that|it|this dog|that cat|this animal]?
     What breed is [this|the|that|my] [dog|cat|horse]?
     Who is [this|that|he|she|the person|the man|the woman|this person|this man|in the photo|on the left]?
     [What is|What's] the [mood|atmosphere|style|weather|meaning|brand|model|title|price|author|artist] [here|of this picture|in this image|of the image]?
