@@ -82,7 +82,7 @@ OTHERS: Final = wordings(
 )
 PARAMETERS: Final = wordings("[screen|url|path|page|name|index|x|y|text|query|city|region|camera|file|id|width]")
 PURPOSES: Final = wordings("""
-    [Return|Give back|Take|Get] [an image|a picture|a photo|a screenshot] of [the screen|the page|the desktop|the camera|a place].
+    [Return|Get] [an image|a picture|a photo|a screenshot] of [the screen|the page|the desktop|the camera|a place].
     The [image|picture] is [scaled down|a PNG file|in RGB|small|the latest one].
     [Use it|Call this] [to see what the user sees|when you need to look|before you answer|after each step|only once].
     [Needs|Takes] [a name|an index|a path|an address|nothing].
