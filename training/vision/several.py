@@ -344,7 +344,8 @@ def with_calls(rng: Random, split: Split, most: int = 4) -> Dialogue:
         take = rng.choice(TAKE if not shown else TAKE + AGAIN + AGAIN)
         draw = rng.random()
         if draw < 0.12:
-            question, answer, known = f"{take}.", described(scene), None
+            # "Once more." alone could mean the question before.
+            question, answer, known = f"{rng.choice(TAKE)}.", described(scene), None
         elif known and draw < 0.4:
             same = pick(rng, "And now?|What about now?|And now?|The same question.")
             question, answer = f"{rng.choice(AGAIN)}. {same}", repeat[1](scene)
