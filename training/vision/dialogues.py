@@ -1,11 +1,11 @@
 """Dialogues about pictures: which skills there are, and how one is sampled."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Final
+from typing import Any, Final
 
-from training.registry import Split
+from training.registry import Split, one_of
+from training.vision import wording
 from training.vision.questions import (
     ABOUT_SHAPES,
     Asked,
@@ -37,16 +37,33 @@ IMAGE: Final = "<image>"
 
 
 @dataclass(frozen=True)
+class Calls:
+    """Calls of functions by the assistant, with their arguments, and the text before them."""
+
+    calls: tuple[tuple[str, dict[str, Any]], ...]
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Results:
+    """What the calls returned, each with ``<image>`` in the place of a picture."""
+
+    contents: tuple[str, ...]
+
+
+Turn = tuple[str | Results, str | Calls | None]
+"""What the user says or the calls returned, and what the assistant does then; None: the user goes on."""
+
+
+@dataclass(frozen=True)
 class Dialogue:
     """Pictures and turns; a question has ``<image>`` where a picture stands in it. The skill is that of the last turn."""
 
     skill: str
     scenes: tuple[Scene, ...]
-    turns: tuple[tuple[str, str], ...]
+    turns: tuple[Turn, ...]
     system: str | None = None
-
-
-Maker = Callable[[Random, Split], Dialogue]
+    tools: tuple[dict[str, Any], ...] = ()
 
 
 def with_pictures(rng: Random, question: str, count: int = 1) -> str:
@@ -55,7 +72,7 @@ def with_pictures(rng: Random, question: str, count: int = 1) -> str:
     return f"{pictures}{question}" if rng.random() < 0.6 else f"{question}{pictures}"
 
 
-def _turns(rng: Random, skill: str, scene: Scene, first: Asked, more: list[Asked]) -> Dialogue:
+def turns_of(rng: Random, skill: str, scene: Scene, first: Asked, more: list[Asked]) -> Dialogue:
     turns = [(with_pictures(rng, first.question), first.answer), *((one.question, one.answer) for one in more)]
     return Dialogue(skill, (scene,), tuple(turns))
 
@@ -74,7 +91,7 @@ def of_shapes(rng: Random, split: Split, skill: str) -> Dialogue:
             scene = shapes(rng, split)
         asked = ask(rng, scene)
         if asked is not None:
-            return _turns(rng, skill, scene, asked, [])
+            return turns_of(rng, skill, scene, asked, [])
 
 
 def many(rng: Random, split: Split) -> Dialogue:
@@ -95,7 +112,7 @@ def many(rng: Random, split: Split) -> Dialogue:
         if len(made) == wanted:
             break
     made = made or [describe(rng, scene)]
-    return _turns(rng, "many", scene, made[0], made[1:])
+    return turns_of(rng, "many", scene, made[0], made[1:])
 
 
 def comparisons(rng: Random, split: Split) -> Dialogue:
@@ -107,7 +124,7 @@ def comparisons(rng: Random, split: Split) -> Dialogue:
             asked = ABOUT_SHAPES[rng.choice(("size", "size", "larger of two", "relation"))][0](rng, scene)
             if asked is not None and all(asked.question != one.question for one in made):
                 made.append(asked)
-    return _turns(rng, "comparisons", scene, made[0], made[1:])
+    return turns_of(rng, "comparisons", scene, made[0], made[1:])
 
 
 def follow_up(rng: Random, split: Split) -> Dialogue:
@@ -119,7 +136,16 @@ def follow_up(rng: Random, split: Split) -> Dialogue:
             continue
         second = about(rng, scene, first.about)
         if second.answer != first.answer:
-            return _turns(rng, "follow-up", scene, first, [second])
+            return turns_of(rng, "follow-up", scene, first, [second])
+
+
+def missing(rng: Random, split: Split) -> Dialogue:
+    """A question about a shape that is not there."""
+    scene = shapes(rng, split)
+    shape = rng.choice([shape for shape in SHAPES if not scene.count(shape=shape)])
+    ways = wording.COLOUR if rng.random() < 0.5 else wording.WHERE
+    question = one_of(rng, ways, colour=colour_word(rng), name=shape)
+    return turns_of(rng, "missing", scene, Asked(question, f"There is no {shape}."), [])
 
 
 def one_colour(rng: Random, split: Split) -> Dialogue:
@@ -127,32 +153,20 @@ def one_colour(rng: Random, split: Split) -> Dialogue:
     scene = plain(rng)
     first = behind(rng, scene) if rng.random() < 0.8 else describe(rng, scene)
     more = [Asked("How many shapes are there?", "0")] if rng.random() < 0.1 else []
-    return _turns(rng, "plain colour", scene, first, more)
+    return turns_of(rng, "plain colour", scene, first, more)
 
 
 def ask_number(rng: Random, text: str) -> Asked:
     """A question for a number."""
-    question = pick(
-        rng,
-        "What number is this?|What number do you see?|Read the number.|Which number is shown?|What is the number?"
-        "|What number is in the picture?|What number is printed here?|What does it say?|Read this.|What is written here?"
-        "|What number does the picture show?|Please read the number.|Give me the number in this image.",
-    )
-    return Asked(question, text)
+    return Asked(rng.choice(wording.NUMBER if rng.random() < 0.6 else wording.TEXT), text)
 
 
 def ask_word(rng: Random, text: str) -> Asked:
     """A question for a word."""
-    question = pick(
-        rng,
-        "What word is this?|What word do you see?|Read the word.|Which word is shown?|What is the word?|What does it say?"
-        "|What word is in the picture?|What word is printed here?|Read this.|What is written here?|Read the text."
-        "|What does the picture say?|Please read the word.|What text is in this image?|Transcribe the text.",
-    )
-    return Asked(question, text)
+    return Asked(rng.choice(wording.WORD if rng.random() < 0.5 else wording.TEXT), text)
 
 
-def _about_print(rng: Random, scene: Scene, split: Split) -> Asked:
+def about_line(rng: Random, scene: Scene, split: Split) -> Asked:
     """A question about how a line is printed."""
     line, draw, spelling = scene.prints[0], rng.random(), colour_word(rng)
     kind = "number" if line.text.isdigit() else "word"
@@ -185,7 +199,7 @@ def reading(rng: Random, split: Split, skill: str) -> Dialogue:
         text = number(rng, split)
     scene = printed(rng, split, [text], beside=rng.choice((0, 0, 0, 1)))
     first = (ask_number if skill == "numbers" else ask_word)(rng, text)
-    return _turns(rng, skill, scene, first, [])
+    return turns_of(rng, skill, scene, first, [])
 
 
 def many_of_print(rng: Random, split: Split) -> Dialogue:
@@ -197,16 +211,11 @@ def many_of_print(rng: Random, split: Split) -> Dialogue:
         lines.append(word(rng, split) if digits else number(rng, split))
     scene = printed(rng, split, lines, beside=rng.choice((0, 0, 1, 1, 2)))
     if len(lines) == 2:
-        made = [ask_number(rng, line) if line.isdigit() else ask_word(rng, line) for line in lines]
-        made = [
-            replace(one, question=pick(rng, "What is the number?|Read the number.|Which number is shown?") if
-                    one.answer.isdigit() else pick(rng, "What is the word?|Read the word.|What word is this?"))
-            for one in made
-        ]  # fmt: skip
+        made = [Asked(rng.choice(wording.NUMBER if line.isdigit() else wording.WORD), line) for line in lines]
         rng.shuffle(made)
     else:
         made = [(ask_number if digits else ask_word)(rng, text)]
-        made += [_about_print(rng, scene, split) for _ in range(rng.randint(1, 2))]
+        made += [about_line(rng, scene, split) for _ in range(rng.randint(1, 2))]
         if rng.random() < 0.25:
             made.append(describe(rng, scene))
     names = list(ABOUT_SHAPES)
@@ -216,14 +225,14 @@ def many_of_print(rng: Random, split: Split) -> Dialogue:
             made.append(asked)
     if rng.random() < 0.3:
         rng.shuffle(made)
-    return _turns(rng, "many", scene, made[0], made[1:])
+    return turns_of(rng, "many", scene, made[0], made[1:])
 
 
 def about_print(rng: Random, split: Split) -> Dialogue:
     """A question about the colours of a line, its length or what it says."""
     text = number(rng, split) if rng.random() < 0.4 else word(rng, split)
     scene = printed(rng, split, [text])
-    return _turns(rng, "about texts", scene, _about_print(rng, scene, split), [])
+    return turns_of(rng, "about texts", scene, about_line(rng, scene, split), [])
 
 
 def _changed(rng: Random, scene: Scene) -> tuple[Scene, str] | None:
@@ -254,17 +263,14 @@ def compare(rng: Random, split: Split) -> tuple[tuple[Scene, Scene], Asked]:
         one, other = rng.sample(sorted({number(rng, split) for _ in range(12)}, key=int), 2)
         pair = printed(rng, split, [one]), printed(rng, split, [other])
         more = rng.random() < 0.6
-        question = pick(
-            rng,
-            "Which number is larger?|Which picture has the larger number?|Which number is bigger?"
-            if more
-            else "Which number is smaller?|Which picture has the smaller number?",
-        )
+        size = pick(rng, "larger|bigger|higher" if more else "smaller|lower")
+        first = (int(one) > int(other)) == more
         if rng.random() < 0.5:
-            return pair, _which(
-                rng, f"{question.removesuffix('?')}, the first or the second?", (int(one) > int(other)) == more
-            )
-        return pair, Asked(question, one if (int(one) > int(other)) == more else other)
+            question = f"Which {pick(rng, 'picture|image|one')} has the {size} number{pick(rng, '|, the first or the second')}?"
+            named = f"Which number is {size}, the first or the second?"
+            return pair, _which(rng, rng.choice((question, question, named)), first)
+        question = pick(rng, f"Which number is {size}?|What is the {size} number?|Which is the {size} number?")
+        return pair, Asked(question, one if first else other)
     scene, second = shapes(rng, split, 1, 5), shapes(rng, split, 1, 5)
     if draw < 0.4 and len(scene.things) != len(second.things):
         more = rng.random() < 0.6
@@ -326,82 +332,3 @@ def two_pictures(rng: Random, split: Split) -> Dialogue:
                 (f"What {colour_word(rng)} is the background of the {place} picture?", sentence(rng, scene.background))
             )
     return Dialogue("two pictures", scenes, tuple(turns))
-
-
-TALK: Final = (
-    ("Hello|Hi|Hello!|Hi there|Hey|Good morning|Good evening|hello", "Hello! Show me a picture, and ask me about it."),
-    (
-        "What can you do?|What are you able to do?|How can you help me?|What do you do?|Help|What can I ask you?",
-        "I look at pictures of shapes, numbers and words. Ask me for colours, counts and places, or let me read.",
-    ),
-    ("What is your name?|Who are you?|What are you?|Your name?|Tell me about yourself.", "I am Shim Vision, a small model that looks at pictures."),
-    ("Thank you|Thanks|Thanks!|Thank you very much|Great, thanks", "You are welcome."),
-    ("Bye|Goodbye|See you|Good night", "Goodbye!"),
-    ("How are you?|How are you today?|Are you well?", "I am fine, thank you."),
-)  # fmt: skip
-NO_PICTURE: Final = "There is no picture. Please show me one."
-OTHER: Final = "I can only talk about pictures. Please show me one."
-
-
-def talk(rng: Random, split: Split) -> Dialogue:
-    """Small talk, or a question about a picture that is not there."""
-    draw = rng.random()
-    if draw < 0.35:
-        ask = rng.choice(list(ABOUT_SHAPES.values()))[0](rng, shapes(rng, split, 2, 3))
-        question = ask.question if ask is not None else "What is in this picture?"
-        turn = (question, NO_PICTURE)
-    elif draw < 0.5:
-        turn = (pick(rng, "What is the capital of France?|Tell me a story.|What is 2 + 2?|Write a poem.|Why is the sky blue?"
-                          "|Who wrote Hamlet?|Tell me a joke.|What day is it?|Translate this.|Write a program."), OTHER)  # fmt: skip
-    else:
-        questions, answer = rng.choice(TALK)
-        turn = (pick(rng, questions), answer)
-    return Dialogue("small talk", (), (turn,))
-
-
-SKILLS: Final[dict[str, Maker]] = {
-    "plain colour": one_colour,
-    **{name: (lambda rng, split, name=name: of_shapes(rng, split, name)) for name in ABOUT_SHAPES},  # type: ignore[misc]
-    "numbers": lambda rng, split: reading(rng, split, "numbers"),
-    "words": lambda rng, split: reading(rng, split, "words"),
-    "about texts": about_print,
-    "follow-up": follow_up,
-    "two pictures": two_pictures,
-    "small talk": talk,
-}
-"""What is evaluated."""
-
-ONE_PICTURE: Final[tuple[tuple[Maker, float], ...]] = (
-    (many, 0.34),
-    (many_of_print, 0.42),
-    (lambda rng, split: reading(rng, split, "words"), 0.16),
-    (comparisons, 0.14),
-    (follow_up, 0.08),
-    (one_colour, 0.05),
-    (talk, 0.05),
-)
-SYSTEMS: Final = (
-    "You are a helpful assistant.",
-    "Answer briefly.",
-    "You are a helpful assistant that looks at pictures.",
-)
-
-
-def one_picture(rng: Random, split: Split) -> Dialogue:
-    """A dialogue with one picture, or none; some begin with a greeting or a system prompt."""
-    makers, weights = zip(*ONE_PICTURE, strict=True)
-    made: Dialogue = rng.choices(makers, weights)[0](rng, split)
-    return opened(rng, made)
-
-
-def opened(rng: Random, made: Dialogue) -> Dialogue:
-    """A dialogue with what may stand before it."""
-    if made.scenes and rng.random() < 0.05:
-        questions, answer = TALK[0]
-        made = replace(made, turns=((pick(rng, questions), answer), *made.turns))
-    if made.scenes and rng.random() < 0.05:
-        questions, answer = TALK[3]
-        made = replace(made, turns=(*made.turns, (pick(rng, questions), answer)))
-    if rng.random() < 0.12:
-        made = replace(made, system=rng.choice(SYSTEMS))
-    return made

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
 from random import Random
@@ -21,31 +22,38 @@ from training.muon import Average, Muon
 from training.pretrain import rate_at
 from training.registry import Split
 from training.vision.convert import load_weights, write_checkpoint, write_weights
-from training.vision.dialogues import IMAGE, Dialogue, one_picture, opened, two_pictures
+from training.vision.dialogues import IMAGE
 from training.vision.drawing import SIDE, draw, shown
 from training.vision.network import Network, Shape, loss_of, text_layer, tower_layer
+from training.vision.skills import CALLS, FOUR, ONE, TWO, Mix, sample
 from training.vision.tokens import IGNORED, Encoder, save_tokenizer, shortened
 
-LENGTHS: Final = (192, 256)
-"""Tokens of a row with one picture, and of one with two."""
+
+@dataclass(frozen=True)
+class Sort:
+    """Rows of one size: the most pictures, tokens, the share of the steps, and what is in them."""
+
+    pictures: int
+    length: int
+    share: float
+    mix: Mix
+
+
+SORTS: Final = (Sort(1, 224, 0.66, ONE), Sort(2, 288, 0.12, TWO), Sort(4, 448, 0.1, FOUR), Sort(4, 896, 0.12, CALLS))
 CHUNK: Final = 256
-PAIRS: Final = 0.2
+WARM: Final = 2 * len(SORTS)
 Rows = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int16], npt.NDArray[np.int16]]
 
 
-def rows(encoder: Encoder, rng: Random, pictures: int, count: int) -> Rows:
+def rows(encoder: Encoder, rng: Random, sort: Sort, count: int) -> Rows:
     """Pictures (rows, pictures, side, side, 3), token ids and the wanted ones (rows, length)."""
-    length = LENGTHS[pictures - 1]
-    pixels = np.zeros((count, pictures, SIDE, SIDE, 3), np.uint8)
-    ids, wanted = np.zeros((count, length), np.int16), np.full((count, length), IGNORED, np.int16)
+    pixels = np.zeros((count, sort.pictures, SIDE, SIDE, 3), np.uint8)
+    ids, wanted = np.zeros((count, sort.length), np.int16), np.full((count, sort.length), IGNORED, np.int16)
     for i in range(count):
-        if pictures == 1:
-            dialogue: Dialogue = one_picture(rng, Split.TRAIN)
-        else:
-            dialogue = opened(rng, two_pictures(rng, Split.TRAIN))
+        dialogue = sample(rng, Split.TRAIN, sort.mix)
+        tokens, after = shortened(encoder, dialogue, sort.length)
         for at, scene in enumerate(dialogue.scenes):
             pixels[i, at] = shown(draw(rng, scene))
-        tokens, after = shortened(encoder, dialogue, length)
         ids[i, : len(tokens)], wanted[i, : len(after)] = tokens, after
     return pixels, ids, wanted
 
@@ -56,9 +64,9 @@ def write_chunks(tokenizer: Path, folder: Path, seed: str) -> None:
     while True:
         while len(os.listdir(folder)) > 400:
             time.sleep(0.1)
-        pictures = 2 if rng.random() < PAIRS else 1
-        pixels, ids, wanted = rows(encoder, rng, pictures, CHUNK)
-        name = f"{pictures}-{seed.replace('/', '-')}-{number:05}"
+        [at] = rng.choices(range(len(SORTS)), [sort.share for sort in SORTS])
+        pixels, ids, wanted = rows(encoder, rng, SORTS[at], CHUNK // SORTS[at].pictures)
+        name = f"{at}-{seed.replace('/', '-')}-{number:05}"
         with (folder / f"{name}.part").open("wb") as file:
             np.savez(file, pixels=pixels, ids=ids, wanted=wanted)
         (folder / f"{name}.part").rename(folder / f"{name}.npz")
@@ -68,9 +76,9 @@ def write_chunks(tokenizer: Path, folder: Path, seed: str) -> None:
 class Pool:
     """Rows on the device; new ones take the places of the oldest."""
 
-    def __init__(self, pictures: int, size: int, device: torch.device) -> None:
-        length = LENGTHS[pictures - 1]
-        self.pixels = torch.zeros(size, pictures, SIDE, SIDE, 3, dtype=torch.uint8, device=device)
+    def __init__(self, sort: Sort, size: int, device: torch.device) -> None:
+        length = sort.length
+        self.pixels = torch.zeros(size, sort.pictures, SIDE, SIDE, 3, dtype=torch.uint8, device=device)
         self.ids = torch.zeros(size, length, dtype=torch.int16, device=device)
         self.wanted = torch.zeros(size, length, dtype=torch.int16, device=device)
         self.size, self.made = size, 0
@@ -103,14 +111,14 @@ class Feed:
                 with np.load(path) as data:
                     made = [torch.from_numpy(data[name]) for name in ("pixels", "ids", "wanted")]
                 path.unlink()
-                self.ready.put((int(path.name[0]) - 1, [one.pin_memory() for one in made] if pinned else made))
+                self.ready.put((int(path.name[0]), [one.pin_memory() for one in made] if pinned else made))
             time.sleep(0.02)
 
     def move(self, most: int) -> None:
         """Put at most so many files' rows into the pools."""
         for _ in range(min(most, self.ready.qsize())):
-            pictures, rows = self.ready.get()
-            self.pools[pictures].add(*rows)
+            at, rows = self.ready.get()
+            self.pools[at].add(*rows)
 
 
 def on_tower(pixels: Tensor, kind: torch.dtype) -> Tensor:
@@ -177,21 +185,23 @@ def train(options: argparse.Namespace, network: Network, pools: Sequence[Pool], 
     fused = everything[0].is_cuda
     adam = torch.optim.AdamW(others, lr=options.other_rate, betas=(0.9, 0.97), weight_decay=0.0, fused=fused)
     muon, average, losses, number = Muon(matrices, decay=0.05), Average(everything), list[Tensor](), 0
+    rng, shares = Random(options.seed), [sort.share for sort in SORTS]
     began = reported = 0.0
     high = False
     while True:
-        if number == 6:  # Compiling does not count.
+        if number == WARM:  # Compiling does not count.
             began = reported = time.monotonic()
-        spent = (time.monotonic() - began) / options.seconds if number >= 6 else 0.0
+        spent = (time.monotonic() - began) / options.seconds if number >= WARM else 0.0
         if spent >= 1:
             break
-        share = rate_at(spent, 0.02, options.fall) if number >= 6 else 0.0
+        share = rate_at(spent, 0.02, options.fall) if number >= WARM else 0.0
         if spent >= 1 - options.fall and not high:  # A later run may go on from here.
             high = True
             write_weights(network, options.out / "high.safetensors")
         feed.move(3)
-        pairs = number % 5 == 0 and pools[1].made > 0
-        loss = step(pools[pairs], options.rows // 2 if pairs else options.rows)
+        # All sorts are compiled first.
+        [at] = [number % len(SORTS)] if number < WARM else rng.choices(range(len(SORTS)), shares)
+        loss = step(pools[at], options.rows // SORTS[at].pictures)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(others, 1.0)
         muon.step(options.matrix_rate * share)
@@ -203,13 +213,12 @@ def train(options: argparse.Namespace, network: Network, pools: Sequence[Pool], 
         number += 1
         if spent > 0.96 or (spent > 0.9 and number % 4 == 0):
             average.add(everything)
-        if number > 6 and time.monotonic() - reported > 15:
+        if number > WARM and time.monotonic() - reported > 15:
             reported = time.monotonic()
             mean = torch.stack(losses).mean().item()
             losses.clear()
-            made = sum(pool.made for pool in pools)
-            print(f"{reported - began:.0f} s step {number} loss {mean:.4f} rate {share:.2f} fresh {made} of "
-                  f"{number * options.rows}", flush=True)  # fmt: skip
+            made = [pool.made for pool in pools]
+            print(f"{reported - began:.0f} s step {number} loss {mean:.4f} rate {share:.2f} fresh {made}", flush=True)
     with torch.no_grad():
         if average.count:
             torch._foreach_copy_(everything, average.means)
@@ -235,10 +244,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if device.type == "cuda":
         network.tower_layer = torch.compile(tower_layer, dynamic=False)
         network.layer = torch.compile(text_layer, dynamic=False)
-    pools = [Pool(1, options.pool, device), Pool(2, options.pool // 4, device)]
+    pools = [Pool(sort, int(options.pool * min(1, 1.5 * sort.share) / sort.pictures), device) for sort in SORTS]
     feed = Feed(options.scratch, pools)
     try:
-        while min(pool.made for pool in pools) < min(options.rows, 2 * CHUNK):
+        while min(pool.made for pool in pools) < CHUNK // 2:
             time.sleep(0.2)
             feed.move(16)
         train(options, network, pools, feed, step_of(network, table[IMAGE], device))

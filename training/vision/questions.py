@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from training.registry import loose, wordings
+from training.registry import one_of
+from training.vision import wording
 from training.vision.scenes import COLOURS, PLURALS, SHAPES, Scene, Thing
 
 Turn = tuple[str, str]
@@ -28,7 +29,7 @@ def article(name: str) -> str:
 
 def colour_word(rng: Random) -> str:
     """The word in one of its spellings."""
-    return "colour" if rng.random() < 0.6 else "color"
+    return "colour" if rng.random() < 0.5 else "color"
 
 
 @dataclass(frozen=True)
@@ -43,21 +44,9 @@ class Asked:
 Ask = Callable[[Random, Scene], Asked | None]
 
 
-DESCRIBE: Final = wordings("""
-    [What is|What's] in [this|the|that|my] [picture|image|photo]?
-    What [do|can] you see[| here| in this picture| in the picture| in this image| in the image]?
-    [Describe|Please describe|Caption] [this|the] [picture|image|photo].
-    What does [this|the] [picture|image] show?
-    What is shown[| here| in this picture| in the image]?
-    Tell me what [you see|is in the picture|is in this image|the picture shows].
-    [Can|Could] you describe [this|the] [picture|image]?
-    What is this?
-""")
-
-
 def describe(rng: Random, scene: Scene) -> Asked:
     """All things by name, with their number, and the background."""
-    question = loose(rng, rng.choice(DESCRIBE))
+    question = rng.choice(wording.DESCRIBE)
     return Asked(question, described(scene), scene.things[0] if len(scene.things) == 1 else None)
 
 
@@ -77,13 +66,8 @@ def described(scene: Scene) -> str:
 
 def count_all(rng: Random, scene: Scene) -> Asked:
     """The number of things."""
-    question = pick(
-        rng,
-        "How many shapes are there?|How many things are in the picture?|Count the shapes.|How many objects do you see?"
-        "|How many shapes do you see?|What is the number of shapes?|How many shapes are in this picture?"
-        "|Count all the objects.|How many figures are there in total?|How many objects are in the image?",
-    )
-    return Asked(question, str(len(scene.things)))
+    name = pick(rng, "shapes|shapes|things|objects|figures|shapes in total|things in total")
+    return Asked(one_of(rng, wording.COUNT, name=name), str(len(scene.things)))
 
 
 def count_some(rng: Random, scene: Scene) -> Asked:
@@ -98,12 +82,7 @@ def count_some(rng: Random, scene: Scene) -> Asked:
         name, count = PLURALS[shape], scene.count(shape=shape)
     else:
         name, count = f"{colour} {PLURALS[shape]}", scene.count(shape, colour)
-    question = pick(
-        rng,
-        f"How many {name} are there?|How many {name} do you see?|Count the {name}.|How many {name} are in the picture?"
-        f"|How many {name}?|What is the number of {name}?|How many {name} can you see?|How many of them are {name}?",
-    )
-    return Asked(question, str(count))
+    return Asked(one_of(rng, wording.COUNT, name=name), str(count))
 
 
 def colour_of(rng: Random, scene: Scene) -> Asked | None:
@@ -113,21 +92,17 @@ def colour_of(rng: Random, scene: Scene) -> Asked | None:
     fit = [one for one in scene.things if shapes[one.shape] == 1]
     if len(scene.things) == 1 and rng.random() < 0.4:
         one = scene.things[0]
-        question = f"What {word} is the shape?|What {word} is it?|What {word}?|Which {word} does the shape have?"
+        question = one_of(rng, wording.COLOUR_ALONE, colour=word)
     elif fit:
         one = rng.choice(fit)
-        question = (
-            f"What {word} is the {one.shape}?|Which {word} is the {one.shape}?|What is the {word} of the {one.shape}?"
-            f"|Tell me the {word} of the {one.shape}.|The {one.shape} is what {word}?"
-            f"|What {word} does the {one.shape} have?"
-        )
+        question = one_of(rng, wording.COLOUR, colour=word, name=one.shape)
     else:
         colours = {one.colour for one in scene.things}
         if len(colours) > 1:
             return None
         one = scene.things[0]
-        question = f"What {word} are the shapes?|Which {word} are they?|What {word} are they?|What {word} do they have?"
-    return Asked(pick(rng, question), sentence(rng, one.colour), one)
+        question = one_of(rng, wording.COLOUR_ALL, colour=word)
+    return Asked(question, sentence(rng, one.colour), one)
 
 
 def sentence(rng: Random, answer: str) -> str:
@@ -142,13 +117,9 @@ def shape_of(rng: Random, scene: Scene) -> Asked | None:
     if not fit:
         return None
     one = rng.choice(fit)
-    question = (
-        f"What shape is {one.colour}?|What is the {one.colour} shape?|Which shape is {one.colour}?"
-        f"|What is the {one.colour} thing?|What shape is the {one.colour} one?|Name the {one.colour} shape."
-    )
-    if len(scene.things) == 1:
-        question += "|What shape is it?|What shape is this?|Which shape is in the picture?|What shape do you see?"
-    return Asked(pick(rng, question), sentence(rng, article(one.shape)), one)
+    alone = len(scene.things) == 1 and rng.random() < 0.4
+    question = one_of(rng, wording.SHAPE_ALONE if alone else wording.SHAPE, colour=one.colour)
+    return Asked(question, sentence(rng, article(one.shape)), one)
 
 
 def exists(rng: Random, scene: Scene) -> Asked:
@@ -160,17 +131,16 @@ def exists(rng: Random, scene: Scene) -> Asked:
     shape = one.shape if yes else other.shape if rng.random() < 0.4 else rng.choice(SHAPES)
     kind = rng.random()
     if kind < 0.25:
-        name, found = f"{colour} shape", scene.count(colour=colour) > 0
+        name, names, found = (
+            f"{colour} shape",
+            f"{colour} {pick(rng, 'shapes|things|objects')}",
+            scene.count(colour=colour) > 0,
+        )
     elif kind < 0.5:
-        name, found = shape, scene.count(shape=shape) > 0
+        name, names, found = shape, PLURALS[shape], scene.count(shape=shape) > 0
     else:
-        name, found = f"{colour} {shape}", scene.count(shape, colour) > 0
-    a = article(name)
-    question = pick(
-        rng,
-        f"Is there {a}?|Do you see {a}?|Is there {a} in the picture?|Can you see {a}?|Does the picture have {a}?"
-        f"|Is {a} in the image?|Is there any {name}?|Does the image show {a}?",
-    )
+        name, names, found = f"{colour} {shape}", f"{colour} {PLURALS[shape]}", scene.count(shape, colour) > 0
+    question = one_of(rng, wording.EXISTS, a=article(name), name=name, names=names)
     return Asked(question, yes_or_no(found))
 
 
@@ -186,12 +156,7 @@ def where(rng: Random, scene: Scene) -> Asked | None:
         return None
     one = rng.choice(fit)
     name = called(rng, scene, one)
-    question = pick(
-        rng,
-        f"Where is the {name}?|Where is the {name} in the picture?|In which part of the picture is the {name}?"
-        f"|Where can you see the {name}?|Find the {name}.|What is the position of the {name}?|Where do you see the {name}?"
-        f"|Where in the image is the {name}?",
-    )
+    question = one_of(rng, wording.WHERE, name=name)
     return Asked(question, located(one), one)
 
 
@@ -220,9 +185,7 @@ def at_place(rng: Random, scene: Scene) -> Asked | None:
     spot = "in the middle" if place == "middle" else f"at the {place}" if place in ("top", "bottom") else (
         f"on the {place}" if place in ("left", "right") else f"in the {place} corner"
     )  # fmt: skip
-    question = pick(
-        rng, f"What is {spot}?|Which shape is {spot}?|What do you see {spot}?|What is {spot} of the picture?"
-    )
+    question = one_of(rng, wording.AT_PLACE, spot=spot)
     return Asked(question, sentence(rng, article(one.name)), one)
 
 
@@ -267,7 +230,7 @@ def is_beside(rng: Random, scene: Scene) -> Asked | None:
     relation = rng.choice(list(found))
     word = pick(rng, RELATIONS[relation])
     a, b = called(rng, scene, one), called(rng, scene, other)
-    question = pick(rng, f"Is the {a} {word} the {b}?|Is the {a} {word} the {b} in the picture?")
+    question = one_of(rng, wording.RELATION, a=a, b=b, word=word)
     return Asked(question, yes_or_no(found[relation]), one)
 
 
@@ -281,7 +244,7 @@ def beside(rng: Random, scene: Scene) -> Asked | None:
         return None
     relation = rng.choice(true)
     word = pick(rng, RELATIONS[relation]) if relation.endswith("of") else relation
-    question = pick(rng, f"What is {word} the {called(rng, scene, other)}?|Which shape is {word} the {other.name}?")
+    question = one_of(rng, wording.BESIDE, word=word, name=called(rng, scene, other))
     return Asked(question, sentence(rng, article(one.name)), one)
 
 
@@ -307,13 +270,9 @@ def extreme(rng: Random, scene: Scene) -> Asked | None:
     word, one = pick(rng, words), ordered[0]
     draw = rng.random()
     if draw < 0.6:
-        question = pick(
-            rng,
-            f"What is the {word} shape?|Which shape is the {word}?|What is the {word} thing?|Name the {word} shape.",
-        )
+        question = one_of(rng, wording.EXTREME, word=word)
         return Asked(question, sentence(rng, article(one.name)), one)
-    colour = colour_word(rng)
-    question = pick(rng, f"What {colour} is the {word} shape?|Which {colour} does the {word} shape have?")
+    question = one_of(rng, wording.EXTREME_COLOUR, colour=colour_word(rng), word=word)
     return Asked(question, sentence(rng, one.colour), one)
 
 
@@ -337,10 +296,7 @@ def larger_of_two(rng: Random, scene: Scene) -> Asked | None:
     word = pick(rng, "bigger|larger" if more else "smaller")
     a, b = called(rng, scene, one), called(rng, scene, other)
     right = one if (one.radius > other.radius) == more else other
-    question = pick(
-        rng,
-        f"Which is {word}, the {a} or the {b}?|Which one is {word}, the {a} or the {b}?|What is {word}, the {a} or the {b}?",
-    )
+    question = one_of(rng, wording.LARGER_OF_TWO, word=word, a=a, b=b)
     return Asked(question, sentence(rng, article(right.name)), right)
 
 
@@ -352,21 +308,16 @@ def bigger(rng: Random, scene: Scene) -> Asked | None:
     one, other = found
     large = one.radius > other.radius
     more = rng.random() < 0.5
-    word = "bigger|larger" if more else "smaller"
+    word = pick(rng, "bigger|larger" if more else "smaller")
     a, b = called(rng, scene, one), called(rng, scene, other)
-    return Asked(f"Is the {a} {pick(rng, word)} than the {b}?", yes_or_no(large == more), one)
+    return Asked(one_of(rng, wording.BIGGER, word=word, a=a, b=b), yes_or_no(large == more), one)
 
 
 def behind(rng: Random, scene: Scene) -> Asked:
     """The colour of the background."""
-    word = colour_word(rng)
-    question = f"What {word} is the background?|What is the background {word}?|What {word} is behind it?|Which {word} is the background?"
-    if not scene.things and not scene.prints:
-        question += (
-            f"|What {word} is it?|What {word} is this?|What {word}?|What {word} is the picture?|What {word} is this image?"
-            f"|What {word} do you see?|Which {word} is it?|Name the {word}.|What is the {word} of this picture?"
-        )
-    return Asked(pick(rng, question), sentence(rng, scene.background))
+    plain = not scene.things and not scene.prints and rng.random() < 0.6
+    question = one_of(rng, wording.PLAIN if plain else wording.BACKGROUND, colour=colour_word(rng))
+    return Asked(question, sentence(rng, scene.background))
 
 
 def about(rng: Random, scene: Scene, thing: Thing) -> Asked:

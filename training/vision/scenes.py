@@ -210,7 +210,7 @@ def word(rng: Random, split: Split) -> str:
             made = made[1:] if rng.random() < 0.2 else made
         else:
             made = "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 6)))
-        if rng.random() < 0.15:  # Double letters are rare in what is made up, and hard to read.
+        if rng.random() < 0.3:  # Double letters are rare in what is made up, and hard to read.
             at = rng.randrange(len(made))
             made = made[: at + 1] + made[at:]
         if 2 <= len(made) <= 7 and not ALIKE.issuperset(made) and belongs(made, split):

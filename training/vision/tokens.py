@@ -9,8 +9,9 @@ from random import Random
 from typing import Any, Final
 
 from training.registry import Split
-from training.vision.dialogues import IMAGE, SKILLS, TALK, Dialogue, opened
+from training.vision.dialogues import IMAGE, Calls, Dialogue
 from training.vision.scenes import SHORT_WORDS
+from training.vision.skills import SKILLS, TALK, opened, some_tools
 
 END_OF_TEXT: Final = "<|endoftext|>"
 START, END = "<|im_start|>", "<|im_end|>"
@@ -19,6 +20,7 @@ SPECIALS: Final = (END_OF_TEXT, START, END, AROUND, WHOLE, IMAGE, "<end_of_utter
 IMAGE_TOKENS: Final = 64
 IGNORED: Final = -100
 CONTEXT: Final = 2048
+MOST_WORDS: Final = 600
 PIECES: Final = r" ?[A-Za-z]+|\d|[^A-Za-z0-9\s]|\s"
 TEMPLATE: Final = """{%- for message in messages -%}
 <|im_start|>{{ message.role }}
@@ -31,23 +33,69 @@ TEMPLATE: Final = """{%- for message in messages -%}
 {% endif -%}"""
 
 
+TOOLS: Final = """You can call functions. Each of these lines describes one as JSON, with a schema of its parameters:
+{functions}
+
+To call a function, answer with its name and its arguments, exactly like this:
+{example}
+Write this for each call, and nothing after the last one. The results come back in <tool_response> blocks. \
+Where no function helps, answer in words."""
+"""As localai_shim/prompt/fit/tool_text.py describes functions where a template does not."""
+
+
+def written(name: str, arguments: dict[str, Any]) -> str:
+    """A call as a model writes it."""
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments}, ensure_ascii=False)}\n</tool_call>"
+
+
+def parts(dialogue: Dialogue) -> list[tuple[str, str, bool]]:
+    """Roles and texts of a prompt as localai_shim renders it, and whether the model learns to write them."""
+    made: list[tuple[str, str, bool]] = []
+    head = [] if dialogue.system is None else [dialogue.system]
+    if dialogue.tools:
+        functions = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in dialogue.tools)
+        head.append(TOOLS.format(functions=functions, example=written("function_name", {"parameter": "value"})))
+    if head:
+        made.append(("system", "\n\n".join(head), False))
+    for question, answer in dialogue.turns:
+        if isinstance(question, str):
+            made.append(("user", question, False))
+        elif dialogue.tools:
+            results = (f"<tool_response>\n{one}\n</tool_response>" for one in question.contents)
+            made.append(("user", "\n".join(results), False))
+        else:
+            made += [("tool", one, False) for one in question.contents]
+        if isinstance(answer, Calls):
+            calls = "\n".join(written(*one) for one in answer.calls)
+            made.append(("assistant", f"{answer.text}\n{calls}" if answer.text else calls, False))
+        elif answer is not None:
+            made.append(("assistant", answer, True))
+    return made
+
+
 def words_of_questions(seed: int = 0, count: int = 400) -> list[str]:
     """Words that are one token, with the space before them: those that often stand where nothing is printed."""
     rng, found = Random(seed), Counter[str]()
     for skill, make in SKILLS.items():
         for _ in range(count):
             made = opened(rng, make(rng, Split.TRAIN))
+            if skill == "small talk" and rng.random() < 0.3:
+                made = replace(made, tools=some_tools(rng))
             printed = {line.text for scene in made.scenes for line in scene.prints}
-            texts = [text for turn in made.turns for text in turn if text not in printed]
-            found.update(piece for text in (*texts, made.system or "") for piece in re.findall(PIECES, text))
+            texts = [text for _, text, _ in parts(made) if text not in printed]
+            found.update(piece for text in texts for piece in re.findall(PIECES, text))
         if skill == "small talk":
             found.update(piece for turn in TALK for text in turn for piece in re.findall(PIECES, text) * 9)
-    lines = {word.capitalize() for word in SHORT_WORDS} - {"Are", "Is"}
-    return [
-        piece
-        for piece, times in sorted(found.items())
-        if times > 8 and len(piece) > 1 and (piece[0] == " " or piece.istitle()) and piece not in lines
+    lines = set(SHORT_WORDS) | ({word.capitalize() for word in SHORT_WORDS} - {"Are", "Is"})
+    known = [
+        (piece, times)
+        for piece, times in found.items()
+        if times > 8
+        and len(piece) > 1
+        and (piece[0] == " " or piece.istitle() or piece.islower())
+        and piece not in lines
     ]
+    return sorted(piece for piece, _ in sorted(known, key=lambda one: (-one[1], one[0]))[:MOST_WORDS])
 
 
 def make_tokenizer() -> Any:
@@ -55,8 +103,8 @@ def make_tokenizer() -> Any:
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = [word.replace(" ", "Ġ") for word in (*words_of_questions(), "user", "assistant", "system")]
-    vocabulary = {entry: i for i, entry in enumerate([*SPECIALS, *alphabet, *words])}
+    words = [word.replace(" ", "Ġ") for word in (*words_of_questions(), "user", "assistant", "system", "tool")]
+    vocabulary = {entry: i for i, entry in enumerate(dict.fromkeys([*SPECIALS, *alphabet, *words]))}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -120,13 +168,18 @@ def row(encoder: Encoder, dialogue: Dialogue) -> tuple[list[int], list[int]]:
         ids.extend(more)
         marks.extend([taught] * len(more))
 
-    if dialogue.system is not None:
-        add(f"{START}system\n{dialogue.system}{END}\n", False)
-    for question, answer in dialogue.turns:
-        add(f"{START}user\n{question}{END}\n{START}assistant\n", False)
-        add(f"{answer}{END}", True)
+    for role, text, taught in parts(dialogue):
+        add(f"{START}{role}\n", False)
+        add(f"{text}{END}", taught)
         add("\n", False)
     return ids[:-1], [after if mark else IGNORED for after, mark in zip(ids[1:], marks[1:], strict=True)]
+
+
+def prompt_of(dialogue: Dialogue) -> tuple[str, str]:
+    """The prompt for the last answer, and that answer."""
+    *before, (_, answer, _) = parts(dialogue)
+    text = "".join(f"{START}{role}\n{text}{END}\n" for role, text, _ in before)
+    return f"{text}{START}assistant\n", answer
 
 
 def shortened(encoder: Encoder, dialogue: Dialogue, length: int) -> tuple[list[int], list[int]]:
