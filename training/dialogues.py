@@ -26,6 +26,7 @@ from training import (
     kinds_system,
     kinds_text,
     kinds_tools,
+    kinds_turns,
     kinds_words,
     results_tools,
     wordlists,
@@ -51,6 +52,7 @@ KIND_MODULES: Final = (
     kinds_system,
     kinds_text,
     kinds_tools,
+    kinds_turns,
     kinds_words,
 )
 KINDS: Final = tuple(REGISTRY.kinds.values())

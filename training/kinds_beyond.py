@@ -48,6 +48,7 @@ DONE_TO_TEXT: Final = tuple(line.strip() for line in """
 BEYOND: Final = wordings("""
     [Write|Write me|Please write|Can you write|Create|Give me|I need|Show me|Generate] [a {c} function|{c} code|a {c} script|a {c} program|some {c}|a program in {c}|a function in {c}|a snippet] [to|that can] {k}[.|?|]
     [How do I|How can I|How would you|How to|What's the best way to|Show me how to] {k} [in {c}|with {c}|using {c}|in code]?
+    [Write|Write me|Give me|I need|Can you write|Create] [an SQL query|a SQL query|a query|SQL|a database query] [that joins|that counts|that finds|which shows|to select|to get|that updates|that deletes|to sum up] [two tables|all customers|the top ten customers|orders by month|the newest users|rows without a name|revenue by product|duplicates|users and orders|the average price][.|]
     [Explain|Tell me about|What is|What's|Describe|Teach me|Define|Give me an introduction to|I want to learn about|Can you explain|Help me understand|Summarize|Write about] {t}[ to me| in simple terms| like I'm five| in detail| in one paragraph| for beginners| in a few sentences|][.|?|]
     [How does|Why does|How did|Why did] {t} [work|matter|exist|change|start|happen|fail|grow]?
     [What are|List|Give me|Name] [the main ideas of|the benefits of|the problems of|the risks of|three facts about|the basics of|the laws of|five examples of|the pros and cons of] {t}[?|.|]

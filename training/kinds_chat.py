@@ -6,7 +6,7 @@ from random import Random
 from typing import Final
 
 from training import canned, kinds_tools, wordlists
-from training.registry import Dialogue, Split, ask, draw, kind, lines, loose, one_of, polite
+from training.registry import Dialogue, Split, ask, casual, draw, kind, lines, loose, one_of, polite
 
 
 def varied(rng: Random, prompts: Sequence[str]) -> str:
@@ -21,7 +21,7 @@ def varied(rng: Random, prompts: Sequence[str]) -> str:
         text = text.rstrip("?!.")
     if text[-1].isalnum() and rng.random() < 0.4:
         text += rng.choice((".", "!"))
-    return text
+    return casual(rng, text)
 
 
 def on_any_topic(rng: Random, prompt: str) -> str:

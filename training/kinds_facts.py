@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 
 from training import facts
-from training.registry import Dialogue, Split, ask, draw, kind, lines, loose, one_of, polite, wordings
+from training.registry import Dialogue, Split, ask, casual, draw, kind, lines, loose, one_of, polite, wordings
 from training.wordlists import LETTERS
 
 
@@ -49,7 +49,7 @@ def looked_up(rng: Random, table: Mapping[str, str], full: str, forms: Sequence[
     key, value = rng.choice(list(table.items()))
     article = "an" if key[0] in "aeiou" else "a"
     names = {"k": key, "K": key[0].upper() + key[1:], "o": f"{article} {key}", "v": value}
-    return Question(loose(rng, one_of(rng, forms, **names)), full.format(**names), value)
+    return Question(casual(rng, loose(rng, one_of(rng, forms, **names))), full.format(**names), value)
 
 
 def of_a_word(noun: str) -> tuple[str, ...]:
@@ -181,7 +181,7 @@ def neighbour(rng: Random) -> Question:
     """)
     forms += NEIGHBOUR_FORMS if noun != "letter" else ()
     full = f"{found} comes {relation} {item}."
-    return Question(loose(rng, one_of(rng, forms, n=noun, r=relation, i=item)), full, found)
+    return Question(casual(rng, loose(rng, one_of(rng, forms, n=noun, r=relation, i=item))), full, found)
 
 
 @fact_kind("The user wants a translation.", weight=1.5)
@@ -236,7 +236,7 @@ def quantity(rng: Random) -> Question:
         animal, legs = rng.choice(list(facts.LEGS.items()))
         thing, answer = f"legs does {animal} have", f"{animal.capitalize()} has {legs} legs."
     before = ("", "", "", "Tell me: ", "Do you know: ", "Quick question: ")
-    return Question(rng.choice(before) + loose(rng, f"How many {thing}?"), answer, "")
+    return Question(rng.choice(before) + casual(rng, loose(rng, f"How many {thing}?")), answer, "")
 
 
 @fact_kind("The user asks something that everybody knows.", weight=2)
@@ -244,7 +244,7 @@ def common_fact(rng: Random) -> Question:
     """A few questions with answers of their own."""
     questions, answer = rng.choice(facts.COMMON)
     before = ("", "", "", "", "Tell me: ", "Quick question: ", "Do you know? ")
-    return Question(rng.choice(before) + loose(rng, rng.choice(wordings(questions))), answer, "")
+    return Question(rng.choice(before) + casual(rng, loose(rng, rng.choice(wordings(questions)))), answer, "")
 
 
 @fact_kind("The user asks what something is.")

@@ -4,6 +4,7 @@ from random import Random
 from typing import Final
 
 from training import canned, kinds_facts, wordlists
+from training.prose import prose
 from training.registry import Dialogue, Split, ask, assistant, draw, kind, lines, loose, one_of, system, user
 
 NAME_STATEMENTS: Final = (
@@ -126,11 +127,14 @@ def remember_number(rng: Random, split: Split) -> Dialogue:
     return remembered(rng, told, f"I will remember the {noun}.", asked, f"The {noun} is {value}.")
 
 
-@kind("open", "The user wants my last answer again.")
+@kind("open", "The user wants my last answer again.", weight=2)
 def say_again(rng: Random, split: Split) -> Dialogue:
     """The assistant's last answer once more."""
-    text = draw(lambda: wordlists.sentence(rng), split, lambda sentence: "text " + sentence.lower())
+    text = draw(lambda: prose(rng, 2, 12), split, lambda sentence: "text " + sentence.lower())
     told = rng.choice(("Say: {t}", "Repeat: {t}", "Repeat after me: {t}")).replace("{t}", text)
+    if rng.random() < 0.5:
+        question = kinds_facts.any_question(rng)
+        told, text = question.text, question.full
     asked = lines("""
         Say that again.
         Again, please.
@@ -139,6 +143,19 @@ def say_again(rng: Random, split: Split) -> Dialogue:
         Once more.
         Repeat that.
         Say it again
+        again
+        Again!
+        again please
+        once again
+        one more time
+        say it once more
+        repeat
+        repeat that please
+        Can you repeat that?
+        Could you say that again?
+        What was that?
+        Please repeat your answer.
+        same again
     """)
     return Dialogue((*small_talk(rng, 1), user(told), assistant(text), user(rng.choice(asked))), (text,))
 

@@ -3,7 +3,7 @@
 from random import Random
 
 from training.facts import NUMBER_WORDS
-from training.registry import Dialogue, Split, ask, draw, kind, lines, loose, one_of, polite, wordings
+from training.registry import Dialogue, Split, ask, casual, draw, kind, lines, loose, one_of, polite, wordings
 
 
 def joined(numbers: range | list[int]) -> str:
@@ -126,7 +126,7 @@ def add(rng: Random, split: Split) -> Dialogue:
         {a} plus {b}?
         {a}+{b}=
     """)
-    prompt = loose(rng, one_of(rng, (*forms, *SUM_FORMS), a=a, b=b))
+    prompt = casual(rng, loose(rng, one_of(rng, (*forms, *SUM_FORMS), a=a, b=b)))
     if max(a, b) <= 12 and rng.random() < 0.2:
         prompt = f"What is {NUMBER_WORDS[a]} plus {NUMBER_WORDS[b]}?"
     return ask(prompt, f"{a} + {b} = {a + b}.")
@@ -153,7 +153,7 @@ def subtract(rng: Random, split: Split) -> Dialogue:
         Calculate {a} - {b}.
         Take {b} away from {a}.
     """)
-    return ask(loose(rng, one_of(rng, (*forms, *DIFFERENCE_FORMS), a=a, b=b)), f"{a} - {b} = {a - b}.")
+    return ask(casual(rng, loose(rng, one_of(rng, (*forms, *DIFFERENCE_FORMS), a=a, b=b))), f"{a} - {b} = {a - b}.")
 
 
 def product(rng: Random, a: int, b: int) -> Dialogue:
@@ -170,7 +170,7 @@ def product(rng: Random, a: int, b: int) -> Dialogue:
         What is the product of {a} and {b}?
         {a} times {b}?
     """)
-    return ask(loose(rng, one_of(rng, (*forms, *PRODUCT_FORMS), a=a, b=b)), f"{a} x {b} = {a * b}.")
+    return ask(casual(rng, loose(rng, one_of(rng, (*forms, *PRODUCT_FORMS), a=a, b=b))), f"{a} x {b} = {a * b}.")
 
 
 @kind("open", "The user wants a product. I multiply.", weight=2)
@@ -234,7 +234,7 @@ def compare(rng: Random, split: Split) -> Dialogue:
     return ask(loose(rng, f"Is {a} {less} than {b}?"), answer)
 
 
-@kind("open", "The last digit says whether the number is even.")
+@kind("open", "The last digit says whether the number is even.", weight=2)
 def parity(rng: Random, split: Split) -> Dialogue:
     """Whether a number is even or odd."""
     value = integer(rng, split, "parity")
@@ -278,7 +278,21 @@ def number_list(rng: Random, split: Split, purpose: str) -> list[int]:
     return draw(make, split, lambda numbers: f"{purpose} {numbers}")
 
 
-@kind("open", "The user wants the numbers in order.", weight=4.5)
+RISING = wordings("""
+    [Sort|Order|Arrange|Put|List] [these|the|these numbers|the numbers|this list of numbers] [from small to large|from smallest to largest|from low to high|from the smallest to the largest|from least to greatest|in ascending order|in rising order|smallest first|in increasing order|ascending]: {l}
+    [Sort|Order|Arrange] {l} [from small to large|from smallest to largest|from low to high|in ascending order|smallest first]
+    {l} - [sort them|sort these|in order, please|sort from small to large|smallest first]
+    [Smallest first|Ascending|From small to large|In order|Sorted]: {l}
+""")
+FALLING = wordings("""
+    [Sort|Order|Arrange|Put|List] [these|the|these numbers|the numbers|this list of numbers] [from large to small|from largest to smallest|from high to low|from the largest to the smallest|from greatest to least|in descending order|in falling order|largest first|biggest first|in decreasing order|descending]: {l}
+    [Sort|Order|Arrange] {l} [from large to small|from largest to smallest|from high to low|in descending order|largest first]
+    {l} - [largest first|biggest first|sort from large to small]
+    [Largest first|Descending|From large to small|Biggest first]: {l}
+""")
+
+
+@kind("open", "The user wants the numbers in order.", weight=6)
 def sort_numbers(rng: Random, split: Split) -> Dialogue:
     """Numbers from the smallest to the largest, or the other way round."""
     numbers = number_list(rng, split, "sort")
@@ -289,8 +303,9 @@ def sort_numbers(rng: Random, split: Split) -> Dialogue:
             Put these numbers in order: {l}
             Sort {l} from smallest to largest
         """)
+        forms += RISING
         return ask(one_of(rng, forms, l=joined(numbers)), joined(sorted(numbers)))
-    falling = ("Sort these numbers from largest to smallest: {l}", "Sort {l} in descending order")
+    falling = ("Sort these numbers from largest to smallest: {l}", "Sort {l} in descending order", *FALLING)
     return ask(one_of(rng, falling, l=joined(numbers)), joined(sorted(numbers, reverse=True)))
 
 

@@ -169,6 +169,15 @@ MORE: Final = wordings("""
 FEWER: Final = wordings("""
     [and eat|. I eat|and lose|. I lose|and give away|. I give away|and sell|. I sell|, then lose|. I break|. Then I use|and throw away|and drop] {n}[ of them|]
 """)
+AWAY: Final = wordings("""
+    [{n}|Then {n}|Later {n}|After a while {n}] [of them |][flew away|ran away|left|went home|fell down|died|broke|were sold|were eaten|rolled away|got lost|went away|disappeared|are gone|jumped off|swam away|are taken away|fly away|leave|run off|drove off|melted|stopped working]
+""")
+JOINED: Final = wordings("""
+    [{n}|Then {n}|Later {n}|After a while {n}] more [came|arrived|joined|come|join them|were added|are added|landed there|got on|grew|showed up|were delivered]
+""")
+WHERE: Final = wordings("""
+    [There were|There are|We saw|I saw|We counted] {a} {t} [on a roof|on the table|in a box|in the garden|on a bus|in a tree|in the pond|in a bag|at the party|in the room|on the shelf|in the yard|in a jar|on a farm|on the road|in the shop|at the station|in the sky]
+""")
 NOW: Final = wordings("""
     How many [{t} |]do I have[ now| left| in total|]?
     How many [{t} |]are [there|left|there now]?
@@ -180,12 +189,12 @@ THINGS: Final = tuple(
 )
 
 
-@kind("open", "", weight=3, thinks=0.3)
+@kind("open", "", weight=5, thinks=0.2)
 def everyday_sum(rng: Random, split: Split) -> Dialogue:
     """A sum, a difference, or a product as people tell it of themselves."""
     name = rng.choice(THINGS)
     first, other = pair(rng, split, "everyday", lambda: (rng.randint(1, 60), rng.randint(1, 40)))
-    form = rng.randrange(4)
+    form = rng.randrange(6)
     if form == 0:
         text = one_of(rng, in_split(OWN, split, "own"), a=first, t=name) + one_of(rng, MORE, n=other).replace(
             "and", " and", 1
@@ -197,6 +206,13 @@ def everyday_sum(rng: Random, split: Split) -> Dialogue:
             "and", " and", 1
         )
         steps, total = f"{first} - {other} = {first - other}", first - other
+    elif form == 4:
+        first, other = max(first, other), min(first, other)
+        text = f"{one_of(rng, WHERE, a=first, t=name)}. {one_of(rng, in_split(AWAY, split, 'away'), n=other)}"
+        steps, total = f"{first} - {other} = {first - other}", first - other
+    elif form == 5:
+        text = f"{one_of(rng, WHERE, a=first, t=name)}. {one_of(rng, in_split(JOINED, split, 'joined'), n=other)}"
+        steps, total = f"{first} + {other} = {first + other}", first + other
     elif form == 2:
         kinds = rng.sample(("red", "blue", "green", "big", "small", "old", "new", "black", "white"), 2)
         places = rng.choice((f"{first} {kinds[0]} {name} and {other} {kinds[1]} {name}",

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from training import facts, kinds_facts, values, wordlists
+from training import values, wordlists
 from training.kinds_copy import COPY_FORMS, LINES_FORMS, PLACES
 from training.prose import PLACES as SPOTS
-from training.prose import prose
+from training.prose import letter, names, prose
 from training.registry import (
     Dialogue,
     Split,
@@ -19,6 +19,7 @@ from training.registry import (
     loose,
     one_of,
     polite,
+    system,
     user,
     wordings,
 )
@@ -28,6 +29,13 @@ NOUN: Final[Maker] = wordlists.noun
 COLOURS: Final = wordlists.listed(
     "red blue green yellow black white pink brown grey purple orange gold silver turquoise beige violet"
 )
+
+
+ROOMS: Final = wordlists.listed("room room room hall gate lab table platform office row desk")
+COURSES: Final = wordlists.listed("yoga pottery chess math biology French history music drawing swimming cooking dance art "
+                                  "physics guitar boxing tennis singing sewing karate robotics poetry chemistry")  # fmt: skip
+FOODS: Final = wordlists.listed("coffee tea cake soup salad pizza bread juice sandwich pasta water cookie burger fries milk rice "
+                                "pie muffin toast omelette cheese fish beer lemonade noodles curry waffle bagel cocoa")  # fmt: skip
 
 
 def price(rng: Random) -> str:
@@ -290,7 +298,47 @@ def listed_in_words(rng: Random, items: list[str]) -> str:
     return rng.choice(("; ", " / ", " then ", " -> ", ", then ")).join(items)
 
 
-@kind("open", "I look at the list.", weight=9)
+# Verbs with what they take, in the form of a statement and of a question.
+DEEDS: Final = tuple(line.split() for line in """
+    likes like|has have|owns own|wants want|needs need|plays play|eats eat|drinks drink|drives drive|speaks speak|sells sell
+    teaches teach|studies study|loves love|hates hate|bought buy|found find|lost lose|brings bring|wears wear|reads read
+    collects collect|paints paint|makes make|builds build|fixes fix|grows grow|cooks cook|sees see|prefers prefer|chose choose
+""".replace("\n", "|").split("|") if line.strip())  # fmt: skip
+SPORTS: Final = wordlists.listed(
+    "tennis golf swimming rugby football chess hockey skiing running judo cricket rowing sailing poker darts"
+)
+
+
+@kind("open", "I look for who does it.", weight=6)
+def deeds_in_words(rng: Random, split: Split) -> Dialogue:
+    """Who likes what, of several, asked either way."""
+    said, base = rng.choice(DEEDS)
+    maker = rng.choice((NOUN, NOUN, lambda r: r.choice(SPORTS), lambda r: r.choice(COURSES), lambda r: r.choice(FOODS),
+                        lambda r: f"a {r.choice(COLOURS)} {NOUN(r)}", lambda r: f"{r.randint(2, 99)} {NOUN(r)}s"))  # fmt: skip
+    pairs = draw(lambda: pairs_of(rng, values.person, maker), split, lambda one: f"deeds {one}")
+    key = rng.choice(list(pairs))
+    separator = rng.choice(("; ", ", ", ". ", "\n", " and ", ". ", "\n- "))
+    text = separator.join(f"{one} {said} {value}" for one, value in pairs.items())
+    text = f"- {text}" if separator == "\n- " else text
+    past = "did" if said in ("bought", "found", "lost", "chose") else "does"
+    if rng.random() < 0.5:
+        return ask(
+            arranged(
+                rng, text, loose(rng, f"{rng.choice(('Who', 'Who', 'Which one', 'Which person'))} {said} {pairs[key]}?")
+            ),
+            key,
+        )
+    wish = rng.choice((f"What {past} {key} {base}?", f"And what {past} {key} {base}?", f"Tell me what {key} {said}."))
+    return ask(arranged(rng, text, loose(rng, wish)), pairs[key])
+
+
+NUMBER_ORDERS: Final = wordings("""
+    [Sort|Order|Arrange] [them|these|it|the numbers][ from small to large| from low to high| in ascending order| smallest first|]
+    [Put|Write] [them|these] in [ascending |rising |]order
+""")
+
+
+@kind("open", "I look at the list.", weight=11)
 def list_in_words(rng: Random, split: Split) -> Dialogue:
     """A question about a list that a sentence or several lines give."""
     items = draw(lambda: things(rng), split, lambda one: f"list {one}")
@@ -318,81 +366,23 @@ def list_in_words(rng: Random, split: Split) -> Dialogue:
     return ask(arranged(rng, text, loose(rng, wish), headed=bool(head)), answer)
 
 
-@kind("open", "The user wants the same text back.", weight=9)
+ECHO_RULES: Final = wordings("""
+    [Repeat|Echo|Copy|Return|Write back] [exactly |][what the user says|the user's message|every message|what I say|whatever is said|the user's text][ exactly| word for word| unchanged|][.|]
+    You are a parrot[.|:] [Repeat|Echo|Say] [everything|what the user says|each message][ word for word| exactly|].
+    You [repeat|echo|copy] [what the user writes|every message|all text][ word for word| exactly| unchanged|][ and nothing else|].
+    [Your task is to|Your job is to|Always|Only] [repeat|echo|copy] [the text of the user|the user's words|the message][ exactly|].
+""")
+
+
+@kind("open", "The user wants the same text back.", weight=15)
 def copy_prose(rng: Random, split: Split) -> Dialogue:
-    """Three to eighty words of prose, given back unchanged."""
-    text = draw(lambda: prose(rng, 3, rng.choice((12, 24, 40, 60, 82))), split, lambda one: f"prose {one}")
+    """Three to eighty words of prose, names, or letters, given back unchanged."""
+    maker = rng.choice((prose, prose, prose, prose, names, letter))
+    text = draw(lambda: maker(rng, 3, rng.choice((12, 24, 40, 60, 82))), split, lambda one: f"prose {one}")
+    if rng.random() < 0.1:
+        before = rng.choice(("", "", "You are a helpful assistant. ", "You are a machine. "))
+        return Dialogue((system(before + rng.choice(in_split(ECHO_RULES, split, "echo"))), user(text)), (text,))
     forms = in_split(COPY_FORMS, split, "copy") if rng.random() < 0.75 else in_split(LINES_FORMS, split, "lines")
     form = rng.choice(forms).replace("\\n", "\n")
     shown = f'"{text}"' if '"' not in text and rng.random() < 0.15 and form.endswith("{t}") else text
     return ask(form.replace("{t}", shown), text)
-
-
-# A question for an entry of a table, the table, and the answer.
-ABOUT_TABLES: Final = (
-    (kinds_facts.capital, facts.CAPITALS, "The capital of {k} is {v}."),
-    (kinds_facts.opposite, facts.OPPOSITES, "The opposite of {k} is {v}."),
-    (kinds_facts.animal_sound, facts.SOUNDS, "The {k} says {v}."),
-    (kinds_facts.colour_of, facts.COLOURS, "{K} is {v}."),
-    (kinds_facts.plural, facts.PLURALS, "The plural of {k} is {v}."),
-)
-MORE_FORMS: Final = wordings("""
-    [And|And what about|What about|How about|And for|And of|Now|Also|Next][|,] {k}[?|, please?|]
-    [The same|Same|Same question|And the same] for {k}[?|.|]
-    {k}?
-    [Sorry, |No, |Oops, |][I meant|I mean|I mean for|I was asking about] {k}[.|]
-""")
-
-
-@kind("wording", "The user asks the same about another thing.", weight=3, standalone=True)
-def and_another(rng: Random, split: Split) -> Dialogue:
-    """A fact, and the same asked about something else in a few words."""
-    asker, table, full = rng.choice(ABOUT_TABLES)
-    first = asker(rng)
-    key = rng.choice([key for key in table if key.lower() not in first.text.lower()])
-    answer = full.format(k=key, K=key[0].upper() + key[1:], v=table[key])
-    turns = [user(first.text), assistant(first.full)]
-    if rng.random() < 0.3:
-        other = kinds_facts.any_question(rng)
-        turns = [user(other.text), assistant(other.full), *turns]
-    wish = rng.choice(in_split(MORE_FORMS, split, "more")).replace("{k}", key)
-    return Dialogue((*turns, user(loose(rng, wish))), (answer,))
-
-
-CORRECTIONS: Final = wordings("""
-    [No, |Sorry, |Wrong, |Not that, |Oops, |][I said|I meant|I mean|it should be|it was]: {t}
-    [No|Sorry|Wrong|Oops][,|.|!|:] {t}
-    [That is wrong|That's not what I said|That is not right|Not quite][.|!|,] [It is|I said|I meant|Say][:| this:] {t}
-""")
-
-
-@kind("open", "The user corrects what was said.", weight=2.5)
-def corrected(rng: Random, split: Split) -> Dialogue:
-    """A text that the user had repeated wrongly, said right."""
-    text = draw(lambda: values.words(rng, 1, 6), split, lambda one: f"corrected {one}")
-    before = values.words(rng, 1, 6)
-    first = rng.choice(("Say: {t}", "Repeat: {t}", "Repeat after me: {t}", "Echo: {t}", "Copy this: {t}"))
-    wish = rng.choice(in_split(CORRECTIONS, split, "correct")).replace("{t}", text)
-    return Dialogue((user(first.replace("{t}", before)), assistant(before), user(wish)), (text,))
-
-
-RENAMED: Final = wordings("""
-    [No, |Sorry, |Actually, |Wait, |Oops, |][my name is|I am|I'm|it is|it's|call me] {n}[.|!|]
-    [That is wrong|That's not my name|Not {o}][.|,|!] [My name is|I am|I'm|It is|Call me] {n}[.|]
-""")
-
-
-@kind("open", "The user tells me another name.", weight=1.5, standalone=True)
-def renamed(rng: Random, split: Split) -> Dialogue:
-    """The user's name, corrected, and asked for now and then."""
-    name = draw(lambda: wordlists.name(rng), split, lambda one: f"name {one}")
-    old = wordlists.name(rng)
-    told = rng.choice(in_split(RENAMED, split, "renamed")).replace("{n}", name).replace("{o}", old)
-    turns = (user(rng.choice(("My name is {n}.", "I am {n}.", "Call me {n}", "Hi, I'm {n}!")).replace("{n}", old)),
-             assistant(f"Nice to meet you, {old}!"), user(told))  # fmt: skip
-    if rng.random() < 0.4:
-        return Dialogue(turns, (f"Nice to meet you, {name}!",))
-    asked = rng.choice(
-        ("What is my name?", "What's my name?", "Who am I?", "So what is my name?", "Do you know my name?")
-    )
-    return Dialogue((*turns, assistant(f"Nice to meet you, {name}!"), user(asked)), (f"Your name is {name}.",))

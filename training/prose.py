@@ -158,3 +158,46 @@ def prose(rng: Random, fewest: int, most: int) -> str:
     cut = " ".join(words[:most])
     whole = max(cut.rfind(mark) for mark in (". ", "! ", "? "))
     return cut[: whole + 1] if whole > 0 else f"{cut.rstrip(',;-').strip()}."
+
+
+def names(rng: Random, fewest: int, most: int) -> str:
+    """Names or words one after another."""
+    maker = rng.choice((wordlists.name, values.person, wordlists.noun, values.city, wordlists.word))
+    count = rng.randint(fewest, min(most, 20))
+    return rng.choice((", ", ", ", " ", "; ", " - ", " / ")).join(maker(rng) for _ in range(count))
+
+
+def detail(rng: Random) -> str:
+    """A sentence with a number, a date, a code, or an address in it."""
+    forms = (
+        f"Your {rng.choice(NOUNS)} will arrive on {values.date(rng)}.",
+        f"Please call us at {rng.randint(100, 9999)} {rng.randint(100, 9999)}.",
+        f"The {rng.choice(PLACES)} is open from {values.clock(rng)} to {values.clock(rng)}.",
+        f"The code is {values.code(rng)}, and the price is {rng.randint(1, 999)}.{rng.randrange(100):02} euros.",
+        f"Write to {values.email(rng)} or come to {rng.randint(1, 200)} {wordlists.made_up_word(rng).capitalize()} Street.",
+        f"If it does not {rng.choice(VERBS).rstrip('s')}, please tell {values.person(rng)}.",
+        f"Thank you for your {rng.choice(NOUNS)} of {values.date(rng)}.",
+        f"We need {rng.randint(2, 99)} {rng.choice(NOUNS)}s and {rng.randint(2, 99)} {rng.choice(NOUNS)}s by {values.date(rng)}.",
+        f"There {rng.choice(('are', 'were'))} {rng.randint(2, 999)} {rng.choice(NOUNS)}s, {rng.choice(ADJECTIVES)} and {rng.choice(ADJECTIVES)}.",
+    )
+    return rng.choice(forms)
+
+
+def letter(rng: Random, fewest: int, most: int) -> str:
+    """A short letter or a note with names, numbers, and dates."""
+    start = rng.choice(
+        (f"Dear {values.person(rng)}, ", f"Hi {wordlists.name(rng)}, ", f"Hello {wordlists.name(rng)}! ", "")
+    )
+    end = rng.choice(
+        (
+            f" Kind regards, {values.person(rng)}",
+            f" Best wishes, {wordlists.name(rng)}",
+            f" Yours, {wordlists.name(rng)}",
+            "",
+        )
+    )
+    wanted = rng.randint(fewest, most) - len(start.split()) - len(end.split())
+    said: list[str] = []
+    while not said or sum(len(one.split()) for one in said) < wanted - 8:
+        said.append(detail(rng) if rng.random() < 0.6 else sentence(rng, rng.randint(4, 12)))
+    return f"{start}{' '.join(said)}{end}"

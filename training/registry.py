@@ -199,6 +199,23 @@ def loose(rng: Random, question: str) -> str:
     return lower if form < 0.87 else lower.rstrip("?.!")
 
 
+CASUAL: Final = (
+    (r"^(what is|what's)\b", "whats"), (r"\byour\b", "ur"), (r"\byou\b", "u"), (r"\bare u\b", "r u"),
+    (r"\bplease\b", "pls"), (r"\bthanks\b", "thx"), (r"\band\b", "n"), (r"'", ""), (r"\?$", ""), (r"\?$", "??"),
+    (r"$", " pls"), (r"$", " plz"), (r"\?$", " please?"), (r"^", "hey "), (r"^", "hey, "), (r"^", "ok so "), (r"^", "so "),
+)  # fmt: skip
+
+
+def casual(rng: Random, text: str) -> str:
+    """A short question, now and then as people type it on a phone; not for one whose words must be copied."""
+    if rng.random() < 0.88:
+        return text
+    text = text[0].lower() + text[1:] if rng.random() < 0.5 else text.lower()
+    for pattern, other in rng.sample(CASUAL, rng.randint(1, 4)):
+        text = re.sub(pattern, other, text)
+    return text
+
+
 @cache
 def lines(text: str) -> tuple[str, ...]:
     """Templates written one a line."""
