@@ -29,16 +29,18 @@ from training.network import (
     padded_attention,
     plain_attention,
 )
-from training.packing import write_shards
+from training.packing import IGNORED, write_shards
 from training.tokenizer import save_tokenizer, train_tokenizer
 
 LENGTH: Final = 65_536
 PACKS_OF_SHARD: Final = 4
 CONTEXT: Final = 4096
 ENOUGH: Final = 64
+TAUGHT: Final = 1 / 4
+"""Share of a pack's places whose next token may be taught; a pack has a sixth, about."""
 
 
-Taken = tuple[Tensor, Tensor, Tensor, Tensor, int]
+Taken = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, int]
 
 
 class Feed:
@@ -69,7 +71,7 @@ class Feed:
                 break
 
     def take(self) -> Taken:
-        """Tokens, the wanted next ones, starts of dialogues, positions within them, and the longest's length."""
+        """Tokens, the taught places, the wanted tokens there, starts of dialogues, positions within them, and the longest."""
         if not self.fresh and (not self.pool or time.monotonic() - self.looked > 0.2):
             self.look()
             while not self.fresh and not self.pool:
@@ -87,8 +89,14 @@ class Feed:
         tokens, wanted, places = pack
         sizes = np.diff(places)
         positions = torch.from_numpy(np.arange(len(tokens)) - np.repeat(places[:-1], sizes))
-        ids, targets, where = (self.moved(one.to(torch.int64)) for one in (tokens, wanted, positions))
-        return ids, targets, self.moved(torch.from_numpy(places)), where, int(sizes.max())
+        taught = torch.full((int(len(tokens) * TAUGHT),), -1)  # Of one size, so that one compiled function fits.
+        found = (wanted >= 0).nonzero()[: len(taught), 0]
+        taught[: len(found)] = found
+        targets = torch.where(taught >= 0, wanted[taught].long(), IGNORED)
+        ids, where, taught, targets = (
+            self.moved(one.to(torch.int64)) for one in (tokens, positions, taught.clamp(min=0), targets)
+        )
+        return ids, taught, targets, self.moved(torch.from_numpy(places)), where, int(sizes.max())
 
     def moved(self, values: Tensor) -> Tensor:
         """The values on the device, without waiting for them."""
@@ -170,10 +178,10 @@ def train(options: argparse.Namespace, feed: Feed, network: Network, device: tor
             high = True
             write_weights(network, options.out / "high.safetensors")
         packs = list(islice(ready, options.packs))
-        total = torch.stack([(wanted >= 0).sum() for _, wanted, *_ in packs]).sum().clamp(min=1)
+        total = torch.stack([(wanted >= 0).sum() for _, _, wanted, *_ in packs]).sum().clamp(min=1)
         step_loss = torch.zeros((), device=device)
-        for tokens, wanted, starts, positions, longest in packs:
-            hidden = network(tokens, starts, positions, longest)
+        for tokens, taught, wanted, starts, positions, longest in packs:
+            hidden = network(tokens, starts, positions, longest).index_select(0, taught)
             loss = compiled_loss(hidden, network.embedding, wanted, total)
             loss.backward()
             step_loss += loss.detach()
