@@ -162,15 +162,50 @@ def test_two_calls_are_rendered_with_both_results() -> None:
 
 def test_a_question_about_one_picture_names_it_once() -> None:
     rng = Random(0)
-    for question in wording.DESCRIBE + wording.TEXT + wording.SHAPE_ALONE:
+    for question in wording.DESCRIBE + wording.DESCRIBE_MORE + wording.TEXT + wording.SHAPE_ALONE:
         made = several.at_picture(rng, question, "second")
         assert made.count("second") == 1, made
         assert "{" not in made
 
 
+def test_no_question_out_of_depth_is_about_the_things_on_a_picture() -> None:
+    words = r"\b(everything|contents|shapes|colou?rs|things|chart|sign|screenshot)\b"
+    assert not [one for one in wording.OUT_OF_DEPTH if re.search(words, one)]
+
+
+def test_the_presence_of_a_thing_is_answered_with_its_name() -> None:
+    rng, found = Random(0), set[str]()
+    for _ in range(100):
+        asked = questions.exists_and(rng, SCENE)
+        assert asked is not None
+        found.add(asked.answer)
+    assert found == {"Yes, a red star.", "Yes, a blue circle.", "No."}
+
+
+@pytest.mark.parametrize(
+    ("now", "before"),
+    [
+        ("What is in the first picture?", "What was in the first picture?"),
+        ("What's in it?", "What was in it?"),
+        ("Do you see a star?", "Did you see a star?"),
+        ("Do OCR on this.", "Do OCR on this."),
+    ],
+)
+def test_questions_are_put_in_the_past(now: str, before: str) -> None:
+    assert wording.past(now) == before
+
+
 def test_no_question_asks_for_two_things() -> None:
     """One wording is never in the tables of two answers."""
-    fixed = (wording.DESCRIBE, wording.TEXT, wording.OUT_OF_DEPTH, wording.SHAPE_ALONE, wording.NUMBER, wording.WORD)
+    fixed = (
+        wording.DESCRIBE,
+        wording.DESCRIBE_MORE,
+        wording.TEXT,
+        wording.OUT_OF_DEPTH,
+        wording.SHAPE_ALONE,
+        wording.NUMBER,
+        wording.WORD,
+    )
     texts = [re.sub(r"\W", "", question.lower()) for table in fixed for question in {*table}]
     twice = {text for text in texts if texts.count(text) > 1}
     assert not {text for text in twice if sum(

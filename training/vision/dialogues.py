@@ -86,7 +86,7 @@ def of_shapes(rng: Random, split: Split, skill: str) -> Dialogue:
         elif skill in ("size", "larger of two", "extreme", "relation"):
             scene = shapes(rng, split, 2, 5)
         elif skill in ("description",):
-            scene = shapes(rng, split, 1, 4)
+            scene = shapes(rng, split, *((3, 5) if rng.random() < 0.5 else (1, 4)))
         else:
             scene = shapes(rng, split)
         asked = ask(rng, scene)
@@ -197,7 +197,7 @@ def reading(rng: Random, split: Split, skill: str) -> Dialogue:
     text = number(rng, split) if skill == "numbers" else word(rng, split)
     while skill == "numbers" and split is Split.HELD_OUT and len(text) != 3:
         text = number(rng, split)
-    scene = printed(rng, split, [text], beside=rng.choice((0, 0, 0, 1)))
+    scene = printed(rng, split, [text], beside=rng.choice((0, 0, 0, 0, 1, 1, 2, 3)))
     first = (ask_number if skill == "numbers" else ask_word)(rng, text)
     return turns_of(rng, skill, scene, first, [])
 
@@ -209,14 +209,14 @@ def many_of_print(rng: Random, split: Split) -> Dialogue:
     lines = [text]
     if rng.random() < 0.25:
         lines.append(word(rng, split) if digits else number(rng, split))
-    scene = printed(rng, split, lines, beside=rng.choice((0, 0, 1, 1, 2)))
+    scene = printed(rng, split, lines, beside=rng.choice((0, 0, 1, 1, 2, 2, 3)))
     if len(lines) == 2:
         made = [Asked(rng.choice(wording.NUMBER if line.isdigit() else wording.WORD), line) for line in lines]
         rng.shuffle(made)
     else:
         made = [(ask_number if digits else ask_word)(rng, text)]
         made += [about_line(rng, scene, split) for _ in range(rng.randint(1, 2))]
-        if rng.random() < 0.25:
+        if rng.random() < 0.35:
             made.append(describe(rng, scene))
     names = list(ABOUT_SHAPES)
     for _ in range(rng.randint(1, 2) if scene.things else 0):

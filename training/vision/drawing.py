@@ -76,7 +76,7 @@ def shown(picture: Image.Image) -> Pixels:
 def _print(picture: Image.Image, pen: ImageDraw.ImageDraw, rng: Random, line: Print, colour: RGB, fonts: str) -> None:
     """Write a line as large as its box allows, within what is legible once it is resized."""
     width, height = picture.size
-    face = rng.choice(faces(fonts))
+    face = "" if line.simple else rng.choice(faces(fonts))
     across, down = line.width * width, line.height * height
     box = font(face, 40).getbbox(line.text)
     size = min(across / max(1, box[2] - box[0]), down / max(1, box[3] - box[1])) * 40

@@ -46,7 +46,9 @@ Ask = Callable[[Random, Scene], Asked | None]
 
 def describe(rng: Random, scene: Scene) -> Asked:
     """All things by name, with their number, and the background."""
-    question = rng.choice(wording.DESCRIBE)
+    question = wording.description(rng)
+    if len(scene.prints) == 1 and rng.random() < 0.4:
+        question = one_of(rng, wording.DESCRIBE_PRINT, kind="number" if scene.prints[0].text.isdigit() else "word")
     return Asked(question, described(scene), scene.things[0] if len(scene.things) == 1 else None)
 
 
@@ -73,6 +75,11 @@ def count_all(rng: Random, scene: Scene) -> Asked:
 def count_some(rng: Random, scene: Scene) -> Asked:
     """The number of things of a colour, a shape or both."""
     one = rng.choice(scene.things)
+    again = [thing for thing in scene.things if scene.count(thing.shape, thing.colour) > 1]
+    if again and rng.random() < 0.35:
+        one = rng.choice(again)
+        name = f"{one.colour} {PLURALS[one.shape]}"
+        return Asked(one_of(rng, wording.COUNT, name=name), str(scene.count(one.shape, one.colour)))
     colour = one.colour if rng.random() < 0.85 else rng.choice(COLOURS)
     shape = one.shape if rng.random() < 0.85 else rng.choice(SHAPES)
     draw = rng.random()
@@ -142,6 +149,24 @@ def exists(rng: Random, scene: Scene) -> Asked:
         name, names, found = f"{colour} {shape}", f"{colour} {PLURALS[shape]}", scene.count(shape, colour) > 0
     question = one_of(rng, wording.EXISTS, a=article(name), name=name, names=names)
     return Asked(question, yes_or_no(found))
+
+
+def exists_and(rng: Random, scene: Scene) -> Asked | None:
+    """The presence of a thing, and its colour or shape with it."""
+    counted, word = rng.random() < 0.7, colour_word(rng)
+    yes = rng.random() < 0.55
+    one = rng.choice(scene.things)
+    if counted:
+        shape = one.shape if yes else rng.choice(SHAPES)
+        fit = [thing for thing in scene.things if thing.shape == shape]
+        question = one_of(rng, wording.EXISTS_COLOUR, a=article(shape), name=shape, colour=word)
+    else:
+        colour = one.colour if yes else rng.choice(COLOURS)
+        fit = [thing for thing in scene.things if thing.colour == colour]
+        question = one_of(rng, wording.EXISTS_SHAPE, name=colour, a=article(colour))
+    if len(fit) > 1:
+        return None
+    return Asked(question, f"Yes, {article(fit[0].name)}." if fit else "No.", fit[0] if fit else None)
 
 
 def yes_or_no(true: bool) -> str:
@@ -345,12 +370,13 @@ def about(rng: Random, scene: Scene, thing: Thing) -> Asked:
 
 
 ABOUT_SHAPES: Final[dict[str, tuple[Ask, float]]] = {
-    "description": (describe, 1.3),
+    "description": (describe, 2.0),
     "counting all": (count_all, 0.8),
-    "counting some": (count_some, 1.8),
+    "counting some": (count_some, 2.2),
     "colour": (colour_of, 1.0),
     "shape": (shape_of, 1.0),
     "presence": (exists, 1.2),
+    "presence and more": (exists_and, 0.7),
     "place": (where, 1.2),
     "at a place": (at_place, 0.8),
     "relation": (is_beside, 2.5),

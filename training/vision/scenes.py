@@ -81,6 +81,8 @@ class Print:
     y: float
     width: float
     height: float
+    simple: bool = False
+    """In Pillow's own font, as plain programs print."""
 
 
 @dataclass(frozen=True)
@@ -151,8 +153,8 @@ def shapes(rng: Random, split: Split, fewest: int = 1, most: int = 6) -> Scene:
     while True:
         behind = background(rng)
         wanted = rng.randint(fewest, most)
-        palette = rng.sample([colour for colour in COLOURS if colour != behind], rng.choice((1, 2, 2, 3, 4)))
-        forms = rng.sample(SHAPES, rng.choice((1, 2, 2, 3, 4)))
+        palette = rng.sample([colour for colour in COLOURS if colour != behind], rng.choice((1, 2, 2, 2, 3, 4)))
+        forms = rng.sample(SHAPES, rng.choice((1, 2, 2, 2, 3, 4)))
         largest = {1: 0.38, 2: 0.24, 3: 0.2, 4: 0.17, 5: 0.15, 6: 0.14}[wanted]
         things: list[Thing] = []
         taken: list[tuple[float, float, float]] = []
@@ -199,8 +201,32 @@ SHORT_WORDS: Final = tuple(
 )
 
 
+STRAIGHT: Final = "ITLEJFHITLEJ"
+"""Capitals of strokes that are easily taken for other letters."""
+
+
+def capitals(rng: Random, split: Split) -> str:
+    """Three to six capitals: a word or letters that could be one, often those of straight strokes."""
+    while True:
+        draw = rng.random()
+        if draw < 0.45:
+            made = rng.choice(SHORT_WORDS).upper()
+        elif draw < 0.7:
+            letters = STRAIGHT + "ABCDGKMNOPQRSUVWXYZ"
+            made = "".join(rng.choices(letters, k=rng.randint(3, 6)))
+        else:
+            made = "".join(
+                rng.choice("AEIOUIE" if i % 2 else "BCDFGHJKLMNPRSTVWXYZTLJ") for i in range(rng.randint(3, 6))
+            )
+            made = made if rng.random() < 0.6 else made[1:] + rng.choice("TLNPHT")
+        if 3 <= len(made) <= 6 and not ALIKE.issuperset(made.lower()) and belongs(made.lower(), split):
+            return made
+
+
 def word(rng: Random, split: Split) -> str:
     """A short word or letters that could be one, in lower case, capitals or with one."""
+    if rng.random() < 0.3:
+        return capitals(rng, split)
     while True:
         draw = rng.random()
         if draw < 0.35:
@@ -220,7 +246,7 @@ def word(rng: Random, split: Split) -> str:
 def number(rng: Random, split: Split) -> str:
     """A number, mostly of three digits."""
     while True:
-        size = rng.choice((3, 3, 3, 3, 1, 2, 2, 4))
+        size = rng.choice((3, 3, 3, 3, 3, 1, 2, 2, 4, 4))
         made = str(rng.randrange(10 ** (size - 1) if size > 1 else 0, 10**size))
         if size == 1 or belongs(made, split):
             return made
@@ -229,11 +255,12 @@ def number(rng: Random, split: Split) -> str:
 def printed(rng: Random, split: Split, lines: Sequence[str], beside: int = 0) -> Scene:
     """A scene of lines of text, one below the other, and things below or above them."""
     while True:
-        behind = background(rng)
+        simple = rng.random() < (0.45 if lines[0].isupper() or lines[0].isdigit() else 0.2)
+        behind = "white" if simple and rng.random() < 0.6 else background(rng)
         top, high = 0.03, 0.94
         things: list[Thing] = []
         if beside:
-            above = rng.random() < 0.5
+            above = rng.random() < (0.75 if simple else 0.5)
             high = 0.46
             top = 0.5 if above else 0.04
             low = 0.02 if above else 0.52
@@ -245,7 +272,7 @@ def printed(rng: Random, split: Split, lines: Sequence[str], beside: int = 0) ->
                 things.append(Thing(rng.choice(SHAPES), another(rng, behind), x, y, radius))
         share = high / len(lines)
         prints: list[Print] = []
-        ink = another(rng, behind)
+        ink = "black" if simple and behind == "white" and rng.random() < 0.8 else another(rng, behind)
         for i, line in enumerate(lines):
             letters = max(1, len(line))
             height = rng.uniform(0.6, 1.0) * min(share * 0.9, rng.uniform(0.14, 0.5))
@@ -253,7 +280,7 @@ def printed(rng: Random, split: Split, lines: Sequence[str], beside: int = 0) ->
             width = rng.uniform(least, 0.94)
             x = rng.uniform(0.02, 0.98 - width)
             y = top + i * share + rng.uniform(0, max(0.0, share - height))
-            prints.append(Print(line, ink, x, y, width, height))
+            prints.append(Print(line, ink, x, y, width, height, simple))
         scene = Scene(behind, tuple(things), tuple(prints))
         if not things or belongs(f"{behind}/{'/'.join(sorted(one.name for one in things))}", split):
             return scene

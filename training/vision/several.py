@@ -1,3 +1,4 @@
+# ruff: noqa: E501
 """Dialogues with several pictures: at once, in turns, and in the results of calls."""
 
 import re
@@ -36,7 +37,9 @@ from training.vision.scenes import PLURALS, SHAPES, Scene, number, plain, printe
 ORDINALS: Final = ("first", "second", "third", "fourth")
 NEXT: Final = wordings("""
     And [now|here|this|this one|in this one|in this picture|in this image|this picture|on this one]?
-    [What|How] about [this one|this|now|this picture|this image|here]?
+    [What|How] about [this one|this|now|this picture|this image|here|this sign|this photo|this screenshot|that one|the next one|this label|this chart]?
+    And [this|here|this sign|this photo|this screenshot|that one|the next|on this photo|in this screenshot|this label|this drawing|what about here|what about this]?
+    [This|This one|Here|Now this|Next|Next one|And this one here|The same here|Same here|Again]?
     [The same for|Same question for|Now] this [one|picture|image].
     [And for|And what about] this [one|picture|image]?
 """)
@@ -44,6 +47,7 @@ EARLIER: Final = wordings("""
     [What|How] about the {ordinal} [one|{noun}]?
     And [in|for|what about|how about] the {ordinal} [one|{noun}]?
     And the {ordinal} [one|{noun}]?
+    And what [was|is] it [in|on|for] the {ordinal} [one|{noun}]?
     [The same for|Same question for|Now|Again for] the {ordinal} [one|{noun}].
 """)
 DESCRIBE_ONE: Final = wordings("""
@@ -51,6 +55,12 @@ DESCRIBE_ONE: Final = wordings("""
     What does the {ordinal}[| one| {noun}] show?
     What [do|can] you see [in|on] the {ordinal}[| one| {noun}]?
     [Describe|Explain|Tell me about] the {ordinal} [one|{noun}].
+    What was [in|on|shown in|there to see on] the {ordinal}[| one| {noun}]?
+    What did the {ordinal}[| one| {noun}] [show|contain|look like]?
+    What did [you|I|we] see [in|on] the {ordinal}[| one| {noun}]?
+    [Tell me|Say|Repeat|Remind me] what [was|is] [in|on] the {ordinal} [one|{noun}].
+    Which [things|objects|shapes] were [in|on] the {ordinal} [one|{noun}]?
+    [List|Name] [everything|all things|the contents|the shapes and colours] [in|of|on] the {ordinal} [one|{noun}].
 """)
 TAKE: Final = wordings("""
     [Take|Please take|Make|Get|Capture] [a screenshot|a photo|a picture|a snapshot|an image]
@@ -58,6 +68,13 @@ TAKE: Final = wordings("""
     [Open|Load|Fetch|Show me] [the image|the page|the picture|the file|the photo|the screen]
     Use the [camera|tool|tools|browser]
     [See|Show me|Check] what is on [the screen|the page|the camera]
+    [Render|Draw|Plot|Show|Make|Create] [the chart|the plot|the diagram|the sign|the data|the graph|a chart|the label|the card]
+    [Take|Please take|Make] [a screenshot|a photo|a picture] [of the page|of the desk|of the door|with the camera|of the window|of the sign]
+""")
+DESCRIBE_IT: Final = wordings("""
+    [describe|explain|summarize] [it|what you see|what is on it|what it shows|the result|its contents|the picture]
+    [tell me|say|report] what [you see|is on it|it shows|is there|can be seen|is in it|you find]
+    [list|name|tell me] [everything|all things|the shapes|the objects|the shapes and their colours|all that is] [on it|in it|there]
 """)
 AGAIN: Final = wordings("""
     [Take|Make|Get|Capture] [another screenshot|another photo|another one|a new screenshot|one more|a second one]
@@ -91,6 +108,15 @@ BESIDES: Final = (
     "Screenshot taken.", "ok", "Done.", "Here is the picture:", "Success", "Image:", "The screenshot:", "OK",
     "Here is the image.", "Taken.", "Screenshot:", "Result:", '{"status": "ok"}', "done",
 )  # fmt: skip
+SAID: Final = wordings("""
+    [Here is|This is|Here comes|See] [the|your] [picture|image|chart|screenshot|photo|result|page|plot|drawing|sign][|:|.]
+    [The|A|One] [screenshot|photo|picture|chart|page|image|screen|plot] [was|is] [taken|ready|made|attached|shown below|captured|loaded][|.]
+    [Screenshot|Photo|Picture|Chart|Image|Plot|Page|Frame] [taken|saved|rendered|captured|loaded|ready|attached|opened][|.|:|!]
+    [Successfully|I have] [taken|rendered|captured|loaded|made] [a screenshot|the chart|the picture|the photo].
+    [The call|The tool|The command|The function] [succeeded|returned an image|worked|is done].
+    [Width|Size|Took|Page|Time]: [640|128|2|1024|300]
+    [Finished|Ready|Complete|Output|Attached|Camera|Screen|Result|Returned|Current view][.|:|]
+""")
 SAYINGS: Final = ("I will look.", "Let me look.", "I take a screenshot.", "Let me check.", "One moment.", "Once more.")
 
 Repeated = tuple[Callable[[], str], Callable[[Scene], str]]
@@ -99,31 +125,38 @@ Repeated = tuple[Callable[[], str], Callable[[Scene], str]]
 
 def some_scene(rng: Random, split: Split) -> Scene:
     """A scene of any sort."""
-    draw = rng.random()
+    draw, beside = rng.random(), rng.choice((0, 0, 0, 1, 1, 2))
     if draw < 0.62:
         return shapes(rng, split, 1, 5)
     if draw < 0.66:
         return plain(rng)
-    return printed(rng, split, [number(rng, split) if draw < 0.8 else word(rng, split)])
+    return printed(rng, split, [number(rng, split) if draw < 0.78 else word(rng, split)], beside=beside)
 
 
 def like(rng: Random, split: Split, scene: Scene) -> Scene:
     """Another scene of the same sort."""
     if scene.prints:
         text = number(rng, split) if scene.prints[0].text.isdigit() else word(rng, split)
-        return printed(rng, split, [text])
-    return shapes(rng, split, 1, 5)
+        return printed(rng, split, [text], beside=rng.choice((0, 0, 0, 1, 1, 2)))
+    return shapes(rng, split, 1, 1 if len(scene.things) == 1 else 5)
 
 
 def any_question(rng: Random, scene: Scene, split: Split) -> Asked:
     """A question about one scene."""
     if scene.prints:
         text, draw = scene.prints[0].text, rng.random()
-        if draw < 0.25:
+        if scene.things and draw > 0.75:
+            return about_shapes(rng, scene)
+        if draw < 0.18:
             return about_line(rng, scene, split)
-        return describe(rng, scene) if draw < 0.35 else (ask_number if text.isdigit() else ask_word)(rng, text)
+        return describe(rng, scene) if draw < 0.33 else (ask_number if text.isdigit() else ask_word)(rng, text)
     if not scene.things:
         return behind(rng, scene) if rng.random() < 0.7 else describe(rng, scene)
+    return about_shapes(rng, scene)
+
+
+def about_shapes(rng: Random, scene: Scene) -> Asked:
+    """A question about the shapes in a scene."""
     names, weights = list(ABOUT_SHAPES), [weight for _, weight in ABOUT_SHAPES.values()]
     while True:
         asked = ABOUT_SHAPES[rng.choices(names, weights)[0]][0](rng, scene)
@@ -134,13 +167,27 @@ def any_question(rng: Random, scene: Scene, split: Split) -> Asked:
 def repeated(rng: Random, scenes: list[Scene]) -> Repeated:
     """A question that makes sense for each of the scenes."""
     draw, first = rng.random(), scenes[0].prints
-    if all(one.prints for one in scenes) and draw < 0.7:
+    if all(one.prints for one in scenes) and draw < 0.6:
         digits = all(one.prints[0].text.isdigit() for one in scenes)
         kinds = wording.NUMBER + wording.TEXT if digits and first else wording.TEXT
+        if rng.random() < 0.12:
+            asks = "What {} is the text?|Which {} is it printed in?|What is the {} of the text?"
+            return lambda: pick(rng, asks.format(*[colour_word(rng)] * 3)), lambda scene: sentence(
+                rng, scene.prints[0].colour
+            )
+        if not digits and rng.random() < 0.4 and not any(one.prints[0].text.isdigit() for one in scenes):
+            kinds = wording.WORD
         return lambda: rng.choice(kinds), lambda scene: scene.prints[0].text
     things = [thing for one in scenes for thing in one.things]
-    if things and not any(one.prints for one in scenes):
-        if draw < 0.25:
+    if draw < 0.5 and all(len(one.things) == 1 and not one.prints for one in scenes):
+        if draw < 0.2:
+            return lambda: rng.choice(wording.SHAPE_ALONE), lambda scene: sentence(rng, article(scene.things[0].shape))
+        return (
+            lambda: one_of(rng, wording.COLOUR_ALONE, colour=colour_word(rng)),
+            lambda scene: sentence(rng, scene.things[0].colour),
+        )
+    if things and (not any(one.prints for one in scenes) or 0.6 < draw < 0.7):
+        if draw < 0.2:
             name = pick(rng, "shapes|things|objects")
             return lambda: one_of(rng, wording.COUNT, name=name), lambda scene: str(len(scene.things))
         thing = rng.choice(things)
@@ -148,7 +195,7 @@ def repeated(rng: Random, scenes: list[Scene]) -> Repeated:
         which = rng.random()
         names = PLURALS[shape] if which < 0.5 else f"{colour} shapes" if which < 0.75 else f"{colour} {PLURALS[shape]}"
         wanted = (shape if which < 0.5 or which >= 0.75 else None, colour if which >= 0.5 else None)
-        if draw < 0.5:
+        if draw < 0.43:
             return lambda: one_of(rng, wording.COUNT, name=names), lambda scene: str(scene.count(*wanted))
         if draw < 0.7:
             name = shape if which < 0.5 else f"{colour} shape" if which < 0.75 else f"{colour} {shape}"
@@ -156,12 +203,12 @@ def repeated(rng: Random, scenes: list[Scene]) -> Repeated:
                 lambda: one_of(rng, wording.EXISTS, a=article(name), name=name, names=names),
                 lambda scene: yes_or_no(scene.count(*wanted) > 0),
             )
-    if draw < 0.8:
+    if draw < 0.75:
         return (
             lambda: one_of(rng, wording.BACKGROUND, colour=colour_word(rng)),
             lambda scene: sentence(rng, scene.background),
         )
-    return lambda: rng.choice(wording.DESCRIBE), described
+    return lambda: wording.description(rng), described
 
 
 def ordinal(rng: Random, at: int, count: int) -> str:
@@ -182,7 +229,12 @@ def noun(rng: Random) -> str:
 def at_picture(rng: Random, question: str, which: str) -> str:
     """The question with the picture that it is about."""
     place = f"the {which} {noun(rng)}"
-    made, found = re.subn(r"\b(the|this|that|my) (whole )?(picture|image|photo|screenshot)\b", place, question, count=1)
+    made, found = re.subn(
+        r"\b(the|this|that|my) (whole )?(picture|image|photo|screenshot|chart|drawing|graphic)\b",
+        place,
+        question,
+        count=1,
+    )
     if found:
         return made
     kept = question if question.startswith(("OCR", "I ")) else question[0].lower() + question[1:]
@@ -195,23 +247,24 @@ def at_picture(rng: Random, question: str, which: str) -> str:
 
 def _about_one(rng: Random, scenes: list[Scene], split: Split, repeat: Repeated | None) -> tuple[str, str]:
     """A question about one of the pictures that were shown, the last one if it does not say which."""
-    count = len(scenes)
+    count, before = len(scenes), rng.random() < 0.4
     if repeat is not None and count > 1 and rng.random() < 0.5:
         at = rng.randrange(count - 1) if rng.random() < 0.8 else count - 1
         return one_of(rng, EARLIER, ordinal=ordinal(rng, at, count), noun=noun(rng)), repeat[1](scenes[at])
     draw, at = rng.random(), rng.randrange(count)
-    if draw < 0.1:
+    if draw < 0.2:
         return one_of(rng, DESCRIBE_ONE, ordinal=ordinal(rng, at, count), noun=noun(rng)), described(scenes[at])
-    if draw < 0.4:
+    if draw < 0.42:
         asked = any_question(rng, scenes[-1], split)
         return asked.question, asked.answer
     asked = any_question(rng, scenes[at], split)
-    return at_picture(rng, asked.question, ordinal(rng, at, count)), asked.answer
+    question = at_picture(rng, asked.question, ordinal(rng, at, count))
+    return wording.past(question) if before else question, asked.answer
 
 
 def _scenes(rng: Random, split: Split, count: int) -> list[Scene]:
     """So many scenes, often all of one sort."""
-    first = some_scene(rng, split)
+    first = shapes(rng, split, 1, 1) if rng.random() < 0.12 else some_scene(rng, split)
     alike = rng.random() < 0.65
     return [first, *(like(rng, split, first) if alike else some_scene(rng, split) for _ in range(count - 1))]
 
@@ -226,8 +279,8 @@ def in_turns(rng: Random, split: Split, most: int = 4) -> Dialogue:
         if rng.random() < 0.15:
             turns.append(_about_one(rng, scenes[:i], split, known))
             known = None
-        if rng.random() < 0.65:
-            question = rng.choice(NEXT) if known and rng.random() < 0.6 else repeat[0]()
+        if rng.random() < 0.75:
+            question = rng.choice(NEXT) if known and rng.random() < 0.7 else repeat[0]()
             turns.append((with_pictures(rng, question), repeat[1](scene)))
             known = repeat
         else:
@@ -300,14 +353,41 @@ def _call(rng: Random, made: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 def _result(rng: Random) -> str:
     """A result with a picture."""
     draw = rng.random()
-    text = rng.choice(BESIDES)
-    if draw < 0.55:
+    text, space = said(rng), rng.choice(("", "", "\n", " "))
+    if draw < 0.4:
         return IMAGE
-    return f"{text}{IMAGE}" if draw < 0.8 else f"{text}\n{IMAGE}" if draw < 0.9 else f"{IMAGE}{text}"
+    if draw < 0.72:
+        return f"{text}{space}{IMAGE}"
+    return f"{IMAGE}{space}{text}" if draw < 0.95 else f"{text}{space}{IMAGE}{space}{said(rng)}"
+
+
+def said(rng: Random) -> str:
+    """A text that stands beside a picture and tells nothing of what is in it."""
+    draw = rng.random()
+    if draw < 0.35:
+        return rng.choice(BESIDES)
+    if draw < 0.75:
+        return rng.choice(SAID)
+    stem = rng.choice(("photo", "image", "screenshot", "chart", "plot", "img", "screen", "frame", "out", "picture"))
+    file = f"{stem}{rng.choice(('', '_', '-'))}{rng.randint(1, 40)}.{rng.choice(('png', 'jpg', 'png', 'webp'))}"
+    if draw < 0.85:
+        return rng.choice((file, f"Saved as {file}", f"Saved {file}.", f"File: {file}", f"/tmp/{file}"))
+    key = rng.choice(("status", "result", "state", "success", "message", "file", "width", "title"))
+    value = rng.choice(('"ok"', '"done"', "true", f'"{file}"', str(rng.randint(1, 999)), '"success"', "null"))
+    more = f', "file": "{file}"' if rng.random() < 0.3 else ""
+    return f'{{"{key}": {value}{more}}}'
 
 
 def _taking(rng: Random, take: str, question: str) -> str:
     """An order to take a picture, with what is asked about it."""
+    if not question:
+        return f"{take}{rng.choice((' and', ', then', ' and then', ' and please'))} {rng.choice(DESCRIBE_IT)}."
+    if rng.random() < 0.35:
+        question = re.sub(
+            r"\b(in|on) (the|this|that|my) (picture|image|photo|screenshot)\b",
+            rng.choice((r"\1 it", "on it")),
+            question,
+        )
     first = question.split()[0]
     if first in STARTS and rng.random() < 0.6:
         return f"{take}{rng.choice((' and', ', then', ' and then'))} {question[0].lower()}{question[1:]}"
@@ -351,12 +431,14 @@ def with_calls(rng: Random, split: Split, most: int = 4) -> Dialogue:
             question, answer = f"{rng.choice(AGAIN)}. {same}", repeat[1](scene)
         elif draw < 0.7:
             question, answer, known = _taking(rng, take, repeat[0]()), repeat[1](scene), repeat
+        elif draw < 0.8:
+            question, answer, known = _taking(rng, take, ""), described(scene), None
         else:
             asked = any_question(rng, scene, split)
             question, answer, known = _taking(rng, take, asked.question), asked.answer, None
         if others and rng.random() < 0.3:
-            said = pick(rng, "ok|Done.|Clicked.|true|42|Opened.")
-            turns += [(question, calls(made=others[0])), (Results((said,)), calls())]
+            done = pick(rng, "ok|Done.|Clicked.|true|42|Opened.")
+            turns += [(question, calls(made=others[0])), (Results((done,)), calls())]
         else:
             turns.append((question, calls()))
         if known is repeat and len(shown) + 1 < len(scenes) and rng.random() < 0.25:  # It looks again by itself.
@@ -365,7 +447,7 @@ def with_calls(rng: Random, split: Split, most: int = 4) -> Dialogue:
             answer = repeat[1](scenes[len(shown)])
         shown.append(scenes[len(shown)])
         if rng.random() < 0.1:  # As some programs show what a function drew.
-            turns += [(Results((rng.choice(BESIDES),)), None), (pick(rng, f"|{rng.choice(BESIDES)}") + IMAGE, answer)]
+            turns += [(Results((said(rng),)), None), (rng.choice(("", said(rng))) + IMAGE, answer)]
         else:
             turns.append((Results((_result(rng),)), answer))
     for _ in range(rng.choice((0, 0, 1, 2))):

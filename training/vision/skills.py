@@ -133,13 +133,14 @@ Mix = tuple[tuple[Maker, float], ...]
 ONE: Final[Mix] = (
     (many, 0.34),
     (many_of_print, 0.42),
-    (lambda rng, split: reading(rng, split, "words"), 0.16),
+    (lambda rng, split: reading(rng, split, "words"), 0.2),
+    (lambda rng, split: reading(rng, split, "numbers"), 0.03),
     (comparisons, 0.14),
     (follow_up, 0.08),
     (one_colour, 0.05),
     (missing, 0.02),
-    (lambda rng, split: of_shapes(rng, split, "description"), 0.06),
-    (out_of_depth, 0.09),
+    (lambda rng, split: of_shapes(rng, split, "description"), 0.13),
+    (out_of_depth, 0.1),
     (talk, 0.06),
 )
 TWO: Final[Mix] = (

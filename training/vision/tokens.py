@@ -20,7 +20,7 @@ SPECIALS: Final = (END_OF_TEXT, START, END, AROUND, WHOLE, IMAGE, "<end_of_utter
 IMAGE_TOKENS: Final = 64
 IGNORED: Final = -100
 CONTEXT: Final = 2048
-MOST_WORDS: Final = 600
+MOST_WORDS: Final = 640
 PIECES: Final = r" ?[A-Za-z]+|\d|[^A-Za-z0-9\s]|\s"
 TEMPLATE: Final = """{%- for message in messages -%}
 <|im_start|>{{ message.role }}

@@ -1,6 +1,7 @@
 # ruff: noqa: E501
 """Wordings: the ways to ask for each thing, the manners of people, system prompts, and questions out of depth."""
 
+import re
 from random import Random
 from typing import Final
 
@@ -28,6 +29,40 @@ DESCRIBE: Final = wordings("""
     [Look at|Have a look at|Analyze] [this|the] [picture|image|photo][| and describe it| and tell me what you see].
     Which [things|objects|shapes] [are in|do you see in|are there in] [this|the] [picture|image|photo]?
     [List|Name] [all|all the|the] [things|objects|shapes] in [this|the] [picture|image|photo].
+""")
+_MORE: Final = wordings("""
+    [List|Name|Tell me|Show me|Enumerate] [everything|every object|all objects|all the shapes|the things] [in|on] [this picture|the image|the photo|it] [with the colours|with their colors|and their colours|and what colors they have].
+    [List|Name|Mention|Give me|Tell me] [all objects|all shapes|every shape|the objects|everything you see|all things] [and their colours|with their colors|with colours|and the color of each|in the right colors].
+    [List|Name|Tell me|Say|Enumerate] [everything|all that is|everything that is|whatever is|everything you can see] [in|on] [it|the picture|this image|the screen|the photo|the chart|this page].
+    [Which|What] [shapes and colours|colors and shapes|shapes and which colors|objects and colours|objects in which colours] [are in|are on|do you see in|appear in|can be seen on|are there in] [the picture|this image|it|the photo].
+    [Which|What] [shapes|objects|things] are [there|here|in it|in the picture|on the image|shown] and [what|which] [colours do they have|colors are they|colours|color is each].
+    [Which|What] [shapes|objects|things] are [there|here|on it|in it|shown|visible|on the chart|on the screen|in the drawing]?
+    [Give me|Make|Write|I want|I need|Can you make|Show me] [a list|a full list|a complete list|an inventory|an overview] of [the things here|everything here|the objects in the picture|the shapes and their colours|all the things in this image|what you see].
+    [Tell me|List|Describe|Summarize|What are|Show me] the contents[| of the picture| of this image| of the photo| of the screen| of this screenshot].
+    [What was|What were the things|What did you see|What could you see|What objects were|Which shapes were] [in|on] the [photo|picture|image|screenshot].
+    What did [the|this|that] [picture|photo|image|screenshot|sign|chart] show?
+    [Describe|Tell me about|Explain] [the|this|that] [chart|sign|drawing|graphic|screen|scene|page|plot|diagram|poster|frame|slide].
+    What [is|do you see|can you see] on [the|this] [chart|sign|screen|drawing|page|poster|plot|diagram|slide|graphic]?
+    What does [the|this] [chart|drawing|graphic|screen|page|poster|plot|diagram|frame] show?
+    [Describe|Please describe|Tell me about] [the picture|this image|it|the photo] [including any text|with all shapes and colours|and all objects in it|and name the colors|with everything in it|and say what is on it|as exactly as you can].
+    [What|Which] things [do you notice|do you recognize|can you make out|are drawn|can you find][| here| in this picture| and in what colours].
+    [Please look and|Look closely and|Take a look and] [tell me what you see|describe what is there|list the shapes|name all the things|say what is in the picture].
+    [I would like to know|I want to know|Let me know|Can you tell me|Could you tell me|Please tell me] what [is in the picture|you see|this image shows|is on it|there is to see|is in this photo|the chart shows].
+    [A|One|Just a] [short|brief|full|detailed] description[| of the picture| of it| of this image][|, please].
+    What [exactly is|all is|else is|all do you see|kind of things are|sort of shapes are] in [this|the] [picture|image|photo|screenshot]?
+""")
+DESCRIBE_MORE: Final = tuple(
+    re.sub(r"\.$", "?", one) if one.startswith(("What", "Which", "Can", "Could")) else one
+    for one in _MORE
+    if one not in DESCRIBE
+)
+DESCRIBE_PRINT: Final = wordings("""
+    [Describe|Please describe|Tell me about] [the picture|this image|the photo|it] and the {kind} [in it|on it|that is written there].
+    [Describe|Name|List|Tell me] [everything|all objects|the shapes|all things] [and|with] the {kind}[| in the picture| in this image| on it].
+    What is in [the picture|this image|the photo], and [what does it say|which {kind} is on it|what is the {kind}]?
+    [Describe|Explain] [the picture|this image] [with the {kind}|including the {kind}|with its text|and read the text|and what it says].
+    [Which|What] [shapes and which {kind}|things and what {kind}|objects and text] [are in the picture|do you see|are there|are on it]?
+    What do you see, and [what does it say|what is written there|which {kind} is it]?
 """)
 COUNT: Final = wordings("""
     How many {name} are [there|there in the picture|in the picture|in this picture|in the image|in the photo|shown|visible]?
@@ -85,6 +120,21 @@ EXISTS: Final = wordings("""
     Do you see any {names}[| here]?
     Has [the picture|this image] got {a}?
     [Can you find|Is it true that there is|Tell me if there is|Check if there is] {a}[| in the picture| in the image].
+""")
+EXISTS_COLOUR: Final = wordings("""
+    Is there [{a}|any {name}][| on it| in it| here| in the picture], and [what|which] {colour} is it?
+    Is there {a}[| on it| in the image]? If [so|yes], [what|which] {colour}[| is it| does it have]?
+    [Do|Can] you see {a}[| in the picture| on it], and [in which|in what] {colour}?
+    Is there {a}[| in it| on it| in this picture], and if so, [what|which] {colour} [is it|does it have]?
+    [Tell me if|Check if|Say whether] there is {a}[| on it| in the picture| in it] and [what|which] {colour} it [is|has].
+    Does [it|the picture|this image|the screen|the chart] [show|contain|have] {a}, and [what|which] {colour} [is it|does it have]?
+""")
+EXISTS_SHAPE: Final = wordings("""
+    Is there [anything {name}|something {name}|{a} shape|{a} thing][| on it| in it| in the picture], and [what|which] shape is it?
+    Is there [anything {name}|something {name}|{a} shape][| on it| here]? If [so|yes], [what|which] shape[| is it]?
+    [Do|Can] you see [anything {name}|something {name}|{a} thing][| in the picture], and what is it?
+    [Tell me if|Check if] there is [anything {name}|something {name}|{a} shape][| in it| on it] and what it is.
+    Does [it|the picture|this image|the screen] [show|contain|have] [anything {name}|something {name}|{a} shape], and what is it?
 """)
 WHERE: Final = wordings("""
     [Where is|Where's] the {name}[| in the picture| in this image| in the photo| located]?
@@ -200,6 +250,25 @@ def system_prompt(rng: Random) -> str:
     return made if rng.random() < 0.9 else made.removesuffix(".")
 
 
+def description(rng: Random) -> str:
+    """A question for all that is in a picture, short or with more words around."""
+    return rng.choice(DESCRIBE if rng.random() < 0.5 else DESCRIBE_MORE)
+
+
+PAST: Final = {"is": "was", "are": "were", "do": "did", "does": "did", "can": "could", "has": "had"}
+
+
+def past(question: str) -> str:
+    """The question in the past tense."""
+    question = re.sub(r"\b(What|Where)'s\b", r"\1 is", question)
+
+    def other(found: re.Match[str]) -> str:
+        made = PAST[found[0].lower()]
+        return made.capitalize() if found[0][0].isupper() else made
+
+    return question if "OCR" in question else re.sub(rf"\b({'|'.join(PAST)})\b", other, question, flags=re.IGNORECASE)
+
+
 BEFORE: Final = (
     "Please tell me: ", "Hey, ", "OK, ", "Now ", "So, ", "Hi! ", "Hello. ", "Quick question: ", "I have a question. ",
     "Look closely. ", "Please ", "please ", "Question: ", "Good. ", "Thanks. ", "And ", "Tell me: ",
@@ -271,7 +340,7 @@ OUT_OF_DEPTH: Final = wordings("""
     [What is|What's] [2 + 2|12 * 7|the time|the weather like|the date|today's date|the meaning of life|the news|love|an atom|physics|a neural network|recursion|the speed of light]?
     What [day|time|year|month] is it[| now| today]?
     [How do I|How can I] [cook rice|bake a cake|fix my car|learn Python|install this|lose weight|make money|get to the station]?
-    [Explain|Describe] [quantum physics|the war|photosynthesis|how a car works|the theory|evolution|this chart|this diagram|this code|the joke|the meme].
+    [Explain|Describe] [quantum physics|the war|photosynthesis|how a car works|the theory|evolution|this code|the joke|the meme|inflation|gravity|how a plane flies|democracy].
     [Solve|Calculate|Compute] [this equation|x + 3 = 7|the integral|this|the sum|15 * 4|this puzzle].
     [Is|Are] [this person happy|this food healthy|she sad|he angry|this mushroom edible|the people friends|it safe|this a real photo|it raining|this true].
     [What|Which] [recipe|ingredients|dish|drink] is [this|that].
@@ -285,6 +354,13 @@ OUT_OF_DEPTH: Final = wordings("""
     [Is this|Does this look like] [a cat or a dog|Paris|a man or a woman|art|a good photo].
     [What do you think about|What is your opinion on|Do you like] [politics|this picture|music|football|art|me|the war].
     How [tall|far|heavy|expensive|fast|deep] is [the tower|the moon|it|this car|this building|the sea|an elephant]?
+    [Who is|Who was] [the president of France|Albert Einstein|the king of Spain|the mayor of this city|that actor|this singer|the woman in red|the author of this book|Napoleon].
+    [Which|What] [brand|make|model] is [this|this car|the phone|this watch|the shoe|that bike|the laptop]?
+    [Is|Does] [the dog friendly|the cat asleep|he look tired|she look happy|the man smiling|the baby crying|the woman look angry|the child scared]?
+    What [mood|feeling|emotion|atmosphere] [does this picture have|does this convey|is expressed here|does the photo express]?
+    [Debug|Fix|Review|Explain|Refactor|Run] [my code|this function|the Python program|this script|the error|my program].
+    [When|Where] [did the war end|was Goethe born|is Mount Everest|was the phone invented|does the Rhine begin|do penguins live|did Rome fall]?
+    [What|Which] [kind of flower|kind of car|type of bread|kind of fish|type of cloud|sort of tree|kind of insect] [is this|is that|is in the photo|do I have here]?
     [What is wrong with|What is funny about|Rate|Improve] [this picture|this photo|this image|my outfit|the design].
 """)
 REFUSAL: Final = (
