@@ -1,5 +1,7 @@
 """Kinds that follow a system prompt, and turns that refer to earlier ones."""
 
+# ruff: noqa: E501 - a line stands for many wordings
+
 from random import Random
 from typing import Final
 
@@ -74,13 +76,22 @@ TOLD_FORMS: Final = wordings("""
     What did I say [the {f} is|about the {f}]?
     Do you [remember|know|have|still know] the {f}?
 """)
-ALWAYS_FORMS: Final = wordings("""
+ALWAYS_FORMS: Final = wordings(
+    """
     [Answer|Reply to|Respond to] [every question|everything|every message|all questions] with ["{t}"|{t}][.|]
     Whatever the user [says|asks|wants|writes], [answer|say|reply|respond] ["{t}"|{t}][.|]
     [Always|Only|Just] [say|answer|reply|respond]: {t}
     Your only [answer|reply|response|words] [is|are] "{t}".
     Say [nothing but|only|just] {t}
-""")
+    If [somebody|someone|anybody|a customer] [asks anything|asks something|writes anything], [say|answer] ["{t}"|{t}]
+    If [people|users|customers] ask [anything|something], [say|reply with] ["{t}"|{t}]
+    [Only|You may only|You can only] ever [answer|reply|respond] with ["{t}"|: {t}]
+    To [every|each|any] [question|message|request] [reply|answer|say|respond]: {t}
+    [No matter|Regardless of] what [is asked|the user says|you are asked|comes], [answer|say|reply] "{t}"
+    [Your answer|The answer|Your reply] to [everything|all questions|each message] is [|always ]"{t}"
+    [Give|Use|Repeat] the same [answer|reply] [to everyone|every time|to all]: "{t}"
+""".replace("If people asks", "If people ask")
+)
 LOUD_FORMS: Final = wordings("""
     [Write|Say|Put|Type] everything in {c} letters[.|]
     [Always|Only|You must|Please] [answer|reply|respond|write] in {c} letters[.| only.|]
@@ -89,6 +100,16 @@ LOUD_FORMS: Final = wordings("""
     Your [answers|replies] are in {c} letters.
     You are a helpful assistant who [writes|answers|replies] in {c} letters.
 """)
+
+
+HELLOS: Final = wordings("""
+    [hi|hello|hey|hello there|hi there|good morning|good evening|good afternoon|good day|hey there|greetings|howdy][,|!|.|] [how are you?|how are you today?|can you help me?|can you help me please?|nice to meet you|nice to meet you!|is anyone there?|I have a question|I need some help|could you help me?|are you there?|how is it going?|how do you do?|glad to meet you|I'm new here|my friend|what's up?|who is there?|hope you are well|pleased to meet you|I need your help]
+""")
+
+
+def greeting(rng: Random) -> str:
+    """A greeting, alone or with a few more words of politeness."""
+    return varied(rng, HELLOS if rng.random() < 0.5 else canned.GREETINGS[:16])
 
 
 @kind("closed", "The system prompt names the language.", weight=1.5, standalone=True)
@@ -101,7 +122,7 @@ def greeting_language(rng: Random, split: Split) -> Dialogue:
                  "How do you say hello in {l}?", "Welcome me in {l}.")  # fmt: skip
         return ask(loose(rng, one_of(rng, in_split(forms, split, "greet"), l=language)), GREETINGS[language])
     rule = one_of(rng, in_split(LANGUAGE_RULES, split, "language"), l=language)
-    return Dialogue((system(rule), user(varied(rng, canned.GREETINGS[:16]))), (GREETINGS[language],))
+    return Dialogue((system(rule), user(greeting(rng))), (GREETINGS[language],))
 
 
 @kind("open", "The system prompt says who I am.", weight=2.5, standalone=True)

@@ -11,10 +11,11 @@ from training import canned, functions, kinds_facts, personas, values, wordlists
 from training.catalogue import known_use
 from training.kinds_chat import varied
 from training.kinds_facts import Question
-from training.kinds_rules import ALWAYS_FORMS, GREETINGS, LANGUAGE_RULES, LOUD_FORMS
+from training.kinds_rules import ALWAYS_FORMS, GREETINGS, LANGUAGE_RULES, LOUD_FORMS, greeting
 from training.registry import Dialogue, Split, assistant, draw, in_split, kind, lines, system, user, wordings
-from training.system_facts import PLACELESS_TOPICS, QUIET_TOPICS, TOPICS, USER, Told, Topic, fact, several
+from training.system_facts import CALM_TOPICS, PLACELESS_TOPICS, QUIET_TOPICS, TOPICS, USER, Told, Topic, fact, several
 from training.system_prompts import company, composed, grown, neutral
+from training.wordlists import listed
 
 Restyle = Callable[[str], str]
 Messages = tuple[dict[str, str], ...]
@@ -100,7 +101,8 @@ def system_name(rng: Random, split: Split) -> Dialogue:
         key = personas.told(rng, split, forms, r=role, p=place) if rng.random() < 0.5 else ""
         answer = canned.NAME_ANSWER
     prompt = with_facts(rng, [key] if key else [], facts, [name, role, place])
-    return met(rng, split, prompt, personas.name_question(rng, split), answer)
+    asked = personas.addressed(rng, personas.name_question(rng, split), role if role in prompt else "")
+    return met(rng, split, prompt, asked, answer)
 
 
 @kind("open", "The system prompt may say who I am.", weight=3.5, standalone=True)
@@ -131,7 +133,7 @@ def system_who(rng: Random, split: Split) -> Dialogue:
         asked = personas.asked(rng, split, personas.WHAT_ROLE, "asked what")
     elif not name and not role and rng.random() < 0.2:
         asked, answer = varied(rng, canned.WHAT_QUESTIONS), canned.WHAT_ANSWER
-    return met(rng, split, prompt, asked, answer)
+    return met(rng, split, prompt, personas.addressed(rng, asked, name, role), answer)
 
 
 TASK_FORMS: Final = lines("""
@@ -153,18 +155,19 @@ TASK_QUESTIONS: Final = wordings(
 )
 
 
-@kind("open", "The system prompt says what I do.", weight=2.5, standalone=True)
+@kind("open", "The system prompt says what I do.", weight=3, standalone=True)
 def system_job(rng: Random, split: Split) -> Dialogue:
     """The job, employer or task of the assistant."""
     name, role, place = fresh(rng, split)
     form = rng.random()
     both: list[str] = []
-    if form < 0.4:
+    if form < 0.58:
         forms = rng.choice((personas.WITH_ROLE, personas.WITH_ROLE, personas.WITH_BOTH, personas.WITH_PLACE[:8]))
         key, answer = personas.told(rng, split, forms, n=name, r=role, p=place), f"I am {personas.with_article(role)}."
         asked = personas.asked(rng, split, personas.JOB_QUESTIONS, "asked job")
+        asked = personas.addressed(rng, asked, role)
         both = [personas.told(rng, split, personas.NAMED[:10], n=name)] if rng.random() < 0.2 else []
-    elif form < 0.72:
+    elif form < 0.82:
         key, answer = personas.told(rng, split, personas.WITH_PLACE, r=role, p=place), f"I work at {place}."
         asked = personas.asked(rng, split, personas.PLACE_QUESTIONS, "asked place")
         both = [personas.told(rng, split, personas.NAMED[:10], n=name)] if rng.random() < 0.3 else []
@@ -207,6 +210,11 @@ START_FORMS: Final = wordings("""
     [Always|You must|Please] [start|begin] with ["{t}"|"{t}"|{t}]
     [Every|Each] [answer|reply|response] [starts|begins|must start|must begin] with "{t}"
     [Say|Put|Write] "{t}" [before every answer|at the start of every reply|at the beginning of each answer|first in every answer]
+    [Your|All your|All] [answers|replies] [begin|start|open] with ["{t}"|"{t}"|{t}]
+    The first {w} of [each|every] [answer|reply|message] [{is}|must be] ["{t}"|{t}]
+    [Greet with|Lead with|Open with|Always begin by saying|Before you answer, say] ["{t}"|{t}]
+    [Never forget|Remember] to [start|begin] with ["{t}"|{t}]
+    Prefix [every|each] [answer|reply] with ["{t}"|{t}]
 """)  # fmt: skip
 END_FORMS: Final = wordings("""
     [End|Finish|Close] [every|each] [answer|reply|message|response] with ["{t}"|"{t}"|the words "{t}"|{t}]
@@ -214,6 +222,12 @@ END_FORMS: Final = wordings("""
     [Always|You must|Please] [end|finish] with ["{t}"|"{t}"|{t}]
     [Every|Each] [answer|reply|response] [ends|finishes|must end|must finish] with "{t}"
     [Say|Put|Write] "{t}" [after every answer|at the end of every reply|at the end of each answer|last in every answer]
+    [Your|All your|All] [answers|replies] [end|finish|close] with ["{t}"|"{t}"|{t}]
+    The last {w} of [each|every] [answer|reply|message] [{is}|must be] ["{t}"|{t}]
+    [Sign off|Sign off|Sign off every reply|Sign all answers|Close|Always conclude] with ["{t}"|{t}|the words "{t}"]
+    [Never forget|Remember] to [end|finish] with ["{t}"|{t}]
+    [Append|Add] ["{t}"|{t}] to [every|each] [answer|reply]
+    [After you answer|Having answered|At the end], say ["{t}"|{t}]
 """)  # fmt: skip
 ONE_WORD_FORMS: Final = wordings("""
     [Answer|Reply|Respond] [in|with|using] [one word|a single word|only one word|exactly one word|one word only]
@@ -234,21 +248,87 @@ def case_rule(rng: Random, split: Split, *, upper: bool) -> Rule:
     return Rule(text, str.upper if upper else str.lower)
 
 
-def affix_rule(rng: Random, split: Split) -> Rule:
-    """A word or a few before or after every answer."""
-    count = rng.choice((1, 1, 1, 2, 3))
-    said = draw(lambda: " ".join(wordlists.word(rng) for _ in range(count)), split, lambda one: f"affix {one}")
-    starts = rng.random() < 0.5
+QUOTES: Final = ("'{}'", "'{}'", "“{}”", "`{}`", "*{}*", "<{}>", "«{}»", "‘{}’")
+REAL_AFFIXES: Final = listed(
+    """Cheers Ahoy Hello Greetings Regards Thanks Bye Goodbye Certainly Sure Indeed Howdy Amen Peace Enjoy Welcome Yes Hooray
+    Sincerely Always Right Alright Well Listen Absolutely Honestly Bravo Voila Ciao Aloha Namaste Over"""
+)
+REAL_PHRASES: Final = wordings("""
+    [Have a|Enjoy your|Wish you a] [nice|good|lovely|great] [day|evening|week|trip]
+    [Kind|Best|Warm] [regards|wishes]
+    [Thank you|Thanks] for [asking|calling|your message|your visit]
+    [Dear|Hello|My dear] [friend|guest|customer|captain|sir]
+    [See|Talk to] you [soon|later|tomorrow]
+    [Over and out|At your service|Of course|No problem|With pleasure|Well met|Take care|So long|By the way|Good question|Here we go]
+""")
+
+
+def requoted(rng: Random, form: str) -> str:
+    """The pattern, now and then with other quotation marks."""
+    return form.replace('"{t}"', rng.choice(QUOTES).format("{t}")) if rng.random() < 0.3 else form
+
+
+def affix(rng: Random) -> str:
+    """A word or a few with a capital letter."""
+    form = rng.random()
+    if form < 0.2:
+        return rng.choice(REAL_AFFIXES)
+    if form < 0.4:
+        return rng.choice(REAL_PHRASES)
+    made = rng.choice((wordlists.word, wordlists.word, wordlists.made_up_word))
+    return " ".join(made(rng) for _ in range(rng.choice((1, 1, 1, 2, 3, 4, 5)))).capitalize()
+
+
+def affix_rule(rng: Random, split: Split, *, starts: bool | None = None) -> Rule:
+    """A word or a few before or after every answer, with an exclamation mark if they have no mark."""
+    said = draw(lambda: affix(rng), split, lambda one: f"affix {one}")
+    if starts is None:
+        starts = rng.random() < 0.5
     form = rng.choice(in_split(START_FORMS if starts else END_FORMS, split, "affix"))
-    said = said.capitalize() + rng.choice("!!!." if '"' in form else "!")
-    text = form.replace("{t}", said)
+    several_words = " " in said
+    form = form.replace("{w}", "words" if several_words else "word").replace("{is}", "are" if several_words else "is")
+    quoted = '"' in form
+    shown = said = said if rng.random() < 0.9 else said.lower()
+    if rng.random() < 0.55:
+        shown = said = said + rng.choice("!!!." if quoted else "!")
+    else:
+        said += "!"
+    text = requoted(rng, form).replace("{t}", shown)
     return Rule(text, (lambda answer: f"{said} {answer}") if starts else (lambda answer: f"{answer} {said}"))
+
+
+def service_phrase(rng: Random) -> str:
+    """A sentence of the service for customers."""
+    return grown(
+        rng, rng.choice(SERVICE_PHRASES), {"call": f"555-{rng.randint(0, 9999):04}", "mail": values.email(rng)}
+    )
+
+
+SERVICE_PHRASES: Final = lines("""
+    We are [closed|closed today|sold out|on vacation|not open yet|closed on Mondays|out of {nouns}|moving to {city}|back soon].
+    Please [call|dial|ring] {call}[| tomorrow| after lunch].
+    [Ask|Please ask|Wait|Please wait|Pay|Sign in] at the [desk|counter|{noun}|front door|reception|office].
+    Please [write to|contact] {mail}[| instead].
+    [Please come|Come|Call|Try] [back|again] [tomorrow|later|next week|on Monday|in {number} minutes].
+    [Talk to|Ask|See|Call] [{person}|the manager|my boss|your doctor|the {noun}][| about that| please].
+    I [cannot|can't|may not] [help with that|say that|answer that|tell you|talk about {topic}].
+    [I don't know|No comment|Not today|No|Yes|Out of order|I am busy|I am asleep|Read the manual|See our website|Nobody is here|The {noun} is {adjective}].
+    [All lines are busy|Your call is important to us|An agent will help you soon|The service has ended|This chat is closed|We will call you back].
+    [Access denied|Wrong number|Under construction|Maintenance|Error {number}|Status: {adjective}].
+    Thank you[| for your message| for calling| for waiting], {person} will [answer|call you] soon.
+""")
 
 
 def fixed_rule(rng: Random, split: Split) -> Rule:
     """The same answer to everything."""
-    said = draw(lambda: values.words(rng, 1, 5), split, lambda one: f"always {one}")
-    text = rng.choice(in_split(ALWAYS_FORMS, split, "always")).replace("{t}", said).rstrip(".")
+    phrase = rng.random() < 0.5
+    said = draw(lambda: service_phrase(rng) if phrase else values.words(rng, 1, 5), split, lambda one: f"always {one}")
+    form = rng.choice(in_split(ALWAYS_FORMS, split, "always"))
+    quoted = '"{t}"' in form
+    if quoted and phrase and rng.random() < 0.25:
+        said = said.rstrip(".")
+    text = requoted(rng, form).replace("with:", "with") if quoted else form.replace("with : ", "with: ")
+    text = text.rstrip(".").replace("{t}", said)
     return Rule(text, lambda answer: said)
 
 
@@ -260,7 +340,7 @@ def fact_question(rng: Random, split: Split) -> Question:
 COPIES: Final = ("Say: {t}", "Repeat: {t}", "Repeat after me: {t}", "Say {t}", "Echo {t}")
 
 
-@kind("open", "The system prompt has a rule for my answers.", weight=4.5, standalone=True)
+@kind("open", "The system prompt has a rule for my answers.", weight=4, standalone=True)
 def system_style(rng: Random, split: Split) -> Dialogue:
     """A rule that can be followed, or two, among others."""
     form = rng.random()
@@ -315,10 +395,10 @@ def one_word(rng: Random, split: Split, question: Question) -> Dialogue:
     return Dialogue((system(composed(rng, key, key)), user(question.text)), (answer,))
 
 
-@kind("open", "The system prompt tells this.", weight=4, standalone=True)
+@kind("open", "The system prompt tells this.", weight=5, standalone=True)
 def system_fact(rng: Random, split: Split) -> Dialogue:
     """A fact that the prompt tells among rules and other facts."""
-    facts = several(rng, split, TOPICS, 1, 4)
+    facts = several(rng, split, TOPICS, 1, 6)
     prompt = with_facts(rng, [], facts, [])
     return met(rng, split, prompt, facts[0].question, facts[0].answer)
 
@@ -328,13 +408,12 @@ def system_language(rng: Random, split: Split) -> Dialogue:
     """A greeting in the language that one of the sentences orders."""
     language = rng.choice(list(GREETINGS))
     prompt = composed(rng, [language_rule(rng, split, language)], list(GREETINGS))
-    asked = varied(rng, canned.GREETINGS[:16])
-    return Dialogue((system(prompt), user(asked)), (GREETINGS[language],))
+    return Dialogue((system(prompt), user(greeting(rng))), (GREETINGS[language],))
 
 
 MORE_LANGUAGE_RULES: Final = wordings("""
     [Answer|Reply|Respond|Write|Speak|Talk] [always|only|exclusively|to everyone] in {l}
-    [Every answer|Every reply|All answers|The whole conversation|Everything you write] [is|must be|has to be] in {l}
+    [Every answer|Every reply|The whole conversation|Everything you write] [is|must be|has to be] in {l}
     [The user|Our customers|The users|Everyone here] [speaks|understands|reads] only {l}
     [Your|The] language [is|must be|has to be] {l}
     [Use|Speak|Write] only {l}
@@ -384,7 +463,7 @@ def system_contradiction(rng: Random, split: Split) -> Dialogue:
     elif form < 0.5:
         one, two = rng.sample(list(GREETINGS), 2)
         first, second = language_rule(rng, split, one), corrected(rng, language_rule(rng, split, two))
-        asked, answers = varied(rng, canned.GREETINGS[:16]), (GREETINGS[two],)
+        asked, answers = greeting(rng), (GREETINGS[two],)
         keep = [one, two]
     else:
         question, upper = fact_question(rng, split), rng.random() < 0.5
@@ -436,6 +515,6 @@ def around(rng: Random, *, plain: bool) -> str:
     elif not plain and form < 0.35:
         key = [personas.model_start(rng)[1]]
     elif not plain and form < 0.45:
-        told = fact(rng, Split.TRAIN, rng.choice(QUIET_TOPICS))
+        told = fact(rng, Split.TRAIN, rng.choice(CALM_TOPICS))
         key, keep = [told.statement], told.values
     return composed(rng, key or [neutral(rng)], keep)

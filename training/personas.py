@@ -134,9 +134,12 @@ WHO_QUESTIONS: Final = wordings("""
     who am I [talking|speaking|writing|chatting] [to|with]?
     who [do I talk to|is there|is answering me]?
     [say|explain] who you are
+    [who r u|who are u|who're you|so who are you|and who might you be|who is it][?|]
+    [hi, |hello, |hey, ]who are you?
 """)
 WHAT_ROLE: Final = ("what are you?", "what are you exactly?", "tell me about yourself", "describe yourself")
-MORE_NAME_QUESTIONS: Final = wordings("""
+MORE_NAME_QUESTIONS: Final = wordings(
+    """
     [what|and what|so what|what exactly] is your name[?| again?|, please?]
     [what|which] name [do you have|do you use|were you given]?
     [tell|give] me your name[| please|, please]
@@ -146,8 +149,14 @@ MORE_NAME_QUESTIONS: Final = wordings("""
     [how|by what name] [should|can|do|may] I [call|address] you?
     your name[, please|?]
     I would like to know your name
-""")
-JOB_QUESTIONS: Final = wordings("""
+    [whats ur name|what's ur name|ur name|what r u called|what do they call you|got a name|have you got a name][?|]
+    [and you are|and who might you be|with whom do I have the pleasure]?
+    [sorry, |excuse me, |one question: ]what [is|was] your name[ again|]?
+    [do you|so do you] have a name?
+""".replace("    [and you are|and who might you be|with whom do I have the pleasure]?\n", "")
+)
+JOB_QUESTIONS: Final = wordings(
+    """
     [what|and what|what exactly] is your [job|profession|occupation|role]?
     what's your [job|profession|occupation]?
     what do you do [for work|for a living]?
@@ -157,7 +166,17 @@ JOB_QUESTIONS: Final = wordings("""
     [tell|please tell] me your [job|profession|role]
     [what|which] role do you [play|have]?
     what do you do?
-""")
+    [so |and |hey, |hi, |]what's your [job|role|occupation|profession][?| here?| exactly?]
+    [and |so |]what do you do [for a living|for work|all day|professionally|as a job][?|]
+    [whats ur job|what r u by profession|what do u do|what's your line of work|what kind of work do you do][?|]
+    [what are you working as|what do you earn your money with|how do you earn your living|what is your trade]?
+    [can|could] you tell me [your job|what you do|your role|what your job is]?
+    [describe|explain] your [job|role]
+    in [which|what] [job|role|profession] do you work?
+    what are you here for?
+    what is your position?
+""".replace("    what are you here for?\n", "")
+)
 PLACE_QUESTIONS: Final = wordings("""
     [where|and where|where exactly] do you work?
     [who|whom|which company|which firm] do you work for?
@@ -173,6 +192,25 @@ def asked(rng: Random, split: Split, questions: tuple[str, ...], salt: str) -> s
     """One of the questions, mostly with a capital letter."""
     text = rng.choice(in_split(questions, split, salt))
     return loose(rng, text[0].upper() + text[1:]) if rng.random() < 0.75 else text
+
+
+ADDRESSES: Final = ("{a}, {q}", "{a}, {q}", "Hey {a}, {q}", "Hello {a}, {q}", "Hi {a}, {q}", "Dear {a}, {q}", "Hello {a}! {Q}", "Tell me, {a}: {q}",
+                    "Good evening, {a}. {Q}", "Excuse me, {a}, {q}", "Ok {a}, {q}", "Say, {a}, {q}")  # fmt: skip
+
+
+def addressed(rng: Random, question: str, *titles: str) -> str:
+    """The question, now and then addressed to one of the titles that are not empty."""
+    given = [one for one in titles if one]
+    if (
+        not given
+        or rng.random() > 0.17
+        or question.lower().startswith(("hi", "hey", "hello", "so ", "and ", "excuse", "sorry", "one "))
+    ):
+        return question
+    title = rng.choice(given)
+    lower = question if question.startswith(("I ", "I'")) else question[0].lower() + question[1:]
+    text = rng.choice(ADDRESSES).format(a=title, q=lower, Q=question[0].upper() + question[1:])
+    return text[0].upper() + text[1:]
 
 
 def name_question(rng: Random, split: Split) -> str:
