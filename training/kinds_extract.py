@@ -65,6 +65,23 @@ COMMON: Final = lines("""
     kilos several weight weight
     skill language language language
     salary large salary salary pay
+    stars stars stars stars rating
+    built year year year model_year production_year
+    takeoff clock departure_time departure_time departure time
+    landing clock arrival_time arrival_time arrival
+    reviewer first reviewer reviewer user name
+    patient person patient patient patient_name name
+    doctor person doctor doctor physician
+    sender first sender sender from_name
+    level level level level difficulty
+    fuel fuel fuel fuel fuel_type
+    maker maker brand brand make
+    course hobby course course subject course_name
+    teacher person teacher teacher instructor lecturer
+    rooms several rooms rooms number_of_rooms
+    area count area area size_m2 square_meters
+    mileage large mileage mileage kilometers
+    goals several home_score home_score score1
 """)
 SLOTS: Final[dict[str, tuple[tuple[str, ...], Maker]]] = {
     **{name: (tuple(keys), MAKERS[maker]) for name, maker, *keys in map(str.split, COMMON)},
@@ -81,6 +98,20 @@ SLOTS: Final[dict[str, tuple[tuple[str, ...], Maker]]] = {
     "share": (("percent", "discount"), whole(1, 99)),
     "humid": (("humidity", "humidity", "humidity_percent"), whole(1, 99)),
     "km": (("distance", "km", "distance_km"), real(1, 99, 1)),
+    "flight": (("flight", "flight_number", "number"), lambda rng: f"{rng.choice(('LH', 'BA', 'AF', 'KL', 'UA', 'FR', 'DL', 'EK'))}{rng.randint(10, 9999)}"),
+    "gate": (("gate", "gate_number"), lambda rng: f"{rng.choice('ABCDEF')}{rng.randint(1, 60)}"),
+    "seat": (("seat", "seat_number"), lambda rng: f"{rng.randint(1, 60)}{rng.choice('ABCDEF')}"),
+    "airline": (("airline", "carrier"), words_of("Lufthansa, KLM, Air France, British Airways, Emirates, Delta, Iberia, Finnair, Ryanair")),
+    "billno": (("invoice_number", "invoice", "number"), lambda rng: f"{rng.choice(('INV', 'RE', 'A', 'BILL'))}-{rng.randint(10, 9999)}"),
+    "parcelno": (("tracking_number", "parcel", "number"), lambda rng: f"{rng.choice(('PK', 'TR', 'DX'))}{rng.randint(1000, 999_999)}"),
+    "homers": (("home_team", "team1", "winner"), lambda rng: f"{MAKERS['city'](rng)} {rng.choice(('United', 'Lions', 'Bears', 'City', 'Stars'))}"),
+    "guests": (("away_team", "team2", "loser"), lambda rng: f"{MAKERS['city'](rng)} {rng.choice(('Rovers', 'Tigers', 'Hawks', 'Town', 'Wolves'))}"),
+    "result": (("score", "result", "final_score"), lambda rng: f"{rng.randint(4, 9)}{rng.choice('-:')}{rng.randint(0, 3)}"),
+    "illness": (("diagnosis", "illness", "condition"), words_of("flu, a cold, asthma, a broken arm, back pain, a fever, migraine")),
+    "feeling": (("sentiment", "opinion", "mood"), words_of("positive, negative, neutral")),
+    "proof": (("is_waterproof", "waterproof"), lambda rng: rng.random() < 0.5),
+    "garden": (("has_garden", "garden"), lambda rng: rng.random() < 0.5),
+    "online": (("online", "is_online"), lambda rng: rng.random() < 0.5),
     "topping": (("pizza", "type", "item", "kind"), words_of("margherita, salami, mushroom, cheese, tuna, veggie")),
     "member": (("is_member", "member", "active"), lambda rng: rng.random() < 0.5),
     "married": (("married", "is_married"), lambda rng: rng.random() < 0.5),
@@ -90,7 +121,15 @@ SLOTS: Final[dict[str, tuple[tuple[str, ...], Maker]]] = {
     "remote": (("remote", "is_remote"), lambda rng: rng.random() < 0.5),
     "rain": (("rain", "will_rain"), lambda rng: rng.random() < 0.5),
 }  # fmt: skip
-SAID: Final = {
+SAID: Final[dict[str, Any]] = {
+    "proof": (("is not waterproof", "lets water in"), ("is waterproof", "keeps water out")),
+    "garden": (("has no garden", "does not have a garden", "comes without a garden"), ("has a garden", "comes with a garden")),
+    "online": (("is not online", "takes place in the classroom"), ("is online", "takes place online")),
+    "feeling": {
+        "positive": ("I loved it", "it was great", "I am very happy", "really wonderful"),
+        "negative": ("I hated it", "it was terrible", "I am disappointed", "really awful"),
+        "neutral": ("it was okay", "it was average", "nothing special"),
+    },
     "member": (("is not a member", "is no longer a member"), ("is a member", "is one of our members")),
     "married": (("is not married", "is single"), ("is married",)),
     "paid": (("has not been paid", "is not paid yet", "is still open"), ("has been paid", "is paid")),
@@ -101,6 +140,82 @@ SAID: Final = {
 }
 # For each subject, sentences that come first, and after a line of three marks, sentences that may follow.
 TEXTS: Final = {name: tuple(map(wordings, text.split("---"))) for name, text in {
+    "flight": """
+        [Flight {flight}|{flight}|{airline} flight {flight}] [leaves|departs from] {from} [for|to] {to} at {takeoff}[ from gate {gate}| and arrives at {landing}|].
+        [Your flight|My flight] {flight} from {from} to {to} [leaves|is] [at {takeoff}|on {day} at {takeoff}|on {iso}][ from gate {gate}|].
+        {airline} flies from {from} to {to} [on {day}|at {takeoff}][ with flight {flight}|].
+        {name} [flies|is flying] from {from} to {to} [with|on] {flight}[ on {day}|, seat {seat}|].
+        ---
+        [The gate is|It leaves from gate|Go to gate] {gate}.
+        [The seat is|You sit in|My seat is] {seat}.
+        [It lands|It arrives|Arrival is] at {landing}.
+    """,
+    "review": """
+        {reviewer} [watched|bought|tried|reviewed] the {product}: {feeling}[, {stars} stars|].
+        {reviewer} [gave|gives] the {product} {stars} [stars|out of 5 stars][ and says {feeling}|].
+        {reviewer} [watched|read] {title} and says {feeling}.
+        ---
+        It {proof}.
+        It costs {price} euros.
+        [It got|I give it] {stars} stars.
+    """,
+    "invoice": """
+        [Invoice|The invoice|Bill] {billno} [from|by] {company} [over|for] {price} [euros|dollars] {paid}.
+        {company} [sent|billed] [us|{customer}] {price} [euros|dollars] [with|on] invoice {billno}.
+        ---
+        It {paid}.
+        It is due on {iso}.
+        [The customer is|It goes to] {customer}.
+    """,
+    "transfer": """
+        {sender} [sent|transferred|paid] {price} [euros|dollars] to {other}[ on {iso}| on {day}| for the {product}|].
+        [Transfer|Please transfer|Send] {price} [euros|dollars] from {sender} to {other}[ on {day}|].
+        ---
+        The [reference|number] is {billno}.
+    """,
+    "patient": """
+        {patient}, {age} years old, has {illness}[ and sees {doctor}|].
+        {doctor} [treats|sees] {patient}[, {age},|] for {illness}[ on {day}|].
+        ---
+        The [appointment|next visit] is on {day} at {clock}.
+        [She|He] weighs {kilos} kg.
+    """,
+    "car": """
+        [A|The] {color} {maker} from {built} [costs|for] {price} euros[ with {mileage} kilometers|].
+        {name} [drives|sells|bought] a {color} {maker}[ from {built}| for {price} euros|].
+        ---
+        It runs on {fuel}.
+        It has {mileage} kilometers on it.
+    """,
+    "house": """
+        [A|The] house in {city} with {rooms} rooms [costs {price} euros|has {area} square meters].
+        [The flat|The house] in {city} has {rooms} rooms and {garden}.
+        ---
+        It {garden}.
+        [The owner|The seller] is {name}.
+    """,
+    "match": """
+        {homers} [beat|won against|defeated] {guests} {result}[ on {day}| in {city}|].
+        {homers} against {guests} ended {result}[ on {iso}|].
+        ---
+        The game was on {day}.
+    """,
+    "parcel": """
+        [Parcel|The parcel|Package] {parcelno} [for|to] {customer} [weighs {kilos} kg|goes to {city}|arrives on {day}].
+        {customer} [gets|expects] parcel {parcelno}[ on {day}| in {city}|].
+        ---
+        It weighs {kilos} kg.
+        It comes [on {day}|at {hour}].
+        It {paid}.
+    """,
+    "course": """
+        {teacher} teaches {course} [on {day} at {clock}|for {price} euros|in room {room}].
+        The {course} course [by|with] {teacher} [costs {price} euros|starts on {iso}|is on {day}].
+        ---
+        The course {online}.
+        The level is {level}.
+        It takes {minutes} minutes.
+    """,
     "person": """
         {name} is {age} years old[ and lives in {city}| and works as a {job}| and comes from {home}|, lives in {city} and works as a {job}|].
         {name}, {age}, [lives in|is from|moved to] {city}.
@@ -248,7 +363,7 @@ NAMED: Final = wordings("""
 def stated(rng: Random, name: str) -> tuple[Any, str]:
     """A value, and how the text says it."""
     value = SLOTS[name][1](rng)
-    if isinstance(value, bool):
+    if name in SAID:
         return value, rng.choice(SAID[name][value])
     if isinstance(value, list):
         return value, values.enumerated(value)
@@ -265,7 +380,7 @@ def text_of(rng: Random) -> tuple[str, str, Told]:
     first, more = TEXTS[subject]
     said: list[str] = []
     told: Told = {}
-    for place in range(rng.choice((1, 2, 2, 3))):
+    for place in range(rng.choice((1, 2, 2, 3, 3, 4))):
         form = rng.choice(first if place == 0 else more)
         names = SLOT.findall(form)
         if not told.keys() & set(names):
