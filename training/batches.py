@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
-from training.dialogues import sample, sample_any
+from training.dialogues import either
 from training.packing import Encoder, marked, taught_pieces
-from training.registry import REGISTRY, Dialogue, Kind, Split
+from training.registry import Split
 
 LENGTHS: Final = (48, 64, 80, 96, 128, 160, 192, 256, 320, 448, 640, 1024, 1536, 2048, 3072, 4096)
 TOKENS_PER_DIALOGUE: Final = 5
@@ -36,14 +36,6 @@ class Batch:
 
 
 Row = tuple[list[int], list[bool]]
-
-
-def either(rng: Random, split: Split, more: Sequence[str]) -> tuple[Kind, Dialogue]:
-    """A dialogue of any kind, or half of the time of the kinds that are wanted more, if there are some."""
-    if not more or rng.random() < 0.5:
-        return sample_any(rng, split)
-    kind = REGISTRY.kinds[rng.choice(more)]
-    return kind, sample(rng, split, kind)
 
 
 @cache

@@ -134,3 +134,12 @@ def sample_any(rng: Random, split: Split) -> tuple[Kind, Dialogue]:
         dialogue = sample(rng, split, kind)
         if not is_excluded(dialogue.messages):
             return kind, dialogue
+
+
+def either(rng: Random, split: Split, more: Sequence[str]) -> tuple[Kind, Dialogue]:
+    """A dialogue of any kind, or half of the time of the kinds that are wanted more, if there are some."""
+    if not more or rng.random() < 0.5:
+        return sample_any(rng, split)
+    kind = REGISTRY.kinds[rng.choice(more)]
+    dialogue = sample(rng, split, kind)
+    return either(rng, split, more) if is_excluded(dialogue.messages) else (kind, dialogue)

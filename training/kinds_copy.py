@@ -166,7 +166,7 @@ def copy_lines(rng: Random, split: Split) -> Dialogue:
     return ask(rng.choice(in_split(LINES_FORMS, split, "lines")).replace("\\n", "\n").replace("{t}", text), text)
 
 
-@kind("open", "I look for the line.", weight=5.5)
+@kind("open", "I look for the line.", weight=8)
 def quote_line(rng: Random, split: Split) -> Dialogue:
     """One line of several, by its number or by a word in it."""
     items = draw(lambda: [rng.choice((values.hard_string, values.words, wordlists.sentence))(rng)
@@ -192,10 +192,10 @@ def item_of_list(rng: Random, split: Split) -> Dialogue:
     return ask(one_of(rng, in_split(ITEM_FORMS, split, "item"), p=name, l=", ".join(items)), items[place])
 
 
-@kind("open", "I look for the next one.", weight=4.5)
+@kind("open", "I look for the next one.", weight=8)
 def neighbour_item(rng: Random, split: Split) -> Dialogue:
     """The item after or before a given one."""
-    items = fresh_list(rng, split, 3, 8)
+    items = fresh_list(rng, split, rng.choice((2, 3)), rng.choice((3, 5, 8)))
     place = rng.randrange(len(items) - 1)
     shown = ", ".join(items)
     if rng.random() < 0.6:

@@ -148,7 +148,7 @@ def after(
     return hidden + F.linear(F.silu(F.linear(x, gate)) * F.linear(x, up), down)
 
 
-def loss_of(hidden: Tensor, embedding: Tensor, wanted: Tensor, total: Tensor) -> Tensor:
-    """Cross entropy in nats, summed over the wanted tokens and divided by ``total``."""
+def loss_of(hidden: Tensor, embedding: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
+    """The weighted sum of the cross entropies, in nats, of the wanted tokens."""
     logits = F.linear(hidden, embedding.to(hidden.dtype)).float()
-    return F.cross_entropy(logits, wanted, ignore_index=-100, reduction="sum") / total
+    return (F.cross_entropy(logits, wanted, ignore_index=-100, reduction="none") * weights).sum()

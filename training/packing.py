@@ -12,7 +12,7 @@ import regex
 from tokenizers import Tokenizer
 
 from training.chat import END_OF_TEXT, SPECIAL_TOKENS, completion_text, pieces
-from training.dialogues import sample_any
+from training.dialogues import either
 from training.forced import forced_pieces
 from training.registry import Dialogue, Kind, Split, answer_of, thought_of
 from training.tokenizer import PIECES
@@ -98,7 +98,9 @@ class Pack:
     starts: npt.NDArray[np.int32]
 
 
-def packs(encoder: Encoder, rng: Random, split: Split, length: int, count: int) -> list[Pack]:
+def packs(
+    encoder: Encoder, rng: Random, split: Split, length: int, count: int, more: Sequence[str] = ()
+) -> list[Pack]:
     """``count`` packs of ``length`` tokens; the last dialogue of each is cut."""
     made: list[Pack] = []
     for _ in range(count):
@@ -106,7 +108,7 @@ def packs(encoder: Encoder, rng: Random, split: Split, length: int, count: int) 
         wanted: Ids = []
         starts: list[int] = []
         while len(ids) < length:
-            tokens, after = row(encoder, taught_pieces(rng, *sample_any(rng, split)))
+            tokens, after = row(encoder, taught_pieces(rng, *either(rng, split, more)))
             if len(tokens) <= LONGEST:
                 starts.append(len(ids))
                 ids += tokens
@@ -116,12 +118,14 @@ def packs(encoder: Encoder, rng: Random, split: Split, length: int, count: int) 
     return made
 
 
-def write_shards(tokenizer_file: Path, folder: Path, seed: str, length: int, count: int) -> None:
+def write_shards(
+    tokenizer_file: Path, folder: Path, seed: str, length: int, count: int, more: Sequence[str] = ()
+) -> None:
     """Write packs without end into files, each complete once its name ends in `.npz`; a worker process runs it."""
     encoder, rng = Encoder(Tokenizer.from_file(str(tokenizer_file))), Random(seed)
     number = 0
     while True:
-        made = packs(encoder, rng, Split.TRAIN, length, count)
+        made = packs(encoder, rng, Split.TRAIN, length, count, more)
         name = f"{seed.replace('/', '-')}-{number:05}"
         starts = np.concatenate([one.starts for one in made])
         sizes = np.array([len(one.starts) for one in made], np.int32)

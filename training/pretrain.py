@@ -40,7 +40,7 @@ TAUGHT: Final = 1 / 4
 """Share of a pack's places whose next token may be taught; a pack has a sixth, about."""
 
 
-Taken = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, int]
+Taken = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, int]
 
 
 class Feed:
@@ -71,7 +71,10 @@ class Feed:
                 break
 
     def take(self) -> Taken:
-        """Tokens, the taught places, the wanted tokens there, starts of dialogues, positions within them, and the longest."""
+        """Tokens, taught places, the wanted tokens there and their weights, starts, positions, and the longest's length.
+
+        A dialogue weighs as the root of its taught tokens: else long answers would drown those of one word.
+        """
         if not self.fresh and (not self.pool or time.monotonic() - self.looked > 0.2):
             self.look()
             while not self.fresh and not self.pool:
@@ -93,10 +96,13 @@ class Feed:
         found = (wanted >= 0).nonzero()[: len(taught), 0]
         taught[: len(found)] = found
         targets = torch.where(taught >= 0, wanted[taught].long(), IGNORED)
+        dialogue = torch.bucketize(taught, torch.from_numpy(places[1:].astype(np.int64)), right=True)
+        weights = torch.bincount(dialogue[: len(found)], minlength=len(places))[dialogue].clamp(min=1) ** -0.5
+        weights = torch.where(taught >= 0, weights, 0.0)
         ids, where, taught, targets = (
             self.moved(one.to(torch.int64)) for one in (tokens, positions, taught.clamp(min=0), targets)
         )
-        return ids, taught, targets, self.moved(torch.from_numpy(places)), where, int(sizes.max())
+        return ids, taught, targets, self.moved(weights), self.moved(torch.from_numpy(places)), where, int(sizes.max())
 
     def moved(self, values: Tensor) -> Tensor:
         """The values on the device, without waiting for them."""
@@ -141,6 +147,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--fall", type=float, default=0.4, help="share of the time in which rates fall")
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1), help="(default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
+    parser.add_argument("--more", nargs="*", default=[], metavar="KIND", help="kinds that half of the dialogues are of")
     return parser.parse_args(arguments)
 
 
@@ -149,7 +156,7 @@ def workers(options: argparse.Namespace, tokenizer_file: Path) -> Iterator[multi
     context = multiprocessing.get_context("spawn")
     for number in range(options.workers):
         seed = f"{options.seed}/{number}"
-        work = (tokenizer_file, options.shards, seed, options.length, PACKS_OF_SHARD)
+        work = (tokenizer_file, options.shards, seed, options.length, PACKS_OF_SHARD, options.more)
         process = context.Process(target=write_shards, args=work, daemon=True)
         process.start()
         yield process
@@ -178,11 +185,11 @@ def train(options: argparse.Namespace, feed: Feed, network: Network, device: tor
             high = True
             write_weights(network, options.out / "high.safetensors")
         packs = list(islice(ready, options.packs))
-        total = torch.stack([(wanted >= 0).sum() for _, _, wanted, *_ in packs]).sum().clamp(min=1)
+        total = torch.stack([weights.sum() for _, _, _, weights, *_ in packs]).sum().clamp(min=1)
         step_loss = torch.zeros((), device=device)
-        for tokens, taught, wanted, starts, positions, longest in packs:
+        for tokens, taught, wanted, weights, starts, positions, longest in packs:
             hidden = network(tokens, starts, positions, longest).index_select(0, taught)
-            loss = compiled_loss(hidden, network.embedding, wanted, total)
+            loss = compiled_loss(hidden, network.embedding, wanted, weights / total)
             loss.backward()
             step_loss += loss.detach()
         torch.nn.utils.clip_grad_norm_(everything, 1.0)
