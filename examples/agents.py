@@ -38,7 +38,7 @@ TOOLS: list[Any] = [
 async def get_weather(city: str) -> str:
     """A tool; a real one would look it up."""
     await asyncio.sleep(0.01)
-    return f"{len(city) * 3} degrees, sunny"
+    return f"{len(city) * 3} degrees in {city}, sunny"
 
 
 async def run_agent(

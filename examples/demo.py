@@ -43,7 +43,9 @@ def get_weather(city: str) -> str:
     return weather.get(city, "15 degrees, cloudy")
 
 
-def convert_currency(amount: float, from_currency: str, to_currency: str) -> str:
+def convert_currency(
+    amount: float, from_currency: str, to_currency: str
+) -> str:
     result = round(amount * 1.08, 2)
     return json.dumps({"amount": result, "currency": to_currency})
 
@@ -180,7 +182,9 @@ async def words(client: AsyncLocalOpenAI) -> None:
         shown = answer.strip().replace("\n", "\n    ")
         print(f"  {question}\n    {shown}\n")
     tokens = sum(count for _, count in answers)
-    print(f"{tokens} tokens in {seconds:.2f} s, with the time to load the model")
+    print(
+        f"{tokens} tokens in {seconds:.2f} s, with the time to load the model"
+    )
     print("\nAgents with two tools, at the same time:\n")
     runs = await asyncio.gather(*(agent(client, task) for task in TASKS))
     for task, lines in zip(TASKS, runs, strict=True):

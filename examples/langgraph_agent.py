@@ -11,7 +11,7 @@ from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 
 def get_weather(city: str) -> str:
     """Get the weather in a city."""
-    return f"{len(city) * 3} degrees, sunny"
+    return f"{len(city) * 3} degrees in {city}, sunny"
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ def test_agents_with_tools(capsys: pytest.CaptureFixture[str]) -> None:
     asyncio.run(module.main())
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(module.CITIES)
-    assert lines[0] == "What is the weather in Paris?  It is 15 degrees and sunny in Paris."
+    assert lines[0] == "What is the weather in Paris?  15 degrees in Paris, sunny."
 
 
 def test_agents_that_share_a_system_prompt(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,5 @@
 """Texts with short judgments of them in fields, and questions with the fields that agents want of an answer."""
 
-# ruff: noqa: E501  # a line stands for many wordings
-
 import json
 from random import Random
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Kinds that turn ordinary sentences into JSON, with the keys in the prompt or known to a grammar alone."""
 
-# ruff: noqa: E501  # a line stands for many wordings
-
 import json
 import re
 from random import Random
@@ -123,7 +121,10 @@ SLOTS: Final[dict[str, tuple[tuple[str, ...], Maker]]] = {
 }  # fmt: skip
 SAID: Final[dict[str, Any]] = {
     "proof": (("is not waterproof", "lets water in"), ("is waterproof", "keeps water out")),
-    "garden": (("has no garden", "does not have a garden", "comes without a garden"), ("has a garden", "comes with a garden")),
+    "garden": (
+        ("has no garden", "does not have a garden", "comes without a garden"),
+        ("has a garden", "comes with a garden"),
+    ),
     "online": (("is not online", "takes place in the classroom"), ("is online", "takes place online")),
     "feeling": {
         "positive": ("I loved it", "it was great", "I am very happy", "really wonderful"),

@@ -1,7 +1,5 @@
 """Kinds whose answers are made-up JSON of a ``response_format`` that the prompt does not show."""
 
-# ruff: noqa: E501  # a line stands for many wordings
-
 import json
 from random import Random
 from typing import Any, Final

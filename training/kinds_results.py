@@ -1,5 +1,4 @@
 """Kinds that call everyday tools for ordinary requests and answer from results in every form that people return."""
-# ruff: noqa: E501  # a line stands for many wordings
 
 from dataclasses import replace
 from random import Random

@@ -1,5 +1,4 @@
 """Kinds that answer from one row of a table, choose between opposite tools, and fill options from ordinary words."""
-# ruff: noqa: E501  # a line stands for many wordings
 
 import json
 import re
@@ -524,7 +523,9 @@ def several_sums(rng: Random, split: Split) -> Dialogue:
     keys = rng.choice((("a", "b"), ("x", "y"), ("first", "second"), ("num1", "num2")))
     style = rng.randrange(2)
     schema = {"type": rng.choice(("number", "integer"))}
-    functions_ = [function_object(rng, one[:2][style], "", [Argument(key, schema, 0, "") for key in keys]) for one in SUMS]
+    functions_ = [
+        function_object(rng, one[:2][style], "", [Argument(key, schema, 0, "") for key in keys]) for one in SUMS
+    ]
     chosen = [rng.choice(SUMS) for _ in pairs]
     parts = [rng.choice(one[2]).format(a=a, b=b) for one, (a, b) in zip(chosen, pairs, strict=True)]
     text = values.enumerated(parts)
@@ -537,7 +538,8 @@ def several_sums(rng: Random, split: Split) -> Dialogue:
         )
     )
     calls = "\n".join(
-        tool_call_text(one[:2][style], dict(zip(keys, pair, strict=True))) for one, pair in zip(chosen, pairs, strict=True)
+        tool_call_text(one[:2][style], dict(zip(keys, pair, strict=True)))
+        for one, pair in zip(chosen, pairs, strict=True)
     )
     used = {one[:2][style] for one in chosen}
     tools = [one for one in functions_ if one["name"] in used or rng.random() < 0.6]

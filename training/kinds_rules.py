@@ -1,7 +1,5 @@
 """Kinds that follow a system prompt, and turns that refer to earlier ones."""
 
-# ruff: noqa: E501 - a line stands for many wordings
-
 from random import Random
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Kinds whose system prompt says several things, of which one matters or none."""
 
-# ruff: noqa: E501 - a line stands for many wordings
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random

@@ -1,7 +1,5 @@
 """Rules of system prompts that hold for any turn of the user, and what else the prompt tells the assistant of itself."""
 
-# ruff: noqa: E501 - a line stands for many wordings
-
 from random import Random
 from typing import Final
 

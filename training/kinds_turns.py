@@ -4,6 +4,7 @@ from random import Random
 from typing import Final
 
 from training import facts, kinds_facts, values, wordlists
+from training.prose import prose
 from training.registry import (
     Dialogue,
     Split,
@@ -120,6 +121,14 @@ def change_fact(rng: Random, split: Split) -> Dialogue:
         a, b = rng.randint(0, 60), rng.randint(0, 60)
         asked, told, short = f"What is {a} + {b}?", f"{a} + {b} = {a + b}.", str(a + b)
     form = rng.choice(list(FORMS))
+    if form != "short" and rng.random() < 0.5:
+        other = kinds_facts.common_fact(rng)
+        asked, told = other.text, other.full
+        if rng.random() < 0.5:
+            told = prose(rng, 2, 9)
+            asked = rng.choice(("Say: {t}", "Repeat: {t}", "Repeat after me: {t}", "Copy this: {t}")).replace(
+                "{t}", told
+            )
     answer = {"upper": told.upper(), "lower": told.lower(), "again": told, "short": short}[form]
     turns = [user(asked), assistant(told)]
     if rng.random() < 0.3:

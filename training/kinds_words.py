@@ -240,6 +240,12 @@ ASK_PLACE: Final = wordings("""
     [What|Which one] is {p} [on|in] [the|my] list?
     What's the {p} [one|item|thing][ on the list|]?
 """)
+ASK_NUMBER: Final = wordings("""
+    [What|Which|What item|Which one] is [number|item|no.|point|entry|line|step|#] {n}[ on the list| in my list|]?
+    [Tell me|Give me|Say|Read me|Show me] [number|item|point|entry|line|step] {n}[.|, please|]
+    [And number|Number|Item|Point] {n}?
+    What does [item|line|number|point|step] {n} say?
+""")
 ASK_COUNT: Final = wordings("""
     How many [things|items|words|names|entries] [are there|are in the list|are on my list|did I list|is that|are these]?
     How many [things|items|] [is that|are that|are these|do I have]?
@@ -346,6 +352,8 @@ def list_in_words(rng: Random, split: Split) -> Dialogue:
     if form < 0.36:
         name = "last" if place + 1 == len(items) and rng.random() < 0.6 else PLACES[place]
         wish, answer = one_of(rng, in_split(ASK_PLACE, split, "ask place"), p=name), items[place]
+        if rng.random() < 0.35:
+            wish = one_of(rng, in_split(ASK_NUMBER, split, "ask number"), n=place + 1)
     elif form < 0.52:
         numbered = ", ".join(f"{at} {item}" for at, item in enumerate(items, 1))
         wish, answer = rng.choice(in_split(ASK_COUNT, split, "ask count")), f"{numbered}: {len(items)} items."

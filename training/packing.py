@@ -98,9 +98,7 @@ class Pack:
     starts: npt.NDArray[np.int32]
 
 
-def packs(
-    encoder: Encoder, rng: Random, split: Split, length: int, count: int, more: Sequence[str] = ()
-) -> list[Pack]:
+def packs(encoder: Encoder, rng: Random, split: Split, length: int, count: int, more: Sequence[str] = ()) -> list[Pack]:
     """``count`` packs of ``length`` tokens; the last dialogue of each is cut."""
     made: list[Pack] = []
     for _ in range(count):

@@ -1,7 +1,5 @@
 """Names, roles and employers that system prompts give the assistant, and the questions for them."""
 
-# ruff: noqa: E501 - a line stands for many wordings
-
 from random import Random
 from typing import Final
 

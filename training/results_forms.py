@@ -3,7 +3,6 @@
 A phrase or a sentence is repeated as a sentence; a bare value is told with what it is; of a record the field that was
 asked for is told, or all; of rows the names are listed.
 """
-# ruff: noqa: E501  # a line stands for many wordings
 
 from __future__ import annotations
 
@@ -232,10 +231,26 @@ def bare(value: object) -> str:
     return {True: "yes", False: "no", None: "none"}[value] if value is None or isinstance(value, bool) else str(value)
 
 
+def headings(rng: Random, rows: list[Record]) -> list[str]:
+    """The keys as they stand over columns: as they are, or as words with a capital, now and then with a unit."""
+    form = rng.random()
+    if form < 0.5:
+        return list(rows[0])
+    made = [
+        worded(key) if form < 0.6 else worded(key).capitalize() if form < 0.9 else worded(key).title()
+        for key in rows[0]
+    ]
+    units = [" (EUR)", " °C", " (kg)", " in %", " (USD)", " [km]", " (min)"]
+    return [
+        name + rng.choice(units) if isinstance(rows[0][key], float) and rng.random() < 0.4 else name
+        for key, name in zip(rows[0], made, strict=True)
+    ]
+
+
 def table(rng: Random, rows: list[Record]) -> str:
     """Rows as CSV or as a Markdown table."""
     keys = list(rows[0])
-    cells = [keys, *([bare(row[key]) for key in keys] for row in rows)]
+    cells = [headings(rng, rows), *([bare(row[key]) for key in keys] for row in rows)]
     if rng.random() < 0.5:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(cells)

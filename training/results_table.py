@@ -1,5 +1,4 @@
 """Everyday tools as people write them: names, requests in ordinary words, and the fields and phrases they return."""
-# ruff: noqa: E501  # a line stands for many wordings
 
 from typing import Final
 

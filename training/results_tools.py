@@ -1,5 +1,4 @@
 """The everyday tools of :mod:`training.results_table`, and makers of the values that they take and return."""
-# ruff: noqa: E501  # a line stands for many wordings
 
 import re
 from collections.abc import Callable

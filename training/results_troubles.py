@@ -12,7 +12,6 @@ from training.results_forms import Told, listing
 if TYPE_CHECKING:
     from training.results_scenes import Use
 
-# ruff: noqa: E501  # a line stands for many wordings
 NOTHING: Final = wordings("""
     <>
     {}

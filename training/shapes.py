@@ -1,7 +1,5 @@
 """Shapes of made-up records: what they are called, their fields, and values that fit a field."""
 
-# ruff: noqa: E501  # a line stands for many wordings
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

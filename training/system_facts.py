@@ -1,7 +1,5 @@
 """Facts that a system prompt tells among other things, and questions for them."""
 
-# ruff: noqa: E501 - a line stands for many wordings
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

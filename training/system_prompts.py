@@ -1,7 +1,5 @@
 """System prompts composed of sentences that change nothing, and of those that matter, in many layouts."""
 
-# ruff: noqa: E501 - a line stands for many wordings
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache

@@ -51,6 +51,18 @@ FLOORS = {
     "no_tool_fits": 0.8,
     "loop": 0.8,
     "follow_up": 0.8,
+    "pairs_in_words": 0.8,
+    "deeds_in_words": 0.8,
+    "list_in_words": 0.7,
+    "copy_prose": 0.8,
+    "beyond": 0.8,
+    "system_name": 0.8,
+    "system_fact": 0.7,
+    "natural_call": 0.8,
+    "result_phrase": 0.8,
+    "result_record": 0.8,
+    "result_row": 0.8,
+    "result_error": 0.8,
 }
 CASES = 12  # held-out dialogues of each kind
 

@@ -36,6 +36,12 @@ FLOORS = {
     "follow-up": 0.8,
     "two pictures": 0.8,
     "small talk": 0.8,
+    "missing": 0.8,
+    "presence and more": 0.8,
+    "pictures at once": 0.8,
+    "pictures in turns": 0.8,
+    "pictures in tool results": 0.8,
+    "out of depth": 0.8,
 }
 CASES = 30  # held-out questions of each skill: their prints are in the fonts that the machine has
 
@@ -68,7 +74,7 @@ def test_tokenizer_and_template_are_those_of_the_training(tmp_path: Path) -> Non
     letters = [entry for entry in made if len(entry) == 1]
     assert {entry: shipped.get(entry) for entry in letters} == {entry: made[entry] for entry in letters}
     # Whole words are those of a sample of questions, which change with the programs; others are spelt.
-    assert len(shipped.keys() & made.keys()) >= 0.97 * max(len(shipped), len(made))
+    assert len(shipped.keys() & made.keys()) >= 0.9 * max(len(shipped), len(made))
     assert json.loads((VISION / "config.json").read_text(encoding="utf-8"))["model_type"] == "smolvlm"
 
 

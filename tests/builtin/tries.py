@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ import jsonschema
 from PIL import Image, ImageDraw, ImageFont
 
 from localai_shim import AsyncLocalOpenAI, image
+from localai_shim.builtin import CHECKPOINT, VISION
 from training.excluded import FILE, keys
 
 Json = dict[str, Any]
@@ -65,23 +68,23 @@ def drawn(given: Json) -> Image.Image:
         text, color = given["text"]
         font = ImageFont.load_default(88)
         left, _, right, _ = pen.textbbox((0, 0), text, font=font)
-        where = ((side - (right - left)) / 2, side * 0.62) if given.get("shapes") else ((side - (right - left)) / 2, side * 0.35)
+        where = (
+            ((side - (right - left)) / 2, side * 0.62)
+            if given.get("shapes")
+            else ((side - (right - left)) / 2, side * 0.35)
+        )
         pen.text(where, text, fill=COLORS.get(color, color), font=font)
     return made
 
 
 def polygon(center: tuple[float, float], radius: float, points: int) -> list[tuple[float, float]]:
     """Corners of a regular polygon, one on top."""
-    import math
-
     angles = [2 * math.pi * i / points for i in range(points)]
     return [(center[0] + radius * math.sin(a), center[1] - radius * math.cos(a)) for a in angles]
 
 
 def star(center: tuple[float, float], radius: float, points: int) -> list[tuple[float, float]]:
     """Corners of a star, one tip on top."""
-    import math
-
     made = []
     for i in range(2 * points):
         reach, angle = radius * (1 if i % 2 == 0 else 0.45), math.pi * i / points
@@ -187,7 +190,7 @@ def faults(item: Json, answer: Json) -> list[str]:
         made = parsed(text)
         schema = item["response_format"]["json_schema"]["schema"]
         expect(jsonschema.Draft202012Validator(schema).is_valid(made), "schema")
-        expect(all(0 < len(one.strip()) and len(one) <= LONGEST_STRING for one in strings(made)), "strings")
+        expect(all(len(one.strip()) > 0 and len(one) <= LONGEST_STRING for one in strings(made)), "strings")
     return found
 
 
@@ -199,7 +202,7 @@ def parsed(text: str) -> Any:
         return text
 
 
-async def tried(text_model: str | None, vision_model: str, kinds: list[str], **sampling: Any) -> dict[str, list[str]]:
+async def tried(text_model: str, vision_model: str, kinds: list[str], **sampling: Any) -> dict[str, list[str]]:
     """What went wrong in each kind: a line for each item whose answer breaks its rule."""
     wrong: dict[str, list[str]] = {}
     chosen = [(kind, item) for kind, given in items().items() for item in given if kind in kinds]
@@ -214,7 +217,9 @@ async def tried(text_model: str | None, vision_model: str, kinds: list[str], **s
             wrong.setdefault(kind, [])
             if broken:
                 said = answer["calls"] or answer["text"]
-                wrong[kind].append(f"{item['messages'][-1]['content']!r:.300} -> {said!r:.300} {broken} {item['check']}")
+                wrong[kind].append(
+                    f"{item['messages'][-1]['content']!r:.300} -> {said!r:.300} {broken} {item['check']}"
+                )
     return wrong
 
 
@@ -237,13 +242,8 @@ def hashes() -> list[str]:
 
 def main() -> None:
     """Print the share of right answers by kind, greedily and at temperature 0.8, and the wrong ones."""
-    import sys
-
-    text_model, vision_model = (sys.argv[1] if len(sys.argv) > 1 else None), (
-        sys.argv[2] if len(sys.argv) > 2 else "builtin:vision"
-    )
-    if text_model == "builtin":
-        text_model = None
+    given = dict(enumerate(sys.argv[1:]))
+    text_model, vision_model = given.get(0, str(CHECKPOINT)), given.get(1, str(VISION))
     if text_model == "exclude":
         FILE.write_text("\n".join(hashes()) + "\n", encoding="utf-8")
         return

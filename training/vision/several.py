@@ -1,4 +1,3 @@
-# ruff: noqa: E501
 """Dialogues with several pictures: at once, in turns, and in the results of calls."""
 
 import re

@@ -1,4 +1,3 @@
-# ruff: noqa: E501
 """Wordings: the ways to ask for each thing, the manners of people, system prompts, and questions out of depth."""
 
 import re

@@ -273,7 +273,7 @@ def test_a_stream_of_a_pydantic_tool_s_arguments_is_parsed(builtin: LocalOpenAI)
 def test_with_tools_and_a_format_the_answer_is_a_call_or_follows_the_format(builtin: LocalOpenAI) -> None:
     calls, answers = (
         builtin.chat.completions.parse(**question(text), tools=[WEATHER_TOOL], response_format=Answer).choices[0]
-        for text in (WEATHER, f"{CAPITAL} Answer as JSON.")
+        for text in (WEATHER, "Turn this into JSON: the answer is Paris, and sure is true.")
     )
     assert calls.finish_reason == "tool_calls" and calls.message.parsed is None
     assert [call.function.name for call in calls.message.tool_calls or []] == ["get_weather"]

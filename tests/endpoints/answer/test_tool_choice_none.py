@@ -23,6 +23,7 @@ FUNCTIONS = [tool["function"] for tool in TOOLS]
 ASK: Any = function("get_weather", city=TEXT)
 QUESTION: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
 FLAT = {"type": "function", **ASK["function"]}
+SILENT: Any = {"thinking_budget": 0}  # a model that may not call would rather think
 NONE: list[dict[str, Any]] = [
     {"tools": TOOLS, "tool_choice": "none"},
     {"functions": FUNCTIONS, "function_call": "none"},
@@ -45,7 +46,7 @@ def test_the_prompt_is_that_of_auto_and_stays_in_the_prefix_cache(builtin: Local
             tools=[ASK],
             tool_choice=choice,  # type: ignore[arg-type]
             temperature=0,
-            extra_body={"cache_salt": "none"},
+            extra_body={"cache_salt": "none", **SILENT},
         )
 
     first, none, again = [turn(choice) for choice in ("auto", "none", "auto")]
@@ -66,7 +67,7 @@ def test_responses_do_as_chat_does(builtin: LocalOpenAI) -> None:
             tool_choice=choice,
             temperature=0,
             store=False,
-            extra_body={"cache_salt": "none in responses"},
+            extra_body={"cache_salt": "none in responses", **SILENT},
         )
 
     first, none, again = turn("auto"), turn("none"), turn("auto")
@@ -84,7 +85,8 @@ def test_content_streams_and_no_neighbour_notices(builtin: LocalOpenAI) -> None:
             tools=[ASK],
             tool_choice=choice,
             temperature=0,
-            stream=True,  # type: ignore[call-overload]
+            stream=True,
+            extra_body=SILENT,  # type: ignore[call-overload]
         )
         deltas = [chunk.choices[0].delta for chunk in chunks]
         if choice == "none":
