@@ -5,7 +5,7 @@ from typing import Final
 
 from training import canned, kinds_facts, wordlists
 from training.prose import TOPICS, prose
-from training.registry import Dialogue, Split, ask, assistant, draw, in_split, kind, loose, user, wordings
+from training.registry import Dialogue, Split, apart, ask, assistant, draw, in_split, kind, loose, user, wordings
 from training.wordlists import listed
 
 CODE: Final = listed(
@@ -107,6 +107,7 @@ def beyond(rng: Random, split: Split) -> Dialogue:
 
 
 @kind("wording", "I cannot say why.", weight=2, standalone=True)
+@apart
 def why(rng: Random, split: Split) -> Dialogue:
     """The reason for a fact, which the model does not know."""
     question = kinds_facts.any_question(rng)

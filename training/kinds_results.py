@@ -10,6 +10,7 @@ from training.registry import (
     REGISTRY,
     Dialogue,
     Split,
+    apart,
     in_split,
     kind,
     user,
@@ -186,6 +187,7 @@ UNNEEDED: Final = tuple(tool for tool in TOOLS if tool.names[0] not in ("define"
 
 
 @kind("open", "No tool is needed.", weight=2.5, standalone=True, thinks=0.05)
+@apart
 def tools_not_needed(rng: Random, split: Split) -> Dialogue:
     """Small talk, a fact or a copy while tools are offered."""
     plain = REGISTRY.kinds[rng.choice(PLAIN_KINDS)].generate(rng, split)

@@ -184,8 +184,12 @@ NOW: Final = wordings("""
     How many [{t} |]now?
     How many is that?
 """)
-THINGS: Final = tuple(
-    (*(f"{noun}s" for noun in wordlists.NOUNS if noun[-1] not in "sxyhf"), "dollars", "euros", "apples", "cookies")
+THINGS: Final = (
+    *(f"{noun}s" for noun in wordlists.NOUNS if noun[-1] not in "sxyhf"),
+    "dollars",
+    "euros",
+    "apples",
+    "cookies",
 )
 
 

@@ -10,7 +10,7 @@ from training.catalogue import known_use
 from training.kinds_chat import varied
 from training.kinds_facts import Question
 from training.kinds_rules import ALWAYS_FORMS, GREETINGS, LANGUAGE_RULES, LOUD_FORMS, greeting
-from training.registry import Dialogue, Split, assistant, draw, in_split, kind, lines, system, user, wordings
+from training.registry import Dialogue, Split, apart, assistant, draw, in_split, kind, lines, system, user, wordings
 from training.system_facts import CALM_TOPICS, PLACELESS_TOPICS, QUIET_TOPICS, TOPICS, USER, Told, Topic, fact, several
 from training.system_prompts import company, composed, grown, neutral
 from training.wordlists import listed
@@ -394,6 +394,7 @@ def one_word(rng: Random, split: Split, question: Question) -> Dialogue:
 
 
 @kind("open", "The system prompt tells this.", weight=5, standalone=True)
+@apart
 def system_fact(rng: Random, split: Split) -> Dialogue:
     """A fact that the prompt tells among rules and other facts."""
     facts = several(rng, split, TOPICS, 1, 6)
@@ -448,6 +449,7 @@ def corrected(rng: Random, sentence: str) -> str:
 
 
 @kind("open", "The later rule counts.", weight=1.8, standalone=True)
+@apart
 def system_contradiction(rng: Random, split: Split) -> Dialogue:
     """Two sentences that contradict each other: the later one counts."""
     form = rng.random()
@@ -488,6 +490,7 @@ NEGATED: Final = wordings("""
 
 
 @kind("wording", "The rules do not change this answer.", weight=1.5, standalone=True)
+@apart
 def system_unchanged(rng: Random, split: Split) -> Dialogue:
     """A fact, a greeting or thanks, which nothing in the prompt changes."""
     key = [rng.choice(in_split(NEGATED, split, "negated"))] if rng.random() < 0.4 else []

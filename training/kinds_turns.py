@@ -8,6 +8,7 @@ from training.prose import prose
 from training.registry import (
     Dialogue,
     Split,
+    apart,
     assistant,
     casual,
     draw,
@@ -112,6 +113,7 @@ FORMS: Final = {
 
 
 @kind("wording", "The user means my last answer.", weight=4, standalone=True)
+@apart
 def change_fact(rng: Random, split: Split) -> Dialogue:
     """A fact or a sum that was told, once more in another form."""
     question = kinds_facts.any_question(rng)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache
+from functools import cache, wraps
 from itertools import product
 from random import Random
 from typing import Any, Final, Literal, TypeVar
@@ -120,6 +120,16 @@ def draw(make: Callable[[], T], split: Split, key: Callable[[T], str] = str) -> 
         if split_of(key(value)) is split:
             return value
     raise RuntimeError(f"no {split.value} content in {MAX_DRAWS} draws")
+
+
+def apart(generate: Generator) -> Generator:
+    """A decorator for a kind whose parts are in both splits: a whole prompt belongs to one, by its hash."""
+
+    @wraps(generate)
+    def made(rng: Random, split: Split) -> Dialogue:
+        return draw(lambda: generate(rng, split), split, lambda one: f"whole {one.messages}")
+
+    return made
 
 
 @cache
