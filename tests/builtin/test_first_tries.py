@@ -59,7 +59,7 @@ CALL = {"name": "get_weather", "arguments": {"city": "Paris"}}
         ({"max_words": 3, "min_words": 9}, ["max_words", "min_words"]),
         ({"upper": True, "lower": True}, ["upper", "lower"]),
         ({"starts": "it is", "ends": "paris!"}, []),
-        ({"starts": "is", "ends": "is"}, ["starts", "ends"]),
+        ({"starts": "is", "ends": "Rome"}, ["starts", "ends"]),
         ({"calls": [CALL]}, ["calls"]),
         ({"json": {"city": "Paris"}}, ["json"]),
     ],
