@@ -39,8 +39,8 @@ ABOUT_THE_PICTURE = [
 
 
 def get_weather(city: str) -> str:
-    weather = {"Oslo": "4 degrees, snow", "Rome": "21 degrees, sunny"}
-    return weather.get(city, "15 degrees, cloudy")
+    weather = {"Oslo": "4 degrees and snow", "Rome": "21 degrees and sunny"}
+    return f"{weather.get(city, '15 degrees and cloudy')} in {city}"
 
 
 def convert_currency(
@@ -102,6 +102,7 @@ async def chat(client: AsyncLocalOpenAI, question: str) -> tuple[str, int]:
     stream = await client.chat.completions.create(
         model="gpt-4o",  # any name: the loaded model serves them all
         messages=[{"role": "user", "content": question}],
+        temperature=0,
         max_tokens=120,
         stream=True,
         stream_options={"include_usage": True},

@@ -31,6 +31,22 @@ def test_agents_with_tools(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0] == "What is the weather in Paris?  15 degrees in Paris, sunny."
 
 
+def test_the_demo_shows_answers_that_a_reader_believes(capsys: pytest.CaptureFixture[str]) -> None:
+    asyncio.run(example("demo").main())
+    said = capsys.readouterr().out
+    for line in (
+        "    That is 12 apples.",
+        '    get_weather {"city": "Oslo"} -> 4 degrees and snow in Oslo\n    4 degrees and snow in Oslo.',
+        "    The amount is 21.6 and the currency is USD.",
+        "    21 degrees and sunny in Rome. 15 degrees and cloudy in Paris.",
+        "    Person(name='Anna Berg', age=31, city='Oslo', job='nurse')",
+        "  How many shapes are there?\n    2\n",
+        "  What is left of the blue square?\n    A red circle.",
+        "  What number is printed?\n    472",
+    ):
+        assert line in said, line
+
+
 def test_agents_that_share_a_system_prompt(capsys: pytest.CaptureFixture[str]) -> None:
     asyncio.run(example("shared_prompt").main())
     *answers, last = capsys.readouterr().out.splitlines()
@@ -70,11 +86,12 @@ def test_reinforcement_learning(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_every_example_is_run_by_a_test() -> None:
-    """`make demo` runs `demo`, test_vision_clients.py `vision`; `pytest_project` is a suite of its own."""
-    elsewhere = {"demo", "vision", "langgraph_agent", "ray_data", "ray_serve"}  # in tests/frameworks and tests/ray
+    """test_vision_clients.py runs `vision`; `pytest_project` is a suite of its own."""
+    elsewhere = {"vision", "langgraph_agent", "ray_data", "ray_serve"}  # in tests/frameworks and tests/ray
     assert {path.stem for path in FOLDER.glob("*.py")} - elsewhere == {
         "agents",
         "classify",
+        "demo",
         "fastapi_app",
         "grpo",
         "shared_prompt",
