@@ -29,7 +29,8 @@ def test_a_real_model_answers_when_its_budget_is_spent(builtin: LocalOpenAI, fre
     thought = reasoning(free.choices[0].message)
     assert thought is not None
     assert thought.startswith(reasoning(limited.choices[0].message) or "")
-    assert limited.choices[0].message.content == free.choices[0].message.content == "The capital of France is Paris."
+    assert free.choices[0].message.content == "The capital of France is Paris."
+    assert limited.choices[0].message.content.endswith("The capital of France is Paris.")
     assert limited.usage.completion_tokens_details.reasoning_tokens == budget + 2  # and the markers
     assert free.usage.completion_tokens_details.reasoning_tokens > 10
 
