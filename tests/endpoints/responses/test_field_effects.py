@@ -174,7 +174,12 @@ def test_a_schema_is_followed(builtin: LocalOpenAI) -> None:
 
 
 def test_a_json_object_is_one(builtin: LocalOpenAI) -> None:
-    made = ask(builtin, input="Give me JSON with the name Ann and the age 30.", text={"format": {"type": "json_object"}}, temperature=0)
+    made = ask(
+        builtin,
+        input="Give me JSON with the name Ann and the age 30.",
+        text={"format": {"type": "json_object"}},
+        temperature=0,
+    )
     assert isinstance(json.loads(made.output_text), dict) and made.text.format.type == "json_object"
 
 
