@@ -129,5 +129,5 @@ def test_rounds_of_loading_and_closing_leave_no_memory_behind(pair: tuple[Path, 
             for _ in range(12):
                 next(stream)  # it runs, and is drafted for, when the engine ends
             weights = sum(file.stat().st_size for each in pair for file in each.glob("*.safetensors"))
-            assert mx.get_active_memory() >= before + weights
-        assert mx.get_active_memory() <= before + SLACK
+            loaded = mx.get_active_memory()
+        assert mx.get_active_memory() <= min(before + SLACK, loaded - weights)
