@@ -116,7 +116,7 @@ async def chat(client: AsyncLocalOpenAI, question: str) -> tuple[str, int]:
 
 
 async def agent(client: AsyncLocalOpenAI, task: str) -> list[str]:
-    """What an agent does and says: calls until the model answers in words."""
+    """The calls of an agent with their results, and its answer."""
     messages: list[ChatCompletionMessageParam] = [
         {"role": "user", "content": task}
     ]

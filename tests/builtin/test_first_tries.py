@@ -1,4 +1,4 @@
-"""What newcomers type first: 300 items that training does not contain, and what the bundled models make of them."""
+"""The first requests of newcomers: training does not contain these 300 items, and the bundled models answer them."""
 
 from __future__ import annotations
 

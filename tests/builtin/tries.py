@@ -1,4 +1,4 @@
-"""What newcomers type first: 300 items of 30 kinds, each with a rule for its answer.
+"""The first requests of newcomers: 300 items of 30 kinds, each with a rule for its answer.
 
 They were written without looking at the data generator in ``training/``, and are not in its data. A rule has some of
 these keys, and all of them must hold; text is compared without regard to upper and lower case:
@@ -6,7 +6,7 @@ these keys, and all of them must hold; text is compared without regard to upper 
 * ``contains``, ``any``, ``lacks``: all of these texts, at least one, or none occurs. An entry of ``any`` may be a list.
 * ``equals``: exactly this text, apart from white space around it.
 * ``max_words``, ``min_words``, ``upper``, ``lower``, ``starts``, ``ends``.
-* ``calls``: exactly these calls, in any order. ``no_calls``: none. ``any_or_call``: a call will do in place of ``any``.
+* ``calls``: exactly these calls, in any order. ``no_calls``: no call. ``any_or_call``: a call satisfies ``any``.
 * ``json``: values that the parsed answer has.
 
 Every answer ends by itself, and one with a ``response_format`` follows its schema and has only short strings.
@@ -105,7 +105,7 @@ def with_pictures(messages: list[Json]) -> list[Json]:
 
 
 async def answered(client: AsyncLocalOpenAI, item: Json, **sampling: Any) -> Json:
-    """What the model answers: ``text``, ``calls``, and the reason it ended."""
+    """The answer of the model: ``text``, ``calls``, and the reason why it ended."""
     optional = {name: item[name] for name in ("tools", "response_format") if name in item}
     made = await client.chat.completions.create(
         model="any", messages=with_pictures(item["messages"]), max_tokens=MOST_TOKENS, **optional, **sampling
@@ -203,7 +203,7 @@ def parsed(text: str) -> Any:
 
 
 async def tried(text_model: str, vision_model: str, kinds: list[str], **sampling: Any) -> dict[str, list[str]]:
-    """What went wrong in each kind: a line for each item whose answer breaks its rule."""
+    """A line for each item whose answer breaks its rule, by kind."""
     wrong: dict[str, list[str]] = {}
     chosen = [(kind, item) for kind, given in items().items() for item in given if kind in kinds]
     for eyes, model in ((False, text_model), (True, vision_model)):
@@ -235,7 +235,7 @@ def said(item: Json) -> list[dict[str, str]]:
 
 
 def hashes() -> list[str]:
-    """What `training/excluded.txt` has to hold: items with pictures are new by their pictures."""
+    """The lines of `training/excluded.txt`. Items with pictures are left out: training has other pictures."""
     texts = [item for given in items().values() for item in given if not needs_eyes(item)]
     return sorted({key for item in texts for key in keys(said(item))})
 

@@ -90,8 +90,12 @@ def test_a_model_that_answers_wrongly_is_broken(
     assert state == "broken" and "Shim" in text and "Zebra" in text
 
 
-def spoil_rows_behind_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rotation gives zeros for one token of all rows but the first."""
+@pytest.fixture
+def spoiled_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Rotation gives zeros for one token of all rows but the first. What trials find then is forgotten afterwards."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(probes, "_known", {})
+    monkeypatch.setattr(engines, "_shared", {})  # of other tests, whose model is loaded
     rope = mx.fast.rope
 
     def spoiled(x: mx.array, *arguments: Any, **options: Any) -> mx.array:
@@ -101,23 +105,20 @@ def spoil_rows_behind_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mx.fast, "rope", spoiled)
 
 
+@pytest.mark.usefixtures("spoiled_rows")
 def test_a_kernel_that_spoils_all_rows_but_the_first_is_found_when_the_model_is_loaded(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(probes, "_known", {})
-    monkeypatch.setattr(engines, "_shared", {})  # of other tests, whose model is loaded
-    spoil_rows_behind_the_first(monkeypatch)
     assert main(["doctor"]) == 1
     state, text = findings(capsys)["batching"]
     assert state == "broken" and "one at a time" in text and "install another mlx" in text
 
 
+@pytest.mark.usefixtures("spoiled_rows")
 def test_answers_that_differ_next_to_others_are_broken_even_if_no_trial_has_found_why(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(setup, "agreement", lambda model: probes.Agreement(in_pieces=True, together=True))
-    spoil_rows_behind_the_first(monkeypatch)
     assert main(["doctor"]) == 1
     state, text = findings(capsys)["batching"]
     assert state == "broken" and "by itself" in text and doctor.QUESTION in text
