@@ -21,6 +21,7 @@ GREETINGS: Final = (
         [hi|hello|hey|hiya|good morning|good afternoon|good evening|good day|howdy|hey there|hi there|hello there][,|] [shim|bot|assistant|friend|computer|ai|robot|everyone|buddy|my friend|mate|folks|again|you]
         [hi|hello|hey|good morning|good evening][!|.|,] [nice to meet you|nice to see you|it's me|it is me again|I'm back|I am new here|anybody there?|are you there?|are you awake?|you there?|can you hear me?]
         [just |I just want to |I wanted to |let me ][say|saying] [hi|hello]
+        [hi|hello|hey|hiya|good morning][,|!|.] [I just installed this|just got this running|first time here|just trying this out|this is my first try|let's see if this works|I am testing this|finally got it to work|just set this up|I am new to this]
         [hello|hi|hey] from [me|here|Python|my laptop|Berlin|the other side|a new user]
     """),
 )  # fmt: skip

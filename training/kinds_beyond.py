@@ -112,4 +112,4 @@ def why(rng: Random, split: Split) -> Dialogue:
     """The reason for a fact, which the model does not know."""
     question = kinds_facts.any_question(rng)
     asked = loose(rng, rng.choice(in_split(WHY, split, "why")).capitalize())
-    return Dialogue((user(question.text), assistant(question.full), user(asked)), (WHY_ANSWER,))
+    return Dialogue((user(question.text), assistant(kinds_facts.retold(rng, question)), user(asked)), (WHY_ANSWER,))

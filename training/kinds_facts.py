@@ -211,6 +211,25 @@ def plural(rng: Random) -> Question:
     return looked_up(rng, facts.PLURALS, "The plural of {k} is {v}.", forms)
 
 
+RETOLD = wordings("""
+    {s}
+    {s}.
+    {S}.
+    [It is|It's|That is|That's|That would be] {s}.
+    [Sure|Of course|Easy|Good question|Yes][!|.|,] {f}
+    [The answer is|I think it is|My answer is][:|] {s}.
+    {f} [Anything else?|Do you need anything else?|Happy to help!|Let me know if you need more.]
+""")
+
+
+def retold(rng: Random, question: Question) -> str:
+    """The answer as another model might have given it, for earlier turns."""
+    if rng.random() < 0.5 or not question.short:
+        return question.full
+    short = question.short
+    return rng.choice(RETOLD).format(s=short, S=short[0].upper() + short[1:], f=question.full)
+
+
 SHORT_QUESTIONS = (capital, opposite, animal_sound, colour_of, neighbour, plural)
 
 

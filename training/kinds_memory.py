@@ -1,11 +1,26 @@
 """Kinds that depend on earlier turns or on the system prompt."""
 
+import json
 from random import Random
 from typing import Final
 
 from training import canned, kinds_facts, wordlists
 from training.prose import prose
-from training.registry import Dialogue, Split, ask, assistant, draw, kind, lines, loose, one_of, system, user
+from training.registry import (
+    Dialogue,
+    Split,
+    ask,
+    assistant,
+    draw,
+    in_split,
+    kind,
+    lines,
+    loose,
+    one_of,
+    system,
+    user,
+    wordings,
+)
 
 NAME_STATEMENTS: Final = (
     "My name is {n}.",
@@ -43,7 +58,7 @@ def small_talk(rng: Random, most: int) -> tuple[dict[str, str], ...]:
     turns: list[dict[str, str]] = []
     for _ in range(rng.randint(0, most)):
         question = kinds_facts.any_question(rng)
-        turns += (user(question.text), assistant(question.full))
+        turns += (user(question.text), assistant(kinds_facts.retold(rng, question)))
     return tuple(turns)
 
 
@@ -237,3 +252,40 @@ def json_object(rng: Random, split: Split) -> Dialogue:
         ),
     )
     return ask(*rng.choice(forms))
+
+
+AS_JSON: Final = wordings("""
+    {q} [Answer|Reply|Respond] [as|in|with] JSON[.| only.|]
+    {q} [As|In] JSON[, please|.|]
+    [Answer|Reply|Respond] [as|in|with] JSON[:|.] {q}
+    [JSON only|In JSON|As JSON|JSON please][:|.] {q}
+    {q} [Give me|I want|Return] [JSON|a JSON object][.|]
+""")
+SAID_AS_JSON: Final = wordings("""
+    [Say|Write|Print|Give me] {t} [as|in] JSON[.|, please|]
+    [Put|Turn|Convert|Wrap] {t} [into|in] [JSON|a JSON object][.|]
+""")
+
+
+@kind("wording", "The user wants JSON.", weight=3, standalone=True)
+def fact_as_json(rng: Random, split: Split) -> Dialogue:
+    """A fact, a greeting, or a word as a JSON object of one key."""
+    form = rng.random()
+    if form < 0.55:
+        question = kinds_facts.any_question(rng)
+        asked = rng.choice(in_split(AS_JSON, split, "as json")).replace("{q}", question.text)
+        answer = {"answer": question.short}
+    elif form < 0.75:
+        a, b = rng.randint(0, 50), rng.randint(0, 50)
+        asked = rng.choice(in_split(AS_JSON, split, "as json")).replace("{q}", f"What is {a} + {b}?")
+        answer = {"answer": a + b}
+    else:
+        text = rng.choice(
+            ("hello", "hi", "good morning", "thanks", "yes", "no", wordlists.word(rng), wordlists.name(rng))
+        )
+        asked = rng.choice(in_split(SAID_AS_JSON, split, "said as json")).replace(
+            "{t}", rng.choice((text, f'"{text}"'))
+        )
+        answer = {"message": text}
+    before = (system(rng.choice(canned.SYSTEM_PROMPTS)),) if rng.random() < 0.3 else ()
+    return Dialogue((*before, user(asked)), (json.dumps(answer, ensure_ascii=False),))

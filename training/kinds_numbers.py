@@ -90,7 +90,8 @@ SUM_FORMS = wordings("""
     [What is|What's|How much is|Calculate|Compute|Tell me|Can you add|Add|Please add|Sum|Add up|Add together] {a} [and|plus] {b}[?|]
     [What do you get if you add|What is the total of|What is the sum of|How much do you get if you add|What do I get when I add] {a} and {b}?
     {a} plus {b} [is|equals|makes|is what|makes what|equals what]?
-    [Solve|Math|Math question|Calculate|Quick]: {a} [+|plus] {b}
+    [Solve|Math|Math question|Calculate|Quick|Quick one|Easy one|Sum]: {a} [+|plus|add|and] {b}[?|]
+    {a} add {b}[?|]
 """)
 DIFFERENCE_FORMS = wordings("""
     [What is|What's|How much is|Calculate|Compute|Tell me|Solve] {a} [minus|less|take away|-] {b}[?|]

@@ -44,10 +44,10 @@ def and_another(rng: Random, split: Split) -> Dialogue:
     first = asker(rng)
     key = rng.choice([key for key in table if key.lower() not in first.text.lower()])
     answer = full.format(k=key, K=key[0].upper() + key[1:], v=table[key])
-    turns = [user(first.text), assistant(first.full)]
+    turns = [user(first.text), assistant(kinds_facts.retold(rng, first))]
     if rng.random() < 0.3:
         other = kinds_facts.any_question(rng)
-        turns = [user(other.text), assistant(other.full), *turns]
+        turns = [user(other.text), assistant(kinds_facts.retold(rng, other)), *turns]
     wish = rng.choice(in_split(MORE_FORMS, split, "more")).replace("{k}", key)
     return Dialogue((*turns, user(casual(rng, loose(rng, wish)))), (answer,))
 
@@ -117,7 +117,7 @@ FORMS: Final = {
 def change_fact(rng: Random, split: Split) -> Dialogue:
     """A fact or a sum that was told, once more in another form."""
     question = kinds_facts.any_question(rng)
-    told, short = question.full, question.short
+    told, short = kinds_facts.retold(rng, question), question.short
     asked = question.text
     if rng.random() < 0.25:
         a, b = rng.randint(0, 60), rng.randint(0, 60)
@@ -135,6 +135,6 @@ def change_fact(rng: Random, split: Split) -> Dialogue:
     turns = [user(asked), assistant(told)]
     if rng.random() < 0.3:
         other = kinds_facts.any_question(rng)
-        turns = [user(other.text), assistant(other.full), *turns]
+        turns = [user(other.text), assistant(kinds_facts.retold(rng, other)), *turns]
     wish = rng.choice(in_split(FORMS[form], split, form))
     return Dialogue((*turns, user(casual(rng, loose(rng, wish)))), (answer,))

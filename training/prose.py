@@ -105,6 +105,10 @@ def thing(rng: Random) -> str:
 def who(rng: Random) -> str:
     """Somebody or something that does things."""
     form = rng.random()
+    if form < 0.04:
+        return f"{rng.choice(('O', 'D'))}'{wordlists.made_up_word(rng).capitalize()}"
+    if form < 0.08:
+        return f"{rng.choice(NAMES)}'s {rng.choice(NOUNS)}"
     if form < 0.35:
         return rng.choice(NAMES)
     if form < 0.45:
@@ -126,7 +130,8 @@ def clause(rng: Random) -> str:
         verb = rng.choice(("went to", "came from", "walked along", "lived in", "ran into", "worked at", "met in"))
         return f"{subject} {verb} the {rng.choice(PLACES)}{how}{when}"
     if form < 0.85:
-        return f"{subject} would {rng.choice(VERBS).rstrip('s')} {thing(rng)}{when}"
+        verb = rng.choice(("would", "would", "could", "didn't", "couldn't", "wouldn't", "can't", "won't", "should"))
+        return f"{subject} {verb} {rng.choice(VERBS).rstrip('s')} {thing(rng)}{when}"
     return f"it was {rng.choice(ADJECTIVES)} in the {rng.choice(PLACES)}{when}"
 
 
