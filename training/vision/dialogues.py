@@ -51,6 +51,10 @@ class Results:
     contents: tuple[str, ...]
 
 
+class Retold(str):
+    """An answer in the words of another model; it is not learned."""
+
+
 Turn = tuple[str | Results, str | Calls | None]
 """What the user says or the calls returned, and what the assistant does then; None: the user goes on."""
 

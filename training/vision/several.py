@@ -12,6 +12,7 @@ from training.vision.dialogues import (
     Calls,
     Dialogue,
     Results,
+    Retold,
     Turn,
     about_line,
     ask_number,
@@ -268,6 +269,34 @@ def _scenes(rng: Random, split: Split, count: int) -> list[Scene]:
     return [first, *(like(rng, split, first) if alike else some_scene(rng, split) for _ in range(count - 1))]
 
 
+DESCRIBED = "There is {t}.|I see {t}.|I can see {t}.|The picture shows {t}.|It shows {t}.|This is {t}.|{t}|It is a picture of {t}."
+NUMBERED = "There are {t}.|I count {t}.|{t}.|{t} in total.|I see {t}."
+NAMED = "It is {t}.|It's {t}.|{t}|The answer is {t}.|That is {t}.|{T}!"
+AGREED = "{T}, that is right.|{T}|{T}!|{t}|{T}, I am sure."
+READ = 'It says {t}.|It reads {t}.|"{t}"|The text is {t}.|{t}.|I read "{t}".'
+
+
+def retold(rng: Random, turns: list[Turn]) -> tuple[Turn, ...]:
+    """The turns, of which earlier answers are now and then those of another model."""
+    made = list(turns)
+    for place, (question, answer) in enumerate(turns[:-1]):
+        if isinstance(answer, str) and rng.random() < 0.35:
+            text = answer.rstrip(".")
+            if text.isdigit():
+                forms = NUMBERED
+            elif text in ("Yes", "No"):
+                forms = AGREED
+            elif not answer.endswith("."):
+                forms = READ
+            else:
+                forms = DESCRIBED if " on a" in text else NAMED
+                text = text[0].lower() + text[1:]
+                text = text.split(" on a")[0] if rng.random() < 0.6 else text
+            said = pick(rng, forms).format(t=text, T=text[0].upper() + text[1:])
+            made[place] = (question, Retold(said))
+    return tuple(made)
+
+
 def in_turns(rng: Random, split: Split, most: int = 4) -> Dialogue:
     """A picture in each of several turns, and questions about these in between and after them."""
     scenes = _scenes(rng, split, min(most, rng.choice((2, 2, 2, 3, 3, 4))))
@@ -289,7 +318,7 @@ def in_turns(rng: Random, split: Split, most: int = 4) -> Dialogue:
     for _ in range(rng.choice((0, 1, 1, 2))):
         turns.append(_about_one(rng, scenes, split, known))
         known = None
-    return Dialogue("pictures in turns", tuple(scenes), tuple(turns))
+    return Dialogue("pictures in turns", tuple(scenes), retold(rng, turns))
 
 
 def at_once(rng: Random, split: Split, most: int = 4) -> Dialogue:

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, Final
 
 from training.registry import Split
-from training.vision.dialogues import IMAGE, Calls, Dialogue
+from training.vision.dialogues import IMAGE, Calls, Dialogue, Retold
 from training.vision.scenes import SHORT_WORDS
 from training.vision.skills import SKILLS, TALK, opened, some_tools
 
@@ -69,7 +69,7 @@ def parts(dialogue: Dialogue) -> list[tuple[str, str, bool]]:
             calls = "\n".join(written(*one) for one in answer.calls)
             made.append(("assistant", f"{answer.text}\n{calls}" if answer.text else calls, False))
         elif answer is not None:
-            made.append(("assistant", answer, True))
+            made.append(("assistant", answer, not isinstance(answer, Retold)))
     return made
 
 
