@@ -231,7 +231,7 @@ def item_count(rng: Random, split: Split) -> Dialogue:
     return ask(prompt, f"{numbered}: {len(items)} item{'s' * (len(items) != 1)}.")
 
 
-@kind("open", "The user wants one text in place of another.", weight=3)
+@kind("open", "The user wants one text in place of another.", weight=6)
 def replace_word(rng: Random, split: Split) -> Dialogue:
     """A text with one word replaced by another."""
     words = draw(lambda: [wordlists.word(rng) for _ in range(rng.randint(3, 9))], split, lambda one: f"swap {one}")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Final
 
 from training import facts
 from training.registry import Dialogue, Split, ask, casual, draw, kind, lines, loose, one_of, polite, wordings
@@ -211,7 +212,15 @@ def plural(rng: Random) -> Question:
     return looked_up(rng, facts.PLURALS, "The plural of {k} is {v}.", forms)
 
 
-RETOLD = wordings("""
+SENTENCE_FORMS: Final = wordings("""
+    [Complete|Finish|Please complete|Can you finish|Continue] [the|this] [sentence|saying|phrase|line]: {s}[ ...|...| ___| …|]
+    [Complete|Finish|Continue]: {s}[ ...|| ___]
+    Fill in the [blank|gap|last word|missing word]: {s}[ ___| ____| ...|]
+    [What comes next?|What is the last word?|How does this end?|Which word is missing?] {s}[ ...|...| ___]
+    {s}[ ...|...| ___|…]
+    {s} what?
+""")
+RETOLD: Final = wordings("""
     {s}
     {s}.
     {S}.
@@ -238,7 +247,7 @@ def any_question(rng: Random) -> Question:
     return rng.choice(SHORT_QUESTIONS)(rng)
 
 
-@fact_kind("The user asks a yes or no question.", weight=1.3)
+@fact_kind("The user asks a yes or no question.", weight=3)
 def yes_no(rng: Random) -> Question:
     """A yes-or-no question about a known fact."""
     question, answer = rng.choice(list(facts.YES_NO.items()))
@@ -300,21 +309,11 @@ def list_items(rng: Random) -> Question:
     return Question(text, ", ".join(items[:count]), "")
 
 
-@fact_kind("The user wants the rest of a sentence.", weight=1.5)
+@fact_kind("The user wants the rest of a sentence.", weight=3)
 def complete_sentence(rng: Random) -> Question:
     """The last word of a known sentence."""
     start, end = rng.choice(list(facts.SENTENCES.items()))
-    forms = lines("""
-        Complete the sentence: {s} ...
-        Finish this sentence: {s}
-        Complete: {s}
-        Fill in the blank: {s} ___
-        Complete this sentence: {s}
-        Finish the sentence: {s} ...
-        {s} ...
-        What comes next? {s} ...
-    """)
-    return Question(one_of(rng, forms, s=start), f"{start} {end}", "")
+    return Question(one_of(rng, SENTENCE_FORMS, s=start), f"{start} {end}", "")
 
 
 @fact_kind("The user wants a number in another form.")

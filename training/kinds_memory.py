@@ -209,7 +209,7 @@ def one_word(rng: Random, split: Split) -> Dialogue:
     return Dialogue((system(before + rng.choice(rules)), user(question.text)), (question.short,))
 
 
-@kind("wording", "I must answer in capital letters.", standalone=True)
+@kind("wording", "I must answer in capital letters.", standalone=True, weight=2)
 def capital_letters(rng: Random, split: Split) -> Dialogue:
     """A fact in capital letters, as the system prompt asks."""
     rules = lines("""

@@ -26,7 +26,7 @@ def integer(rng: Random, split: Split, purpose: str) -> int:
     return draw(lambda: rng.randrange(10 ** rng.choice((1, 2, 2, 3, 3))), split, lambda value: f"{purpose} {value}")
 
 
-@kind("open", "The user wants me to count up.", weight=1.5)
+@kind("open", "The user wants me to count up.", weight=2.5)
 def count_up(rng: Random, split: Split) -> Dialogue:
     """Counting up to thirty numbers, by ones."""
 
@@ -52,7 +52,7 @@ def count_up(rng: Random, split: Split) -> Dialogue:
     return ask(polite(rng, request), joined(range(first, last + 1)))
 
 
-@kind("open", "The user wants me to count down.")
+@kind("open", "The user wants me to count down.", weight=3)
 def count_down(rng: Random, split: Split) -> Dialogue:
     """Counting down up to twenty-five numbers, by ones."""
 
@@ -66,6 +66,9 @@ def count_down(rng: Random, split: Split) -> Dialogue:
         Count backwards from {a} to {b}
         Count back from {a} to {b}
         Count from {a} to {b}
+        Count from {a} down to {b}
+        Count from {a} to {b}
+        List the numbers from {a} down to {b}
     """)
     if last == 1:
         forms += ("Count down from {a}", "Count backwards from {a}")
@@ -181,7 +184,7 @@ def multiply(rng: Random, split: Split) -> Dialogue:
     return product(rng, a, b)
 
 
-@kind("open", "The user wants a larger product. I multiply.", weight=6)
+@kind("open", "The user wants a larger product. I multiply.", weight=9)
 def multiply_two_digits(rng: Random, split: Split) -> Dialogue:
     """The product of a number from 13 to 99 and a number up to nine."""
 

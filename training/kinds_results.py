@@ -138,7 +138,7 @@ def together(rng: Random, split: Split) -> tuple[list[Use], str]:
     return uses, joined(rng, split, BOTH, "both", [one.request for one in uses])
 
 
-@kind("open", "The tools have answered.", weight=5, standalone=True, thinks=0.05)
+@kind("open", "The tools have answered.", weight=7, standalone=True, thinks=0.05)
 def results_of_several(rng: Random, split: Split) -> Dialogue:
     """The answer from the results of several calls, in their order."""
     uses, request = together(rng, split)

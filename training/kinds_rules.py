@@ -161,7 +161,7 @@ def told_by_system(rng: Random, split: Split) -> Dialogue:
     return Dialogue((system(before + laid_out(rng, data, sentences=False)), user(wish)), (data[name],))
 
 
-@kind("open", "I must answer in capital letters.", weight=2, standalone=True)
+@kind("open", "I must answer in capital letters.", weight=4, standalone=True)
 def loud_copy(rng: Random, split: Split) -> Dialogue:
     """A text in capital or small letters, as the system prompt asks."""
     text = draw(lambda: values.words(rng, 1, 7), split, lambda one: f"loud {one.lower()}")
@@ -195,7 +195,7 @@ CHANGES: Final = {
 }  # fmt: skip
 
 
-@kind("open", "The user means my last answer.", weight=3)
+@kind("open", "The user means my last answer.", weight=5)
 def change_answer(rng: Random, split: Split) -> Dialogue:
     """The last answer once more, in another form."""
     text = draw(

@@ -127,7 +127,7 @@ def sum_of_list(rng: Random, split: Split) -> Dialogue:
     return worked(rng, prompt, "; ".join(steps), f"The sum is {total}.")
 
 
-@kind("open", "", weight=1.3, thinks=0.5)
+@kind("open", "", weight=4, thinks=0.5)
 def word_problem(rng: Random, split: Split) -> Dialogue:
     """A small story about somebody who gets and gives things."""
     name, thing = wordlists.name(rng), wordlists.noun(rng) + "s"

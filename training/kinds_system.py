@@ -393,7 +393,7 @@ def one_word(rng: Random, split: Split, question: Question) -> Dialogue:
     return Dialogue((system(composed(rng, key, key)), user(question.text)), (answer,))
 
 
-@kind("open", "The system prompt tells this.", weight=5, standalone=True)
+@kind("open", "The system prompt tells this.", weight=7, standalone=True)
 @apart
 def system_fact(rng: Random, split: Split) -> Dialogue:
     """A fact that the prompt tells among rules and other facts."""

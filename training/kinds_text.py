@@ -213,7 +213,7 @@ def uppercase(rng: Random, split: Split) -> Dialogue:
     return ask(one_of(rng, forms, t=text), text.upper())
 
 
-@kind("open", "The user wants small letters.", weight=3.5)
+@kind("open", "The user wants small letters.", weight=5)
 def lowercase(rng: Random, split: Split) -> Dialogue:
     """One to four capitalised words in small letters."""
     text = " ".join(fresh_items(rng, split, 1, 4))
