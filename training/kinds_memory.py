@@ -9,6 +9,7 @@ from training.prose import prose
 from training.registry import (
     Dialogue,
     Split,
+    apart,
     ask,
     assistant,
     draw,
@@ -143,6 +144,7 @@ def remember_number(rng: Random, split: Split) -> Dialogue:
 
 
 @kind("open", "The user wants my last answer again.", weight=2)
+@apart
 def say_again(rng: Random, split: Split) -> Dialogue:
     """The assistant's last answer once more."""
     text = draw(lambda: prose(rng, 2, 12), split, lambda sentence: "text " + sentence.lower())
