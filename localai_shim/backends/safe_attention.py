@@ -84,6 +84,7 @@ def _plain(
 # -- which sizes are computed so -------------------------------------------------------------------------------------
 
 
+@functools.lru_cache(maxsize=4096)
 def is_unsafe(failed: Sizes, queries: int, columns: int, ragged: bool) -> bool:
     """True for sizes that failed; one between tested sizes is unsafe if any of the nearest ones failed."""
     for tested in _nearest(QUERIES, queries):
