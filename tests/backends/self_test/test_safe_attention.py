@@ -10,9 +10,11 @@ import mlx_lm
 import pytest
 from mlx_lm.models import base, qwen3
 
-from localai_shim.backends import prepare, safe_attention
-from localai_shim.backends.safe_attention import Call, calls, guard, is_unsafe, plain
-from localai_shim.backends.self_test import KEYS, QUERIES, SIZES, Shape, Size, attention, fused
+from localai_shim.backends import prepare
+from localai_shim.backends.self_test import Shape, safe_attention
+from localai_shim.backends.self_test.attention import QUERIES, SIZES, Size, check_attention, fused
+from localai_shim.backends.self_test.safe_attention import Call, calls, guard, is_unsafe, plain
+from localai_shim.backends.self_test.shape import KEYS
 from tests.tiny import tiny
 from tests.vision import tiny_vision
 
@@ -37,7 +39,7 @@ def load() -> Any:
 @pytest.mark.parametrize("sinks", [False, True])
 def test_plain_attention_passes_the_self_test(dtype: str, sinks: bool) -> None:
     shape = Shape(16, 4, 2, dtype, 100, sinks=sinks, value_dim=24)
-    assert [size for size, check in attention(shape, plain).items() if not check.passed] == []
+    assert [size for size, check in check_attention(shape, plain).items() if not check.passed] == []
 
 
 def added(mask: mx.array) -> mx.array:
@@ -161,7 +163,7 @@ def test_quantized_keys_and_values_are_left_to_the_libraries() -> None:
 
     def attend(*arguments: Any, **options: Any) -> mx.array:
         seen.append(arguments[1])
-        return arguments[0]
+        return mx.array(arguments[0])
 
     class Cache:
         bits = 8

@@ -10,21 +10,11 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 
-from localai_shim.backends import self_test as module
-from localai_shim.backends.self_test import (
-    KEYS,
-    SIZES,
-    Check,
-    Shape,
-    Size,
-    attention,
-    fused,
-    packed_products,
-    products,
-    rotations,
-    run,
-    whole_vocabulary,
-)
+from localai_shim.backends.self_test import Check, Shape, run
+from localai_shim.backends.self_test.attention import SIZES, Size, check_attention, fused
+from localai_shim.backends.self_test.operations import check_rope, check_vocabulary
+from localai_shim.backends.self_test.products import check_packed_products, check_products
+from localai_shim.backends.self_test.shape import KEYS, MOST_KEY_HEADS
 
 SMALL = Shape(head_dim=16, heads=4, kv_heads=2, dtype="float32", vocabulary=5_000, inputs=128)
 QUANTIZED = Shape(head_dim=64, heads=2, kv_heads=1, dtype="bfloat16", vocabulary=500, bits=4, inputs=64, kv_bits=8)
@@ -62,8 +52,8 @@ def test_the_program_s_random_numbers_stay_the_same() -> None:
     mx.random.seed(3)
     expected = mx.random.uniform(shape=(4,)).tolist()
     mx.random.seed(3)
-    products(QUANTIZED)
-    products(SMALL)
+    check_products(QUANTIZED)
+    check_products(SMALL)
     assert mx.random.uniform(shape=(4,)).tolist() == expected
 
 
@@ -87,7 +77,7 @@ def planted(fault: Callable[[mx.array, mx.array], mx.array], condition: Callable
         size = Size(queries.shape[2], keys.shape[2], isinstance(mask, mx.array))
         return fault(out, values) if condition(size) else out
 
-    return {size for size, check in attention(SMALL, attend).items() if not check.passed}
+    return {size for size, check in check_attention(SMALL, attend).items() if not check.passed}
 
 
 def last_head_is_nan(out: mx.array, values: mx.array) -> mx.array:
@@ -123,7 +113,7 @@ def test_a_mask_that_is_ignored_is_found() -> None:
     def attend(queries: Any, keys: Any, values: Any, cache: Any, scale: float, mask: Any, sinks: Any) -> mx.array:
         return fused(queries, keys, values, cache, scale, None, sinks)
 
-    found = {size for size, check in attention(SMALL, attend).items() if not check.passed}
+    found = {size for size, check in check_attention(SMALL, attend).items() if not check.passed}
     assert found == sizes(lambda size: size.ragged or size.queries > 1)
 
 
@@ -131,9 +121,9 @@ def test_places_behind_a_row_that_are_read_are_found() -> None:
     """A kernel that takes another stride than that of a slice of slots."""
 
     def attend(queries: Any, keys: Any, values: Any, cache: Any, scale: float, mask: Any, sinks: Any) -> mx.array:
-        return fused(queries, mx.roll(keys, 1, axis=2), values, cache, scale, mask, sinks)
+        return fused(queries, mx.roll(keys, 1, 2), values, cache, scale, mask, sinks)
 
-    assert {size for size, check in attention(SMALL, attend).items() if not check.passed} == {*SIZES}
+    assert {size for size, check in check_attention(SMALL, attend).items() if not check.passed} == {*SIZES}
 
 
 def test_attention_without_its_sinks_is_found() -> None:
@@ -142,7 +132,7 @@ def test_attention_without_its_sinks_is_found() -> None:
 
     shape = Shape(16, 4, 2, "float32", 100, sinks=True)
     few = [size for size in SIZES if size.keys == KEYS[0]]
-    assert not any(check.passed for check in attention(shape, attend, few).values())
+    assert not any(check.passed for check in check_attention(shape, attend, few).values())
 
 
 def test_attention_that_raises_an_error_is_wrong_at_this_size(caplog: pytest.LogCaptureFixture) -> None:
@@ -151,7 +141,7 @@ def test_attention_that_raises_an_error_is_wrong_at_this_size(caplog: pytest.Log
             raise RuntimeError("no kernel for this head")
         return fused(queries, *others)
 
-    found = {size for size, check in attention(SMALL, attend).items() if not check.passed}
+    found = {size for size, check in check_attention(SMALL, attend).items() if not check.passed}
     assert found == sizes(lambda size: size.queries == 5)
     assert "no kernel for this head" in caplog.text
 
@@ -161,7 +151,7 @@ def test_lack_of_memory_is_no_verdict() -> None:
         raise RuntimeError("[malloc] Unable to allocate 1000 bytes.")
 
     with pytest.raises(RuntimeError, match="Unable to allocate"):
-        attention(SMALL, attend)
+        check_attention(SMALL, attend)
 
 
 def test_the_device_has_the_model_s_heads_and_reads_slices_of_slots() -> None:
@@ -173,8 +163,8 @@ def test_the_device_has_the_model_s_heads_and_reads_slices_of_slots() -> None:
         return fused(queries, keys, values, *others)
 
     shape = Shape(16, 40, 20, "float32", 100, value_dim=24)
-    attention(shape, attend, [Size(3, 40, False), Size(3, 40, True)])
-    few = module.MOST_KEY_HEADS
+    check_attention(shape, attend, [Size(3, 40, False), Size(3, 40, True)])
+    few = MOST_KEY_HEADS
     for (queries, keys, values, contiguous), columns in zip(seen, (40, 64), strict=True):
         assert queries == (2, 2 * few, 3, 16) and keys == (2, few, columns, 16) and values == (2, few, columns, 24)
         assert not contiguous
@@ -195,13 +185,13 @@ def test_quantized_products_that_are_wrong_for_some_rows_are_found(monkeypatch: 
 
     spoil(monkeypatch, mx, "quantized_matmul", fault)
     cases = {f"quantized products: prompt of {rows} rows" for rows in range(2, 8)}
-    assert wrong(products(QUANTIZED)) == cases
-    assert products(SMALL) and wrong(products(SMALL)) == set()
+    assert wrong(check_products(QUANTIZED)) == cases
+    assert check_products(SMALL) and wrong(check_products(SMALL)) == set()
 
 
 def test_products_that_are_wrong_for_a_batch_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     spoil(monkeypatch, nn.Linear, "__call__", lambda out, layer, x: out[::-1] if x.shape[0] >= 33 else out)
-    assert wrong(products(SMALL)) == {f"products: step of {rows} rows" for rows in (33, 64, 128)}
+    assert wrong(check_products(SMALL)) == {f"products: step of {rows} rows" for rows in (33, 64, 128)}
 
 
 @pytest.mark.parametrize("transposed", [True, False])
@@ -212,10 +202,11 @@ def test_wrong_products_with_quantized_keys_and_values_are_found(
         return mx.zeros_like(out) if transpose is transposed else out
 
     spoil(monkeypatch, mx, "quantized_matmul", fault)
-    found = wrong(packed_products(QUANTIZED))
+    found = wrong(check_packed_products(QUANTIZED))
     assert found and {case.rpartition(" ")[2] for case in found} == {f"transpose={transposed}"}
 
 
+ROPE: Callable[..., mx.array] = mx.fast.rope
 ROPE_FAULTS: dict[str, tuple[Callable[..., mx.array], Callable[[str], bool]]] = {
     "zeros for all rows but the first": (
         lambda out, x, *args, **options: mx.concatenate([out[:1], mx.zeros_like(out[1:])]),
@@ -236,7 +227,6 @@ ROPE_FAULTS: dict[str, tuple[Callable[..., mx.array], Callable[[str], bool]]] = 
         lambda case: "freqs" in case,
     ),
 }
-ROPE = mx.fast.rope
 
 
 @pytest.mark.parametrize("name", ROPE_FAULTS)
@@ -244,7 +234,7 @@ ROPE = mx.fast.rope
 def test_wrong_rope_is_found(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fault, concerns = ROPE_FAULTS[name]
     spoil(monkeypatch, mx.fast, "rope", fault)
-    checks = rotations(Shape(16, 4, 2, dtype, 100))
+    checks = check_rope(Shape(16, 4, 2, dtype, 100))
     assert wrong(checks) == {f"rope: {check.case}" for check in checks if concerns(check.case)} != set()
 
 
@@ -278,4 +268,4 @@ def test_a_wrong_operation_over_slots_or_the_vocabulary_is_found(
 ) -> None:
     name, fault, case = VOCABULARY_FAULTS[operation]
     spoil(monkeypatch, mx, name, fault)
-    assert wrong(whole_vocabulary(SMALL)) == {case}
+    assert wrong(check_vocabulary(SMALL)) == {case}

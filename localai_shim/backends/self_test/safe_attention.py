@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 import mlx.nn as nn
 
-from .patches import Function, Mask, Replaced, replace, with_names
-from .prepare import attention_form
-from .self_test import KEYS, QUERIES, Attend, Size, fused
+from ..patches import Function, Mask, Replaced, replace, with_names
+from ..prepare import attention_form
+from .attention import QUERIES, Attend, Size, fused
+from .shape import KEYS
 
 MOST_SCORES = 2**26  # that plain attention holds, in float32
 _UPSTREAM = ("mlx_lm.models.base", "mlx_vlm.models.base")
