@@ -15,6 +15,7 @@ from .shape import KEYS, ROWS, SLOTS, Case, Check, Floats, Shape, checked, draw,
 PRODUCT_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 32, 33, 64, 128)
 OUTPUTS, MOST_INPUTS = 512, 4_096
 PACKED_QUERIES = (1, 5, 64)
+PACKED = "products with quantized keys and values"
 
 
 def check_products(shape: Shape) -> list[Check]:
@@ -103,7 +104,7 @@ def _packed_cases(shape: Shape, bits: int) -> Iterator[Case]:
             for left, transpose in ((queries[..., :n, :], True), (weights[..., :n, :keys], False)):
                 right = theirs.swapaxes(-1, -2) if transpose else theirs
                 yield Case(
-                    "products with quantized keys and values",
+                    PACKED,
                     f"{n} quer{'y' if n == 1 else 'ies'} x {keys:,} keys, transpose={transpose}",
                     shape.allowed_packed,
                     lambda left=left, slots=slots, transpose=transpose: mx.quantized_matmul(  # type: ignore[misc]

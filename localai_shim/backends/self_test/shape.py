@@ -1,4 +1,4 @@
-"""What a self-test is made of: the shape of a model, numbers, cases, and their checks."""
+"""Parts of the self-test: the shape of a model, numbers, cases, and their checks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the operations of a model depend on."""
+    """Sizes and dtypes of a model's operations."""
 
     head_dim: int
     heads: int
@@ -88,7 +88,7 @@ class Case(NamedTuple):
     case: str
     allowed: float
     compute: Callable[[], mx.array]
-    """What the device computes, `[..., numbers]`."""
+    """Builds the device's result, `[..., numbers]`."""
     expected: npt.NDArray[Any]
 
 

@@ -16,7 +16,7 @@ from ...types import VERSION, ModelLoadError
 from ..machine import identity, mlx_build
 from .attention import SIZES, Size, check_attention
 from .operations import check_rope, check_vocabulary
-from .products import check_packed_products, check_products
+from .products import PACKED, check_packed_products, check_products
 from .safe_attention import Call, Sizes, plain
 from .shape import Check, Shape
 
@@ -86,9 +86,13 @@ def _require(checks: Iterable[Check]) -> None:
     what = "; ".join(f"{operation} ({', '.join(each)})" for operation, each in cases.items())
     raise ModelLoadError(
         f"the self-test found operations of MLX that give wrong results on this machine: {what}. This is {mlx_build()} "
-        f"on {identity().partition(', mlx ')[0]}. Install another version of mlx, update the operating system or the "
-        "GPU's driver, and restart the process."
+        f"on {identity().partition(', mlx ')[0]}. {_advice(cases)}"
     )
+
+
+def _advice(cases: Iterable[str]) -> str:
+    update = "Install another version of mlx, or update the system or the GPU's driver, and restart the process."
+    return f"Leave kv_bits out, or: {update[0].lower()}{update[1:]}" if {*cases} == {PACKED} else update
 
 
 # -- what is remembered ----------------------------------------------------------------------------------------------
