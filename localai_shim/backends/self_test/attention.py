@@ -14,7 +14,7 @@ from .shape import KEYS, ROWS, SLOTS, Check, Floats, Shape, distance, draw, floa
 QUERIES = (1, 3, 5, 8, 9, 64)
 MASKED_COLUMNS = 64  # a GPU reads multiples of this if rows differ in length
 CAPACITY = 4_352
-SHARPNESS = 1.5  # of the softmax: some keys weigh more than others, and no key is all
+SHARPNESS = 1.1  # of the softmax: some keys weigh more than others, and no key is all
 
 Attend = Callable[..., mx.array]
 """Attention with the arguments `(queries, keys, values, cache, scale, mask, sinks)`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -112,8 +113,8 @@ def distance(compute: Callable[[], mx.array], expected: npt.NDArray[Any]) -> flo
 
 
 def draw(rng: np.random.Generator, *shape: int) -> npt.NDArray[np.int8]:
-    """Numbers in units of 1/64, with a variance of about 1."""
-    return rng.integers(-112, 113, shape, dtype=np.int8)
+    """Random numbers in units of 1/64, from -2 to 2."""
+    return np.frombuffer(rng.bytes(math.prod(shape)), np.int8).reshape(shape)
 
 
 def floats(drawn: npt.NDArray[np.int8]) -> Floats:
