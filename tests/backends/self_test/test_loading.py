@@ -12,6 +12,7 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 
+from localai_shim import LocalOpenAI
 from localai_shim.backends import prepare
 from localai_shim.backends.self_test import Shape, verdicts
 from localai_shim.backends.self_test.attention import SIZES, Size
@@ -91,6 +92,24 @@ def test_sizes_at_which_attention_is_wrong_are_computed_plainly_and_logged_in_on
     names = [str(size) for size in SIZES if size.queries == 1]
     assert "Apple M2, macOS 15.5 (24F74)" in record.getMessage()
     assert record.getMessage().endswith(": " + "; ".join(names)) and len(names) == 6
+
+
+def answers(folder: Path) -> list[str]:
+    """Answers to prompts of different lengths that share a batch."""
+    prompts = ["Paris is", "The quick brown fox jumps over the lazy dog. " * 3, "one two three four"]
+    with LocalOpenAI(model=folder, keep_alive=0, progress=False) as client:
+        made = client.completions.create(model="x", prompt=prompts, max_tokens=12, temperature=0)
+    return [choice.text for choice in made.choices]
+
+
+def test_requests_that_share_a_batch_are_answered_rightly(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tiny("qwen3")
+    expected = answers(folder)
+    plant(monkeypatch, mx.fast, "scaled_dot_product_attention", zeros_for_one_query)
+    monkeypatch.setattr(verdicts, "identity", lambda: "a machine that was not tested yet, mlx 1")
+    assert answers(folder) == expected
+    monkeypatch.setattr(loading, "_check_device", lambda model: {})
+    assert answers(folder) != expected, "the fault makes a difference"
 
 
 def half_zeros(out: mx.array, *args: Any, **options: Any) -> mx.array:
