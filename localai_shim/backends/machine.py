@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from ..types import BackendMissingError
+from . import macos
 from .blas import blas, found
 
 log = logging.getLogger("localai_shim")
@@ -17,8 +18,10 @@ UNKNOWN_MEMORY_BYTES = 8 * 2**30  # the least that a Mac with Apple's chips has
 
 CGROUP = Path("/sys/fs/cgroup")
 
-# In the messages of MLX's allocators, Metal's command buffers and CUDA.
-OUT_OF_MEMORY_TEXTS = ("Unable to allocate", "Insufficient Memory", "out of memory")
+FREE_BUFFERS_SHARE = 0.1  # of what Metal recommends
+
+# In the messages of MLX's allocators, Metal's command buffers and CUDA. The last is Metal's limit on buffers.
+OUT_OF_MEMORY_TEXTS = ("Unable to allocate", "Insufficient Memory", "out of memory", "Resource limit")
 
 
 def require_backend() -> None:
@@ -103,11 +106,11 @@ def total_memory() -> int:
 
 
 def free_memory() -> int | None:
-    """Bytes of unused memory, of a container's share where it has one; None where the system does not tell (macOS)."""
+    """Bytes of unused memory, of a container's share if it has one; None if the system does not tell."""
     try:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):
-        return None
+    except (ValueError, OSError):  # macOS
+        return macos.free_memory()
     share = _container_memory()
     return free if share is None else min(free, share)
 
@@ -120,6 +123,22 @@ def _container_memory() -> int | None:
         return max(0, int(most) - int(used) + int(files))  # what it has read of files is given back first
     except (ValueError, OSError):
         return None
+
+
+def memory_pressure() -> macos.Pressure:
+    """How short of memory the system is, as macOS says; "normal" on other systems."""
+    return macos.pressure() if sys.platform == "darwin" else "normal"
+
+
+def free_buffers() -> int:
+    """Bytes of free buffers that MLX should be allowed at least; 0 if any number will do.
+
+    With fewer, Metal wires and unwires buffers all the time.
+    """
+    import mlx.core as mx
+
+    recommended = mx.device_info().get("max_recommended_working_set_size")  # Metal alone says it
+    return 0 if recommended is None or gpu_memory() is None else int(FREE_BUFFERS_SHARE * recommended)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -34,6 +34,7 @@ from .inbox import Change, Inbox, Message, Submit, put_last
 from .memory import Memory
 from .mirror import journal as mirror
 from .ports import Encoder, Model, NewWeights, host
+from .pressure import Pressure
 from .row import release_frames, row_error
 from .setup import MAX_ROWS, Parts, Setup, max_rows, set_up
 from .sinks import deliver_events
@@ -48,6 +49,7 @@ Loaded = tuple[ModelT, Model | None]
 
 QUIET_SECONDS = 0.2  # without a request, after which a piece of the prefix cache is written to disk
 SAVE_SECONDS = 5.0  # that a closing engine may take for what is not written yet
+SLEEP_SECONDS = 30.0  # without a request, after which nothing is wired for the engine
 CLEAR_STEPS = 256  # after which an idle engine returns MLX's free buffers to the system
 
 MAX_QUEUE_ROWS = 16_384
@@ -76,7 +78,10 @@ class Loop(Generic[ModelT]):
         """On the engine thread only."""
         self._changes = Changes()
         self._out: list[tuple[Entry, Event]] = []
-        self._steps = self._cleared = 0
+        self._steps = 0
+        self._clears_at = CLEAR_STEPS
+        """Step after which free buffers are returned to the system when the engine rests."""
+        self._pressure: Pressure | None = None
         self._computation = Computation(_synchronize)
 
     def run(self, load: Callable[[], Loaded[ModelT]]) -> None:
@@ -111,6 +116,7 @@ class Loop(Generic[ModelT]):
         if parts is None:
             return
         self._flush()
+        self._look_at_pressure()
         parts.step()
         self._flush()
         self._sweep()
@@ -212,6 +218,8 @@ class Loop(Generic[ModelT]):
                     self._setup = set_up(cast(Model, self.model), draft, self._options)
                 memory = self._setup.memory
                 self.adapters = Adapters(self.model, memory if isinstance(memory, Memory) else None)
+                if (prefixes := self._setup.prefixes) is not None:
+                    self._pressure = Pressure(prefixes, self._setup.costs.now)
                 self._parts = self._make_parts()
             except BaseException as error:
                 self.load_error = _load_error(f"the model '{self.model.name}' cannot be run: {error}", error)
@@ -284,17 +292,21 @@ class Loop(Generic[ModelT]):
 
     def _rest(self) -> None:
         """Nothing is in flight: apply the limit of MLX's free buffers, or return them to the system."""
-        clear = self._steps - self._cleared >= CLEAR_STEPS
+        clear = self._steps >= self._clears_at
         if clear:
-            self._cleared = self._steps
+            self._clears_at = self._steps + CLEAR_STEPS
         memory = None if self._setup is None else self._setup.memory
         free = None if memory is None else memory.free
         if (journal := mirror.journal()) is not None:
-            journal.rest(free, clear=clear)
+            journal.rest(free, weights=0 if self.model is None else self.model.weight_bytes, clear=clear)
         host().memory.rest(self, free=free, clear=clear)
 
+    def _look_at_pressure(self) -> None:
+        if self._pressure is not None and self._pressure.look():
+            self._clears_at = 0
+
     def _wait_for_message(self) -> Message:
-        """The next message. While none comes, the prefix cache is written to disk."""
+        """The next message. While none comes, the prefix cache is written to disk, and then the engine sleeps."""
         found: list[Message] = []
         quiet, prefixes = QUIET_SECONDS, None if self._setup is None else self._setup.prefixes
         with _logged("an idle engine's housekeeping failed; it waits for requests"):
@@ -307,10 +319,21 @@ class Loop(Generic[ModelT]):
                     prefixes.save()
                     self._rest()
                     quiet = 0.0
+            found = found or self._fall_asleep()
         message = found[0] if found else self._next_message()
         with _logged("an engine could not say that it works"):
             host().memory.work(self)
         return message
+
+    def _fall_asleep(self) -> list[Message]:
+        """The next message, if it comes soon enough; otherwise nothing stays wired for this engine."""
+        try:
+            return [self._next_message(SLEEP_SECONDS)]
+        except queue.Empty:
+            self._look_at_pressure()
+            self._rest()
+            host().memory.sleep(self)
+            return []
 
     def _next_message(self, timeout: float | None = None) -> Message:
         with self._computation.safe():
@@ -395,7 +418,7 @@ class Loop(Generic[ModelT]):
             self._parts.lane.close()
         if self._setup is not None:
             self._setup.close()
-        self._setup = self._parts = self.adapters = None
+        self._setup = self._parts = self.adapters = self._pressure = None
         model = None if self.model is None else weakref.ref(self.model)
         self.model = None
         if model is not None and model() is not None:  # a reference cycle, or the caller, holds it

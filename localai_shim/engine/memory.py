@@ -163,8 +163,10 @@ class Workspace:
         reserve = int(PASSES_MEMORY_SHARE * default_limit())
         if limit is not None and limit <= weights:
             raise ValueError(f"memory_limit is {limit} bytes, and the weights take {weights}")
+        self.limit = limit
         self.taken = weights + reserve if limit is None else limit
-        self.free = (self.taken - weights) // 2
+        self.reserve = self.taken - weights
+        self.free = self.reserve // 2
         with _lock:
             _workspaces.add(self)
             _share_out()
@@ -183,17 +185,24 @@ _lock = Lock()
 
 
 def _share_out() -> None:
-    """Set each engine's budget; neither the order in which they came nor what they hold changes it."""
+    """Set each engine's budget; neither the order in which they came nor what they hold changes it.
+
+    The least that MLX needs for free buffers is not taken from what engines without a limit share: it is in the part of
+    the GPU's memory that `default_limit` leaves.
+    """
     total = default_limit()
     left = total - sum(memory.weights if memory.limit is None else memory.limit for memory in _memories)
     left -= sum(workspace.taken for workspace in _workspaces)
     sharing = sum(memory.limit is None for memory in _memories)
+    passes, least_free = [each for each in _workspaces if each.limit is None], host().machine.free_buffers()
     for memory in _memories:
         if memory.limit is None:
-            rest = max(int(total * MIN_LIMIT_SHARE), left // sharing)
+            rest, least = max(int(total * MIN_LIMIT_SHARE), left // sharing), least_free // (sharing + len(passes))
         else:
-            rest = max(0, memory.limit - memory.weights)
-        memory.budget, memory.free = int(rest * (1 - WORKSPACE_SHARE)), int(rest * FREE_BUFFERS_SHARE)
+            rest, least = max(0, memory.limit - memory.weights), 0
+        memory.budget, memory.free = int(rest * (1 - WORKSPACE_SHARE)), max(least, int(rest * FREE_BUFFERS_SHARE))
+    for workspace in passes:
+        workspace.free = max(workspace.reserve // 2, least_free // (sharing + len(passes)))
 
 
 def default_limit() -> int:

@@ -252,6 +252,8 @@ class DeviceMemory(Protocol):
 
     def rest(self, engine: Hashable, /, *, free: int | None = None, clear: bool = False) -> None: ...
 
+    def sleep(self, engine: Hashable, /) -> None: ...
+
     def work(self, engine: Hashable, /) -> None: ...
 
     def leave(self, engine: Hashable, /) -> None: ...
@@ -267,6 +269,12 @@ class Machine(Protocol):
 
     def total_memory(self) -> int:
         """Bytes of the machine's memory."""
+
+    def free_buffers(self) -> int:
+        """Bytes of free buffers that MLX should be allowed at least; 0 if any number will do."""
+
+    def memory_pressure(self) -> Literal["normal", "warning", "critical"]:
+        """How short of memory the system is."""
 
     def is_out_of_memory(self, error: BaseException, /) -> bool:
         """True if an error is for lack of memory, which may be there later."""
