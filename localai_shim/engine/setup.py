@@ -10,6 +10,7 @@ from typing import Any
 from ..options import EngineOptions
 from ..threads.system import sleep
 from ..types import Event, Task
+from .costs.chunk_limit import ChunkLimit
 from .costs.cost_model import CostModel
 from .costs.meter import Meter
 from .decode.batch import Batch
@@ -59,6 +60,7 @@ class Setup:
     features: FeatureCache = field(default_factory=lambda: FeatureCache(0))
     speculation: Speculation | None = None
     costs: CostModel = field(default_factory=CostModel)
+    chunks: ChunkLimit = field(default_factory=lambda: ChunkLimit(PREFILL_CHUNK_TOKENS))
 
     def forget(self) -> None:
         """Drop what was kept of rows that have all failed."""
@@ -91,7 +93,7 @@ def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
         ValueError, MemoryError: see `Memory`.
     """
     if "generate" not in model.tasks:
-        return Setup(Workspace(model.weight_bytes, options.get("memory_limit")))
+        return Setup(Workspace(model.weight_bytes, options.get("memory_limit")), chunks=_chunk_limit(options))
     found = agreement(model)
     batches = can_batch(model.new_cache())
     if batches and not found.together:
@@ -113,7 +115,21 @@ def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
     costs = CostModel()
     speculation = speculation_for(model, draft, options, max_stall(options), costs)
     built = mirror.journal() is None and runs_built(model)  # followers run what was built in the order of its building
-    return Setup(memory, batches and found.together, built, ends_prompts(model), prefixes, features, speculation, costs)
+    return Setup(
+        memory,
+        batches and found.together,
+        built,
+        ends_prompts(model),
+        prefixes,
+        features,
+        speculation,
+        costs,
+        _chunk_limit(options),
+    )
+
+
+def _chunk_limit(options: EngineOptions) -> ChunkLimit:
+    return ChunkLimit(options.get("prefill_chunk", PREFILL_CHUNK_TOKENS))
 
 
 def _plan_memory(model: Model, draft: Model | None, options: EngineOptions) -> Memory:
@@ -174,7 +190,7 @@ class Parts:
                 max_rows=max_rows(options, setup),
                 max_stall=stall,
                 ends_prompts=setup.ends_prompts,
-                prefill_chunk=options.get("prefill_chunk", PREFILL_CHUNK_TOKENS),
+                chunks=setup.chunks,
                 meter=meter,
                 costs=costs,
                 prefixes=setup.prefixes,
@@ -184,7 +200,15 @@ class Parts:
         wait = (lambda: None) if batch is None else batch.wait
         most = options.get("prefill_chunk", PASS_TOKENS)
         self.lane = EmbeddingLane(
-            model, emit, wait, engine=engine, most_tokens=most, max_stall=stall, meter=meter, costs=costs
+            model,
+            emit,
+            wait,
+            engine=engine,
+            most_tokens=most,
+            chunks=setup.chunks,
+            max_stall=stall,
+            meter=meter,
+            costs=costs,
         )
         self.planner = Planner(batch, prompts, self.lane, setup.speculation, costs)
         if batch is not None and prompts is not None:

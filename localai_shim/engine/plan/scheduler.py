@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
+from ..costs.chunk_limit import ChunkLimit
 from ..costs.cost_model import CostModel
 from ..costs.meter import Meter
 from ..decode.batch import Batch
@@ -42,7 +43,7 @@ class Scheduler:
         prefiller: knows what can share a pass.
         tower: knows what prompts need of it.
         max_stall: seconds that prefill may take between two tokens of the running rows.
-        prefill_chunk: most prompt tokens per forward pass.
+        chunks: most prompt tokens per forward pass.
         meter: what counts.
         costs: what passes take.
     """
@@ -53,7 +54,7 @@ class Scheduler:
     prefiller: Prefiller
     tower: Tower
     max_stall: float
-    prefill_chunk: int
+    chunks: ChunkLimit
     meter: Meter
     costs: CostModel
     _item_ran: bool = False  # since the running rows got their last tokens
@@ -150,7 +151,7 @@ class Scheduler:
         Returns:
             False: nothing is to be run; the prompt needs an item, and running rows shall have a token between two.
         """
-        most = self.prefiller.chunk_limit(job, self.prefill_chunk)
+        most = self.prefiller.chunk_limit(job, self.chunks.tokens())
         if left is not None:
             pace = self.costs.pace("prompts" if job.scores is None else "scores", self.max_stall)
             most = min(most, max(MIN_CHUNK_TOKENS, pace.chunk(left)))
