@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import Literal
 
 from ..types import BackendMissingError
 from . import macos
@@ -22,6 +23,10 @@ FREE_BUFFERS_SHARE = 0.1  # of what Metal recommends
 
 # In the messages of MLX's allocators, Metal's command buffers and CUDA. The last is Metal's limit on buffers.
 OUT_OF_MEMORY_TEXTS = ("Unable to allocate", "Insufficient Memory", "out of memory", "Resource limit")
+
+# In the messages of Metal's command buffers.
+GPU_REFUSAL_TEXTS = ("SubmissionsIgnored", "Ignored (for causing prior/excessive GPU errors)")
+GPU_TIMEOUT_TEXTS = ("Caused GPU Timeout", "Caused GPU Hang", "Impacting Interactivity", "CallbackErrorTimeout")
 
 
 def require_backend() -> None:
@@ -138,7 +143,7 @@ def free_buffers() -> int:
     import mlx.core as mx
 
     recommended = mx.device_info().get("max_recommended_working_set_size")  # Metal alone says it
-    return 0 if recommended is None or gpu_memory() is None else int(FREE_BUFFERS_SHARE * recommended)
+    return 0 if recommended is None or gpu_memory() is None else int(FREE_BUFFERS_SHARE * int(recommended))
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -147,6 +152,17 @@ def is_out_of_memory(error: BaseException) -> bool:
     MLX has no exception class for it. A single array that is too large for the device is another matter.
     """
     return isinstance(error, MemoryError) or any(text in str(error) for text in OUT_OF_MEMORY_TEXTS)
+
+
+def gpu_fault(error: BaseException) -> Literal["refuses", "timeout"] | None:
+    """What an error says about the GPU: it refuses all further work of this process, or work took too long.
+
+    MLX has no exception classes for it; the messages are Metal's.
+    """
+    text = str(error)
+    if any(refusal in text for refusal in GPU_REFUSAL_TEXTS):
+        return "refuses"
+    return "timeout" if any(timeout in text for timeout in GPU_TIMEOUT_TEXTS) else None
 
 
 def multiplies_packed() -> bool:

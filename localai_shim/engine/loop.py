@@ -6,8 +6,7 @@ import gc
 import logging
 import queue
 import weakref
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Generic, TypeVar, cast
 
@@ -27,9 +26,11 @@ from ..types import (
     RowError,
     Ticket,
 )
+from . import threads
 from .changes.adapters import Adapters
 from .changes.queue import Changes
 from .costs.meter import Meter
+from .failures import load_error, logged, synchronize, take_timeout
 from .inbox import Change, Inbox, Message, Submit, put_last
 from .memory import Memory
 from .mirror import journal as mirror
@@ -82,7 +83,7 @@ class Loop(Generic[ModelT]):
         self._clears_at = CLEAR_STEPS
         """Step after which free buffers are returned to the system when the engine rests."""
         self._pressure: Pressure | None = None
-        self._computation = Computation(_synchronize)
+        self._computation = Computation(synchronize)
 
     def run(self, load: Callable[[], Loaded[ModelT]]) -> None:
         """Load the model and run steps until the engine is closed."""
@@ -94,8 +95,9 @@ class Loop(Generic[ModelT]):
                     try:
                         self.step()
                     except BaseException as error:  # that of a panic in Rust is no Exception
-                        with _logged("an engine could not recover; it continues"):
+                        with logged("an engine could not recover; it continues"):
                             self._recover(error)
+                    self._heed_gpu_faults()
         finally:
             if self._end():
                 host().memory.leave(self)
@@ -157,6 +159,7 @@ class Loop(Generic[ModelT]):
             stall_seconds=meter.stall_seconds(),
             drafts={} if speculation is None else speculation.counts.copy(),
             backend=host().machine.describe_backend(),
+            failure=str(threads.refusal() or ""),
             modalities=() if model is None else modalities(model.text.media_kinds),
             plans=tuple(plan.to_dict() for plan in parts.planner.plans.copy()) if plans and parts is not None else (),
         )
@@ -209,7 +212,7 @@ class Loop(Generic[ModelT]):
         except BaseException as error:
             # Another thread that imports transformers meanwhile may show this one a half-made module.
             transient = isinstance(error, ImportError) or not isinstance(error, Exception)
-            self.load_error = _load_error(f"loading the model failed: {error!r}", error, transient=transient)
+            self.load_error = load_error(f"loading the model failed: {error!r}", error, transient=transient)
         if self.model is not None:
             try:
                 weights = self.model.weight_bytes + (0 if draft is None else draft.weight_bytes)
@@ -222,7 +225,7 @@ class Loop(Generic[ModelT]):
                     self._pressure = Pressure(prefixes, self._setup.costs.now)
                 self._parts = self._make_parts()
             except BaseException as error:
-                self.load_error = _load_error(f"the model '{self.model.name}' cannot be run: {error}", error)
+                self.load_error = load_error(f"the model '{self.model.name}' cannot be run: {error}", error)
                 self.model = draft = None
         if self.model is None:
             self.closing = True
@@ -247,13 +250,20 @@ class Loop(Generic[ModelT]):
         for row in self.tickets.clear():
             if row not in ended:
                 put_last(row.sink, row.index, failure)
-        with _logged("an engine could not start afresh; it tries again with its next request"):
+        with logged("an engine could not start afresh; it tries again with its next request"):
             parts, self._parts = self._parts, None
             if parts is not None:
                 parts.lane.close()
             if self._setup is not None:
                 self._setup.forget()
             self._parts = self._make_parts()
+
+    def _heed_gpu_faults(self) -> None:
+        """Run smaller passes after one that took the GPU too long, and end if the GPU refuses further work."""
+        if take_timeout() and self._setup is not None and self.model is not None:
+            self._setup.halve_passes(self.model.name)
+        if threads.refusal() is not None:
+            self.closing = True
 
     def _take_inbox(self, *, wait: bool) -> None:
         """Admit and cancel work; `wait` blocks until there is a message."""
@@ -287,7 +297,7 @@ class Loop(Generic[ModelT]):
         if self._changes:
             if self._parts is not None:
                 self._parts.settle()  # what was not run yet holds arrays, which could not be written in place
-            _synchronize()
+            synchronize()
             self._changes.run()
 
     def _rest(self) -> None:
@@ -309,7 +319,7 @@ class Loop(Generic[ModelT]):
         """The next message. While none comes, the prefix cache is written to disk, and then the engine sleeps."""
         found: list[Message] = []
         quiet, prefixes = QUIET_SECONDS, None if self._setup is None else self._setup.prefixes
-        with _logged("an idle engine's housekeeping failed; it waits for requests"):
+        with logged("an idle engine's housekeeping failed; it waits for requests"):
             self._rest()
             while not found and prefixes is not None and prefixes.unsaved:
                 try:
@@ -321,7 +331,7 @@ class Loop(Generic[ModelT]):
                     quiet = 0.0
             found = found or self._fall_asleep()
         message = found[0] if found else self._next_message()
-        with _logged("an engine could not say that it works"):
+        with logged("an engine could not say that it works"):
             host().memory.work(self)
         return message
 
@@ -400,14 +410,15 @@ class Loop(Generic[ModelT]):
     def _end(self) -> bool:
         """Fail what is in flight and release the model; False where MLX cannot be used any more."""
         self.closing, usable = True, True
-        self.fail_all(self.load_error or mirror.lost() or EngineClosedError("engine is closed"))
-        with _logged("an engine that ends could not write its prefix cache"):
+        refusal = threads.refusal()
+        self.fail_all(self.load_error or mirror.lost() or refusal or EngineClosedError("engine is closed"))
+        with logged("an engine that ends could not write its prefix cache"):
             if self._setup is not None and self._setup.prefixes is not None:
                 self._setup.prefixes.close(SAVE_SECONDS)
-        with _logged("an engine that ends could not release its memory"):
+        with logged("an engine that ends could not release its memory"):
             self._release()
-        with _logged("an engine that ends could not end its other processes"):
-            usable = mirror.end()
+        with logged("an engine that ends could not end its other processes"):
+            usable = mirror.end() and refusal is None
         if not self.ready.done():
             self.ready.set_result(None)
         return usable
@@ -423,25 +434,3 @@ class Loop(Generic[ModelT]):
         self.model = None
         if model is not None and model() is not None:  # a reference cycle, or the caller, holds it
             gc.collect()
-
-
-def _load_error(what: str, cause: BaseException, *, transient: bool = False) -> ModelLoadError:
-    """The error of a model that cannot be had; a lack of memory may pass, and the loss of another process."""
-    transient = transient or host().machine.is_out_of_memory(cause) or mirror.lost(cause) is not None
-    error = ModelLoadError(what, transient=transient)
-    error.__cause__ = cause
-    return error
-
-
-def _synchronize() -> None:
-    with _logged("what was launched for requests failed"):
-        mx.synchronize()
-
-
-@contextmanager
-def _logged(what: str) -> Iterator[None]:
-    """Log what is raised where nobody's request could fail with it, and go on."""
-    try:
-        yield
-    except BaseException:
-        log.exception(what)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ..media import MediaSpan as MediaSpan
 from ..media import ProcessedMedia as ProcessedMedia
@@ -278,6 +278,9 @@ class Machine(Protocol):
 
     def is_out_of_memory(self, error: BaseException, /) -> bool:
         """True if an error is for lack of memory, which may be there later."""
+
+    def gpu_fault(self, error: BaseException, /) -> Literal["refuses", "timeout"] | None:
+        """What an error says about the GPU: it refuses all further work of this process, or work took too long."""
 
     def multiplies_packed(self) -> bool:
         """True if attention can read quantised keys and values as they are."""

@@ -68,6 +68,18 @@ class Setup:
         if self.speculation is not None:
             self.speculation.keep(())  # rows hold the model that drafts, and it them
 
+    def halve_passes(self, name: str) -> None:
+        """Halve all later passes of a model of this name: the GPU has stopped one that took too long."""
+        if self.chunks.halve():
+            log.warning(
+                "the GPU stopped a pass of '%s' that took too long: passes have at most %d prompt tokens from now on. "
+                "If it happens often, set a lower `prefill_chunk`",
+                name,
+                self.chunks.tokens(),
+            )
+        else:
+            log.warning("the GPU stopped a pass of '%s' that took too long, and passes cannot be smaller", name)
+
     def renew(self, fingerprint: str) -> None:
         """Drop what was kept for a model that has other weights now; rows use none of it."""
         self.forget()

@@ -16,6 +16,7 @@ import mlx.core as mx
 
 from ..cache_contents import Contents, is_trimmable
 from ..costs.cost_model import Stopwatch
+from ..failures import note_gpu_fault
 from ..kv import RowCache, read_row
 from ..kv.row import copy_of
 from ..kv.segments import build_row, has_nan, nbytes, take_segment, take_snapshot
@@ -302,6 +303,7 @@ class PrefixCache(Mirrored):
         try:
             yield
         except BaseException as error:
+            note_gpu_fault(error)
             level = logging.DEBUG if self._failed else logging.WARNING
             self._failed = True
             log.log(level, "the prefix cache failed, requests go on without it: %r", error, exc_info=error)
