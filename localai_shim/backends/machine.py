@@ -29,8 +29,11 @@ GPU_REFUSAL_TEXTS = ("SubmissionsIgnored", "Ignored (for causing prior/excessive
 GPU_TIMEOUT_TEXTS = ("Caused GPU Timeout", "Caused GPU Hang", "Impacting Interactivity", "CallbackErrorTimeout")
 
 
+COMMAND_BUFFER_VARIABLES = ("MLX_MAX_OPS_PER_BUFFER", "MLX_MAX_MB_PER_BUFFER")
+
+
 def require_backend() -> None:
-    """Import MLX, or say what to install; a slow BLAS that need not be is logged, once.
+    """Import MLX, or say what to install. A slow BLAS and settings that slow down a GPU are logged, once.
 
     Raises:
         BackendMissingError: MLX is absent or has no back end.
@@ -40,12 +43,34 @@ def require_backend() -> None:
     except ImportError as error:
         raise BackendMissingError(_advice(error)) from error
     _warn_of_late_blas()
+    _warn_of_command_buffers()
 
 
 @functools.cache
 def _warn_of_late_blas() -> None:
     if (advice := late_blas()) is not None:
         log.warning("%s", advice)  # no Python warning: a suite that has these for errors could load no model
+
+
+@functools.cache
+def _warn_of_command_buffers() -> None:
+    if has_gpu() and (names := command_buffer_settings()):
+        log.warning(
+            "%s set: with larger command buffers than MLX's defaults, each decode step may copy the KV caches of all "
+            "requests. Unset %s, or compare both with `localai-shim bench`",
+            " and ".join(names) + (" are" if len(names) > 1 else " is"),
+            "them" if len(names) > 1 else "it",
+        )
+
+
+def command_buffer_settings() -> list[str]:
+    """The environment variables that are set of those that size MLX's command buffers.
+
+    A command buffer holds what it reads until the GPU has run all of it. MLX writes a token into a slot in place if
+    nothing else holds the slots' buffer, and copies the buffer otherwise. A step is launched while the one before runs:
+    small command buffers of that one have let go of the slots by then.
+    """
+    return [name for name in COMMAND_BUFFER_VARIABLES if os.environ.get(name)]
 
 
 def late_blas() -> str | None:
