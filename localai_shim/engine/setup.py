@@ -72,8 +72,7 @@ class Setup:
         """Halve all later passes of a model of this name: the GPU has stopped one that took too long."""
         if self.chunks.halve():
             log.warning(
-                "the GPU stopped a pass of '%s' that took too long: passes have at most %d prompt tokens from now on. "
-                "If it happens often, set a lower `prefill_chunk`",
+                "the GPU stopped a pass of '%s' that took too long: passes have at most %d prompt tokens from now on",
                 name,
                 self.chunks.tokens(),
             )
