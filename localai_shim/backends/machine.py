@@ -156,7 +156,7 @@ def _container_memory() -> int | None:
 
 
 def memory_pressure() -> macos.Pressure:
-    """How short of memory the system is, as macOS says; "normal" on other systems."""
+    """The system's shortage of memory, as macOS says; "normal" on other systems."""
     return macos.pressure() if sys.platform == "darwin" else "normal"
 
 
@@ -180,7 +180,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def gpu_fault(error: BaseException) -> Literal["refuses", "timeout"] | None:
-    """What an error says about the GPU: it refuses all further work of this process, or work took too long.
+    """Classify an error of the GPU: it refuses all further work of this process, or work took too long.
 
     MLX has no exception classes for it; the messages are Metal's.
     """

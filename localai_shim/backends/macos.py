@@ -27,7 +27,7 @@ def free_memory() -> int | None:
 
 
 def pressure() -> Pressure:
-    """How short of memory the system is; "normal" if this is not macOS."""
+    """The system's shortage of memory; "normal" if this is not macOS."""
     return level_of(_sysctl(PRESSURE_NAME))
 
 

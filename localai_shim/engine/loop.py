@@ -30,12 +30,13 @@ from . import threads
 from .changes.adapters import Adapters
 from .changes.queue import Changes
 from .costs.meter import Meter
-from .failures import load_error, logged, synchronize, take_timeout
+from .failures.gpu import take_timeout
+from .failures.unowned import load_error, logged, synchronize
 from .inbox import Change, Inbox, Message, Submit, put_last
 from .memory import Memory
 from .mirror import journal as mirror
 from .ports import Encoder, Model, NewWeights, host
-from .pressure import Pressure
+from .prefix.pressure import Pressure
 from .row import release_frames, row_error
 from .setup import MAX_ROWS, Parts, Setup, max_rows, set_up
 from .sinks import deliver_events

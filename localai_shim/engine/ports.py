@@ -274,13 +274,13 @@ class Machine(Protocol):
         """Bytes of free buffers that MLX should be allowed at least; 0 if any number will do."""
 
     def memory_pressure(self) -> Literal["normal", "warning", "critical"]:
-        """How short of memory the system is."""
+        """The system's shortage of memory."""
 
     def is_out_of_memory(self, error: BaseException, /) -> bool:
         """True if an error is for lack of memory, which may be there later."""
 
     def gpu_fault(self, error: BaseException, /) -> Literal["refuses", "timeout"] | None:
-        """What an error says about the GPU: it refuses all further work of this process, or work took too long."""
+        """Classify an error of the GPU: it refuses all further work of this process, or work took too long."""
 
     def multiplies_packed(self) -> bool:
         """True if attention can read quantised keys and values as they are."""

@@ -18,7 +18,7 @@ from ..types import (
     Sink,
     Token,
 )
-from .failures import note_gpu_fault
+from .failures.gpu import note_gpu_fault
 from .mirror import journal as mirror
 from .ports import Model
 from .uniform import stream_key

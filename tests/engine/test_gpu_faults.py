@@ -5,6 +5,7 @@ There is no GPU here. The texts are those of MLX and of Metal; steps and passes 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -155,7 +156,8 @@ def test_a_refusal_that_is_found_while_nothing_runs_is_noted(
     generate(engine, request([5, 6, 7]))
     fail = raising(REFUSED)
     monkeypatch.setattr(mx, "synchronize", fail)
-    generate(engine, request([5, 6, 7]))
+    with contextlib.suppress(EngineClosedError):  # it may rest from the first one only now
+        generate(engine, request([5, 6, 7]))
     assert eventually(lambda: threads.refusal() is not None)
     with pytest.raises(EngineClosedError, match="restart the process"):
         generate(engine, request([5, 6, 7]))

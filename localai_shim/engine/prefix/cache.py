@@ -16,7 +16,7 @@ import mlx.core as mx
 
 from ..cache_contents import Contents, is_trimmable
 from ..costs.cost_model import Stopwatch
-from ..failures import note_gpu_fault
+from ..failures.gpu import note_gpu_fault
 from ..kv import RowCache, read_row
 from ..kv.row import copy_of
 from ..kv.segments import build_row, has_nan, nbytes, take_segment, take_snapshot

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from localai_shim.backends import machine
-from localai_shim.engine import loop, pressure
+from localai_shim.engine import loop
 from localai_shim.engine.engine import Engine
+from localai_shim.engine.prefix import pressure
 from localai_shim.engine.prefix.cache import PrefixCache
-from localai_shim.engine.pressure import Pressure
+from localai_shim.engine.prefix.pressure import Pressure
 from localai_shim.models.text import TextModel
 from tests.engine.counting import tokens
 from tests.engine.harness import engine_for, eventually, generate, request

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from ..stats import show_bytes
-from .ports import host
-from .prefix.cache import PrefixCache
+from ...stats import show_bytes
+from ..ports import host
+from .cache import PrefixCache
 
 log = logging.getLogger("localai_shim")
 
