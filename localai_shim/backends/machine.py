@@ -17,6 +17,11 @@ UNKNOWN_MEMORY_BYTES = 8 * 2**30  # the least that a Mac with Apple's chips has
 
 CGROUP = Path("/sys/fs/cgroup")
 
+# Head dims of MLX's attention kernels (0.32.4) for more than 8 queries. Metal has some for 192 and 256, too, which MLX
+# uses on few chips only: elsewhere products are faster.
+METAL_DIMS = (64, 72, 80, 96, 128)
+CUDNN_MOST_DIM = 128
+
 # In the messages of MLX's allocators, Metal's command buffers and CUDA.
 OUT_OF_MEMORY_TEXTS = ("Unable to allocate", "Insufficient Memory", "out of memory")
 
@@ -85,6 +90,13 @@ def on_cuda() -> bool:
     return bool(mx.cuda.is_available() and mx.default_device() == mx.Device(mx.gpu))
 
 
+def on_metal() -> bool:
+    """True if MLX computes on a GPU of Apple's."""
+    import mlx.core as mx
+
+    return bool(mx.metal.is_available() and mx.default_device() == mx.Device(mx.gpu))
+
+
 def has_gpu() -> bool:
     """True if MLX computes on a GPU."""
     import mlx.core as mx
@@ -128,6 +140,18 @@ def is_out_of_memory(error: BaseException) -> bool:
     MLX has no exception class for it. A single array that is too large for the device is another matter.
     """
     return isinstance(error, MemoryError) or any(text in str(error) for text in OUT_OF_MEMORY_TEXTS)
+
+
+def fuses_attention(dim: int, value_dim: int, /, *, half: bool) -> bool:
+    """True if attention of many queries is computed without an array of all scores."""
+    if on_cuda():
+        return half and max(dim, value_dim) <= CUDNN_MOST_DIM and not (dim % 8 or value_dim % 8)
+    return on_metal() and dim == value_dim and dim in METAL_DIMS
+
+
+def is_watched() -> bool:
+    """True if the system ends work of the GPU that takes seconds: macOS does, so that its display never freezes."""
+    return on_metal()
 
 
 def multiplies_packed() -> bool:

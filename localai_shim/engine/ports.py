@@ -170,6 +170,8 @@ class Encoder(LoadedModel, Protocol):
 class Model(Encoder, Protocol):
     """A model that generates text. It may read images, videos and sounds as well."""
 
+    query_heads: int
+    """Heads of an attention layer; 1 if the config does not say."""
     samples_on_device: bool
     """Tokens are sampled where the logits are. False: by NumPy, which is faster on a CPU."""
     one_row: bool
@@ -270,6 +272,18 @@ class Machine(Protocol):
 
     def is_out_of_memory(self, error: BaseException, /) -> bool:
         """True if an error is for lack of memory, which may be there later."""
+
+    def fuses_attention(self, dim: int, value_dim: int, /, *, half: bool) -> bool:
+        """True if attention of many queries is computed without an array of all scores.
+
+        Args:
+            dim: numbers in a query and in a key.
+            value_dim: numbers in a value.
+            half: they have half precision.
+        """
+
+    def is_watched(self) -> bool:
+        """True if the system ends work of the GPU that takes seconds."""
 
     def multiplies_packed(self) -> bool:
         """True if attention can read quantised keys and values as they are."""

@@ -10,7 +10,7 @@ from typing import Any
 from ..options import EngineOptions
 from ..threads.system import sleep
 from ..types import Event, Task
-from .costs.chunk_limit import ChunkLimit
+from .costs.chunk_limit import MIN_CHUNK_TOKENS, MIN_GPU_CHUNK_TOKENS, WATCHED_SCORES, ChunkLimit, Scores
 from .costs.cost_model import CostModel
 from .costs.meter import Meter
 from .decode.batch import Batch
@@ -21,7 +21,7 @@ from .mirror import journal as mirror
 from .plan.planner import Planner
 from .plan.prompt_runner import PromptRunner
 from .plan.rows import Rows
-from .ports import Model
+from .ports import Model, host
 from .prefix.cache import PrefixCache, default_budget
 from .probes import agreement, ends_prompts, runs_built
 from .prompts.features import FeatureCache
@@ -93,7 +93,8 @@ def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
         ValueError, MemoryError: see `Memory`.
     """
     if "generate" not in model.tasks:
-        return Setup(Workspace(model.weight_bytes, options.get("memory_limit")), chunks=_chunk_limit(options))
+        chunks = ChunkLimit(options.get("prefill_chunk", PREFILL_CHUNK_TOKENS))
+        return Setup(Workspace(model.weight_bytes, options.get("memory_limit")), chunks=chunks)
     found = agreement(model)
     batches = can_batch(model.new_cache())
     if batches and not found.together:
@@ -124,12 +125,16 @@ def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
         features,
         speculation,
         costs,
-        _chunk_limit(options),
+        _chunk_limit(model, options, memory),
     )
 
 
-def _chunk_limit(options: EngineOptions) -> ChunkLimit:
-    return ChunkLimit(options.get("prefill_chunk", PREFILL_CHUNK_TOKENS))
+def _chunk_limit(model: Model, options: EngineOptions, memory: Memory | None) -> ChunkLimit:
+    scores = [Scores(lambda: WATCHED_SCORES, model.query_heads)] if host().machine.is_watched() else []
+    if memory is not None:
+        scores += [Scores(lambda: memory.scores, score, window) for score, window in memory.unfused]
+    least = MIN_GPU_CHUNK_TOKENS if model.samples_on_device else MIN_CHUNK_TOKENS
+    return ChunkLimit(options.get("prefill_chunk", PREFILL_CHUNK_TOKENS), least, scores)
 
 
 def _plan_memory(model: Model, draft: Model | None, options: EngineOptions) -> Memory:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -21,6 +22,8 @@ Size = tuple[int, int]
 PaceKind = Literal["prompts", "scores", "texts", "texts alone", "draft model"]
 """Prompts, those that are scored, texts for vectors beside rows and without, and prompts of a model that drafts."""
 
+BESIDE_STEPS: tuple[PaceKind, ...] = ("prompts", "scores", "texts")  # passes that decode steps wait for
+
 STEP_TOKENS = (1, 2, 3, 5, 9, MAX_STEP_TOKENS)  # sizes of steps that are measured; others count as the next larger one
 AVERAGE_WEIGHT = 0.25  # of the latest measurement
 MAX_DELAY_FACTOR = 2  # one that took more than so many times the average counts as if it had taken that
@@ -29,6 +32,7 @@ PLAIN_STALE_CHOICES, DRAFTED_STALE_CHOICES = 256, 48  # without a measurement, a
 NEAR_ROWS = 1.25  # times as many rows, up to which work is taken to cost the same
 FIRST_DRAFT_COST = 0.05  # of a plain step, that a draft is taken to cost before any was measured
 FURTHER_SHARE = 0.25  # of what drafts cost, that as many more are taken to cost: some of it is for any number
+LAST_STEPS, MIN_STEPS = 8, 3  # plain steps whose shortest counts for stalls, once there are so many
 FURTHER_SIZES = 2  # of `STEP_TOKENS`, beyond the largest that was measured, which have an estimate
 
 
@@ -70,6 +74,8 @@ class CostModel:
         self._averages: dict[tuple[Kind, int], dict[int, _Average]] = {}
         """By kind and tokens: by rows."""
         self._choices = 0
+        self._steps: deque[float] = deque(maxlen=LAST_STEPS)
+        self._step: Stopwatch | None = None
 
     def start(self) -> Stopwatch:
         """Begin to measure."""
@@ -77,7 +83,30 @@ class CostModel:
 
     def pace(self, kind: PaceKind, stall: float) -> Pace:
         """Time of a kind's passes, which should take so many seconds beside running rows; the same object each time."""
-        return self._paces.setdefault(kind, Pace(stall))
+        step = self._step_seconds if kind in BESIDE_STEPS else lambda: 0.0
+        return self._paces.setdefault(kind, Pace(stall, step))
+
+    def begin_step(self) -> None:
+        """A decode step of one token per row is launched, and nothing else is in flight."""
+        self._step = self.start()
+
+    def forget_step(self) -> None:
+        """Nobody waits for the step that was begun: it is not measured."""
+        self._step = None
+
+    def end_step(self) -> None:
+        """What was in flight has run; the step is measured if `begin_step` was called for it."""
+        if self._step is not None:
+            self.note_step(self._step.seconds)
+            self._step = None
+
+    def note_step(self, seconds: float) -> None:
+        """Measured: a decode step of one token per row took so long, however many rows there are now."""
+        self._steps.append(seconds)
+
+    def _step_seconds(self) -> float:
+        """Seconds of a decode step, without what may have delayed some; 0 before enough were measured."""
+        return min(self._steps) if len(self._steps) >= MIN_STEPS else 0.0
 
     def choose(self) -> None:
         """Take note that one of several sizes was chosen: what is not measured meanwhile gets stale."""
