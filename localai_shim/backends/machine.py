@@ -21,6 +21,8 @@ CGROUP = Path("/sys/fs/cgroup")
 # uses on few chips only: elsewhere products are faster.
 METAL_DIMS = (64, 72, 80, 96, 128)
 CUDNN_MOST_DIM = 128
+# Metal's kernel for few queries takes so many, and so many times the heads that share one of keys; more take products.
+VECTOR_QUERIES, VECTOR_GROUPED_QUERIES = 8, 32
 
 # In the messages of MLX's allocators, Metal's command buffers and CUDA.
 OUT_OF_MEMORY_TEXTS = ("Unable to allocate", "Insufficient Memory", "out of memory")
@@ -147,6 +149,14 @@ def fuses_attention(dim: int, value_dim: int, /, *, half: bool) -> bool:
     if on_cuda():
         return half and max(dim, value_dim) <= CUDNN_MOST_DIM and not (dim % 8 or value_dim % 8)
     return on_metal() and dim == value_dim and dim in METAL_DIMS
+
+
+def attention_jumps(group: int, /) -> tuple[int, ...]:
+    """Numbers of queries above which attention of a few of them takes much longer."""
+    if not on_metal():
+        return ()
+    few = VECTOR_GROUPED_QUERIES // group
+    return (few, VECTOR_QUERIES) if 0 < few < VECTOR_QUERIES else (VECTOR_QUERIES,)
 
 
 def is_watched() -> bool:

@@ -54,6 +54,7 @@ class Memory:
             what the others leave, so that it changes as engines come and go.
         free: bytes of free buffers that MLX may hold beside these.
         scores: bytes that a pass's scores of attention may take beside these.
+        query_groups: heads of queries for each head of keys, by kind of layer.
         unfused: of each kind of layer whose attention holds its scores, the bytes of a score of all heads, and the
             window; None: it looks at all tokens.
         per_token: bytes that one more token takes in the caches.
@@ -69,6 +70,7 @@ class Memory:
         self._padding = self._state = self.per_token = self.per_token_unquantised = 0
         self._windows: list[tuple[int, int]] = []
         """(bytes per token, most tokens) of each sliding window."""
+        self.query_groups: set[int] = set()
         self.unfused: set[tuple[int, int | None]] = set()
         for each in (model, draft) if draft is not None else (model,):
             self._measure(each)
@@ -92,8 +94,10 @@ class Memory:
         self._padding += kv.max_padding_bytes(model.weight_bytes)
         for layer in leaves(kv.read_row(row)):
             size = sum(array.nbytes for array in layer.arrays if array is not None)
-            if isinstance(layer, KeyValues) and (score := _score_bytes(layer, model.query_heads)):
-                self.unfused.add((score, None if layer.ring is None else layer.ring.size))
+            if isinstance(layer, KeyValues):
+                self.query_groups.add(max(1, model.query_heads // layer.arrays[0].shape[1]))
+                if score := _score_bytes(layer, model.query_heads):
+                    self.unfused.add((score, None if layer.ring is None else layer.ring.size))
             if not isinstance(layer, KeyValues):
                 self._state += size
             elif layer.ring is not None:

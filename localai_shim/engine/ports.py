@@ -282,6 +282,13 @@ class Machine(Protocol):
             half: they have half precision.
         """
 
+    def attention_jumps(self, group: int, /) -> Sequence[int]:
+        """Numbers of queries above which attention of a few of them takes much longer.
+
+        Args:
+            group: heads of queries for each head of keys.
+        """
+
     def is_watched(self) -> bool:
         """True if the system ends work of the GPU that takes seconds."""
 

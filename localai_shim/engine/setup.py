@@ -11,7 +11,7 @@ from ..options import EngineOptions
 from ..threads.system import sleep
 from ..types import Event, Task
 from .costs.chunk_limit import MIN_CHUNK_TOKENS, MIN_GPU_CHUNK_TOKENS, WATCHED_SCORES, ChunkLimit, Scores
-from .costs.cost_model import CostModel
+from .costs.cost_model import CostModel, step_sizes
 from .costs.meter import Meter
 from .decode.batch import Batch
 from .drafts.controller import Speculation, speculation_for
@@ -113,7 +113,9 @@ def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
             prefixes = PrefixCache(row, model.fingerprint, budget, folder, most_bytes)
     wanted = options.get("vision_cache_bytes")
     features = FeatureCache(int(FEATURES_SHARE * default_budget(weights)) if wanted is None else wanted)
-    costs = CostModel()
+    groups = set() if memory is None else memory.query_groups
+    jumps = {jump for group in groups for jump in host().machine.attention_jumps(group)}
+    costs = CostModel(sizes=step_sizes(jumps))
     speculation = speculation_for(model, draft, options, max_stall(options), costs)
     built = mirror.journal() is None and runs_built(model)  # followers run what was built in the order of its building
     return Setup(
