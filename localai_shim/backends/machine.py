@@ -19,6 +19,13 @@ UNKNOWN_MEMORY_BYTES = 8 * 2**30  # the least that a Mac with Apple's chips has
 
 CGROUP = Path("/sys/fs/cgroup")
 
+# Head dims of MLX's attention kernels (0.32.4) for more than 8 queries. Metal has some for 192 and 256, too, which MLX
+# uses on few chips only: elsewhere products are faster.
+METAL_DIMS = (64, 72, 80, 96, 128)
+CUDNN_MOST_DIM = 128
+# Metal's kernel for few queries takes so many, and so many times the heads that share one of keys; more take products.
+VECTOR_QUERIES, VECTOR_GROUPED_QUERIES = 8, 32
+
 FREE_BUFFERS_SHARE = 0.1  # of what Metal recommends
 
 # In the messages of MLX's allocators, Metal's command buffers and CUDA. The last is Metal's limit on buffers.
@@ -27,7 +34,6 @@ OUT_OF_MEMORY_TEXTS = ("Unable to allocate", "Insufficient Memory", "out of memo
 # In the messages of Metal's command buffers.
 GPU_REFUSAL_TEXTS = ("SubmissionsIgnored", "Ignored (for causing prior/excessive GPU errors)")
 GPU_TIMEOUT_TEXTS = ("Caused GPU Timeout", "Caused GPU Hang", "Impacting Interactivity", "CallbackErrorTimeout")
-
 
 COMMAND_BUFFER_VARIABLES = ("MLX_MAX_OPS_PER_BUFFER", "MLX_MAX_MB_PER_BUFFER")
 
@@ -118,6 +124,13 @@ def on_cuda() -> bool:
     return bool(mx.cuda.is_available() and mx.default_device() == mx.Device(mx.gpu))
 
 
+def on_metal() -> bool:
+    """True if MLX computes on a GPU of Apple's."""
+    import mlx.core as mx
+
+    return bool(mx.metal.is_available() and mx.default_device() == mx.Device(mx.gpu))
+
+
 def has_gpu() -> bool:
     """True if MLX computes on a GPU."""
     import mlx.core as mx
@@ -188,6 +201,26 @@ def gpu_fault(error: BaseException) -> Literal["refuses", "timeout"] | None:
     if any(refusal in text for refusal in GPU_REFUSAL_TEXTS):
         return "refuses"
     return "timeout" if any(timeout in text for timeout in GPU_TIMEOUT_TEXTS) else None
+
+
+def fuses_attention(dim: int, value_dim: int, /, *, half: bool) -> bool:
+    """True if attention of many queries is computed without an array of all scores."""
+    if on_cuda():
+        return half and max(dim, value_dim) <= CUDNN_MOST_DIM and not (dim % 8 or value_dim % 8)
+    return on_metal() and dim == value_dim and dim in METAL_DIMS
+
+
+def attention_jumps(group: int, /) -> tuple[int, ...]:
+    """Numbers of queries above which attention of a few of them takes much longer."""
+    if not on_metal():
+        return ()
+    few = VECTOR_GROUPED_QUERIES // group
+    return (few, VECTOR_QUERIES) if 0 < few < VECTOR_QUERIES else (VECTOR_QUERIES,)
+
+
+def is_watched() -> bool:
+    """True if the system ends work of the GPU that takes seconds: macOS does, so that its display never freezes."""
+    return on_metal()
 
 
 def multiplies_packed() -> bool:

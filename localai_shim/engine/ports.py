@@ -170,6 +170,8 @@ class Encoder(LoadedModel, Protocol):
 class Model(Encoder, Protocol):
     """A model that generates text. It may read images, videos and sounds as well."""
 
+    query_heads: int
+    """Heads of an attention layer; 1 if the config does not say."""
     samples_on_device: bool
     """Tokens are sampled where the logits are. False: by NumPy, which is faster on a CPU."""
     one_row: bool
@@ -281,6 +283,25 @@ class Machine(Protocol):
 
     def gpu_fault(self, error: BaseException, /) -> Literal["refuses", "timeout"] | None:
         """Classify an error of the GPU: it refuses all further work of this process, or work took too long."""
+
+    def fuses_attention(self, dim: int, value_dim: int, /, *, half: bool) -> bool:
+        """True if attention of many queries is computed without an array of all scores.
+
+        Args:
+            dim: numbers in a query and in a key.
+            value_dim: numbers in a value.
+            half: they have half precision.
+        """
+
+    def attention_jumps(self, group: int, /) -> Sequence[int]:
+        """Numbers of queries above which attention of a few of them takes much longer.
+
+        Args:
+            group: heads of queries for each head of keys.
+        """
+
+    def is_watched(self) -> bool:
+        """True if the system ends work of the GPU that takes seconds."""
 
     def multiplies_packed(self) -> bool:
         """True if attention can read quantised keys and values as they are."""

@@ -10,8 +10,8 @@ from typing import Any
 from ..options import EngineOptions
 from ..threads.system import sleep
 from ..types import Event, Task
-from .costs.chunk_limit import ChunkLimit
-from .costs.cost_model import CostModel
+from .costs.chunk_limit import MIN_CHUNK_TOKENS, MIN_GPU_CHUNK_TOKENS, WATCHED_SCORES, ChunkLimit, Scores
+from .costs.cost_model import CostModel, step_sizes
 from .costs.meter import Meter
 from .decode.batch import Batch
 from .drafts.controller import Speculation, speculation_for
@@ -21,7 +21,7 @@ from .mirror import journal as mirror
 from .plan.planner import Planner
 from .plan.prompt_runner import PromptRunner
 from .plan.rows import Rows
-from .ports import Model
+from .ports import Model, host
 from .prefix.cache import PrefixCache, default_budget
 from .probes import agreement, ends_prompts, runs_built
 from .prompts.features import FeatureCache
@@ -104,7 +104,8 @@ def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
         ValueError, MemoryError: see `Memory`.
     """
     if "generate" not in model.tasks:
-        return Setup(Workspace(model.weight_bytes, options.get("memory_limit")), chunks=_chunk_limit(options))
+        chunks = ChunkLimit(options.get("prefill_chunk", PREFILL_CHUNK_TOKENS))
+        return Setup(Workspace(model.weight_bytes, options.get("memory_limit")), chunks=chunks)
     found = agreement(model)
     batches = can_batch(model.new_cache())
     if batches and not found.together:
@@ -123,7 +124,9 @@ def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
             prefixes = PrefixCache(row, model.fingerprint, budget, folder, most_bytes)
     wanted = options.get("vision_cache_bytes")
     features = FeatureCache(int(FEATURES_SHARE * default_budget(weights)) if wanted is None else wanted)
-    costs = CostModel()
+    groups = set() if memory is None else memory.query_groups
+    jumps = {jump for group in groups for jump in host().machine.attention_jumps(group)}
+    costs = CostModel(sizes=step_sizes(jumps))
     speculation = speculation_for(model, draft, options, max_stall(options), costs)
     built = mirror.journal() is None and runs_built(model)  # followers run what was built in the order of its building
     return Setup(
@@ -135,12 +138,16 @@ def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
         features,
         speculation,
         costs,
-        _chunk_limit(options),
+        _chunk_limit(model, options, memory),
     )
 
 
-def _chunk_limit(options: EngineOptions) -> ChunkLimit:
-    return ChunkLimit(options.get("prefill_chunk", PREFILL_CHUNK_TOKENS))
+def _chunk_limit(model: Model, options: EngineOptions, memory: Memory | None) -> ChunkLimit:
+    scores = [Scores(lambda: WATCHED_SCORES, model.query_heads)] if host().machine.is_watched() else []
+    if memory is not None:
+        scores += [Scores(lambda: memory.scores, score, window) for score, window in memory.unfused]
+    least = MIN_GPU_CHUNK_TOKENS if model.samples_on_device else MIN_CHUNK_TOKENS
+    return ChunkLimit(options.get("prefill_chunk", PREFILL_CHUNK_TOKENS), least, scores)
 
 
 def _plan_memory(model: Model, draft: Model | None, options: EngineOptions) -> Memory:

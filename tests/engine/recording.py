@@ -68,6 +68,7 @@ class Recording:
     weight_bytes = 0
     fingerprint = "recording"
     end_tokens = 1000
+    query_heads = 1
 
     def __init__(self, clock: Clock | None = None, seconds_per_token: float = 0.0) -> None:
         self.passes: list[list[list[int]]] = []

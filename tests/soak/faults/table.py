@@ -111,7 +111,7 @@ _RUNNING = [
     Point("step", "engine.decode.in_flight:AwaitingHost.wait", "chat", "rows", also=("engine.decode.verify:",)),
     Point(
         "step",
-        "engine.loop:mx.synchronize",
+        "engine.failures.unowned:mx.synchronize",
         "chat",
         "nobody",
         raised=no_memory,
