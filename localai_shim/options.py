@@ -105,7 +105,10 @@ class RunOptions(TypedDict, total=False):
     ]
     max_stall: Annotated[
         float | None,
-        Option("Approximate maximum time in seconds that a new prompt delays running sequences (0.05 by default)."),
+        Option(
+            "Approximate maximum time in seconds that a new prompt delays running sequences (0.05 by default), or 2.5 "
+            "decode steps if these take longer."
+        ),
     ]
     max_queue: Annotated[
         int | None,

@@ -169,6 +169,8 @@ class EngineStats:
     (`draft_model`)."""
     backend: str = ""
     """Device, and on a CPU the BLAS."""
+    failure: str = ""
+    """Why all requests fail until the process is restarted; empty if they do not."""
     modalities: tuple[str, ...] = ()
     """Kinds of input: "text", and "image", "video", "audio" if the model reads them. Empty until it is loaded."""
     plans: tuple[Mapping[str, Any], ...] = ()

@@ -79,19 +79,20 @@ MAY = {
     "prompt.media": "errors media threads types",
     # -- the engine, which imports the nouns and threads alone
     "engine": (
-        "engine.changes engine.costs engine.decode engine.drafts engine.kv engine.mirror engine.plan engine.prefix "
-        "engine.prompts engine.texts media options stats threads types"
+        "engine.changes engine.costs engine.decode engine.drafts engine.failures engine.kv engine.mirror engine.plan "
+        "engine.prefix engine.prompts engine.texts media options stats threads types"
     ),
     "engine.changes": "engine engine.costs types",
     "engine.costs": "engine stats",
     "engine.decode": "engine engine.drafts engine.kv engine.prefix engine.prompts engine.sampling types",
     "engine.drafts": "engine engine.costs engine.kv engine.sampling options stats",
+    "engine.failures": "engine engine.mirror types",
     "engine.kv": "engine engine.mirror",
     "engine.mirror": "types",
     "engine.plan": (
         "engine engine.costs engine.decode engine.drafts engine.kv engine.prefix engine.prompts engine.texts types"
     ),
-    "engine.prefix": "engine engine.costs engine.kv engine.mirror types",
+    "engine.prefix": "engine engine.costs engine.failures engine.kv engine.mirror stats types",
     "engine.prompts": "engine engine.costs engine.kv engine.prefix engine.sampling types",
     "engine.sampling": "engine types",
     "engine.texts": "engine engine.costs types",
@@ -143,6 +144,7 @@ PACKAGES = {
     "engine": "anyio mlx numpy",
     "engine.decode": "mlx numpy",
     "engine.drafts": "mlx numpy",
+    "engine.failures": "mlx",
     "engine.kv": "mlx numpy",
     "engine.prefix": "mlx numpy",
     "engine.prompts": "mlx numpy",

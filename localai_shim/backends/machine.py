@@ -11,8 +11,10 @@ import platform
 import plistlib
 import sys
 from pathlib import Path
+from typing import Literal
 
 from ..types import BackendMissingError
+from . import macos
 from .blas import blas, found
 
 log = logging.getLogger("localai_shim")
@@ -23,12 +25,27 @@ CGROUP = Path("/sys/fs/cgroup")
 MACOS_VERSION = Path("/System/Library/CoreServices/SystemVersion.plist")
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
-# In the messages of MLX's allocators, Metal's command buffers and CUDA.
-OUT_OF_MEMORY_TEXTS = ("Unable to allocate", "Insufficient Memory", "out of memory")
+# Head dims of MLX's attention kernels (0.32.4) for more than 8 queries. Metal has some for 192 and 256, too, which MLX
+# uses on few chips only: elsewhere products are faster.
+METAL_DIMS = (64, 72, 80, 96, 128)
+CUDNN_MOST_DIM = 128
+# Metal's kernel for few queries takes so many, and so many times the heads that share one of keys; more take products.
+VECTOR_QUERIES, VECTOR_GROUPED_QUERIES = 8, 32
+
+FREE_BUFFERS_SHARE = 0.1  # of what Metal recommends
+
+# In the messages of MLX's allocators, Metal's command buffers and CUDA. The last is Metal's limit on buffers.
+OUT_OF_MEMORY_TEXTS = ("Unable to allocate", "Insufficient Memory", "out of memory", "Resource limit")
+
+# In the messages of Metal's command buffers.
+GPU_REFUSAL_TEXTS = ("SubmissionsIgnored", "Ignored (for causing prior/excessive GPU errors)")
+GPU_TIMEOUT_TEXTS = ("Caused GPU Timeout", "Caused GPU Hang", "Impacting Interactivity", "CallbackErrorTimeout")
+
+COMMAND_BUFFER_VARIABLES = ("MLX_MAX_OPS_PER_BUFFER", "MLX_MAX_MB_PER_BUFFER")
 
 
 def require_backend() -> None:
-    """Import MLX, or say what to install; a slow BLAS that need not be is logged, once.
+    """Import MLX, or say what to install. A slow BLAS and settings that slow down a GPU are logged, once.
 
     Raises:
         BackendMissingError: MLX is absent or has no back end.
@@ -38,12 +55,34 @@ def require_backend() -> None:
     except ImportError as error:
         raise BackendMissingError(_advice(error)) from error
     _warn_of_late_blas()
+    _warn_of_command_buffers()
 
 
 @functools.cache
 def _warn_of_late_blas() -> None:
     if (advice := late_blas()) is not None:
         log.warning("%s", advice)  # no Python warning: a suite that has these for errors could load no model
+
+
+@functools.cache
+def _warn_of_command_buffers() -> None:
+    if has_gpu() and (names := command_buffer_settings()):
+        log.warning(
+            "%s set: with larger command buffers than MLX's defaults, each decode step may copy the KV caches of all "
+            "requests. Unset %s, or compare both with `localai-shim bench`",
+            " and ".join(names) + (" are" if len(names) > 1 else " is"),
+            "them" if len(names) > 1 else "it",
+        )
+
+
+def command_buffer_settings() -> list[str]:
+    """The environment variables that are set of those that size MLX's command buffers.
+
+    A command buffer holds what it reads until the GPU has run all of it. MLX writes a token into a slot in place if
+    nothing else holds the slots' buffer, and copies the buffer otherwise. A step is launched while the one before runs:
+    small command buffers of that one have let go of the slots by then.
+    """
+    return [name for name in COMMAND_BUFFER_VARIABLES if os.environ.get(name)]
 
 
 def late_blas() -> str | None:
@@ -89,6 +128,13 @@ def on_cuda() -> bool:
     import mlx.core as mx
 
     return bool(mx.cuda.is_available() and mx.default_device() == mx.Device(mx.gpu))
+
+
+def on_metal() -> bool:
+    """True if MLX computes on a GPU of Apple's."""
+    import mlx.core as mx
+
+    return bool(mx.metal.is_available() and mx.default_device() == mx.Device(mx.gpu))
 
 
 def has_gpu() -> bool:
@@ -138,11 +184,11 @@ def total_memory() -> int:
 
 
 def free_memory() -> int | None:
-    """Bytes of unused memory, of a container's share where it has one; None where the system does not tell (macOS)."""
+    """Bytes of unused memory, of a container's share if it has one; None if the system does not tell."""
     try:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):
-        return None
+    except (ValueError, OSError):  # macOS
+        return macos.free_memory()
     share = _container_memory()
     return free if share is None else min(free, share)
 
@@ -157,12 +203,59 @@ def _container_memory() -> int | None:
         return None
 
 
+def memory_pressure() -> macos.Pressure:
+    """The system's shortage of memory, as macOS says; "normal" on other systems."""
+    return macos.pressure() if sys.platform == "darwin" else "normal"
+
+
+def free_buffers() -> int:
+    """Bytes of free buffers that MLX should be allowed at least; 0 if any number will do.
+
+    With fewer, Metal wires and unwires buffers all the time.
+    """
+    import mlx.core as mx
+
+    recommended = mx.device_info().get("max_recommended_working_set_size")  # Metal alone says it
+    return 0 if recommended is None or gpu_memory() is None else int(FREE_BUFFERS_SHARE * int(recommended))
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """True if an error is for lack of memory, which may be there later.
 
     MLX has no exception class for it. A single array that is too large for the device is another matter.
     """
     return isinstance(error, MemoryError) or any(text in str(error) for text in OUT_OF_MEMORY_TEXTS)
+
+
+def gpu_fault(error: BaseException) -> Literal["refuses", "timeout"] | None:
+    """Classify an error of the GPU: it refuses all further work of this process, or work took too long.
+
+    MLX has no exception classes for it; the messages are Metal's.
+    """
+    text = str(error)
+    if any(refusal in text for refusal in GPU_REFUSAL_TEXTS):
+        return "refuses"
+    return "timeout" if any(timeout in text for timeout in GPU_TIMEOUT_TEXTS) else None
+
+
+def fuses_attention(dim: int, value_dim: int, /, *, half: bool) -> bool:
+    """True if attention of many queries is computed without an array of all scores."""
+    if on_cuda():
+        return half and max(dim, value_dim) <= CUDNN_MOST_DIM and not (dim % 8 or value_dim % 8)
+    return on_metal() and dim == value_dim and dim in METAL_DIMS
+
+
+def attention_jumps(group: int, /) -> tuple[int, ...]:
+    """Numbers of queries above which attention of a few of them takes much longer."""
+    if not on_metal():
+        return ()
+    few = VECTOR_GROUPED_QUERIES // group
+    return (few, VECTOR_QUERIES) if 0 < few < VECTOR_QUERIES else (VECTOR_QUERIES,)
+
+
+def is_watched() -> bool:
+    """True if the system ends work of the GPU that takes seconds: macOS does, so that its display never freezes."""
+    return on_metal()
 
 
 def multiplies_packed() -> bool:

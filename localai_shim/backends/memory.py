@@ -11,7 +11,7 @@ import contextlib
 import ctypes
 import logging
 import threading
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from types import ModuleType
 
 import mlx.core as mx
@@ -25,38 +25,71 @@ kept = threading.local()
 """State that models' code keeps of its last step, by thread; dropped with the engine."""
 
 WARN_SHARE = 0.9  # of the recommended working set: from there on mlx-lm warns
+WIRED_EXTRA_BYTES = 2**30  # of an engine, wired with its weights: caches and the arrays of its steps
+
+
+class _Limit:
+    """One of MLX's limits.
+
+    Args:
+        set: sets it, and returns the one before.
+        choose: takes the limit that is wanted and the one that was found; returns the one that holds.
+    """
+
+    def __init__(self, set: Callable[[int], int], choose: Callable[[int, int], int]) -> None:
+        self._set, self._choose = set, choose
+        self._found: int | None = None
+        self._wanted: int | None = None
+
+    def want(self, limit: int | None) -> bool:
+        """Set the limit, or the one that was found; returns False if that is so already."""
+        if limit == self._wanted:
+            return False
+        self._wanted = limit
+        if limit is not None:
+            before = self._set(limit)
+            self._found = before if self._found is None else self._found
+            if (chosen := self._choose(limit, self._found)) != limit:
+                self._set(chosen)
+        elif self._found is not None:
+            self._set(self._found)
+            self._found = None
+        return True
 
 
 class DeviceMemory:
-    """Counts the engines of a process. Each calls the methods from its own thread, with itself as `engine`."""
+    """Counts the engines of a process. Each calls the methods from its own thread, with itself as `engine`.
+
+    An engine works, rests for some seconds after its last request, and then sleeps. What is wired is the weights of all
+    engines, and something for their steps; nothing is while all of them sleep.
+    """
 
     def __init__(self, mlx: ModuleType) -> None:
         self._mlx = mlx
         self._lock = Lock()
         self._working: set[Hashable] = set()
+        self._awake: set[Hashable] = set()
+        """Those that work or rest."""
         self._weights: dict[Hashable, int] = {}
         """By engine; all that have entered are here."""
         self._free: dict[Hashable, int] = {}
-        self._wired_before: int | None = None
-        self._cache_before: int | None = None
-        self._cache_limit: int | None = None
+        self._wired = _Limit(lambda limit: self._mlx.set_wired_limit(limit), max)
+        self._cache = _Limit(lambda limit: self._mlx.set_cache_limit(limit), min)
+        self._cannot_wire = False
         self._clear = False
 
     def enter(self, engine: Hashable) -> None:
-        """Add an engine that begins to load; the first one raises the wired limit to what the device recommends."""
+        """Add an engine that begins to load."""
         with self._lock:
-            recommended = self._recommended()
-            if not self._weights and recommended is not None:
-                try:
-                    self._wired_before = self._mlx.set_wired_limit(recommended)
-                except (RuntimeError, ValueError) as error:
-                    log.warning("the model may be paged out: its memory cannot be wired (%s)", error)
             self._weights[engine] = 0
+            self._awake.add(engine)
             self._working.add(engine)
 
     def loaded(self, engine: Hashable, weights: int) -> None:
         """Note the bytes of an engine's weights; warns where those of all models come close to what is recommended."""
         with self._lock:
+            if self._weights.get(engine) == weights:
+                return
             self._weights[engine] = weights
             recommended, total = self._recommended(), sum(self._weights.values())
             second = len([size for size in self._weights.values() if size]) == 2
@@ -89,9 +122,17 @@ class DeviceMemory:
             self._clear = self._clear or clear
             self._settle()
 
+    def sleep(self, engine: Hashable) -> None:
+        """Note that an engine rests for good, until it works again."""
+        with self._lock:
+            self._awake.discard(engine)
+            self._settle()
+
     def work(self, engine: Hashable) -> None:
         """Note that an engine works again."""
         with self._lock:
+            self._awake.add(engine)
+            self._settle()
             self._working.add(engine)
 
     def leave(self, engine: Hashable) -> None:
@@ -100,13 +141,11 @@ class DeviceMemory:
         self._mlx.synchronize()
         with self._lock:
             self._working.discard(engine)
+            self._awake.discard(engine)
             self._weights.pop(engine, None)
             self._free.pop(engine, None)
             self._clear = True
             self._settle()
-            if not self._weights and self._wired_before is not None:
-                self._mlx.set_wired_limit(self._wired_before)
-                self._wired_before = None
 
     # -----------------------------------------------------------------------------------------------------------
 
@@ -114,29 +153,29 @@ class DeviceMemory:
         """Apply what is due, unless an engine works: then it stays due."""
         if self._working:
             return
+        self._limit_wired()
         self._limit_cache()
         if self._clear:
             self._mlx.clear_cache()
             return_free_memory()
             self._clear = False
 
+    def _limit_wired(self) -> None:
+        """Wire what all engines need, up to what is recommended; nothing while all of them sleep."""
+        recommended = self._recommended()
+        sizes = [size + WIRED_EXTRA_BYTES for size in self._weights.values() if size]
+        if recommended is None or self._cannot_wire:
+            return
+        try:
+            self._wired.want(min(sum(sizes), recommended) if sizes and self._awake else None)
+        except (RuntimeError, ValueError) as error:
+            self._cannot_wire = True
+            log.warning("the model may be paged out: its memory cannot be wired (%s)", error)
+
     def _limit_cache(self) -> None:
-        """Limit free buffers to what all engines allow together, and never above the limit that was found."""
-        if not self._free:
-            if self._cache_before is not None:
-                self._mlx.set_cache_limit(self._cache_before)
-                self._cache_before = self._cache_limit = None
-            return
-        limit = sum(self._free.values())
-        if limit == self._cache_limit:
-            return
-        before = self._mlx.set_cache_limit(limit)
-        if self._cache_before is None:
-            self._cache_before = before
-        if limit > self._cache_before:
-            self._mlx.set_cache_limit(self._cache_before)
-        self._cache_limit = limit
-        self._clear = True  # otherwise what is beyond it goes with the next allocation only
+        """Limit free buffers to what all engines allow together."""
+        if self._cache.want(sum(self._free.values()) if self._free else None):
+            self._clear = True  # otherwise what is beyond it goes with the next allocation only
 
     def _recommended(self) -> int | None:
         size = self._mlx.device_info().get("max_recommended_working_set_size")

@@ -43,6 +43,7 @@ class Engine(Generic[ModelT]):
         load_draft: Callable[[ModelT], Model | None] | None = None,
     ) -> None:
         threads.check()
+        _check_gpu()
         options = options or EngineOptions()
         check_names(options)
         if options.get("draft_model") is not None and load_draft is None:
@@ -194,9 +195,15 @@ class Engine(Generic[ModelT]):
             self._loop.fail_all(EngineClosedError("engine waits for a lost process"))
 
     def check_process(self) -> None:
-        """Raise EngineClosedError in a process that was forked from the engine's."""
+        """Raise EngineClosedError in a process that was forked from the engine's, or whose GPU refuses further work."""
         if self._pid != os.getpid():
             raise threads.lost()
+        _check_gpu()
+
+
+def _check_gpu() -> None:
+    if (error := threads.refusal()) is not None:
+        raise error
 
 
 def _load(load: Callable[[], ModelT], load_draft: Callable[[ModelT], Model | None] | None) -> Loaded[ModelT]:

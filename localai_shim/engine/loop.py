@@ -6,8 +6,7 @@ import gc
 import logging
 import queue
 import weakref
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Generic, TypeVar, cast
 
@@ -27,13 +26,17 @@ from ..types import (
     RowError,
     Ticket,
 )
+from . import threads
 from .changes.adapters import Adapters
 from .changes.queue import Changes
 from .costs.meter import Meter
+from .failures.gpu import take_timeout
+from .failures.unowned import load_error, logged, synchronize
 from .inbox import Change, Inbox, Message, Submit, put_last
 from .memory import Memory
 from .mirror import journal as mirror
 from .ports import Encoder, Model, NewWeights, host
+from .prefix.pressure import Pressure
 from .row import release_frames, row_error
 from .setup import MAX_ROWS, Parts, Setup, max_rows, set_up
 from .sinks import deliver_events
@@ -48,6 +51,7 @@ Loaded = tuple[ModelT, Model | None]
 
 QUIET_SECONDS = 0.2  # without a request, after which a piece of the prefix cache is written to disk
 SAVE_SECONDS = 5.0  # that a closing engine may take for what is not written yet
+SLEEP_SECONDS = 30.0  # without a request, after which nothing is wired for the engine
 CLEAR_STEPS = 256  # after which an idle engine returns MLX's free buffers to the system
 
 MAX_QUEUE_ROWS = 16_384
@@ -76,8 +80,11 @@ class Loop(Generic[ModelT]):
         """On the engine thread only."""
         self._changes = Changes()
         self._out: list[tuple[Entry, Event]] = []
-        self._steps = self._cleared = 0
-        self._computation = Computation(_synchronize)
+        self._steps = 0
+        self._clears_at = CLEAR_STEPS
+        """Step after which free buffers are returned to the system when the engine rests."""
+        self._pressure: Pressure | None = None
+        self._computation = Computation(synchronize)
 
     def run(self, load: Callable[[], Loaded[ModelT]]) -> None:
         """Load the model and run steps until the engine is closed."""
@@ -89,8 +96,9 @@ class Loop(Generic[ModelT]):
                     try:
                         self.step()
                     except BaseException as error:  # that of a panic in Rust is no Exception
-                        with _logged("an engine could not recover; it continues"):
+                        with logged("an engine could not recover; it continues"):
                             self._recover(error)
+                    self._heed_gpu_faults()
         finally:
             if self._end():
                 host().memory.leave(self)
@@ -111,6 +119,7 @@ class Loop(Generic[ModelT]):
         if parts is None:
             return
         self._flush()
+        self._look_at_pressure()
         parts.step()
         self._flush()
         self._sweep()
@@ -151,6 +160,7 @@ class Loop(Generic[ModelT]):
             stall_seconds=meter.stall_seconds(),
             drafts={} if speculation is None else speculation.counts.copy(),
             backend=host().machine.describe_backend(),
+            failure=str(threads.refusal() or ""),
             modalities=() if model is None else modalities(model.text.media_kinds),
             plans=tuple(plan.to_dict() for plan in parts.planner.plans.copy()) if plans and parts is not None else (),
         )
@@ -203,7 +213,7 @@ class Loop(Generic[ModelT]):
         except BaseException as error:
             # Another thread that imports transformers meanwhile may show this one a half-made module.
             transient = isinstance(error, ImportError) or not isinstance(error, Exception)
-            self.load_error = _load_error(f"loading the model failed: {error!r}", error, transient=transient)
+            self.load_error = load_error(f"loading the model failed: {error!r}", error, transient=transient)
         if self.model is not None:
             try:
                 weights = self.model.weight_bytes + (0 if draft is None else draft.weight_bytes)
@@ -212,9 +222,11 @@ class Loop(Generic[ModelT]):
                     self._setup = set_up(cast(Model, self.model), draft, self._options)
                 memory = self._setup.memory
                 self.adapters = Adapters(self.model, memory if isinstance(memory, Memory) else None)
+                if (prefixes := self._setup.prefixes) is not None:
+                    self._pressure = Pressure(prefixes, self._setup.costs.now)
                 self._parts = self._make_parts()
             except BaseException as error:
-                self.load_error = _load_error(f"the model '{self.model.name}' cannot be run: {error}", error)
+                self.load_error = load_error(f"the model '{self.model.name}' cannot be run: {error}", error)
                 self.model = draft = None
         if self.model is None:
             self.closing = True
@@ -239,13 +251,20 @@ class Loop(Generic[ModelT]):
         for row in self.tickets.clear():
             if row not in ended:
                 put_last(row.sink, row.index, failure)
-        with _logged("an engine could not start afresh; it tries again with its next request"):
+        with logged("an engine could not start afresh; it tries again with its next request"):
             parts, self._parts = self._parts, None
             if parts is not None:
                 parts.lane.close()
             if self._setup is not None:
                 self._setup.forget()
             self._parts = self._make_parts()
+
+    def _heed_gpu_faults(self) -> None:
+        """Run smaller passes after one that took the GPU too long, and end if the GPU refuses further work."""
+        if take_timeout() and self._setup is not None and self.model is not None:
+            self._setup.halve_passes(self.model.name)
+        if threads.refusal() is not None:
+            self.closing = True
 
     def _take_inbox(self, *, wait: bool) -> None:
         """Admit and cancel work; `wait` blocks until there is a message."""
@@ -279,25 +298,29 @@ class Loop(Generic[ModelT]):
         if self._changes:
             if self._parts is not None:
                 self._parts.settle()  # what was not run yet holds arrays, which could not be written in place
-            _synchronize()
+            synchronize()
             self._changes.run()
 
     def _rest(self) -> None:
         """Nothing is in flight: apply the limit of MLX's free buffers, or return them to the system."""
-        clear = self._steps - self._cleared >= CLEAR_STEPS
+        clear = self._steps >= self._clears_at
         if clear:
-            self._cleared = self._steps
+            self._clears_at = self._steps + CLEAR_STEPS
         memory = None if self._setup is None else self._setup.memory
         free = None if memory is None else memory.free
         if (journal := mirror.journal()) is not None:
-            journal.rest(free, clear=clear)
+            journal.rest(free, weights=0 if self.model is None else self.model.weight_bytes, clear=clear)
         host().memory.rest(self, free=free, clear=clear)
 
+    def _look_at_pressure(self) -> None:
+        if self._pressure is not None and self._pressure.look():
+            self._clears_at = 0
+
     def _wait_for_message(self) -> Message:
-        """The next message. While none comes, the prefix cache is written to disk."""
+        """The next message. While none comes, the prefix cache is written to disk, and then the engine sleeps."""
         found: list[Message] = []
         quiet, prefixes = QUIET_SECONDS, None if self._setup is None else self._setup.prefixes
-        with _logged("an idle engine's housekeeping failed; it waits for requests"):
+        with logged("an idle engine's housekeeping failed; it waits for requests"):
             self._rest()
             while not found and prefixes is not None and prefixes.unsaved:
                 try:
@@ -307,10 +330,21 @@ class Loop(Generic[ModelT]):
                     prefixes.save()
                     self._rest()
                     quiet = 0.0
+            found = found or self._fall_asleep()
         message = found[0] if found else self._next_message()
-        with _logged("an engine could not say that it works"):
+        with logged("an engine could not say that it works"):
             host().memory.work(self)
         return message
+
+    def _fall_asleep(self) -> list[Message]:
+        """The next message, if it comes soon enough; otherwise nothing stays wired for this engine."""
+        try:
+            return [self._next_message(SLEEP_SECONDS)]
+        except queue.Empty:
+            self._look_at_pressure()
+            self._rest()
+            host().memory.sleep(self)
+            return []
 
     def _next_message(self, timeout: float | None = None) -> Message:
         with self._computation.safe():
@@ -377,14 +411,15 @@ class Loop(Generic[ModelT]):
     def _end(self) -> bool:
         """Fail what is in flight and release the model; False where MLX cannot be used any more."""
         self.closing, usable = True, True
-        self.fail_all(self.load_error or mirror.lost() or EngineClosedError("engine is closed"))
-        with _logged("an engine that ends could not write its prefix cache"):
+        refusal = threads.refusal()
+        self.fail_all(self.load_error or mirror.lost() or refusal or EngineClosedError("engine is closed"))
+        with logged("an engine that ends could not write its prefix cache"):
             if self._setup is not None and self._setup.prefixes is not None:
                 self._setup.prefixes.close(SAVE_SECONDS)
-        with _logged("an engine that ends could not release its memory"):
+        with logged("an engine that ends could not release its memory"):
             self._release()
-        with _logged("an engine that ends could not end its other processes"):
-            usable = mirror.end()
+        with logged("an engine that ends could not end its other processes"):
+            usable = mirror.end() and refusal is None
         if not self.ready.done():
             self.ready.set_result(None)
         return usable
@@ -395,30 +430,8 @@ class Loop(Generic[ModelT]):
             self._parts.lane.close()
         if self._setup is not None:
             self._setup.close()
-        self._setup = self._parts = self.adapters = None
+        self._setup = self._parts = self.adapters = self._pressure = None
         model = None if self.model is None else weakref.ref(self.model)
         self.model = None
         if model is not None and model() is not None:  # a reference cycle, or the caller, holds it
             gc.collect()
-
-
-def _load_error(what: str, cause: BaseException, *, transient: bool = False) -> ModelLoadError:
-    """The error of a model that cannot be had; a lack of memory may pass, and the loss of another process."""
-    transient = transient or host().machine.is_out_of_memory(cause) or mirror.lost(cause) is not None
-    error = ModelLoadError(what, transient=transient)
-    error.__cause__ = cause
-    return error
-
-
-def _synchronize() -> None:
-    with _logged("what was launched for requests failed"):
-        mx.synchronize()
-
-
-@contextmanager
-def _logged(what: str) -> Iterator[None]:
-    """Log what is raised where nobody's request could fail with it, and go on."""
-    try:
-        yield
-    except BaseException:
-        log.exception(what)

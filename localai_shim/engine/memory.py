@@ -2,7 +2,9 @@
 
 A limit is one model's: its own weights are taken off, and what other models hold is theirs, so the order of loading
 does not matter. Models without a limit share what the others leave of the machine's. Of what the weights leave, nine
-tenths are for rows and the prefix cache, the rest for the steps' own arrays and MLX's free buffers.
+tenths are for rows and the prefix cache, the rest for the steps' own arrays and MLX's free buffers. Attention without
+a fused kernel holds the scores of a layer's queries and keys: half of that rest is for these, and a chunk of a prompt
+has no more tokens than fit (`costs/chunk_limit.py`).
 
 Features of a prompt's media count before it begins: a placeholder's as the largest that were made so far. So does a
 run of the tower where it once took more than the process had held before.
@@ -24,6 +26,8 @@ from .kv.slots import capacity_for, slots_for
 from .ports import Model, StepInput, host
 
 GPU_SHARE = 0.9  # of a GPU's memory, weights included
+SCORES_SHARE = 0.05  # of what the weights leave, for scores of attention: the part of the workspace of one pass
+MIN_SCORES_BYTES = 2**24  # that scores may take however little that is
 WORKSPACE_SHARE = 0.1  # of what the weights leave, for the steps' own arrays, a buffer that grows, and free buffers
 FREE_BUFFERS_SHARE = 0.05  # of the same, for MLX's free buffers: the other half of the workspace
 SLOT_GROWTH = 1.25  # by which slots grow
@@ -49,6 +53,10 @@ class Memory:
         budget: bytes for the caches of all rows and for the prefix cache. Engines without a limit of their own share
             what the others leave, so that it changes as engines come and go.
         free: bytes of free buffers that MLX may hold beside these.
+        scores: bytes that a pass's scores of attention may take beside these.
+        query_groups: heads of queries for each head of keys, by kind of layer.
+        unfused: of each kind of layer whose attention holds its scores, the bytes of a score of all heads, and the
+            window; None: it looks at all tokens.
         per_token: bytes that one more token takes in the caches.
         per_token_unquantised: what it would take if nothing were quantised.
 
@@ -62,9 +70,11 @@ class Memory:
         self._padding = self._state = self.per_token = self.per_token_unquantised = 0
         self._windows: list[tuple[int, int]] = []
         """(bytes per token, most tokens) of each sliding window."""
+        self.query_groups: set[int] = set()
+        self.unfused: set[tuple[int, int | None]] = set()
         for each in (model, draft) if draft is not None else (model,):
             self._measure(each)
-        self.budget = self.free = 0
+        self.budget = self.free = self.scores = 0
         with _lock:
             _memories.add(self)
             _share_out()
@@ -84,6 +94,10 @@ class Memory:
         self._padding += kv.max_padding_bytes(model.weight_bytes)
         for layer in leaves(kv.read_row(row)):
             size = sum(array.nbytes for array in layer.arrays if array is not None)
+            if isinstance(layer, KeyValues):
+                self.query_groups.add(max(1, model.query_heads // layer.arrays[0].shape[1]))
+                if score := _score_bytes(layer, model.query_heads):
+                    self.unfused.add((score, None if layer.ring is None else layer.ring.size))
             if not isinstance(layer, KeyValues):
                 self._state += size
             elif layer.ring is not None:
@@ -150,6 +164,16 @@ def _unquantised(layer: KeyValues, size: int) -> int:
     return int(numbers * layer.arrays[1].dtype.size)
 
 
+def _score_bytes(layer: KeyValues, heads: int) -> int:
+    """Bytes of one score of each head; 0 where a kernel computes attention without holding them."""
+    arrays = layer.arrays
+    if layer.quantised is not None:
+        return heads * int(arrays[1].dtype.size)  # upstream multiplies these itself
+    keys, values = arrays[0], arrays[1]
+    fused = host().machine.fuses_attention(keys.shape[3], values.shape[3], half=keys.dtype.size == 2)
+    return 0 if fused else heads * int(keys.dtype.size)
+
+
 class Workspace:
     """The memory of an engine without rows: its weights, and a reserve for its passes. Used in place of `Memory`.
 
@@ -163,8 +187,10 @@ class Workspace:
         reserve = int(PASSES_MEMORY_SHARE * default_limit())
         if limit is not None and limit <= weights:
             raise ValueError(f"memory_limit is {limit} bytes, and the weights take {weights}")
+        self.limit = limit
         self.taken = weights + reserve if limit is None else limit
-        self.free = (self.taken - weights) // 2
+        self.reserve = self.taken - weights
+        self.free = self.reserve // 2
         with _lock:
             _workspaces.add(self)
             _share_out()
@@ -183,17 +209,25 @@ _lock = Lock()
 
 
 def _share_out() -> None:
-    """Set each engine's budget; neither the order in which they came nor what they hold changes it."""
+    """Set each engine's budget; neither the order in which they came nor what they hold changes it.
+
+    The least that MLX needs for free buffers is not taken from what engines without a limit share: it is in the part of
+    the GPU's memory that `default_limit` leaves.
+    """
     total = default_limit()
     left = total - sum(memory.weights if memory.limit is None else memory.limit for memory in _memories)
     left -= sum(workspace.taken for workspace in _workspaces)
     sharing = sum(memory.limit is None for memory in _memories)
+    passes, least_free = [each for each in _workspaces if each.limit is None], host().machine.free_buffers()
     for memory in _memories:
         if memory.limit is None:
-            rest = max(int(total * MIN_LIMIT_SHARE), left // sharing)
+            rest, least = max(int(total * MIN_LIMIT_SHARE), left // sharing), least_free // (sharing + len(passes))
         else:
-            rest = max(0, memory.limit - memory.weights)
-        memory.budget, memory.free = int(rest * (1 - WORKSPACE_SHARE)), int(rest * FREE_BUFFERS_SHARE)
+            rest, least = max(0, memory.limit - memory.weights), 0
+        memory.budget, memory.free = int(rest * (1 - WORKSPACE_SHARE)), max(least, int(rest * FREE_BUFFERS_SHARE))
+        memory.scores = max(MIN_SCORES_BYTES, int(rest * SCORES_SHARE))
+    for workspace in passes:
+        workspace.free = max(workspace.reserve // 2, least_free // (sharing + len(passes)))
 
 
 def default_limit() -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ..media import MediaSpan as MediaSpan
 from ..media import ProcessedMedia as ProcessedMedia
@@ -170,6 +170,8 @@ class Encoder(LoadedModel, Protocol):
 class Model(Encoder, Protocol):
     """A model that generates text. It may read images, videos and sounds as well."""
 
+    query_heads: int
+    """Heads of an attention layer; 1 if the config does not say."""
     samples_on_device: bool
     """Tokens are sampled where the logits are. False: by NumPy, which is faster on a CPU."""
     one_row: bool
@@ -252,6 +254,8 @@ class DeviceMemory(Protocol):
 
     def rest(self, engine: Hashable, /, *, free: int | None = None, clear: bool = False) -> None: ...
 
+    def sleep(self, engine: Hashable, /) -> None: ...
+
     def work(self, engine: Hashable, /) -> None: ...
 
     def leave(self, engine: Hashable, /) -> None: ...
@@ -271,8 +275,36 @@ class Machine(Protocol):
     def total_memory(self) -> int:
         """Bytes of the machine's memory."""
 
+    def free_buffers(self) -> int:
+        """Bytes of free buffers that MLX should be allowed at least; 0 if any number will do."""
+
+    def memory_pressure(self) -> Literal["normal", "warning", "critical"]:
+        """The system's shortage of memory."""
+
     def is_out_of_memory(self, error: BaseException, /) -> bool:
         """True if an error is for lack of memory, which may be there later."""
+
+    def gpu_fault(self, error: BaseException, /) -> Literal["refuses", "timeout"] | None:
+        """Classify an error of the GPU: it refuses all further work of this process, or work took too long."""
+
+    def fuses_attention(self, dim: int, value_dim: int, /, *, half: bool) -> bool:
+        """True if attention of many queries is computed without an array of all scores.
+
+        Args:
+            dim: numbers in a query and in a key.
+            value_dim: numbers in a value.
+            half: they have half precision.
+        """
+
+    def attention_jumps(self, group: int, /) -> Sequence[int]:
+        """Numbers of queries above which attention of a few of them takes much longer.
+
+        Args:
+            group: heads of queries for each head of keys.
+        """
+
+    def is_watched(self) -> bool:
+        """True if the system ends work of the GPU that takes seconds."""
 
     def multiplies_packed(self) -> bool:
         """True if attention can read quantised keys and values as they are."""

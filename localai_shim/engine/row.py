@@ -18,6 +18,7 @@ from ..types import (
     Sink,
     Token,
 )
+from .failures.gpu import note_gpu_fault
 from .mirror import journal as mirror
 from .ports import Model
 from .uniform import stream_key
@@ -147,7 +148,7 @@ def release_frames(error: BaseException) -> None:
 
 def row_error(what: str, cause: BaseException) -> EngineError:
     """An error that says what failed, and why; who keeps it keeps nothing of the engine."""
-    return mirror.lost(cause) or _failure(what, cause)
+    return mirror.lost(cause) or note_gpu_fault(cause) or _failure(what, cause)
 
 
 def _failure(what: str, cause: BaseException) -> RowError:

@@ -10,7 +10,8 @@ from typing import Any
 from ..options import EngineOptions
 from ..threads.system import sleep
 from ..types import Event, Task
-from .costs.cost_model import CostModel
+from .costs.chunk_limit import MIN_CHUNK_TOKENS, MIN_GPU_CHUNK_TOKENS, WATCHED_SCORES, ChunkLimit, Scores
+from .costs.cost_model import CostModel, step_sizes
 from .costs.meter import Meter
 from .decode.batch import Batch
 from .drafts.controller import Speculation, speculation_for
@@ -20,7 +21,7 @@ from .mirror import journal as mirror
 from .plan.planner import Planner
 from .plan.prompt_runner import PromptRunner
 from .plan.rows import Rows
-from .ports import Model
+from .ports import Model, host
 from .prefix.cache import PrefixCache, default_budget
 from .probes import agreement, ends_prompts, runs_built
 from .prompts.features import FeatureCache
@@ -59,12 +60,24 @@ class Setup:
     features: FeatureCache = field(default_factory=lambda: FeatureCache(0))
     speculation: Speculation | None = None
     costs: CostModel = field(default_factory=CostModel)
+    chunks: ChunkLimit = field(default_factory=lambda: ChunkLimit(PREFILL_CHUNK_TOKENS))
 
     def forget(self) -> None:
         """Drop what was kept of rows that have all failed."""
         self.features.clear()
         if self.speculation is not None:
             self.speculation.keep(())  # rows hold the model that drafts, and it them
+
+    def halve_passes(self, name: str) -> None:
+        """Halve all later passes of a model of this name: the GPU has stopped one that took too long."""
+        if self.chunks.halve():
+            log.warning(
+                "the GPU stopped a pass of '%s' that took too long: passes have at most %d prompt tokens from now on",
+                name,
+                self.chunks.tokens(),
+            )
+        else:
+            log.warning("the GPU stopped a pass of '%s' that took too long, and passes cannot be smaller", name)
 
     def renew(self, fingerprint: str) -> None:
         """Drop what was kept for a model that has other weights now; rows use none of it."""
@@ -91,7 +104,8 @@ def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
         ValueError, MemoryError: see `Memory`.
     """
     if "generate" not in model.tasks:
-        return Setup(Workspace(model.weight_bytes, options.get("memory_limit")))
+        chunks = ChunkLimit(options.get("prefill_chunk", PREFILL_CHUNK_TOKENS))
+        return Setup(Workspace(model.weight_bytes, options.get("memory_limit")), chunks=chunks)
     found = agreement(model)
     batches = can_batch(model.new_cache())
     if batches and not found.together:
@@ -110,10 +124,30 @@ def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
             prefixes = PrefixCache(row, model.fingerprint, budget, folder, most_bytes)
     wanted = options.get("vision_cache_bytes")
     features = FeatureCache(int(FEATURES_SHARE * default_budget(weights)) if wanted is None else wanted)
-    costs = CostModel()
+    groups = set() if memory is None else memory.query_groups
+    jumps = {jump for group in groups for jump in host().machine.attention_jumps(group)}
+    costs = CostModel(sizes=step_sizes(jumps))
     speculation = speculation_for(model, draft, options, max_stall(options), costs)
     built = mirror.journal() is None and runs_built(model)  # followers run what was built in the order of its building
-    return Setup(memory, batches and found.together, built, ends_prompts(model), prefixes, features, speculation, costs)
+    return Setup(
+        memory,
+        batches and found.together,
+        built,
+        ends_prompts(model),
+        prefixes,
+        features,
+        speculation,
+        costs,
+        _chunk_limit(model, options, memory),
+    )
+
+
+def _chunk_limit(model: Model, options: EngineOptions, memory: Memory | None) -> ChunkLimit:
+    scores = [Scores(lambda: WATCHED_SCORES, model.query_heads)] if host().machine.is_watched() else []
+    if memory is not None:
+        scores += [Scores(lambda: memory.scores, score, window) for score, window in memory.unfused]
+    least = MIN_GPU_CHUNK_TOKENS if model.samples_on_device else MIN_CHUNK_TOKENS
+    return ChunkLimit(options.get("prefill_chunk", PREFILL_CHUNK_TOKENS), least, scores)
 
 
 def _plan_memory(model: Model, draft: Model | None, options: EngineOptions) -> Memory:
@@ -174,7 +208,7 @@ class Parts:
                 max_rows=max_rows(options, setup),
                 max_stall=stall,
                 ends_prompts=setup.ends_prompts,
-                prefill_chunk=options.get("prefill_chunk", PREFILL_CHUNK_TOKENS),
+                chunks=setup.chunks,
                 meter=meter,
                 costs=costs,
                 prefixes=setup.prefixes,
@@ -184,7 +218,15 @@ class Parts:
         wait = (lambda: None) if batch is None else batch.wait
         most = options.get("prefill_chunk", PASS_TOKENS)
         self.lane = EmbeddingLane(
-            model, emit, wait, engine=engine, most_tokens=most, max_stall=stall, meter=meter, costs=costs
+            model,
+            emit,
+            wait,
+            engine=engine,
+            most_tokens=most,
+            chunks=setup.chunks,
+            max_stall=stall,
+            meter=meter,
+            costs=costs,
         )
         self.planner = Planner(batch, prompts, self.lane, setup.speculation, costs)
         if batch is not None and prompts is not None:

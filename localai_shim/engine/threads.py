@@ -287,6 +287,20 @@ def check() -> None:
         raise lost()
 
 
+def refuse(reason: str) -> None:
+    """Make all engines of this process refuse further work for this reason, the first of such calls."""
+    global _refused
+    _refused = _refused or reason
+
+
+def refusal() -> EngineClosedError | None:
+    """The error of all requests of this process, if its GPU can do no work any more."""
+    return None if _refused is None else EngineClosedError(_refused)
+
+
+_refused: str | None = None
+
+
 _lost = False
 
 

@@ -23,7 +23,7 @@ from ..types import Adapter, Json, Prompt, Task
 from . import caches
 from .checkpoint.generation_config import generation_defaults
 from .checkpoint_files import Checkpoint, context_length, fingerprint
-from .config.reading import text_config
+from .config.reading import query_heads, text_config
 from .gguf.checkpoint import is_gguf, read_checkpoint, read_wrapped_tokenizer
 from .heads.generative_reranker import find_judge
 from .heads.last_logits import Ending, end_tokens
@@ -216,7 +216,7 @@ class TextModel:
         self._kv = None if bits is None else Quantised(options.get("kv_group_size") or 64, bits)
         self.context_length = options.get("context_length") or context_length(config, tokenizer)
         self.eos_token_ids = frozenset(int(i) for i in tokenizer.eos_token_ids)
-        self.samples_on_device = has_gpu()
+        self.samples_on_device, self.query_heads = has_gpu(), query_heads(config)
         self._fills, self._fills_media = on_cuda(), False
         parameters = tree_flatten(model.parameters())
         self.weight_bytes = sum(array.nbytes for _, array in parameters)

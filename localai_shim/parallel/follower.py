@@ -20,10 +20,11 @@ log = logging.getLogger("localai_shim")
 _NAME = "follower"
 
 
-def rest(free: int | None, *, clear: bool) -> None:
-    """Nothing is in flight: see `Journal.rest`."""
+def rest(free: int | None, *, weights: int, clear: bool) -> None:
+    """Nothing is in flight: see `Journal.rest`. What is wired here stays so: a follower never sleeps."""
     from ..backends import memory
 
+    memory.process.loaded(_NAME, weights)
     memory.process.rest(_NAME, free=free, clear=clear)
 
 

@@ -119,12 +119,12 @@ class Leader:
         self._built = arrays_in(result) or self._built
         return result
 
-    def rest(self, free: int | None = None, *, clear: bool = False) -> None:
+    def rest(self, free: int | None = None, *, weights: int = 0, clear: bool = False) -> None:
         if self._reason is None:
             built, self._built = self._built, []
             mx.eval(built)
             mx.synchronize()
-            self._send(rest, (), {"free": free, "clear": clear})
+            self._send(rest, (), {"free": free, "weights": weights, "clear": clear})
             self._checksum = checksum(None)
         self._busy.clear()
 

@@ -128,10 +128,12 @@ class _Shared:
 
     @property
     def is_over(self) -> bool:
-        """The engine was closed; not where its model could not be loaded, for a reason that lasts: every request is
-        told so at once.
+        """The engine was closed, and another one may do better.
+
+        Not if its model could not be loaded for a reason that lasts, or the GPU refuses this process's work: then every
+        request fails immediately with this engine's reason.
         """
-        if not self.engine.is_closed:
+        if not self.engine.is_closed or threads.refusal() is not None:
             return False
         failure = self.engine.failure
         return failure is None or failure.transient or self._files != self.source.files()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import mlx.core as mx
 from mlx_lm.models.cache import KVCache
 
+from localai_shim.engine.costs.chunk_limit import ChunkLimit
 from localai_shim.engine.costs.cost_model import CostModel
 from localai_shim.engine.costs.meter import Meter
 from localai_shim.engine.decode.batch import Batch
@@ -67,6 +68,7 @@ class Recording:
     weight_bytes = 0
     fingerprint = "recording"
     end_tokens = 1000
+    query_heads = 1
 
     def __init__(self, clock: Clock | None = None, seconds_per_token: float = 0.0) -> None:
         self.passes: list[list[list[int]]] = []
@@ -129,7 +131,7 @@ class World:
         ends_prompts: bool = False,
     ) -> None:
         self.clock, self.meter = Clock(), Meter()
-        self.costs = CostModel(self.clock)
+        self.costs, self.chunks = CostModel(self.clock), ChunkLimit(chunk)
         self.model = Recording(self.clock, seconds_per_token)
         self.events: dict[Row, list[Event]] = {}
         self.order: list[Row] = []
@@ -148,7 +150,7 @@ class World:
             self._emit,
             max_rows=max_rows,
             max_stall=max_stall,
-            prefill_chunk=chunk,
+            chunks=self.chunks,
             meter=self.meter,
             costs=self.costs,
             prefixes=self.prefixes,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import mlx.core as mx
 import pytest
 
+from localai_shim.backends import machine
 from localai_shim.engine.cache_contents import Quantised
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.memory import Memory
@@ -287,3 +290,50 @@ def test_a_row_that_fails_while_it_is_prefilled_again_fails_alone(
         with pytest.raises(RowError, match="no more"):
             running[-1].finish()
         assert running[0].finish()[0] == alone("qwen3", tuple(tokens(170, 0)), 60)
+
+
+# -- scores of attention ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "gemma3_text"])
+def test_a_pass_has_no_more_scores_than_there_is_memory_for(kind: str) -> None:
+    options = EngineOptions(memory_limit=weights(kind) + 2**24, prefix_cache_bytes=0)
+    with closing(engine_for(kind, options)) as engine:
+        engine.wait()
+        setup = engine._loop._setup
+        assert setup is not None and isinstance(setup.memory, Memory)
+        sizes, prefill = list[int](), engine.model.prefill
+
+        def counted(step: StepInput, **more: Any) -> Any:
+            sizes.append(step.tokens.shape[1])
+            return prefill(step, **more)
+
+        engine.model.prefill = counted
+        generate(engine, request(tokens(2600), max_tokens=1))
+        ends = list(itertools.accumulate(sizes))
+        heads = engine.model.query_heads
+        assert ends[-1] == 2600 and heads > 1
+        assert all(heads * 4 * size * end <= setup.memory.scores for size, end in zip(sizes, ends, strict=True))
+        assert len(sizes) > 2, "the default of 2,048 tokens would not fit"
+
+
+def test_layers_whose_attention_is_fused_hold_no_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(engine_for("gemma3_text")) as engine:
+        engine.wait()
+        heads = engine.model.query_heads
+        windows = {window for score, window in Memory(engine.model, None, 2048).unfused if score == 4 * heads}
+        assert None in windows and len(windows) == 2, "those with a window, too"
+        monkeypatch.setattr(machine, "fuses_attention", lambda *dims, half: True)
+        assert not Memory(engine.model, None, 2048).unfused
+
+
+def test_a_system_that_watches_its_gpu_bounds_passes_at_long_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "is_watched", lambda: True)
+    monkeypatch.setattr(machine, "fuses_attention", lambda *dims, half: True)
+    monkeypatch.setattr(machine, "attention_jumps", lambda group: (4, 8))
+    with closing(engine_for("qwen3")) as engine:
+        engine.wait()
+        setup, heads = engine._loop._setup, engine.model.query_heads
+        assert setup is not None and setup.costs.sizes == (1, 2, 3, 4, 8, 16)
+        far = 32 * 100_000 // heads
+        assert setup.chunks.tokens(0) == 2048 and setup.chunks.tokens(far) == 320

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ...state.processes import is_running, start_time
 from ...threads.system import Event as Flag
 from ...threads.system import Lock, RLock, SimpleQueue, Thread, make_thread
 from ...types import EngineClosedError, EngineLike, Event, Ticket, Token, Work, log
@@ -117,15 +118,6 @@ class Run:
             self.ended_with(self._error)
 
 
-def _began(pid: int) -> str:
-    """When a process began, in ticks since the machine did; "" where the system has no /proc to say so."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[19]
-    except OSError:
-        return ""
-
-
 def put_events(sink: Follower, events: Sequence[ResponseStreamEvent | None]) -> None:
     """Have a sink get events, and its reader woken."""
     for event in events:
@@ -140,7 +132,7 @@ class Background:
 
     def __init__(self, store: Store, *, shared: bool) -> None:
         """`shared`: other processes may use the store, too."""
-        self.owner = f"{os.getpid()}:{secrets.token_hex(8)}:{_began(os.getpid())}"
+        self.owner = f"{os.getpid()}:{secrets.token_hex(8)}:{start_time(os.getpid())}"
         self._store, self._shared = store, shared
         self._inbox: _Inbox = SimpleQueue()
         self._runs: dict[str, Run] = {}
@@ -152,16 +144,10 @@ class Background:
     @staticmethod
     def is_alive(owner: str) -> bool:
         """True if somebody still works on the responses of an owner."""
-        id, _, began = f"{owner}::".split(":")[:3]
+        id, _, started = f"{owner}::".split(":")[:3]
         if (pid := int(id)) == os.getpid():
             return owner in _owners
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            pass
-        return began in ("", _began(pid))  # else another process has got the id
+        return is_running(pid, started)
 
     def start(self, run: BackgroundRun, engine: EngineLike, works: Sequence[Work]) -> None:
         """Store a response as queued and let it run.

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,7 +22,9 @@ Size = tuple[int, int]
 PaceKind = Literal["prompts", "scores", "texts", "texts alone", "draft model"]
 """Prompts, those that are scored, texts for vectors beside rows and without, and prompts of a model that drafts."""
 
-STEP_TOKENS = (1, 2, 3, 5, 9, MAX_STEP_TOKENS)  # sizes of steps that are measured; others count as the next larger one
+BESIDE_STEPS: tuple[PaceKind, ...] = ("prompts", "scores", "texts")  # passes that decode steps wait for
+
+STEP_TOKENS = (1, 2, 3, 5, 9, MAX_STEP_TOKENS)  # sizes of steps that are measured, see `step_sizes`
 AVERAGE_WEIGHT = 0.25  # of the latest measurement
 MAX_DELAY_FACTOR = 2  # one that took more than so many times the average counts as if it had taken that
 MIN_PLAIN_STEPS = 6  # of one token per row, before their average counts: with the slow first ones drafts seem cheap
@@ -29,7 +32,8 @@ PLAIN_STALE_CHOICES, DRAFTED_STALE_CHOICES = 256, 48  # without a measurement, a
 NEAR_ROWS = 1.25  # times as many rows, up to which work is taken to cost the same
 FIRST_DRAFT_COST = 0.05  # of a plain step, that a draft is taken to cost before any was measured
 FURTHER_SHARE = 0.25  # of what drafts cost, that as many more are taken to cost: some of it is for any number
-FURTHER_SIZES = 2  # of `STEP_TOKENS`, beyond the largest that was measured, which have an estimate
+LAST_STEPS, MIN_STEPS = 8, 3  # plain steps whose shortest counts for stalls, once there are so many
+FURTHER_SIZES = 2  # of those that are measured, beyond the largest that was measured, which have an estimate
 
 
 @dataclass(slots=True)
@@ -62,14 +66,17 @@ class CostModel:
 
     Args:
         clock: seconds, from any start; engines of a process compare theirs.
+        sizes: tokens per row of the steps that are measured; others count as the next larger one.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.now = clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic, sizes: Sequence[int] = STEP_TOKENS) -> None:
+        self.now, self.sizes = clock, sizes
         self._paces: dict[PaceKind, Pace] = {}
         self._averages: dict[tuple[Kind, int], dict[int, _Average]] = {}
         """By kind and tokens: by rows."""
         self._choices = 0
+        self._steps: deque[float] = deque(maxlen=LAST_STEPS)
+        self._step: Stopwatch | None = None
 
     def start(self) -> Stopwatch:
         """Begin to measure."""
@@ -77,7 +84,30 @@ class CostModel:
 
     def pace(self, kind: PaceKind, stall: float) -> Pace:
         """Time of a kind's passes, which should take so many seconds beside running rows; the same object each time."""
-        return self._paces.setdefault(kind, Pace(stall))
+        step = self._step_seconds if kind in BESIDE_STEPS else lambda: 0.0
+        return self._paces.setdefault(kind, Pace(stall, step))
+
+    def begin_step(self) -> None:
+        """A decode step of one token per row is launched, and nothing else is in flight."""
+        self._step = self.start()
+
+    def forget_step(self) -> None:
+        """Nobody waits for the step that was begun: it is not measured."""
+        self._step = None
+
+    def end_step(self) -> None:
+        """What was in flight has run; the step is measured if `begin_step` was called for it."""
+        if self._step is not None:
+            self.note_step(self._step.seconds)
+            self._step = None
+
+    def note_step(self, seconds: float) -> None:
+        """Measured: a decode step of one token per row took so long, however many rows there are now."""
+        self._steps.append(seconds)
+
+    def _step_seconds(self) -> float:
+        """Seconds of a decode step, without what may have delayed some; 0 before enough were measured."""
+        return min(self._steps) if len(self._steps) >= MIN_STEPS else 0.0
 
     def choose(self) -> None:
         """Take note that one of several sizes was chosen: what is not measured meanwhile gets stale."""
@@ -86,7 +116,7 @@ class CostModel:
     def note(self, kind: Kind, size: Size, seconds: float) -> None:
         """Measured: work of a size took so long."""
         rows, tokens = size
-        average = self._averages.setdefault((kind, _rounded(tokens)), {}).setdefault(rows, _Average())
+        average = self._averages.setdefault((kind, self._rounded(tokens)), {}).setdefault(rows, _Average())
         average.count += 1
         if average.count > 1 and self._is_stale(average, tokens):
             average.count = 1
@@ -103,22 +133,22 @@ class CostModel:
         What nobody has measured is taken from a line between the nearest sizes that were. Beyond these more tokens are
         taken to cost little, so that they are tried.
         """
-        rows, tokens = size[0], _rounded(size[1])
+        rows, tokens, sizes = size[0], self._rounded(size[1]), self.sizes
         plain = self._measured(kind, rows, 1)
         if tokens == 1 or plain is None:
             return plain
         known: dict[int, float] = {}
         least = float("inf")
-        for count in reversed(STEP_TOKENS[1:]):
+        for count in reversed(sizes[1:]):
             seconds = self._measured(kind, rows, count)
             if seconds is not None:
                 known[count] = least = min(least, seconds)  # what fewer tokens take is no longer
         if not known:
-            return plain * (1 + FIRST_DRAFT_COST) if tokens == STEP_TOKENS[1] else None
+            return plain * (1 + FIRST_DRAFT_COST) if tokens == sizes[1] else None
         most = max(known)
         if tokens <= most:
             return _between({1: min(plain, least), **known}, tokens)
-        if STEP_TOKENS.index(tokens) > STEP_TOKENS.index(most) + FURTHER_SIZES:
+        if sizes.index(tokens) > sizes.index(most) + FURTHER_SIZES:
             return None
         return known[most] + max(0.0, known[most] - plain) * FURTHER_SHARE * ((tokens - 1) / (most - 1) - 1)
 
@@ -135,6 +165,25 @@ class CostModel:
     def _is_stale(self, average: _Average, tokens: int) -> bool:
         return self._choices - average.chosen > (PLAIN_STALE_CHOICES if tokens == 1 else DRAFTED_STALE_CHOICES)
 
+    def _rounded(self, tokens: int) -> int:
+        return self.sizes[bisect_left(self.sizes, min(tokens, MAX_STEP_TOKENS))]
+
+
+def step_sizes(jumps: Collection[int]) -> tuple[int, ...]:
+    """Tokens per row of the steps that are measured: as many as in `STEP_TOKENS`, and these are among them.
+
+    Args:
+        jumps: tokens above which a step takes much longer: steps on both sides of one must not count as the same.
+    """
+    sizes = {*STEP_TOKENS}
+    for jump in sorted(jumps):
+        if jump not in sizes:
+            others = sizes - {*STEP_TOKENS[:2], MAX_STEP_TOKENS, *jumps}
+            if others:
+                sizes.remove(min(others, key=lambda size: (abs(size - jump), -size)))
+            sizes.add(jump)
+    return tuple(sorted(sizes))
+
 
 def _between(known: Mapping[int, float], size: int) -> float | None:
     """Interpolate between the nearest sizes; None: there is none on one side, and the other is far."""
@@ -146,7 +195,3 @@ def _between(known: Mapping[int, float], size: int) -> float | None:
         return known[below] + (known[above] - known[below]) * (size - below) / (above - below)
     near = below if above is None else above
     return known[near] if near is not None and max(near, size) <= NEAR_ROWS * min(near, size) else None
-
-
-def _rounded(tokens: int) -> int:
-    return STEP_TOKENS[bisect_left(STEP_TOKENS, min(tokens, MAX_STEP_TOKENS))]

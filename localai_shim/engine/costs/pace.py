@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 FIRST_CHUNK_TOKENS = 64  # that are taken to fit into a stall before anything was measured
 EARLY_TOKENS = 256  # of a prompt, up to which attention to earlier ones costs little
 PACE_DECAY = 0.9  # weight of a pass, relative to the one after it
@@ -9,6 +11,7 @@ MIN_SIZE_SPREAD = 0.2  # of the mean size; passes of more similar sizes do not t
 MAX_DELAY_FACTOR = 3  # a pass that took more than so many times what was expected counts as if it had taken that
 CHUNK_STEP_TOKENS = 32  # chunks are multiples: GPUs load kernels and lay out buffers for each size anew
 PASS_FACTOR, MAX_PASS_STALLS = 3, 2  # a pass may take so many times a pass without tokens, within so many stalls
+STALL_STEPS = 2.5  # decode steps that a pass may always take: a shorter one would mostly read the weights once more
 
 
 class Pace:
@@ -18,12 +21,13 @@ class Pace:
 
     Args:
         stall: seconds that a pass should take beside running rows.
+        step: seconds of a decode step as measured, 0 before; where steps are long, so is the stall.
     """
 
-    def __init__(self, stall: float) -> None:
-        self._stall = stall
+    def __init__(self, stall: float, step: Callable[[], float] = lambda: 0.0) -> None:
+        self._stall, self._step = stall, step
         self._fixed = 0.0
-        self._per_token = stall / FIRST_CHUNK_TOKENS
+        self._measured_per_token = 0.0
         self._sums = [0.0] * 5  # of the passes' weights, tokens, seconds, and products of these
 
     def note(self, tokens: int, seconds: float, end: int) -> None:
@@ -33,7 +37,7 @@ class Pace:
         if end <= max(EARLY_TOKENS, tokens):
             self._fit(tokens, seconds)
         now = max(seconds - self._fixed, 0.2 * seconds) / tokens
-        self._per_token = 0.3 * self._per_token + 0.7 * now
+        self._measured_per_token = 0.3 * self._per_token + 0.7 * now
 
     def _fit(self, tokens: int, seconds: float) -> None:
         new = (1.0, tokens, seconds, tokens * tokens, tokens * seconds)
@@ -45,13 +49,23 @@ class Pace:
             slope = (xy / weight - x * y) / variance
             self._fixed = y - x * min(max(slope, y / x / 8), y / x)
 
-    def chunk(self, left: float) -> int:
-        """Tokens for what is left of a stall, in seconds.
+    @property
+    def _per_token(self) -> float:
+        return self._measured_per_token or self.stall / FIRST_CHUNK_TOKENS
+
+    @property
+    def stall(self) -> float:
+        """Seconds for which running rows may wait."""
+        return max(self._stall, STALL_STEPS * self._step())
+
+    def chunk(self, left: float | None = None) -> int:
+        """Tokens for what is left of a stall, in seconds, or for all of it.
 
         Where the fixed part is long, a pass may take longer than the stall: a smaller one would hardly be shorter.
         """
-        longest = max(self._stall, min(PASS_FACTOR * self._fixed, MAX_PASS_STALLS * self._stall))
-        seconds = longest * min(1.0, left / self._stall)
+        stall = self.stall
+        longest = max(stall, min(PASS_FACTOR * self._fixed, MAX_PASS_STALLS * self._stall))
+        seconds = longest if left is None else longest * min(1.0, left / stall)
         tokens = max(0, round((seconds - self._fixed) / self._per_token))
         return tokens // CHUNK_STEP_TOKENS * CHUNK_STEP_TOKENS or tokens
 
@@ -62,4 +76,4 @@ class Pace:
 
     def is_enough(self, left: float) -> bool:
         """True if what is left of a stall, in seconds, is worth another pass."""
-        return left > max(self._stall / 4, 2 * self._fixed)
+        return left > max(self.stall / 4, 2 * self._fixed)

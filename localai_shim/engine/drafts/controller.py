@@ -16,7 +16,7 @@ from math import inf
 
 from ...options import DRAFT_TOKENS, SPECULATION, EngineOptions
 from ...stats import NO_DRAFTS, DraftCounts
-from ..costs.cost_model import STEP_TOKENS, CostModel
+from ..costs.cost_model import CostModel
 from ..ports import Model
 from ..probes import agreement, takes_several
 from ..row import MAX_STEP_TOKENS, Row
@@ -34,9 +34,6 @@ LOW_ACCEPTANCE, SURE_ACCEPTANCE = 0.3, 0.5  # below the one a row is asked ever 
 MAX_WAIT_TOKENS, MAX_SURE_WAIT_TOKENS = 8, 2  # until a row without a good guess is asked again
 MAX_FAILURES = 8  # of choosing drafts, before an engine runs none any more
 RECOVERY = 1 / 512  # of its first acceptance, that a costly source regains for each step that it is not asked for
-
-DRAFT_CAPS = tuple(tokens - 1 for tokens in STEP_TOKENS[1:])
-"""Drafts per row that are weighed against each other."""
 
 
 def own_drafters() -> list[Drafter]:
@@ -186,6 +183,11 @@ class Speculation:
     # -----------------------------------------------------------------------------------------------------------
 
     @property
+    def _caps(self) -> Sequence[int]:
+        """Drafts per row that are weighed against each other."""
+        return [tokens - 1 for tokens in self.costs.sizes[1:]]
+
+    @property
     def _is_off(self) -> bool:
         return self._failures >= MAX_FAILURES
 
@@ -208,7 +210,7 @@ class Speculation:
             guesses, most = self._ask_costly(rows, guesses, most, longest)
         if most and self.few_sizes:
             most = min(most, max(len(guess.tokens) for guess in guesses if guess is not None))
-            most = DRAFT_CAPS[bisect_right(DRAFT_CAPS, most) - 1]
+            most = self._caps[bisect_right(self._caps, most) - 1]
         return guesses, most
 
     def _decide(self, rows: Sequence[Row], flying: int = 0, longest: float = inf) -> tuple[list[_Guess | None], int]:
@@ -245,7 +247,7 @@ class Speculation:
             return MIN_GAIN, 0
         best, chosen, costly = MIN_GAIN, 0, sum(guess.planned > 0 for guess, _ in some)
         counts = [guess.count(flying) for guess, _ in some]
-        for cap in DRAFT_CAPS if max(counts) > 0 else ():
+        for cap in self._caps if max(counts) > 0 else ():
             tokens = 1 + max(replay + min(cap, count) for (_, replay), count in zip(some, counts, strict=True))
             seconds = self.costs.seconds("step", (len(rows), tokens))
             if seconds is None:

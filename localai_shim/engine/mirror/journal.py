@@ -49,11 +49,12 @@ class Journal(Protocol):
         """The followers are lost: what passes have given since then is worth nothing."""
         ...
 
-    def rest(self, free: int | None = None, *, clear: bool = False) -> None:
+    def rest(self, free: int | None = None, *, weights: int = 0, clear: bool = False) -> None:
         """Nothing is in flight: have what was built and not launched run, which followers wait in.
 
         Args:
             free: bytes of free buffers that MLX may hold in each process; None: no limit is known.
+            weights: bytes of the model in each process.
             clear: return free buffers to the system.
         """
         ...

@@ -102,6 +102,8 @@ class Planner:
             timed.tokens = 1 + max(len(row.replay) + len(draft.tokens) for row, draft in zip(rows, drafts, strict=True))
         elif drafts is None and not prompts and last is not None and last.plain and last.rows is rows:
             timed.tokens = 1
+        if isinstance(flight, Idle) and drafts is None:
+            self._costs.begin_step()
         self._decode = Decode(tuple(row.number for row in rows), drafts, ahead)
         return self._decode
 
@@ -117,6 +119,7 @@ class Planner:
         """The step is over."""
         if self._beside:
             self._timed = None
+        self._costs.forget_step()
         self._steps += 1
         before, beside = tuple(self._before), tuple(self._beside)
         plan = StepPlan(self._steps, tuple(self._enter), tuple(self._leave), before, self._decode, beside)
@@ -131,8 +134,12 @@ class Planner:
         """The step before, whose time ends here: it counts where its rows have stayed."""
         timed, self._timed = self._timed, None
         assert self._batch is not None
-        if self._speculation is not None and timed is not None and timed.rows is self._batch.rows and timed.tokens:
-            self._speculation.note(len(timed.rows), timed.tokens, timed.watch.seconds - timed.spent)
+        if timed is not None and timed.rows is self._batch.rows and timed.tokens:
+            seconds = timed.watch.seconds - timed.spent
+            if timed.tokens == 1:
+                self._costs.note_step(seconds)
+            if self._speculation is not None:
+                self._speculation.note(len(timed.rows), timed.tokens, seconds)
         return timed
 
     def _texts_are_due(self, lane: EmbeddingLane, running: bool) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 
+from ..costs.chunk_limit import ChunkLimit
 from ..costs.cost_model import CostModel
 from ..costs.meter import Meter
 from ..decode.batch import Batch
@@ -33,7 +34,7 @@ class PromptRunner:
         max_rows: most rows that decode together.
         max_stall: seconds that prefill may take between two tokens of the running rows.
         ends_prompts: the model can give the logits of prompts' last tokens, and gives the right ones.
-        prefill_chunk: most prompt tokens per forward pass.
+        chunks: most prompt tokens per forward pass.
         meter: what counts.
         costs: what passes take.
         prefixes: what prompts start from, and are inserted into.
@@ -49,7 +50,7 @@ class PromptRunner:
         *,
         max_rows: int,
         max_stall: float,
-        prefill_chunk: int,
+        chunks: ChunkLimit,
         meter: Meter,
         costs: CostModel,
         prefixes: PrefixCache | None = None,
@@ -63,7 +64,7 @@ class PromptRunner:
         self._prefiller = prefiller = Prefiller(model, meter, prefixes, batch.wait, ends_prompts, costs)
         self.queue = queue = PromptQueue(prefiller, tower, emit, max_rows)
         self._room = Room(batch, queue, tower, max_rows, memory)
-        self.scheduler = Scheduler(batch, queue, self._room, prefiller, tower, max_stall, prefill_chunk, meter, costs)
+        self.scheduler = Scheduler(batch, queue, self._room, prefiller, tower, max_stall, chunks, meter, costs)
 
     def __len__(self) -> int:
         """Number of rows that do not run yet."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
+from ..costs.chunk_limit import ChunkLimit
 from ..costs.cost_model import CostModel
 from ..costs.meter import Meter
 from ..decode.batch import Batch
@@ -15,7 +16,6 @@ from .queue import PromptQueue
 from .room import Room
 from .waiting import Order, by_age, by_length, by_urgency
 
-MIN_CHUNK_TOKENS = 16  # however slow the machine is
 GATHER_STALLS = 4  # stalls for which prompts that come together are gathered while no row is running
 OLDEST_EVERY = 8  # one choice of so many is for the prompt that has waited longest, however urgent the others are
 
@@ -42,7 +42,7 @@ class Scheduler:
         prefiller: knows what can share a pass.
         tower: knows what prompts need of it.
         max_stall: seconds that prefill may take between two tokens of the running rows.
-        prefill_chunk: most prompt tokens per forward pass.
+        chunks: most prompt tokens per forward pass.
         meter: what counts.
         costs: what passes take.
     """
@@ -53,7 +53,7 @@ class Scheduler:
     prefiller: Prefiller
     tower: Tower
     max_stall: float
-    prefill_chunk: int
+    chunks: ChunkLimit
     meter: Meter
     costs: CostModel
     _item_ran: bool = False  # since the running rows got their last tokens
@@ -88,8 +88,8 @@ class Scheduler:
         """
         watch, idle = self.costs.start(), True
         beside, self._item_ran = bool(len(self.batch)), False
-        seconds = self.max_stall * (1 if beside else GATHER_STALLS)
         pace = self.costs.pace("prompts", self.max_stall)
+        seconds = pace.stall if beside else GATHER_STALLS * self.max_stall
         while (job := (yield from self._choose())) is not None:
             idle = False
             try:
@@ -150,10 +150,10 @@ class Scheduler:
         Returns:
             False: nothing is to be run; the prompt needs an item, and running rows shall have a token between two.
         """
-        most = self.prefiller.chunk_limit(job, self.prefill_chunk)
+        most = self.prefiller.chunk_limit(job, self.chunks.tokens(job.done))
         if left is not None:
             pace = self.costs.pace("prompts" if job.scores is None else "scores", self.max_stall)
-            most = min(most, max(MIN_CHUNK_TOKENS, pace.chunk(left)))
+            most = min(most, max(self.chunks.least, pace.chunk(left)))
         if not job.begun:
             yield self.room.open(job)
         if not job.rows:  # it has failed

@@ -16,6 +16,7 @@ import mlx.core as mx
 
 from ..cache_contents import Contents, is_trimmable
 from ..costs.cost_model import Stopwatch
+from ..failures.gpu import note_gpu_fault
 from ..kv import RowCache, read_row
 from ..kv.row import copy_of
 from ..kv.segments import build_row, has_nan, nbytes, take_segment, take_snapshot
@@ -59,7 +60,9 @@ class PrefixCache(Mirrored):
         folder_budget: int = 0,
     ) -> None:
         self.hits = self.misses = self.reused = 0
-        self._budget = self._limit = budget
+        self._budget = self._most = self._spare = self._limit = budget
+        self._held: int | None = None
+        """Bytes that were held before it had to shrink."""
         self._like = read_row(empty)
         self.cuts_anywhere = all(is_trimmable(layer) for layer in self._like)
         self._tree = PrefixTree(needs_snapshot=not self.cuts_anywhere)
@@ -166,7 +169,21 @@ class PrefixCache(Mirrored):
     @mirrored
     def limit(self, budget: int) -> None:
         """Hold at most so many bytes, and at most the budget that it was made with, until the next call."""
-        self._limit = min(self._budget, max(0, budget))
+        self._spare = budget
+        self._apply_limit()
+
+    @mirrored
+    def shrink(self, share: float | None) -> None:
+        """Hold at most this share of what is held, or was before the first of such calls; None: as much as before."""
+        if share is None:
+            self._held, self._most = None, self._budget
+        else:
+            self._held = self.bytes if self._held is None else self._held
+            self._most = int(share * self._held)
+        self._apply_limit()
+
+    def _apply_limit(self) -> None:
+        self._limit = max(0, min(self._most, self._spare))
         with self._reporting():
             self._tree.evict(self._limit)
 
@@ -286,6 +303,7 @@ class PrefixCache(Mirrored):
         try:
             yield
         except BaseException as error:
+            note_gpu_fault(error)
             level = logging.DEBUG if self._failed else logging.WARNING
             self._failed = True
             log.log(level, "the prefix cache failed, requests go on without it: %r", error, exc_info=error)

@@ -269,15 +269,19 @@ class Prefiller:
     def _timed(self, launch: Callable[[], mx.array | None], cache: RowCache) -> float:
         """Run a pass and wait for it; returns its seconds, without those of the step that was in flight before it."""
         if not self._model.samples_on_device:  # on a CPU parts of a pass may run while it is built
-            self._wait_for_step()
+            self._end_step()
         watch = self._costs.start()
         logits = launch()
         waiting = self._costs.start()
-        self._wait_for_step()
+        self._end_step()
         if waiting.seconds > MIN_STEP_WAIT:
             watch = self._costs.start()
         mx.eval(cache[-1].state, logits)  # all other layers come before
         return watch.seconds
+
+    def _end_step(self) -> None:
+        self._wait_for_step()
+        self._costs.end_step()
 
     def depends(self, job: PrefillJob, other: PrefillJob) -> bool:
         """True if a job should wait for the prefix that it shares with another; makes it a dependent of that if so."""

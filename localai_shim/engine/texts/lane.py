@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...types import EmbeddingRequest, Event, Failure, Sink, Token
+from ..costs.chunk_limit import ChunkLimit
 from ..costs.cost_model import CostModel, Stopwatch
 from ..costs.meter import Meter
 from ..ports import Encoder, Reading
@@ -121,6 +122,7 @@ class EmbeddingLane:
         wait_for_step: returns when the decode step in flight has run.
         engine: the one that runs them.
         most_tokens: most tokens of a pass of several texts, padding included.
+        chunks: lowers this, and what is read of a long text, as the GPU and memory want it.
         max_stall: seconds that a pass may take beside running rows.
         meter: what counts.
         costs: what passes take.
@@ -134,12 +136,14 @@ class EmbeddingLane:
         *,
         engine: object,
         most_tokens: int,
+        chunks: ChunkLimit,
         max_stall: float,
         meter: Meter,
         costs: CostModel,
     ) -> None:
         self._model, self._emit, self._wait_for_step, self._meter = model, emit, wait_for_step, meter
-        self._engine, self._most_tokens, self._max_stall, self._costs = engine, most_tokens, max_stall, costs
+        self._engine, self._most_tokens, self._chunks = engine, most_tokens, chunks
+        self._costs = costs
         self._pace = costs.pace("texts", max_stall)
         self._idle_pace = costs.pace("texts alone", IDLE_STALLS * max_stall)
         self._jobs: dict[int, EmbeddingJob] = {}
@@ -243,8 +247,9 @@ class EmbeddingLane:
             beside: rows are running.
         """
         short = beside or self._has_neighbours
-        pace, stalls = (self._pace, 1) if short else (self._idle_pace, IDLE_STALLS)
-        most = min(max(MIN_PASS_TOKENS, pace.chunk(stalls * self._max_stall)), self._most_tokens)
+        pace = self._pace if short else self._idle_pace
+        most = max(1, int(self._most_tokens * self._chunks.share))
+        most = min(max(MIN_PASS_TOKENS, pace.chunk()), most)
         texts = self._choose(most, fitting=short)
         yield Texts(tuple((job.number, place) for job, place in texts), most, beside)
 
@@ -363,7 +368,7 @@ class EmbeddingLane:
         before = reading.done
         vector = None
         with self._adapted(job.request):
-            reading.run(most)
+            reading.run(self._chunks.bound(most, before))
             if not reading.left:
                 vector = np.array(reading.result())
                 job.reading = None

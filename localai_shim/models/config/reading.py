@@ -15,6 +15,9 @@ from .translation import translated, without_unread
 if TYPE_CHECKING:
     from mlx import nn
 
+TEXT_PARTS = ("text_config", "llm_config", "thinker_config")
+_HEADS = ("num_attention_heads", "n_heads", "n_head", "num_heads")
+
 
 def text_config(path: Path) -> Json:
     """The config of a model that mlx-lm loads: the argument `model_config` of its loader."""
@@ -25,6 +28,15 @@ def text_config(path: Path) -> Json:
         return translated(config, None)
     _, arguments = mlx_lm.utils._get_classes(config)
     return translated(config, sys.modules[arguments.__module__])
+
+
+def query_heads(config: Json) -> int:
+    """Heads of the text layers' attention; 1 if the config does not say."""
+    for part in (config, *(config.get(name) for name in TEXT_PARTS)):
+        for key in _HEADS:
+            if isinstance(part, dict) and isinstance(heads := part.get(key), int) and heads > 0:
+                return heads
+    return 1
 
 
 def encoder_config(path: Path, name: str) -> Json:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...types import Json, ModelLoadError
+from .reading import TEXT_PARTS
 from .rope import Rope, main_kind, read_rope
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ Angles = npt.NDArray[np.float64]
 
 _ROTARY = re.compile("rope|rotary", re.IGNORECASE)
 _NUMBER = re.compile(r"\.(\d+)\.")
-_TEXT = ("text_config", "llm_config", "thinker_config")
 _TABLES = ("_freqs", "_long_freqs")  # positions per radian, which the classes of scaled rotations have
 _LATENT = "qk_rope_head_dim"  # then the rotated part of a head has its own size
 _TOLERANCE = 0.01  # more than rounding makes of an angle, and less than another base
@@ -57,7 +57,7 @@ def check_rotation(model: nn.Module, config: Json) -> None:
         ModelLoadError: says which setting has no effect.
     """
     text = config
-    while inner := next((text[key] for key in _TEXT if isinstance(text.get(key), dict)), None):
+    while inner := next((text[key] for key in TEXT_PARTS if isinstance(text.get(key), dict)), None):
         text = inner
     kinds = read_rope(text)
     layers = list(_rotaries(getattr(model, "language_model", model))) if kinds else []

@@ -8,7 +8,9 @@ from localai_shim.engine.costs.cost_model import (
     DRAFTED_STALE_CHOICES,
     MIN_PLAIN_STEPS,
     PLAIN_STALE_CHOICES,
+    STEP_TOKENS,
     CostModel,
+    step_sizes,
 )
 
 
@@ -80,3 +82,27 @@ def test_sizes_that_are_not_measured_get_stale_and_plain_ones_last() -> None:
     for _ in range(PLAIN_STALE_CHOICES):
         costs.choose()
     assert costs.seconds("step", (2, 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("jumps", "sizes"),
+    [
+        ((), STEP_TOKENS),
+        ((8,), (1, 2, 3, 5, 8, 16)),
+        ((4, 8), (1, 2, 3, 4, 8, 16)),
+        ((6, 8), (1, 2, 3, 6, 8, 16)),
+        ((2, 8), (1, 2, 3, 5, 8, 16)),
+        ((4, 6, 8), (1, 2, 4, 6, 8, 16)),
+        ((4, 6, 7, 8), (1, 2, 4, 6, 7, 8, 16)),
+    ],
+)
+def test_sizes_have_a_border_where_the_cost_jumps(jumps: tuple[int, ...], sizes: tuple[int, ...]) -> None:
+    assert step_sizes(jumps) == sizes
+
+
+def test_steps_on_both_sides_of_a_jump_do_not_count_as_the_same() -> None:
+    costs = CostModel(sizes=step_sizes((4, 8)))
+    for _ in range(MIN_PLAIN_STEPS + 1):
+        for tokens in range(1, 17):
+            costs.note("step", (2, tokens), 1.0 if tokens <= 4 else 3.0 if tokens <= 8 else 2.5)
+    assert [costs.seconds("step", (2, tokens)) for tokens in (4, 5, 8, 9)] == [1.0, 2.5, 2.5, 2.5]

@@ -15,6 +15,7 @@ from localai_shim.engine.costs.cost_model import (
     PLAIN_STALE_CHOICES,
     STEP_TOKENS,
     CostModel,
+    step_sizes,
 )
 from localai_shim.engine.drafts.controller import MAX_SURE_WAIT_TOKENS, MAX_WAIT_TOKENS, Speculation
 from localai_shim.engine.drafts.sources import ForcedTokens, PredictedText, PromptLookup
@@ -192,6 +193,18 @@ def test_rows_that_end_one_by_one_go_on_with_drafts() -> None:
         costs.note("step", (16, 1), 0.6)
     assert costs.seconds("step", (20, 1)) == pytest.approx(0.7)
     assert tokens(Speculation([says], costs=costs).drafts([row([5, 6]) for _ in range(20)])) is not None
+
+
+@pytest.mark.parametrize(("jumps", "drafts"), [((8,), 7), ((4, 8), 3), ((6, 8), 5)])
+def test_drafts_stop_where_attention_leaves_its_kernel(jumps: tuple[int, ...], drafts: int) -> None:
+    """A GPU's steps, which are of few sizes: up to the jump they cost hardly more, beyond it three times as much."""
+    costs = CostModel(sizes=step_sizes(jumps))
+    for _ in range(MIN_PLAIN_STEPS + 1):
+        for size in costs.sizes:
+            costs.note("step", (1, size), 1 + 0.01 * size if size <= jumps[0] else 3.0)
+    speculation = Speculation([Says(0.9)], few_sizes=True, costs=costs)
+    [[*found]] = tokens(speculation.drafts([row([5, 6])])) or [[]]
+    assert len(found) == drafts
 
 
 def test_costs_that_spoke_against_drafts_are_measured_anew() -> None:

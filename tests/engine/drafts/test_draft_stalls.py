@@ -73,7 +73,7 @@ class Stage:
             self._emit,
             max_rows=8,
             max_stall=MAX_STALL,
-            prefill_chunk=2048,
+            chunks=w.chunks,
             meter=w.meter,
             costs=w.costs,
         )

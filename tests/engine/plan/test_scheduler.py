@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.ports import StepInput
 from localai_shim.types import Prompt
 from tests.engine.harness import Running, engine_for, generate, request
+from tests.engine.recording import World, running
 
 
 class Log:
@@ -32,22 +32,18 @@ class Log:
 
 
 def test_running_rows_get_a_token_between_two_chunks_of_a_long_prompt() -> None:
-    engine = engine_for("qwen3", EngineOptions(prefill_chunk=64, max_stall=1e-4))
-    try:
-        log = Log(engine.model)
-        running = Running(engine, request([5, 6, 7], max_tokens=400))
-        running.read(3)
-        start = len(log.calls)
-        long = Running(engine, request([(3 * i) % 390 + 5 for i in range(600)], max_tokens=2))
-        long.finish()
-        during = log.calls[start:]
-        chunks = [i for i, (what, _) in enumerate(during) if what == "prefill"]
-        assert len(chunks) >= 600 // 64
-        assert all(b - a > 1 for a, b in itertools.pairwise(chunks)), "two chunks with no token between them"
-        assert sum(size for what, size in during if what == "prefill") == 599
-        running.cancel()
-    finally:
-        engine.close()
+    w = World(chunk=64, max_stall=1e-4, seconds_per_token=1e-3, prefix_cache=0)
+    [row] = running(w)
+    [long] = w.ask([60] * 600)
+    before = w.model.passes.copy()
+    served = []
+    while not w.is_done(long):
+        count = len(w.model.passes)
+        w.step()
+        served.append(len(w.model.passes) - count)
+    chunks = [len(tokens) for rows in w.model.passes[len(before) :] for tokens in rows]
+    assert sum(chunks) == 599 and max(chunks) <= 64
+    assert max(served) == 1 and w.served(row) > len(chunks), "a token after each chunk"
 
 
 def test_chunks_are_large_while_nobody_waits_for_a_token() -> None:

@@ -8,6 +8,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from localai_shim.engine.costs.chunk_limit import ChunkLimit
 from localai_shim.engine.costs.cost_model import CostModel
 from localai_shim.engine.costs.meter import Meter
 from localai_shim.engine.decode.batch import Batch
@@ -164,7 +165,7 @@ class Stage:
         self.model = Scored(self.clock, 0.001)
         self.batch = Batch(self.model, self._emit)
         costs = CostModel(self.clock)
-        more: dict[str, Any] = {"max_rows": 8, "max_stall": max_stall, "prefill_chunk": 2048, "meter": Meter()}
+        more: dict[str, Any] = {"max_rows": 8, "max_stall": max_stall, "chunks": ChunkLimit(2048), "meter": Meter()}
         self.prompts = PromptRunner(self.model, self.batch, self._emit, costs=costs, **more)
         self.planner = Planner(self.batch, self.prompts, None, None, costs)
 

@@ -12,6 +12,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from localai_shim.engine.costs.chunk_limit import ChunkLimit
 from localai_shim.engine.costs.cost_model import CostModel
 from localai_shim.engine.costs.meter import Meter
 from localai_shim.engine.costs.pace import FIRST_CHUNK_TOKENS, Pace
@@ -75,9 +76,10 @@ class Lane:
         self.model, self.meter = Passes(), Meter()
         self.events: list[tuple[EmbeddingJob, Event]] = []
         model: Any = self.model
-        how = {"engine": self, "most_tokens": MOST, "max_stall": 0.05, "costs": CostModel(), **options}
+        self.chunks = ChunkLimit(MOST)
+        more = {"engine": self, "most_tokens": MOST, "max_stall": 0.05, "costs": CostModel(), **options}
         self.lane = EmbeddingLane(
-            model, lambda *event: self.events.append(event), lambda: None, meter=self.meter, **how
+            model, lambda *event: self.events.append(event), lambda: None, meter=self.meter, chunks=self.chunks, **more
         )
 
     def ask(self, lengths: Sequence[int], mark: int = 0, **more: Any) -> EmbeddingJob:
@@ -158,6 +160,14 @@ def test_a_pass_has_no_more_tokens_than_it_may() -> None:
     assert sum(map(len, w.model.lengths)) == 120
     for lengths in w.model.lengths:
         assert len(lengths) * lengths[-1] <= MOST and lengths[0] >= min(MIN_LENGTH_SHARE * lengths[-1], lengths[-1] - 8)
+
+
+def test_passes_hold_half_as_much_after_a_gpu_stopped_one() -> None:
+    w = Lane()
+    w.chunks.halve()
+    w.ask([16, 16, 16, 16])
+    w.run()
+    assert w.model.lengths == [[16, 16], [16, 16]]
 
 
 def test_a_text_that_is_longer_runs_alone() -> None:

@@ -109,7 +109,14 @@ _RUNNING = [
     Point("step", "models.text:TextModel.forward", "chat", "rows"),
     Point("step", "models.text:TextModel.adapted", "adapter", "rows"),
     Point("step", "engine.decode.in_flight:AwaitingHost.wait", "chat", "rows", also=("engine.decode.verify:",)),
-    Point("step", "engine.loop:mx.synchronize", "chat", "nobody", raised=no_memory, also=("engine.loop:_synchronize",)),
+    Point(
+        "step",
+        "engine.failures.unowned:mx.synchronize",
+        "chat",
+        "nobody",
+        raised=no_memory,
+        also=("engine.failures.unowned:synchronize",),
+    ),
     Point("step", "engine.decode.batch:Batch.settle", "adapter", "rows"),
     Point("out of memory", "engine.prompts.prefill:mx.eval", "chat", raised=no_memory),
     Point(
