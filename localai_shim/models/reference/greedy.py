@@ -32,6 +32,6 @@ class UpstreamModel:
 
 
 def _token(id: int, logprobs: mx.array, top_logprobs: int) -> Token:
-    values: Any = logprobs.tolist()  # type: ignore[no-untyped-call]
+    values: Any = logprobs.tolist()
     likeliest = sorted(range(len(values)), key=values.__getitem__, reverse=True)[:top_logprobs]
     return Token(id, values[id], tuple((other, values[other]) for other in likeliest))
