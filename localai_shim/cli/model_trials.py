@@ -6,7 +6,7 @@ import itertools
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -18,8 +18,11 @@ from .loading import open_client
 from .show import Fact
 
 if TYPE_CHECKING:
+    from ..backends.self_test import Check
     from ..client.local import LocalOpenAI
 
+HEAD_DIMS = (64, 80, 96, 192, 256)  # with other kernels than the model's
+VOCABULARY = 4_096
 LENGTHS = (20, 1_500, 20, 1_500)  # of the prompts that run together; the first two also run alone
 TOKENS = 48
 TOP_LOGPROBS = 20
@@ -32,19 +35,43 @@ PREFILL_TOKENS, PREFILL_CHUNK = 2_048, 512
 
 def make_model(folder: Path, tokenizer: Path) -> Iterator[Fact]:
     """Make the model that the other trials use."""
-    from ..backends.machine import has_gpu, require_backend
-    from ..models.reference.random_model import BITS, HEAD_DIM, LARGE, SMALL, save_random_model
+    from ..backends.machine import require_backend
+    from ..models.reference.random_model import BITS, HEAD_DIM, fitting_shape, save_random_model
 
     require_backend()
-    shape = LARGE if has_gpu() else SMALL
+    shape = fitting_shape()
     save_random_model(folder, tokenizer, shape)
     layers = f"{shape.layers} layers of {shape.hidden}, {shape.heads} heads ({shape.kv_heads} of keys) of {HEAD_DIM}"
     yield "random weights", f"Qwen3, {layers}, {BITS} bits"
 
 
-def self_test(folder: Path) -> Iterator[Fact]:
-    """Errors of MLX's operations."""
-    yield "not written", str(folder)
+def self_test() -> Iterator[Fact]:
+    """Errors of MLX's operations: all for the model's head dim, and the largest of attention for others."""
+    from ..backends.machine import has_gpu
+    from ..backends.self_test import Shape, run
+    from ..models.reference.random_model import BITS, GROUP, HEAD_DIM, fitting_shape
+
+    model = fitting_shape()
+    shape = Shape(
+        head_dim=HEAD_DIM,
+        heads=model.heads,
+        kv_heads=model.kv_heads,
+        dtype="bfloat16" if has_gpu() else "float32",
+        vocabulary=VOCABULARY,
+        bits=BITS,
+        group_size=GROUP,
+        width=model.hidden,
+    )
+    for check in run(shape):
+        yield f"{check.operation}, {check.case}", _error(check)
+    for head_dim in HEAD_DIMS:
+        checks = [check for check in run(replace(shape, head_dim=head_dim)) if "attention" in check.operation]
+        for check in sorted(checks, key=lambda check: check.error)[-1:]:
+            yield f"{check.operation}, head dim {head_dim}, {check.case}", f"{_error(check)}, the largest"
+
+
+def _error(check: Check) -> str:
+    return f"{check.error:.2g} of {check.allowed:.2g}" + ("" if check.error <= check.allowed else ": FAILED")
 
 
 # -- tokens ----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Section = Callable[[], Iterator[Fact]]
-NAME_WIDTH = 32
+NAME_WIDTH = 30
 _HOMES = re.compile(r"/(?:Users|home)/[^/\s'\":;,]+")
 
 
@@ -45,7 +45,7 @@ def _sections(folder: Path) -> Iterator[tuple[str, Section]]:
     yield "memory", machine_facts.memory
     yield "MLX's variables", machine_facts.variables
     yield "model", functools.partial(model_trials.make_model, folder, CHECKPOINT)
-    yield "self-test", functools.partial(model_trials.self_test, folder)
+    yield "self-test", model_trials.self_test
     yield "tokens", functools.partial(model_trials.tokens, folder)
     yield "steps", functools.partial(model_trials.steps, folder)
     yield "chunks", functools.partial(model_trials.chunks, folder)
@@ -54,7 +54,7 @@ def _sections(folder: Path) -> Iterator[tuple[str, Section]]:
 
 def _write_facts(console: Console, facts: Iterable[Fact]) -> None:
     for name, value in facts:
-        write(console, f"  {name:{NAME_WIDTH}}{redacted(one_line(value))}\n")
+        write(console, f"  {name:{NAME_WIDTH}}  {redacted(one_line(value))}\n")
 
 
 def _shown(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import platform
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -40,7 +41,7 @@ def read(shown: str) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for line in shown.splitlines():
         if line.startswith("  "):
-            name, value = line[2 : 2 + report.NAME_WIDTH].strip(), line[2 + report.NAME_WIDTH :]
+            name, value = re.split(r" {2,}", line.strip(), maxsplit=1)
             found[[*found][-1]][name] = value
         else:
             found[line] = {}

@@ -34,6 +34,13 @@ LARGE = Shape(hidden=1_024, layers=8, intermediate=3_072, heads=8, kv_heads=2)
 """96 million parameters, for GPUs."""
 
 
+def fitting_shape() -> Shape:
+    """The shape that this machine runs in seconds."""
+    from ...backends.machine import has_gpu
+
+    return LARGE if has_gpu() else SMALL
+
+
 def save_random_model(folder: Path, tokenizer: Path, shape: Shape) -> None:
     """Save a model with random weights in 4 bits.
 
