@@ -14,6 +14,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
+from localai_shim.backends import self_test
 from localai_shim.cli import machine_facts, model_trials, report
 from localai_shim.cli.main import main
 from localai_shim.cli.model_trials import difference
@@ -26,6 +27,7 @@ SECTIONS += ["free buffers"]
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_trials, "HEAD_DIMS", (64, 80))
     monkeypatch.setattr(model_trials, "STEPS", 8)
     monkeypatch.setattr(model_trials, "CHUNKS", (16, 64))
     monkeypatch.setattr(model_trials, "RUNS", 1)
@@ -56,6 +58,11 @@ def test_report_has_facts_and_trials_of_this_machine(capsys: pytest.CaptureFixtu
     assert found["machine"]["architecture of Python"] == platform.machine()
     assert found["software"]["mlx"].startswith(machine_facts.metadata.version("mlx"))
     assert "128" in found["model"]["random weights"] and "4 bits" in found["model"]["random weights"]
+    cases = [*found["self-test"].values()]
+    assert {f"attention, head dim {size}" for size in model_trials.HEAD_DIMS} <= {
+        case[:23].rstrip(",") for case in cases
+    }
+    assert not any(error.startswith("FAILED") for error in found["self-test"])
     assert found["tokens"]["rows that ran together"] == "4"
     compared = [value for name, value in found["tokens"].items() if name.startswith("prompt of")]
     assert len(compared) == 4
@@ -68,10 +75,10 @@ def test_report_has_facts_and_trials_of_this_machine(capsys: pytest.CaptureFixtu
 
 
 @pytest.fixture
-def no_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sections about times are quick."""
-    for name in ("steps", "chunks", "free_buffers"):
-        monkeypatch.setattr(model_trials, name, lambda _: iter([("left", "out")]))
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sections that take long are left out."""
+    for name in ("self_test", "steps", "chunks", "free_buffers"):
+        monkeypatch.setattr(model_trials, name, lambda *_: iter([("left", "out")]))
 
 
 def test_limit_of_free_buffers_is_restored(tmp_path: Path) -> None:
@@ -84,7 +91,7 @@ def test_limit_of_free_buffers_is_restored(tmp_path: Path) -> None:
         mx.set_cache_limit(before)
 
 
-@pytest.mark.usefixtures("no_times")
+@pytest.mark.usefixtures("short")
 def test_section_that_fails_says_why_and_the_others_follow(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,7 +123,7 @@ def test_each_section_may_fail(capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert all(facts["failed"].startswith("ValueError: planted") for facts in found.values())
 
 
-@pytest.mark.usefixtures("no_times")
+@pytest.mark.usefixtures("short")
 def test_report_names_neither_user_nor_folders_nor_host(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -223,6 +230,19 @@ def test_facts_that_a_mac_does_not_tell_are_unknown(mac: pytest.MonkeyPatch) -> 
 
 def test_command_that_is_missing_writes_nothing() -> None:
     assert machine_facts._output("/no/such/command") == ""
+
+
+def test_attention_that_is_wrong_for_a_head_dim_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    fused = self_test.fused
+
+    def attend(queries: mx.array, *arguments: Any) -> mx.array:
+        found = fused(queries, *arguments)
+        return found * 0 if queries.shape[-1] == 80 and queries.shape[-2] == 5 else found
+
+    monkeypatch.setattr(self_test, "fused", attend)
+    failed = [(error, case) for error, case in model_trials.self_test() if error.startswith("FAILED: 1 of ")]
+    assert len(failed) == 2 * len(self_test.KEYS)
+    assert any(case == "attention, head dim 80, 5 queries x 40 keys, ragged rows" for _, case in failed)
 
 
 def tokens(*ids: int, top: Any = ()) -> list[Token]:
