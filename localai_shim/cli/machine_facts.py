@@ -29,6 +29,7 @@ SYSCTLS = (
     "kern.memorystatus_vm_pressure_level",
 )
 PRESSURE = {"1": "normal", "2": "warning", "4": "critical"}
+PREFIXES = ("MLX_", "AGX_")  # the second of Apple's GPU driver
 SLOWING = ("MLX_MAX_OPS_PER_BUFFER", "MLX_MAX_MB_PER_BUFFER")
 UNKNOWN = "unknown"
 
@@ -103,8 +104,8 @@ def memory() -> Iterator[Fact]:
 
 
 def variables() -> Iterator[Fact]:
-    """MLX's environment variables. Only numbers are shown: others may name files and hosts."""
-    found = {name: value for name, value in sorted(os.environ.items()) if name.startswith("MLX_")}
+    """Variables of MLX and of Apple's GPU driver. Only numbers are shown: other values may name files and hosts."""
+    found = {name: value for name, value in sorted(os.environ.items()) if name.startswith(PREFIXES)}
     for name, value in found.items():
         yield name, value if re.fullmatch(r"\d+", value) else "set, and not shown since it is no number"
     if slowing := [name for name in SLOWING if name in found]:
@@ -114,7 +115,7 @@ def variables() -> Iterator[Fact]:
 
 
 def sysctls() -> dict[str, str]:
-    """What macOS's kernel says, by name. Names that it does not know are missing; on other systems all are."""
+    """Values of macOS's kernel by name. Names that it does not know are missing; on other systems all are."""
     if sys.platform != "darwin":
         return {}
     lines = (line.partition(": ") for line in _output("/usr/sbin/sysctl", *SYSCTLS).splitlines())
@@ -122,7 +123,7 @@ def sysctls() -> dict[str, str]:
 
 
 def _output(*command: str) -> str:
-    """What a command of the system writes; nothing if it cannot be run."""
+    """Output of a command of the system; empty if it cannot be run."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):

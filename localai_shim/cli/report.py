@@ -43,7 +43,7 @@ def _sections(folder: Path) -> Iterator[tuple[str, Section]]:
     yield "machine", machine_facts.machine
     yield "software", machine_facts.software
     yield "memory", machine_facts.memory
-    yield "MLX's variables", machine_facts.variables
+    yield "variables", machine_facts.variables
     yield "model", functools.partial(model_trials.make_model, folder, CHECKPOINT)
     yield "self-test", model_trials.self_test
     yield "tokens", functools.partial(model_trials.tokens, folder)

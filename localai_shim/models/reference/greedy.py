@@ -24,7 +24,7 @@ class UpstreamModel:
         self._model, self._tokenizer = loaded
 
     def greedy(self, prompt: Sequence[int], tokens: int, top_logprobs: int) -> list[Token]:
-        """What `mlx_lm.stream_generate` answers to a prompt."""
+        """The answer of `mlx_lm.stream_generate` to a prompt."""
         from mlx_lm import stream_generate
 
         answers = stream_generate(self._model, self._tokenizer, list(prompt), max_tokens=tokens)
