@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib.metadata
 import logging
 import os
+import platform
+import plistlib
 import sys
 from pathlib import Path
 
@@ -16,6 +20,8 @@ log = logging.getLogger("localai_shim")
 UNKNOWN_MEMORY_BYTES = 8 * 2**30  # the least that a Mac with Apple's chips has
 
 CGROUP = Path("/sys/fs/cgroup")
+MACOS_VERSION = Path("/System/Library/CoreServices/SystemVersion.plist")
+NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 # In the messages of MLX's allocators, Metal's command buffers and CUDA.
 OUT_OF_MEMORY_TEXTS = ("Unable to allocate", "Insufficient Memory", "out of memory")
@@ -90,6 +96,35 @@ def has_gpu() -> bool:
     import mlx.core as mx
 
     return bool(mx.default_device() == mx.Device(mx.gpu) and mx.is_available(mx.gpu))
+
+
+@functools.cache
+def identity() -> str:
+    """Chip, build of the operating system and of MLX: what the result of a trial depends on beside the model."""
+    import mlx.core as mx
+
+    chip = mx.device_info().get("device_name") or platform.machine()
+    return f"{chip}, {_system_build()}, {mlx_build()}"
+
+
+def mlx_build() -> str:
+    """MLX's version, and the wheel of its back end."""
+    found = []
+    for name in ("mlx", "mlx-metal", "mlx-cuda-13", "mlx-cuda-12", "mlx-cpu"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found.append(f"{name} {importlib.metadata.version(name)}")
+    return ", ".join(found)
+
+
+def _system_build() -> str:
+    """Build of macOS; elsewhere the kernel, the GPU's driver, and the BLAS of the CPU."""
+    with contextlib.suppress(OSError, KeyError, plistlib.InvalidFileException):
+        facts = plistlib.loads(MACOS_VERSION.read_bytes())
+        return f"macOS {facts['ProductVersion']} ({facts['ProductBuildVersion']})"
+    driver = ""
+    with contextlib.suppress(OSError):
+        driver = NVIDIA_DRIVER.read_text(encoding="utf-8").partition("\n")[0]
+    return ", ".join(part for part in (f"{platform.system()} {platform.release()}", driver, blas()) if part)
 
 
 def total_memory() -> int:

@@ -6,9 +6,12 @@ touched, so no other model in the process notices, and nothing has to be undone 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import mlx.nn as nn
 
 from .machine import has_gpu, on_cuda
+from .patches import Function
 from .tower_windows import use_windows
 
 Applied = dict[str, int]
@@ -34,3 +37,16 @@ def prepare(model: nn.Module, memory_limit: int | None = None) -> Applied:
         applied = {}  # MLX's forms are best on Metal
     applied["attention of towers in windows"] = use_windows(model)
     return {name: count for name, count in applied.items() if count}
+
+
+def attention_form() -> Callable[[Function], Function] | None:
+    """What makes this machine's form of the libraries' attention; None: it is used as it is."""
+    if on_cuda():
+        from .cuda.attention import attending
+
+        return attending
+    if not has_gpu():
+        from .x86.forms import attending as attending_on_cpu
+
+        return attending_on_cpu
+    return None

@@ -262,6 +262,9 @@ class Machine(Protocol):
 
     def describe_backend(self) -> str: ...
 
+    def identity(self) -> str:
+        """Chip, build of the operating system and of MLX: what the result of a trial depends on beside the model."""
+
     def gpu_memory(self) -> int | None:
         """Bytes of memory that MLX may use on a GPU; None where it computes on the CPU."""
 

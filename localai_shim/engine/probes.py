@@ -9,6 +9,7 @@ length, before any request depends on it.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import os
 import secrets
@@ -24,7 +25,7 @@ import numpy.typing as npt
 from . import kv
 from .kv import Buckets, BuiltBuckets, RowCache
 from .kv.segments import takes_padding, unstack
-from .ports import Model, StepInput
+from .ports import Model, StepInput, host
 
 log = logging.getLogger("localai_shim")
 
@@ -62,7 +63,7 @@ class Agreement(NamedTuple):
 
 
 def agreement(model: Model) -> Agreement:
-    """Try what a model does correctly: once per model, versions and options, and remembered on disk."""
+    """Try what a model does correctly: once per model, versions, options, and machine, and remembered on disk."""
     found = _tried(model.fingerprint, partial(_try, model))
     return Agreement(in_pieces=found % 2 == 1, together=found >= 2)
 
@@ -96,7 +97,8 @@ _known: dict[str, int] = {}
 
 
 def _tried(name: str, trial: Callable[[], int]) -> int:
-    """Result of a trial, which is run once: it is on disk for later processes."""
+    """Result of a trial, which is run once: it is on disk for later processes with the same chip and system."""
+    name = f"{name}-{hashlib.sha256(host().machine.identity().encode()).hexdigest()[:8]}"
     if name not in _known:
         found = _read(name)
         _known[name] = int(trial()) if found is None else found

@@ -6,8 +6,9 @@ import importlib.util
 from pathlib import Path
 from typing import cast
 
-from ..backends.machine import is_out_of_memory
+from ..backends.machine import has_gpu, is_out_of_memory
 from ..engine.mirror.journal import journal, mirrored
+from ..engine.ports import StepInput
 from ..options import LoadOptions, ModelOptions, check_names, processes
 from ..types import ModelLoadError, Task
 from .checkpoint.completeness import IncompleteError, check_documents, check_weights
@@ -87,10 +88,24 @@ def load_model(
         loaded.applied = applied
         if isinstance(loaded, TextModel):
             loaded.check()
+            if has_gpu():
+                loaded.applied = {**applied, **_check_device(loaded)}
             loaded.warm_up()
     except Exception as error:
         raise not_loaded(path_or_id, error, revision) from error
     return loaded
+
+
+def _check_device(loaded: TextModel) -> dict[str, int]:
+    """Test the operations that a model needs on this device; returns what was changed, as `prepare` does."""
+    import mlx.core as mx
+
+    from ..backends.device_check import check_device
+
+    kv = loaded._kv
+    packed = None if kv is None or kv.unpacks else (kv.bits, kv.group_size)
+    step = StepInput(mx.zeros((1, 1), mx.int32), loaded.new_cache())
+    return check_device(loaded._model, lambda: loaded.forward(step), packed)
 
 
 def _places(path: Path, options: LoadOptions) -> list[Path]:

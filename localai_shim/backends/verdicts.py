@@ -1,0 +1,122 @@
+"""Verdicts of the self-test: what follows from them, and where they are kept for later processes."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..types import VERSION, ModelLoadError
+from .machine import identity, mlx_build
+from .safe_attention import Call, Sizes, plain
+from .self_test import SIZES, Check, Shape, Size, attention, packed_products, products, rotations, whole_vocabulary
+
+log = logging.getLogger("localai_shim")
+
+
+def unsafe_sizes(shapes: Sequence[Shape], calls: Sequence[Call]) -> Sizes:
+    """Sizes at which this device's attention is wrong: tested once, and remembered for the same machine and MLX.
+
+    Args:
+        shapes: a model's, one for each kind of its weights.
+        calls: its layers' calls of attention.
+
+    Raises:
+        ModelLoadError: another operation is wrong.
+    """
+    name = _name(shapes, calls)
+    failed = _read(name)
+    if failed is None:
+        failed = _test(shapes, calls)
+        _write(name, failed)
+    if failed:
+        sizes = "; ".join(str(size) for size in SIZES if size in failed)
+        log.warning(
+            "MLX's attention gives wrong results on this machine (%s): at these sizes the model uses plain products "
+            "and softmax, which are slower: %s",
+            identity(),
+            sizes,
+        )
+    return failed
+
+
+def _test(shapes: Sequence[Shape], calls: Sequence[Call]) -> Sizes:
+    first = shapes[0]
+    found = [check for shape in shapes for check in products(shape)]
+    _require([*found, *packed_products(first), *rotations(first), *whole_vocabulary(first)])
+    failed = set[Size]()
+    for call in calls:
+        shape = _attending(first, call)
+        wrong = [size for size, check in attention(shape, call.attend).items() if not check.passed]
+        _require(attention(shape, plain, wrong).values() if wrong else ())
+        failed.update(wrong)
+    return frozenset(failed)
+
+
+def _attending(shape: Shape, call: Call) -> Shape:
+    """The same model, with the heads of one of its calls."""
+    return replace(
+        shape,
+        head_dim=call.head_dim,
+        value_dim=call.value_dim,
+        heads=call.heads,
+        kv_heads=call.kv_heads,
+        dtype=call.dtype,
+        sinks=call.sinks,
+    )
+
+
+def _require(checks: Iterable[Check]) -> None:
+    """Raise a ModelLoadError that names the operations that are wrong, and their sizes."""
+    cases = dict[str, list[str]]()
+    for check in checks:
+        if not check.passed:
+            cases.setdefault(check.operation, []).append(check.case)
+    if not cases:
+        return
+    what = "; ".join(f"{operation} ({', '.join(each)})" for operation, each in cases.items())
+    raise ModelLoadError(
+        f"the self-test found operations of MLX that give wrong results on this machine: {what}. This is {mlx_build()} "
+        f"on {identity().partition(', mlx ')[0]}. Install another version of mlx, update the operating system or the "
+        "GPU's driver, and restart the process."
+    )
+
+
+# -- what is remembered ----------------------------------------------------------------------------------------------
+
+
+def _name(shapes: Sequence[Shape], calls: Sequence[Call]) -> str:
+    """Name of a verdict's file: of all that it depends on."""
+    attended = [(call._replace(attend=None), getattr(call.attend, "__module__", "")) for call in calls]  # type: ignore[arg-type]
+    return hashlib.sha256(f"{identity()} {VERSION} {[*shapes]} {attended}".encode()).hexdigest()[:20]
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "localai_shim" / "self_test"
+
+
+def _read(name: str) -> Sizes | None:
+    """The remembered verdict; None if there is none, or its file is damaged."""
+    try:
+        content = json.loads((_folder() / name).read_text(encoding="utf-8"))
+        found = frozenset(Size(*size) for size in content["unsafe"])
+        return found if found <= {*SIZES} else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write(name: str, failed: Sizes) -> None:
+    """Remember a verdict if the folder can be written to; otherwise the next process tests again."""
+    with contextlib.suppress(OSError):
+        folder = _folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        part = folder / f"{name}.{secrets.token_hex(4)}"
+        content = {"unsafe": sorted(failed), "machine": identity()}
+        part.write_text(json.dumps(content), encoding="utf-8")
+        part.replace(folder / name)
