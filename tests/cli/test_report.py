@@ -18,6 +18,7 @@ from localai_shim.backends import self_test
 from localai_shim.cli import machine_facts, model_trials, report
 from localai_shim.cli.main import main
 from localai_shim.cli.model_trials import difference
+from localai_shim.models.reference import random_model
 from localai_shim.models.reference.greedy import UpstreamModel
 from localai_shim.types import Token
 
@@ -27,6 +28,7 @@ SECTIONS += ["free buffers"]
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random_model, "LARGE", random_model.SMALL)  # a GPU may be imitated on a CPU
     monkeypatch.setattr(model_trials, "HEAD_DIMS", (64, 80))
     monkeypatch.setattr(model_trials, "STEPS", 8)
     monkeypatch.setattr(model_trials, "CHUNKS", (16, 64))

@@ -58,7 +58,7 @@ def test_tokens_of_mlx_lm_are_the_likeliest_ones_of_its_model(folder: Path) -> N
         logits = model(mx.array([tokens]), cache=cache)[0, -1].astype(mx.float32)
         logprobs = logits - mx.logsumexp(logits)
         assert token.id == mx.argmax(logits).item()
-        assert token.logprob == pytest.approx(logprobs[token.id].item(), abs=1e-3)
+        assert token.logprob == pytest.approx(logprobs[token.id].item(), abs=0.05)  # half precision on a GPU
         assert token.top[0] == (token.id, token.logprob)
         assert len(token.top) == 3 and token.top[1][1] <= token.top[0][1]
         tokens = [token.id]
