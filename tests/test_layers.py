@@ -101,11 +101,12 @@ MAY = {
     # -- models and machines, which fill its ports
     "backends": "backends.cuda backends.x86 threads types",
     "backends.cuda": "backends engine",
+    "backends.self_test": "backends backends.cuda backends.x86 types",
     "backends.x86": "backends",
     "models": (
-        "backends backends.cuda backends.x86 engine engine.mirror media models.adapters models.checkpoint "
-        "models.config models.encoders models.gguf models.heads models.vision options output output.formats threads "
-        "types"
+        "backends backends.cuda backends.self_test backends.x86 engine engine.mirror media models.adapters "
+        "models.checkpoint models.config models.encoders models.gguf models.heads models.vision options output "
+        "output.formats threads types"
     ),
     "models.adapters": "backends.cuda engine models models.checkpoint types",
     "models.checkpoint": "backends models models.gguf types",
@@ -134,6 +135,7 @@ NOUNS = {"types", "vectors", "media", "options", "errors", "stats"}
 PACKAGES = {
     "backends": "mlx numpy",
     "backends.cuda": "mlx",
+    "backends.self_test": "mlx numpy",
     "backends.x86": "mlx mlx_lm numpy",
     "cli": "mlx openai rich",
     "client": "PIL anyio httpx2 lm_eval numpy openai tqdm",

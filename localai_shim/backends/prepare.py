@@ -40,7 +40,7 @@ def prepare(model: nn.Module, memory_limit: int | None = None) -> Applied:
 
 
 def attention_form() -> Callable[[Function], Function] | None:
-    """What makes this machine's form of the libraries' attention; None: it is used as it is."""
+    """Return what makes this machine's form of the libraries' attention; None if it is used as it is."""
     if on_cuda():
         from .cuda.attention import attending
 

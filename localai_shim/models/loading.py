@@ -100,7 +100,7 @@ def _check_device(loaded: TextModel) -> dict[str, int]:
     """Test the operations that a model needs on this device; returns what was changed, as `prepare` does."""
     import mlx.core as mx
 
-    from ..backends.device_check import check_device
+    from ..backends.self_test.device import check_device
 
     kv = loaded._kv
     packed = None if kv is None or kv.unpacks else (kv.bits, kv.group_size)

@@ -11,7 +11,7 @@ import mlx.core as mx
 import pytest
 
 from localai_shim.engine import probes as module
-from localai_shim.engine.ports import StepInput
+from localai_shim.engine.ports import StepInput, host
 from localai_shim.engine.probes import Agreement, agreement, takes_several
 from localai_shim.models import text
 from localai_shim.models.text import TextModel
@@ -190,6 +190,17 @@ def test_steps_of_several_tokens_are_tried_once_and_by_no_later_process(
     assert takes_several(model) == first and model.passes == 2 * tried  # type: ignore[arg-type]
 
 
+def test_a_model_is_tried_anew_on_another_chip_system_or_mlx(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, passes = Counted(text_model("afm7")), list[int]()
+    for machine in ("M1, 24F74, mlx 1", "M2, 24F74, mlx 1", "M1, 24G84, mlx 1", "M1, 24F74, mlx 2", "M1, 24F74, mlx 1"):
+        monkeypatch.setattr(host().machine, "identity", lambda machine=machine: machine)
+        before = model.passes
+        assert not agreement(model).together  # type: ignore[arg-type]
+        passes.append(model.passes - before)
+        forget(monkeypatch)
+    assert passes == [passes[0]] * 4 + [0] and passes[0]
+
+
 def test_another_model_and_other_options_are_tried_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = text_model("qwen3"), text_model("qwen3", num_hidden_layers=2)
     assert one.fingerprint != other.fingerprint
@@ -198,11 +209,13 @@ def test_another_model_and_other_options_are_tried_anew(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("content", ["", "1", "\x00", "tried 1", "in_pieces tried"])
 def test_a_damaged_note_is_written_anew(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Counted(text_model("afm7"))
-    note = tmp_path / "localai_shim" / "agreement" / model.fingerprint
-    note.parent.mkdir(parents=True)
+    agreement(model)  # type: ignore[arg-type]
+    [note] = (tmp_path / "localai_shim" / "agreement").iterdir()
     note.write_text(content)
+    forget(monkeypatch)
+    tried = model.passes
     assert agreement(model) == Agreement(in_pieces=True, together=False)  # type: ignore[arg-type]
-    assert model.passes and note.read_text() == "1 tried"
+    assert model.passes == 2 * tried and note.read_text() == "1 tried"
     assert [file.name for file in note.parent.iterdir()] == [note.name], "nothing is left lying about"
 
 

@@ -10,7 +10,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 
 from .safe_attention import Call, calls, guard
-from .self_test import EPSILONS, Shape
+from .shape import EPSILONS, Shape
 from .verdicts import unsafe_sizes
 
 PLAIN = "plain attention at sizes that failed the self-test"

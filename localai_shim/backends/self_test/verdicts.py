@@ -12,10 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..types import VERSION, ModelLoadError
-from .machine import identity, mlx_build
+from ...types import VERSION, ModelLoadError
+from ..machine import identity, mlx_build
+from .attention import SIZES, Size, check_attention
+from .operations import check_rope, check_vocabulary
+from .products import PACKED, check_packed_products, check_products
 from .safe_attention import Call, Sizes, plain
-from .self_test import SIZES, Check, Shape, Size, attention, packed_products, products, rotations, whole_vocabulary
+from .shape import Check, Shape
 
 log = logging.getLogger("localai_shim")
 
@@ -48,13 +51,13 @@ def unsafe_sizes(shapes: Sequence[Shape], calls: Sequence[Call]) -> Sizes:
 
 def _test(shapes: Sequence[Shape], calls: Sequence[Call]) -> Sizes:
     first = shapes[0]
-    found = [check for shape in shapes for check in products(shape)]
-    _require([*found, *packed_products(first), *rotations(first), *whole_vocabulary(first)])
+    found = [check for shape in shapes for check in check_products(shape)]
+    _require([*found, *check_packed_products(first), *check_rope(first), *check_vocabulary(first)])
     failed = set[Size]()
     for call in calls:
         shape = _attending(first, call)
-        wrong = [size for size, check in attention(shape, call.attend).items() if not check.passed]
-        _require(attention(shape, plain, wrong).values() if wrong else ())
+        wrong = [size for size, check in check_attention(shape, call.attend).items() if not check.passed]
+        _require(check_attention(shape, plain, wrong).values() if wrong else ())
         failed.update(wrong)
     return frozenset(failed)
 
@@ -83,9 +86,13 @@ def _require(checks: Iterable[Check]) -> None:
     what = "; ".join(f"{operation} ({', '.join(each)})" for operation, each in cases.items())
     raise ModelLoadError(
         f"the self-test found operations of MLX that give wrong results on this machine: {what}. This is {mlx_build()} "
-        f"on {identity().partition(', mlx ')[0]}. Install another version of mlx, update the operating system or the "
-        "GPU's driver, and restart the process."
+        f"on {identity().partition(', mlx ')[0]}. {_advice(cases)}"
     )
+
+
+def _advice(cases: Iterable[str]) -> str:
+    update = "Install another version of mlx, or update the system or the GPU's driver, and restart the process."
+    return f"Leave kv_bits out, or: {update[0].lower()}{update[1:]}" if {*cases} == {PACKED} else update
 
 
 # -- what is remembered ----------------------------------------------------------------------------------------------

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 import mlx.nn as nn
 
-from .patches import Function, Mask, Replaced, replace, with_names
-from .prepare import attention_form
-from .self_test import KEYS, QUERIES, Attend, Size, fused
+from ..patches import Function, Mask, Replaced, replace, with_names
+from ..prepare import attention_form
+from .attention import QUERIES, Attend, Size, fused
+from .shape import KEYS
 
 MOST_SCORES = 2**26  # that plain attention holds, in float32
 _UPSTREAM = ("mlx_lm.models.base", "mlx_vlm.models.base")
@@ -84,6 +85,7 @@ def _plain(
 # -- which sizes are computed so -------------------------------------------------------------------------------------
 
 
+@functools.lru_cache(maxsize=4096)
 def is_unsafe(failed: Sizes, queries: int, columns: int, ragged: bool) -> bool:
     """True for sizes that failed; one between tested sizes is unsafe if any of the nearest ones failed."""
     for tested in _nearest(QUERIES, queries):
