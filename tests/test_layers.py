@@ -30,8 +30,8 @@ MAY = {
     "replacing": "client options runtime sdk threads",
     "__main__": "cli",
     "cli": (
-        "backends builtin client engine models models.reference options prompt prompt.fit ray replacing runtime sdk "
-        "stats threads types"
+        "backends backends.self_test builtin client engine models models.reference options prompt prompt.fit ray "
+        "replacing runtime sdk stats threads types"
     ),
     "ray": "client endpoints.batches errors options runtime sdk stats threads",
     "testing": (

@@ -109,7 +109,7 @@ def variables() -> Iterator[Fact]:
     for name, value in found.items():
         yield name, value if re.fullmatch(r"\d+", value) else "set, and not shown since it is no number"
     if slowing := [name for name in SLOWING if name in found]:
-        yield "warning", f"unset {' and '.join(slowing)}: every step copies the KV cache slots of all layers then"
+        yield "warning", f"unset {' and '.join(slowing)}: with larger command buffers, each step may copy all KV caches"
     if not found:
         yield "none", "is set"
 

@@ -48,7 +48,8 @@ def make_model(folder: Path, tokenizer: Path) -> Iterator[Fact]:
 def self_test() -> Iterator[Fact]:
     """Errors of MLX's operations: all for the model's head dim, and the largest of attention for others."""
     from ..backends.machine import has_gpu
-    from ..backends.self_test import Shape, attention, fused, run
+    from ..backends.self_test import Shape, run
+    from ..backends.self_test.attention import check_attention, fused
     from ..models.reference.random_model import BITS, GROUP, HEAD_DIM, fitting_shape
 
     model = fitting_shape()
@@ -65,7 +66,7 @@ def self_test() -> Iterator[Fact]:
     for check in run(shape):
         yield _error(check), f"{check.operation}, {check.case}"
     for head_dim in HEAD_DIMS:
-        attended = attention(replace(shape, head_dim=head_dim), fused).values()
+        attended = check_attention(replace(shape, head_dim=head_dim), fused).values()
         wrong = [check for check in attended if not check.passed]
         for check in wrong or [max(attended, key=lambda check: check.error)]:
             yield _error(check), f"attention, head dim {head_dim}, {'' if wrong else 'largest: '}{check.case}"

@@ -14,7 +14,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from localai_shim.backends import self_test
+from localai_shim.backends.self_test import attention, shape
 from localai_shim.cli import machine_facts, model_trials, report
 from localai_shim.cli.main import main
 from localai_shim.cli.model_trials import difference
@@ -29,6 +29,7 @@ SECTIONS += ["free buffers"]
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(random_model, "LARGE", random_model.SMALL)  # a GPU may be imitated on a CPU
+    monkeypatch.setattr(model_trials, "LENGTHS", (20, 150, 20, 150))
     monkeypatch.setattr(model_trials, "HEAD_DIMS", (64, 80))
     monkeypatch.setattr(model_trials, "STEPS", 8)
     monkeypatch.setattr(model_trials, "CHUNKS", (16, 64))
@@ -105,7 +106,7 @@ def test_section_that_fails_says_why_and_the_others_follow(
     assert [*found] == SECTIONS
     said = found["tokens"].pop("failed")
     assert said.startswith("RuntimeError: [METAL] Command buffer execution failed: Caused GPU Timeout Error (test_")
-    assert [*found["tokens"]][-1] == "prompt of 1500: alone, in four", "facts that came before stay"
+    assert [*found["tokens"]][-1] == "prompt of 150: alone, in four", "facts that came before stay"
     assert all("failed" not in facts for facts in found.values())
 
 
@@ -176,7 +177,9 @@ def test_variables_that_make_steps_copy_are_warned_of(monkeypatch: pytest.Monkey
         monkeypatch.setenv(name, "100")
     found = dict(machine_facts.variables())
     assert found["MLX_MAX_OPS_PER_BUFFER"] == "100"
-    assert found["warning"].startswith("unset MLX_MAX_OPS_PER_BUFFER and MLX_MAX_MB_PER_BUFFER: every step copies")
+    assert found["warning"].startswith(
+        "unset MLX_MAX_OPS_PER_BUFFER and MLX_MAX_MB_PER_BUFFER: with larger command buffers, each step may copy"
+    )
     monkeypatch.delenv("MLX_MAX_OPS_PER_BUFFER")
     assert dict(machine_facts.variables())["warning"].startswith("unset MLX_MAX_MB_PER_BUFFER: ")
 
@@ -237,15 +240,15 @@ def test_command_that_is_missing_writes_nothing() -> None:
 
 
 def test_attention_that_is_wrong_for_a_head_dim_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    fused = self_test.fused
+    fused = attention.fused
 
     def attend(queries: mx.array, *arguments: Any) -> mx.array:
         found = fused(queries, *arguments)
         return found * 0 if queries.shape[-1] == 80 and queries.shape[-2] == 5 else found
 
-    monkeypatch.setattr(self_test, "fused", attend)
+    monkeypatch.setattr(attention, "fused", attend)
     failed = [(error, case) for error, case in model_trials.self_test() if error.startswith("FAILED: 1 of ")]
-    assert len(failed) == 2 * len(self_test.KEYS)
+    assert len(failed) == 2 * len(shape.KEYS)
     assert any(case == "attention, head dim 80, 5 queries x 40 keys, ragged rows" for _, case in failed)
 
 
