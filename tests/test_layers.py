@@ -29,7 +29,10 @@ MAY = {
     # -- on top of the clients
     "replacing": "client options runtime sdk threads",
     "__main__": "cli",
-    "cli": "backends client engine models options prompt prompt.fit ray replacing runtime sdk stats threads types",
+    "cli": (
+        "backends backends.self_test builtin client engine models models.reference options prompt prompt.fit ray "
+        "replacing runtime sdk stats threads types"
+    ),
     "ray": "client endpoints.batches errors options runtime sdk stats threads",
     "testing": (
         "client endpoints endpoints.responses errors output.formats prompt replacing runtime sdk testing.cassettes "
@@ -112,6 +115,7 @@ MAY = {
     "models.encoders": "backends backends.x86 engine models models.config models.heads options types vectors",
     "models.gguf": "types",
     "models.heads": "backends backends.cuda engine models threads types vectors",
+    "models.reference": "backends models types",
     "models.vision": (
         "backends backends.cuda backends.x86 engine media models models.config models.heads options threads types"
     ),
@@ -159,6 +163,7 @@ PACKAGES = {
     "models.encoders": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
     "models.gguf": "mlx mlx_lm tokenizers transformers",
     "models.heads": "mlx mlx_lm numpy tokenizers",
+    "models.reference": "mlx mlx_lm",
     "models.vision": "PIL mlx mlx_lm mlx_vlm numpy transformers",
     "parallel": "mlx",
     "prompt": "PIL jinja2",

@@ -35,13 +35,18 @@ class Finding:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    del parser  # it has none
+    parser.add_argument(
+        "--report", action="store_true", help="write a report about this machine, to paste into an issue"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check everything, and say what to do."""
-    del arguments
     console = make_console()
+    if arguments.report:
+        from .report import write_report
+
+        return write_report(console)
     broken = False
     for check in (_libraries, _backend, _memory, _processes, _hub_cache, _self_check):
         for finding in _guarded(check):

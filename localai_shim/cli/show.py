@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
+Fact = tuple[str, str]  # name and value
 PLAIN_WIDTH = 160  # columns, where there is no terminal to ask
 _CONTROLS = {code: None for code in (*range(32), 127, *range(128, 160)) if chr(code) not in "\n\t"}
 

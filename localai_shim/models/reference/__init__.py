@@ -1,0 +1,1 @@
+"""A model with random weights, and mlx-lm's own answers: what reports about a machine compare with."""
