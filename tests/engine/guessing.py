@@ -109,6 +109,7 @@ def speculate(patch: pytest.MonkeyPatch, *drafters: Drafter, always: bool = True
     if always:
         patch.setattr(speculation.CostModel, "seconds", lambda self, kind, size: 1.0)
         patch.setattr(speculation, "MIN_GAIN", 0.0)
+        patch.setattr(speculation.CostModel, "note_step", lambda self, seconds: None)  # stalls as short as usual
 
 
 @contextmanager

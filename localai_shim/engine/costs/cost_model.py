@@ -88,15 +88,15 @@ class CostModel:
         return self._paces.setdefault(kind, Pace(stall, step))
 
     def begin_step(self) -> None:
-        """A decode step of one token per row is launched, and nothing else is in flight."""
+        """Begin to measure a decode step of one token per row; nothing else is in flight."""
         self._step = self.start()
 
     def forget_step(self) -> None:
-        """Nobody waits for the step that was begun: it is not measured."""
+        """Do not measure the step that was begun: no pass waited for its end."""
         self._step = None
 
     def end_step(self) -> None:
-        """What was in flight has run; the step is measured if `begin_step` was called for it."""
+        """Measure the step that was begun, if one was: it has run."""
         if self._step is not None:
             self.note_step(self._step.seconds)
             self._step = None

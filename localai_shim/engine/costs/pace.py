@@ -21,7 +21,7 @@ class Pace:
 
     Args:
         stall: seconds that a pass should take beside running rows.
-        step: seconds of a decode step as measured, 0 before; where steps are long, so is the stall.
+        step: seconds of a decode step as measured, 0 before; if steps are long, so is the stall.
     """
 
     def __init__(self, stall: float, step: Callable[[], float] = lambda: 0.0) -> None:

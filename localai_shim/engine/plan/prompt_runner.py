@@ -34,7 +34,7 @@ class PromptRunner:
         max_rows: most rows that decode together.
         max_stall: seconds that prefill may take between two tokens of the running rows.
         ends_prompts: the model can give the logits of prompts' last tokens, and gives the right ones.
-        chunks: most prompt tokens per forward pass.
+        chunks: limits of prompts' passes.
         meter: what counts.
         costs: what passes take.
         prefixes: what prompts start from, and are inserted into.

@@ -42,7 +42,7 @@ class Scheduler:
         prefiller: knows what can share a pass.
         tower: knows what prompts need of it.
         max_stall: seconds that prefill may take between two tokens of the running rows.
-        chunks: most prompt tokens per forward pass.
+        chunks: limits of prompts' passes.
         meter: what counts.
         costs: what passes take.
     """

@@ -122,7 +122,7 @@ class EmbeddingLane:
         wait_for_step: returns when the decode step in flight has run.
         engine: the one that runs them.
         most_tokens: most tokens of a pass of several texts, padding included.
-        chunks: lowers this, and what is read of a long text, as the GPU and memory want it.
+        chunks: limits of passes, and of the pieces of long texts.
         max_stall: seconds that a pass may take beside running rows.
         meter: what counts.
         costs: what passes take.

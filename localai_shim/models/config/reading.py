@@ -31,12 +31,13 @@ def text_config(path: Path) -> Json:
 
 
 def query_heads(config: Json) -> int:
-    """Heads of the text layers' attention; 1 if the config does not say."""
-    for part in (config, *(config.get(name) for name in TEXT_PARTS)):
-        for key in _HEADS:
-            if isinstance(part, dict) and isinstance(heads := part.get(key), int) and heads > 0:
-                return heads
-    return 1
+    """Maximum number of query heads of a text layer; 1 if the config does not say."""
+    inner = next((config[name] for name in TEXT_PARTS if isinstance(config.get(name), dict)), None)
+    if inner is not None and (found := query_heads(inner)) > 1:
+        return found
+    said = next((config[key] for key in _HEADS if config.get(key)), 1)
+    heads = said if isinstance(said, list) else [said]
+    return max((each for each in heads if isinstance(each, int)), default=1)
 
 
 def encoder_config(path: Path, name: str) -> Json:

@@ -9,6 +9,7 @@ import mlx.core as mx
 import pytest
 
 from localai_shim.engine.costs.cost_model import MIN_PLAIN_STEPS, STEP_TOKENS
+from localai_shim.engine.costs.pace import STALL_STEPS
 from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.drafts import draft_model
 from localai_shim.engine.drafts.controller import Speculation
@@ -113,8 +114,8 @@ def wait_while_prompts_join(stage: Stage) -> tuple[float, list[int]]:
 
 
 def limit(step: StepSeconds) -> float:
-    """That streams have without drafts."""
-    return 2 * (MAX_STALL + step(1))
+    """That streams have without drafts: their stall is some steps long, where these are long."""
+    return max(2 * (MAX_STALL + step(1)), 1.1 * (STALL_STEPS + 1) * step(1))
 
 
 @pytest.mark.parametrize("ordinary", [0.002, 0.012, 0.05, 0.1])

@@ -242,7 +242,7 @@ def test_a_text_whose_pass_failed_is_not_read_in_pieces_beside_another_one(monke
     w.model.in_pieces = True
     w.model.fails_together = True
     sizes = itertools.chain([500, 500], itertools.repeat(125))
-    monkeypatch.setattr(Pace, "chunk", lambda pace, left: next(sizes))
+    monkeypatch.setattr(Pace, "chunk", lambda pace, left=None: next(sizes))
     jobs = [w.ask([1000], 1), w.ask([200, 200], 2)]
     open_texts = set()
     while w.lane:

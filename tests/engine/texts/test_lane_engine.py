@@ -51,7 +51,7 @@ def test_a_pass_that_fails_while_a_long_text_is_read_fails_nobody_and_the_engine
 ) -> None:
     monkeypatch.setattr(lane, "waiting", set())
     sizes = itertools.chain([500, 500], itertools.repeat(125))
-    monkeypatch.setattr(Pace, "chunk", lambda pace, left: next(sizes))
+    monkeypatch.setattr(Pace, "chunk", lambda pace, left=None: next(sizes))
     model = Encoder()
     engine: Engine[Any] = Engine(lambda: model)
     try:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from localai_shim.engine.ports import StepInput
+from localai_shim.models.config.reading import query_heads
 from localai_shim.models.loading import load_draft_model, load_model
 from localai_shim.models.text import TextModel
 from localai_shim.models.vision.model import VisionModel
@@ -128,3 +129,18 @@ def test_a_checkpoint_of_before_computes_as_before() -> None:
     alone, _ = mlx_lm.load(str(tiny("llama")))
     expected = np.array(alone(mx.array([[5, 9, 13, 21, 8, 3] * 6]))[0, -1])
     assert np.allclose(logits(load_model(str(tiny("llama")), {})), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("config", "heads"),
+    [
+        ({"num_attention_heads": 32, "num_key_value_heads": 8}, 32),
+        ({"n_head": 12}, 12),
+        ({"text_config": {"num_attention_heads": 6}, "vision_config": {"num_attention_heads": 3}}, 6),
+        ({"thinker_config": {"text_config": {"num_attention_heads": 28}}}, 28),
+        ({"num_attention_heads": [4, 8], "text_config": None}, 8),
+        ({"hidden_size": 64}, 1),
+    ],
+)
+def test_heads_of_queries_are_the_text_layers(config: dict[str, Any], heads: int) -> None:
+    assert query_heads(config) == heads
