@@ -1,4 +1,4 @@
-"""Memory that is free, the machine's or a container's share of it, what tells one machine from another, and bad settings."""
+"""Free memory of a machine or a container, what tells one machine from another, and settings that slow MLX down."""
 
 from __future__ import annotations
 
@@ -26,19 +26,16 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@tells_memory
 def test_a_containers_limit_is_what_is_free_in_it_with_the_files_that_it_has_read(group: Path) -> None:
     (group / "memory.max").write_text(f"{100 * MIB}\n")
     assert backend.free_memory() == 80 * MIB
 
 
-@tells_memory
 def test_a_container_that_is_full_has_nothing_free(group: Path) -> None:
     (group / "memory.max").write_text(f"{15 * MIB}\n")
     assert backend.free_memory() == 0
 
 
-@tells_memory
 @pytest.mark.parametrize("limit", ["max", "1" + 18 * "0"], ids=["none", "more than the machine has"])
 def test_a_container_without_a_limit_has_what_the_machine_has(group: Path, limit: str) -> None:
     (group / "memory.max").write_text(f"{limit}\n")
