@@ -138,7 +138,8 @@ $(AROUND)/uv/bin/uv:
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --platform linux
+	$(BIN)/mypy --platform darwin
 	$(BIN)/python .ci/style
 	$(BIN)/python .ci/pages --check
 
