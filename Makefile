@@ -138,8 +138,7 @@ $(AROUND)/uv/bin/uv:
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --platform linux
-	$(BIN)/mypy --platform darwin
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin & $(BIN)/mypy --platform linux && wait $$!
 	$(BIN)/python .ci/style
 	$(BIN)/python .ci/pages --check
 

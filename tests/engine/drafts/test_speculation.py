@@ -41,7 +41,7 @@ def with_right_drafts(monkeypatch: pytest.MonkeyPatch, made: GenerationRequest) 
 
 
 @pytest.mark.parametrize("shares", only(["some"], SHARES))
-@pytest.mark.parametrize("kind", only(["hybrid"], KINDS))
+@pytest.mark.parametrize("kind", only(["hybrid", "wide", "wide hybrid"], KINDS))
 def test_rows_of_all_kinds_emit_what_they_emit_without_drafts(
     kind: str, shares: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
