@@ -1,8 +1,8 @@
 """MLX on Metal, computed by MLX on the CPU.
 
-MLX says that it computes on an M2. So code takes its branches for GPUs, keeps half-precision weights, and samples on the
-device. What Metal's back end refuses is refused, with the errors of mlx/backend/metal. `mx.metal.is_available()` stays
-false: upstream would launch kernels that only Metal can compile.
+MLX says that it computes on an M2. So code takes its branches for GPUs, keeps half-precision weights, and samples on
+the device. What Metal's back end refuses is refused, with the errors of mlx/backend/metal. `mx.metal.is_available()`
+stays false: upstream would launch kernels that only Metal can compile.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ CHIP = {
 }
 """`mx.device_info()` of a MacBook Air with 16 GB."""
 
-ON_THE_CPU_ONLY = "cholesky cholesky_inv eig eigh eigvals eigvalsh inv lu lu_factor pinv qr solve svd tri_inv".split()
+ON_THE_CPU_ONLY = (
+    *("cholesky", "cholesky_inv", "eig", "eigh", "eigvals", "eigvalsh", "inv"),
+    *("lu", "lu_factor", "pinv", "qr", "solve", "svd", "tri_inv"),
+)
 """Functions of `mx.linalg` that refuse a GPU's stream."""
 
-TAKE_A_DTYPE = "arange eye full identity linspace ones zeros".split()
+TAKE_A_DTYPE = ["arange", "eye", "full", "identity", "linspace", "ones", "zeros"]
 
 
 def imitate() -> None:
@@ -94,7 +97,8 @@ def _memory(mx: Any) -> None:
         nonlocal wired
         if limit > CHIP["max_recommended_working_set_size"]:
             raise ValueError(
-                "[metal::set_wired_limit] Setting a wired limit larger than the maximum working set size is not allowed."
+                "[metal::set_wired_limit] Setting a wired limit larger than "
+                "the maximum working set size is not allowed."
             )
         before, wired = wired, limit
         return before
@@ -163,8 +167,7 @@ def _linear_algebra(mx: Any) -> None:
         def checked(*arguments: Any, stream: Any = None, **options: Any) -> Any:
             if not _is_cpu(mx, stream):
                 raise ValueError(
-                    f"[linalg::{name}] This op is not yet supported on the GPU. "
-                    "Explicitly pass a CPU stream to run it."
+                    f"[linalg::{name}] This op is not yet supported on the GPU. Explicitly pass a CPU stream to run it."
                 )
             return call(*arguments, stream=stream, **options)
 

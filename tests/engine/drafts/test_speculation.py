@@ -472,6 +472,7 @@ def test_rows_that_want_no_drafts_get_none(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_of_equally_likely_tokens_the_same_is_emitted_with_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     made = [request(prompt(i), GREEDY, 30) for i in (3, 4, 5)]
+
     def engine(options: EngineOptions) -> Engine[Any]:
         engine = engine_for("qwen3", options)
         engine.wait()
