@@ -52,10 +52,12 @@ test-exhaustive: $(VENV)/.dev $(SUITE)
 
 test-all: test test-exhaustive
 
-# Metal's branches, computed on a CPU, on a system that looks like macOS (tests/machines). Linux only.
+# Metal's branches, computed on a CPU, on a system that looks like macOS (tests/machines). Linux only. Not those of
+# layers that ask nothing of a device or a system.
+WITHOUT_MACHINE := output grammar templates test_docs.py test_docstrings.py test_layers.py test_typing.py test_wheel.py
 test-metal: export TEST_MACHINE = metal
 test-metal: $(VENV)/.dev $(SUITE)
-	JSON_SCHEMA_TEST_SUITE=$(SUITE)/json $(BIN)/python $(TOGETHER)
+	JSON_SCHEMA_TEST_SUITE=$(SUITE)/json $(BIN)/python $(TOGETHER) $(WITHOUT_MACHINE:%=--ignore=tests/%)
 
 # One model over several processes, which want the cores for themselves: one test after another.
 test-parallel: $(VENV)/.dev

@@ -51,7 +51,7 @@ LINUX_ONLY = {
     os: "eventfd fdatasync getrandom memfd_create pidfd_open pipe2 posix_fadvise posix_fallocate sched_getaffinity "
     "sched_setaffinity sched_setscheduler setns splice unshare",
     resource: "RUSAGE_THREAD prlimit",
-    select: "EPOLLIN epoll",
+    select: "epoll",
     signal: "pidfd_send_signal sigtimedwait sigwaitinfo",
 }
 """Names of the standard library that Python does not define on macOS."""
