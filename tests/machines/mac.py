@@ -110,6 +110,7 @@ def _without_linux_calls() -> None:
         return sysconf(name)
 
     os.sysconf = without_free_pages
+    os.sysconf_names = {name: number for name, number in os.sysconf_names.items() if name != "SC_AVPHYS_PAGES"}
 
     class WithoutLinuxFunctions(ctypes.CDLL):
         def __getattr__(self, name: str) -> Any:
