@@ -17,10 +17,10 @@ TIMED := $(shell grep -rl --include='test_*.py' --exclude-dir=real --exclude-dir
 ALONE := -m pytest -m 'timed and not exhaustive' $(TIMED)
 SWEEPS := -m pytest -n $(WORKERS) --dist worksteal -m 'exhaustive and not timed'
 SWEEPS_ALONE := -m pytest -m 'exhaustive and timed' $(TIMED)
-test test-exhaustive test-parallel test-soak test-openai2 test-templates test-weights: export OPENBLAS_NUM_THREADS = 1
-test test-exhaustive test-parallel test-soak test-openai2 test-templates test-weights: export MKL_NUM_THREADS = 1
+test test-metal test-exhaustive test-parallel test-soak test-openai2 test-templates test-weights: export OPENBLAS_NUM_THREADS = 1
+test test-metal test-exhaustive test-parallel test-soak test-openai2 test-templates test-weights: export MKL_NUM_THREADS = 1
 # Tests start many processes, each of which would compile every module again where writing bytecode is turned off.
-test test-exhaustive test-parallel test-soak test-openai2 test-templates test-weights: export PYTHONDONTWRITEBYTECODE =
+test test-metal test-exhaustive test-parallel test-soak test-openai2 test-templates test-weights: export PYTHONDONTWRITEBYTECODE =
 
 # What others publish of the models that people run: chat templates and vocabularies.
 LLAMA_CPP := $(abspath $(VENV))/llama-cpp
@@ -31,13 +31,15 @@ WEIGHTS := $(abspath $(VENV))/weights
 
 SUITE := $(abspath $(VENV))/json-schema-suite
 
-.PHONY: demo test test-exhaustive test-all test-parallel test-soak test-openai2 test-frameworks test-frameworks-all test-ray test-templates test-weights lint bench figures docs clean
+.PHONY: install demo test test-metal test-exhaustive test-all test-parallel test-soak test-openai2 test-frameworks test-frameworks-all test-ray test-templates test-weights lint bench figures docs clean
+
+install: $(VENV)/.installed
 
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
 
 # PART=0/3 runs one third of what is asked for, the same one each time.
-test test-exhaustive test-openai2: export TEST_PART = $(PART)
+test test-metal test-exhaustive test-openai2: export TEST_PART = $(PART)
 
 test: $(VENV)/.dev $(SUITE)
 	JSON_SCHEMA_TEST_SUITE=$(SUITE)/json $(BIN)/python $(TOGETHER)
@@ -49,6 +51,13 @@ test-exhaustive: $(VENV)/.dev $(SUITE)
 	$(BIN)/python $(SWEEPS_ALONE)
 
 test-all: test test-exhaustive
+
+# Metal's branches, computed on a CPU, on a system that looks like macOS (tests/machines). Linux only. Not those of
+# layers that ask nothing of a device or a system.
+WITHOUT_MACHINE := output grammar templates test_docs.py test_docstrings.py test_layers.py test_typing.py test_wheel.py
+test-metal: export TEST_MACHINE = metal
+test-metal: $(VENV)/.dev $(SUITE)
+	JSON_SCHEMA_TEST_SUITE=$(SUITE)/json $(BIN)/python $(TOGETHER) $(WITHOUT_MACHINE:%=--ignore=tests/%)
 
 # One model over several processes, which want the cores for themselves: one test after another.
 test-parallel: $(VENV)/.dev
@@ -138,7 +147,7 @@ $(AROUND)/uv/bin/uv:
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin & $(BIN)/mypy --platform linux && wait $$!
 	$(BIN)/python .ci/style
 	$(BIN)/python .ci/pages --check
 

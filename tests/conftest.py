@@ -20,10 +20,11 @@ from typing import Any
 os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # logfire's costs a process 2 s, and scripts that tests start 0.3 s
 gc.disable()  # until everything is imported and collected, all of which stays
 
-from tests import cores, temporary
+from tests import cores, machines, temporary
 from tests.samples import mark_many
 
 cores.keep_to_one()  # before any library starts a thread
+machines.imitate()
 temporary.keep_in_one_folder()
 
 import numpy as np

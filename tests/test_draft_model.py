@@ -121,8 +121,8 @@ def test_another_vocabulary_is_refused_with_the_tokens_that_differ_and_mended_fo
 @pytest.mark.usefixtures("without_the_garbage_collector", "_always")
 def test_rounds_of_loading_and_closing_leave_no_memory_behind(pair: tuple[Path, Path]) -> None:
     large, small = pair
-    before = mx.get_active_memory()
-    for _ in range(3):
+    left: list[int] = []
+    for _ in range(4):
         with LocalOpenAI(large, draft_model=small, keep_alive=0) as client:
             client.chat.completions.create(**ASK, n=2)
             stream = client.chat.completions.create(**{**ASK, "max_tokens": 400}, stream=True)
@@ -130,4 +130,6 @@ def test_rounds_of_loading_and_closing_leave_no_memory_behind(pair: tuple[Path, 
                 next(stream)  # it runs, and is drafted for, when the engine ends
             weights = sum(file.stat().st_size for each in pair for file in each.glob("*.safetensors"))
             loaded = mx.get_active_memory()
-        assert mx.get_active_memory() <= min(before + SLACK, loaded - weights)
+        left.append(mx.get_active_memory())
+        assert left[-1] <= loaded - weights
+        assert left[-1] <= left[0] + SLACK  # where the device samples, constants of the first round stay

@@ -37,8 +37,11 @@ def commands(workflow: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize(
     ("workflow", "expected"),
     [
-        (WORKFLOW, {"demo", "test"}),
-        (WEEKLY, {"test-frameworks-all", "test-templates", "test-openai2", "test-exhaustive"}),
+        (WORKFLOW, {"install", "demo", "test"}),
+        (
+            WEEKLY,
+            {"test-frameworks-all", "test-templates", "test-openai2", "test-exhaustive", "install", "demo", "test"},
+        ),
     ],
     ids=["ci", "weekly"],
 )
@@ -47,6 +50,14 @@ def test_each_command_of_the_workflow_is_there(workflow: dict[str, Any], expecte
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert targets == expected
     assert all(re.search(rf"^{target}\b[^=]*:", makefile, re.MULTILINE) for target in targets)
+
+
+@pytest.mark.parametrize("workflow", [WORKFLOW, WEEKLY], ids=["ci", "weekly"])
+def test_no_job_of_the_workflow_runs_without_limit(workflow: dict[str, Any]) -> None:
+    for name, job in workflow["jobs"].items():
+        steps = [step for step in job["steps"] if "run" in step]
+        assert "timeout-minutes" in job, name
+        assert not name.startswith("macos") or all("timeout-minutes" in step for step in steps), name
 
 
 def test_the_workflow_runs_all_that_has_to_hold() -> None:

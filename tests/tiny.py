@@ -163,9 +163,42 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
+_WIDE = {
+    **_BASE,
+    "hidden_size": 128,
+    "intermediate_size": 64,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 8192,
+}
+
+WIDE: dict[str, dict[str, Any]] = {
+    "qwen3 of 64": {**_WIDE, "model_type": "qwen3", "head_dim": 64},
+    # Mamba layers and attention.
+    "granitemoehybrid of 64": {
+        **_WIDE,
+        "model_type": "granitemoehybrid",
+        "attention_bias": False,
+        "embedding_multiplier": 1.0,
+        "attention_multiplier": 0.125,
+        "logits_scaling": 1.0,
+        "residual_multiplier": 1.0,
+        "layer_types": ["mamba", "attention"],
+        "mamba_n_heads": 4,
+        "mamba_d_head": 64,
+        "mamba_d_state": 32,
+        "mamba_d_conv": 4,
+        "mamba_n_groups": 1,
+        "mamba_proj_bias": False,
+        "mamba_conv_bias": True,
+    },
+}
+"""Models that Metal's own kernels compute: fused attention begins with heads of 64, Mamba's with states of 32."""
+
+
 def make_model(folder: Path, kind: str, *, seed: int = 0, template: str | None = TEMPLATE, **changes: Any) -> Path:
-    """Save a random model of a kind in CONFIGS, with its tokenizer. Returns the folder."""
-    config = {**CONFIGS[kind], **changes}
+    """Save a random model of a kind in CONFIGS or WIDE, with its tokenizer. Returns the folder."""
+    config = {**(CONFIGS | WIDE)[kind], **changes}
     folder.mkdir(parents=True, exist_ok=True)
     make_tokenizer(folder, template=template, vocabulary=config["vocab_size"])
     tokenizer = json.loads((folder / "tokenizer.json").read_text())

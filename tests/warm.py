@@ -28,6 +28,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
+from tests import machines
+
 ROOT = Path(__file__).parents[1]
 SDK = (
     "localai_shim.client.local",
@@ -72,7 +74,7 @@ def python(kind: str = "sdk") -> list[str]:
     Args:
         kind: "sdk" knows nothing of MLX; "mlx" has imported what models need.
     """
-    if sys.platform != "linux":  # elsewhere a fork may not use Metal
+    if sys.platform != "linux" and not machines.ASKED_FOR:  # elsewhere a fork may not use Metal
         return [sys.executable]
     return [sys.executable, "-I", "-S", "-c", LAUNCH, f"{_serving()}/{kind}"]
 

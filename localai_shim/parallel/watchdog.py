@@ -38,7 +38,7 @@ class Watchdog:
         self._pid = os.getpid()
         watched: list[int] = []
         try:
-            watched += [os.pidfd_open(each) for each in (self._pid, *(follower.pid for follower in followers))]
+            watched += [_opened(each) for each in (self._pid, *(follower.pid for follower in followers))]
             command = [sys.executable, "-I", "-S", str(Path(__file__)), str(frozen_seconds)]
             self._process = subprocess.Popen(
                 [*command, *map(str, [there, *watched])],
@@ -72,6 +72,13 @@ class Watchdog:
     def _tell(self, what: bytes) -> None:
         with contextlib.suppress(OSError):
             os.write(self._end, what)
+
+
+def _opened(process: int) -> int:
+    """A file descriptor of a process."""
+    if sys.platform == "linux":
+        return os.pidfd_open(process)
+    raise NotImplementedError("watchdogs run on Linux only, as NCCL does")
 
 
 def watch(frozen_seconds: float, told: int, leader: int, *followers: int) -> None:
@@ -116,7 +123,8 @@ def _kill(leader: int, what: str) -> None:
         "group, which has ended\n"
     )
     sys.stderr.flush()
-    signal.pidfd_send_signal(leader, signal.SIGKILL)
+    if sys.platform == "linux":  # always; type checkers for other systems ask
+        signal.pidfd_send_signal(leader, signal.SIGKILL)
 
 
 if __name__ == "__main__":

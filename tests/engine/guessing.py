@@ -27,6 +27,8 @@ KINDS: dict[str, tuple[str, Quantised | None, dict[str, Any]]] = {
     "experts": ("qwen3_moe", None, {}),
     "hybrid": ("qwen3_next", None, {}),
     "quantised": ("qwen3", Quantised(32, 8), {"head_dim": 32}),
+    "wide": ("qwen3 of 64", None, {}),
+    "wide hybrid": ("granitemoehybrid of 64", None, {}),
 }
 """What rows keep: a model, how its keys and values are kept, and what is changed of it."""
 

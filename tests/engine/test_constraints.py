@@ -211,7 +211,10 @@ def test_what_may_come_next_is_asked_once_per_token_while_the_forward_pass_is_in
             assert constraint.asked == step
 
 
-def test_a_guide_is_asked_again_when_a_neighbour_leaves_and_says_the_same(model: TextModel, oracle: Oracle) -> None:
+def test_a_guide_is_asked_again_when_a_neighbour_leaves_and_says_the_same(
+    model: TextModel, oracle: Oracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "samples_on_device", False)  # a step is built before the token that it starts with
     stepped = Stepped(model)
     constraint = Only(some_tokens(3))
     row, other = stepped.join(request([5, 6], max_tokens=50, constraint=constraint), request([7, 8], max_tokens=50))
@@ -228,7 +231,10 @@ def test_a_guide_is_asked_again_when_a_neighbour_leaves_and_says_the_same(model:
     assert constraint.asked == 8 + 1 + 1  # once per token, for the one in flight, and once more
 
 
-def test_guides_that_are_idle_are_forgotten_and_the_batch_queues_ahead_again(model: TextModel, oracle: Oracle) -> None:
+def test_guides_that_are_idle_are_forgotten_and_the_batch_queues_ahead_again(
+    model: TextModel, oracle: Oracle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "samples_on_device", False)
     stepped = Stepped(model)
     constraint = Only(some_tokens(3), idle_after=3)
     [row] = stepped.join(request([5, 6], max_tokens=12, constraint=constraint))

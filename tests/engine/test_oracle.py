@@ -10,7 +10,7 @@ from localai_shim.models.text import LoadOptions, TextModel
 from tests.engine.harness import Running, engine_for, request
 from tests.engine.oracle import alone
 from tests.samples import only
-from tests.tiny import CONFIGS, VOCABULARY, tiny
+from tests.tiny import CONFIGS, VOCABULARY, WIDE, tiny
 
 
 def prompts(n: int) -> list[list[int]]:
@@ -19,7 +19,7 @@ def prompts(n: int) -> list[list[int]]:
     return [[(7 * i + 11 * j * (i + 1)) % (VOCABULARY - 3) + 3 for j in range(lengths[i % 16])] for i in range(n)]
 
 
-@pytest.mark.parametrize("kind", only(["gemma3_text", "qwen3_next"], CONFIGS))
+@pytest.mark.parametrize("kind", only(["gemma3_text", "qwen3_next", *WIDE], CONFIGS | WIDE))
 def test_sixteen_prompts_with_staggered_joins_cancellations_and_finishes(kind: str) -> None:
     engine = engine_for(kind, EngineOptions(prefill_chunk=48))
     try:
@@ -44,7 +44,7 @@ def test_sixteen_prompts_with_staggered_joins_cancellations_and_finishes(kind: s
         engine.close()
 
 
-@pytest.mark.parametrize("kind", only(["qwen3_next"], ["qwen3", "gemma3_text", "qwen3_next"]))
+@pytest.mark.parametrize("kind", only(["qwen3_next", *WIDE], ["qwen3", "gemma3_text", "qwen3_next", *WIDE]))
 def test_choices_that_share_a_prompt_are_prefilled_once_and_equal_the_oracle(kind: str) -> None:
     engine = engine_for(kind)
     try:
@@ -62,6 +62,39 @@ def test_choices_that_share_a_prompt_are_prefilled_once_and_equal_the_oracle(kin
         assert results == [alone(kind, tuple(shared.prompt.tokens), 20)] * 4
         assert sum(calls) == len(shared.prompt.tokens) - 1
         assert neighbour.finish() == [alone(kind, tuple(prompts(4)[3]), 60)]
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("kind", WIDE)
+def test_rows_of_1100_and_4200_tokens_share_a_batch(kind: str) -> None:
+    """Metal reads keys in two passes from 1,024 or 4,096 on, which depends on the chip."""
+    ragged = [[(5 * i + 3 * n * i + n) % (VOCABULARY - 3) + 3 for i in range(n)] for n in (1100, 4200)]
+    rows_of_steps: list[int] = []
+
+    def load() -> TextModel:
+        model = load_model(str(tiny(kind)), LoadOptions())
+        model.weight_bytes = 2**32  # padding costs nothing compared with these: all rows share each pass
+        forward = model.forward
+        model.forward = lambda step: (  # type: ignore[method-assign]
+            rows_of_steps.append(len(step.tokens)),
+            forward(step),
+        )[1]
+        return model
+
+    engine = Engine(load)
+    try:
+        running = [Running(engine, request(prompt, max_tokens=24)) for prompt in ragged]
+        shorter = Running(engine, request(prompts(4)[3], max_tokens=6))  # it joins and leaves meanwhile
+        assert shorter.finish() == [alone(kind, tuple(prompts(4)[3]), 6)]
+        for run, prompt in zip(running, ragged, strict=True):
+            assert run.finish() == [alone(kind, tuple(prompt), 24)]
+        again = [[*prompt, *alone(kind, tuple(prompt), 24), 7, 8, 9] for prompt in ragged]  # from the prefix cache
+        running = [Running(engine, request(prompt, max_tokens=8)) for prompt in again]
+        for run, prompt in zip(running, again, strict=True):
+            assert run.finish() == [alone(kind, tuple(prompt), 8)]
+            assert run.requests[0].prompt.cached_tokens >= len(prompt) - 5
+        assert rows_of_steps.count(2) > 8
     finally:
         engine.close()
 

@@ -68,6 +68,14 @@ def stepped() -> Stepped:
     return Stepped(load_model(str(tiny("qwen3")), {}))
 
 
+@pytest.fixture(scope="module")
+def on_host() -> Stepped:
+    """As `stepped`, for a model whose rows the host samples, as it does for every model on a CPU."""
+    model = load_model(str(tiny("qwen3")), {})
+    model.samples_on_device = False
+    return Stepped(model)
+
+
 def joined(stepped: Stepped, sampling: SamplingParams) -> list[Row]:
     """Three rows, beside which no other runs."""
     stepped.batch.drop(list(stepped.batch.rows))
@@ -92,11 +100,11 @@ def test_greedy_rows_have_the_next_sample_built_behind_the_one_that_runs(stepped
     assert isinstance(stepped.batch.in_flight, Queued) and stepped.batch.in_flight.next is not None
 
 
-def test_rows_that_the_host_samples_have_the_next_graph_built_behind_their_logits(stepped: Stepped) -> None:
-    joined(stepped, SAMPLED)
-    stepped.batch.step()
-    stepped.batch.step()
-    assert isinstance(stepped.batch.in_flight, AwaitingHost) and stepped.batch.in_flight.built is not None
+def test_rows_that_the_host_samples_have_the_next_graph_built_behind_their_logits(on_host: Stepped) -> None:
+    joined(on_host, SAMPLED)
+    on_host.batch.step()
+    on_host.batch.step()
+    assert isinstance(on_host.batch.in_flight, AwaitingHost) and on_host.batch.in_flight.built is not None
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED])
@@ -190,9 +198,9 @@ def test_steps_with_drafts_are_measured_by_their_tokens(monkeypatch: pytest.Monk
     assert (1, 5) in drafting.measured
 
 
-def test_waiting_has_the_logits_of_a_step_computed(stepped: Stepped) -> None:
-    joined(stepped, SAMPLED)
-    stepped.batch.step()
-    stepped.batch.wait()
-    flight = stepped.batch.in_flight
+def test_waiting_has_the_logits_of_a_step_computed(on_host: Stepped) -> None:
+    joined(on_host, SAMPLED)
+    on_host.batch.step()
+    on_host.batch.wait()
+    flight = on_host.batch.in_flight
     assert isinstance(flight, AwaitingHost) and bool(mx.isfinite(flight.logits).all())

@@ -15,7 +15,7 @@ from localai_shim.types import Prompt, SamplingParams
 from tests.engine.counting import KINDS, PER_TOKEN, counting, expected, tokens
 from tests.engine.harness import GREEDY, Gate, Running, eventually, generate, prefilling, request
 from tests.samples import only
-from tests.tiny import CONFIGS
+from tests.tiny import CONFIGS, WIDE
 
 ON_THE_HOST = SamplingParams(temperature=1.0, top_k=1)
 """As greedy, by the way that draws each token before the next step is launched."""
@@ -24,7 +24,7 @@ ON_THE_HOST = SamplingParams(temperature=1.0, top_k=1)
 # -- what is reused --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", only(["qwen3_next"], KINDS))
+@pytest.mark.parametrize("kind", only(["qwen3_next", *WIDE], [*KINDS, *WIDE]))
 def test_a_prompt_that_was_seen_before_is_not_prefilled_again(kind: str) -> None:
     with counting(kind) as c:
         prompt = tokens(90)
@@ -37,7 +37,7 @@ def test_a_prompt_that_was_seen_before_is_not_prefilled_again(kind: str) -> None
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, ON_THE_HOST], ids=["queued ahead", "drawn on the host"])
-@pytest.mark.parametrize("kind", only(["gemma3_text", "qwen3_next"], CONFIGS))
+@pytest.mark.parametrize("kind", only(["gemma3_text", "qwen3_next", *WIDE], CONFIGS | WIDE))
 def test_a_turn_prefills_only_what_is_new_since_the_one_before(kind: str, sampling: SamplingParams) -> None:
     with counting(kind) as c:
         conversation = tokens(40)
@@ -48,7 +48,7 @@ def test_a_turn_prefills_only_what_is_new_since_the_one_before(kind: str, sampli
             conversation = [*conversation, *said, *tokens(12, turn + 2)]
 
 
-@pytest.mark.parametrize("kind", only(["qwen3_next"], KINDS))
+@pytest.mark.parametrize("kind", only(["qwen3_next", *WIDE], [*KINDS, *WIDE]))
 def test_rows_of_a_batch_leave_what_they_would_leave_alone(kind: str) -> None:
     with counting(kind) as c:
         prompts = [tokens(length, length) for length in (20, 33, 50, 71)]

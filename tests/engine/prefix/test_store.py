@@ -24,6 +24,7 @@ from localai_shim.engine.prefix.store import PrefixStore
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import TextModel
 from localai_shim.types import Prompt
+from tests import machines
 from tests.engine.asking import answers, asking
 from tests.engine.counting import KINDS, Counting, counting, expected, tokens
 from tests.engine.folders import LONG, PLENTY, Fake, files, flush, left_by, parts
@@ -35,6 +36,7 @@ from tests.tiny import tiny
 # -- what is found ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.skipif(machines.ASKED_FOR, reason="the other process computes on another device")
 @pytest.mark.parametrize(
     ("kind", "close"),
     only([("gemma3_text", True), ("qwen3_next", False)], itertools.product(KINDS, [True, False])),

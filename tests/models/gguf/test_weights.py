@@ -79,7 +79,8 @@ def test_a_head_in_q6_k_is_taken_apart(tmp_path: Path) -> None:
     assert isinstance(weights, dict)
     weights["lm_head.weight"] = mx.array(gguf.quants.dequantize(raw, Type.Q6_K))
     mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
-    assert np.allclose(logits(file), of_mlx_lm(folder), atol=2e-2)
+    expected = of_mlx_lm(folder)
+    assert np.allclose(logits(file), expected, atol=0.01 * np.abs(expected).max())  # GPUs compute in float16
 
 
 def test_factors_of_the_rotation_are_those_of_llama_3(tmp_path: Path) -> None:

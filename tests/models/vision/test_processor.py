@@ -66,7 +66,7 @@ def test_a_processor_makes_no_arrays_of_mlx(text: VisionTokenizer, monkeypatch: 
     for name in ("array", "stack", "concatenate", "transpose", "zeros", "eval"):
         monkeypatch.setattr(mx, name, refuse if name != "array" else type("array", (), {"__new__": refuse}))
     made = item(text)
-    assert all(type(array) is np.ndarray and not array.flags.writeable for array in made.inputs.values())
+    assert all(isinstance(array, np.ndarray) and not array.flags.writeable for array in made.inputs.values())
     assert made.inputs and 0 < made.digest < 2**63
 
 
