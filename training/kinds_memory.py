@@ -276,7 +276,7 @@ def fact_as_json(rng: Random, split: Split) -> Dialogue:
     if form < 0.55:
         question = kinds_facts.any_question(rng)
         asked = rng.choice(in_split(AS_JSON, split, "as json")).replace("{q}", question.text)
-        answer = {"answer": question.short}
+        answer: dict[str, str | int] = {"answer": question.short}
     elif form < 0.75:
         a, b = rng.randint(0, 50), rng.randint(0, 50)
         asked = rng.choice(in_split(AS_JSON, split, "as json")).replace("{q}", f"What is {a} + {b}?")
