@@ -11,6 +11,7 @@ CACHE, LRU_CACHE = {"cache", "functools.cache"}, {"lru_cache", "functools.lru_ca
 _SIZES = "sizes of a loaded model"
 _LIBRARY = "functions and classes of a library, which are imported once"
 _FORMATS = "the formats that the package knows"
+_FAILED = "functions of a library, and sizes at which this device computes them wrongly"
 FEW = {
     "backends/cuda/adapters.py:_kernel": _SIZES,
     "backends/cuda/attention.py:attending": _LIBRARY,
@@ -22,6 +23,9 @@ FEW = {
     "backends/cuda/products.py:_shared_product": _SIZES,
     "backends/cuda/products.py:_unpacking": _SIZES,
     "backends/patches.py:_is_known": _LIBRARY,
+    "backends/self_test/safe_attention.py:_guarded": _FAILED,
+    "backends/self_test/safe_attention.py:_mlx_with": _FAILED,
+    "backends/self_test/safe_attention.py:_recorded": _LIBRARY,
     "backends/tower_windows.py:_form": _LIBRARY,
     "backends/x86/forms.py:_fused": _LIBRARY,
     "backends/x86/forms.py:_gated": _LIBRARY,

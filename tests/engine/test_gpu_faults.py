@@ -115,7 +115,7 @@ def test_prompts_that_wait_fail_with_the_same_reason(engine: Engine[TextModel]) 
             each.finish()
 
 
-def test_other_engines_of_the_process_refuse_work_too_and_none_is_loaded(engine: Engine[TextModel]) -> None:
+def test_engines_of_the_same_process_refuse_work_too_and_none_is_loaded(engine: Engine[TextModel]) -> None:
     other = engine_for("llama")
     generate(other, request([5, 6, 7]))
     with stepping(engine, raising(REFUSED)), pytest.raises(EngineClosedError):

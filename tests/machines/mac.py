@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,7 +61,8 @@ LINUX_ONLY = {
 def imitate() -> None:
     """Turn this process into one on a Mac, for good."""
     for module in CHOSE_FOR_LINUX:
-        import_module(module)
+        if find_spec(module.partition(".")[0]) is not None:
+            import_module(module)
     _without_linux_files()
     _without_linux_calls()
     _with_a_macs_name()

@@ -161,10 +161,8 @@ def test_a_pass_has_no_more_tokens_than_it_may() -> None:
     for lengths in w.model.lengths:
         assert len(lengths) * lengths[-1] <= MOST and lengths[0] >= min(MIN_LENGTH_SHARE * lengths[-1], lengths[-1] - 8)
 
-
-def test_passes_hold_half_as_much_after_a_gpu_stopped_one() -> None:
     w = Lane()
-    w.chunks.halve()
+    w.chunks.halve()  # a GPU has stopped a pass
     w.ask([16, 16, 16, 16])
     w.run()
     assert w.model.lengths == [[16, 16], [16, 16]]
@@ -443,10 +441,7 @@ class Clock:
 
 def test_texts_of_all_engines_together_have_their_share_and_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, {object()})
-    one, other = (
-        clock.slow(0.04),
-        clock.slow(0.04),
-    )
+    one, other = clock.slow(0.04), clock.slow(0.04)
     alone = clock.passes([one], 100)
     assert alone == [pytest.approx(100 * SHARE / 0.04, rel=0.05)]
     made = clock.passes([one, other], 100)
@@ -473,10 +468,7 @@ def test_where_nobody_decodes_texts_have_all_of_the_time(monkeypatch: pytest.Mon
 
 def test_who_has_no_texts_any_more_takes_nobody_s_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, {object()})
-    one, other = (
-        clock.slow(0.04),
-        clock.slow(0.04),
-    )
+    one, other = clock.slow(0.04), clock.slow(0.04)
     other.lane.drop([*other.lane._jobs.values()])
     assert lane.waiting == {one}
     one.lane.close()
@@ -485,15 +477,12 @@ def test_who_has_no_texts_any_more_takes_nobody_s_turn(monkeypatch: pytest.Monke
 
 def test_texts_and_prompts_take_turns() -> None:
     w = Lane()
+    assert not w.lane.is_due(False, None), "nothing waits"
     w.ask([60] * 10)
     turns = [w.lane.is_due(False, 0) for _ in range(10)]
     assert turns == [False, True] * 5
     assert [w.lane.is_due(False, 1) for _ in range(OLDEST_EVERY)].count(False) == 1, "prompts are less urgent"
     assert [w.lane.is_due(False, -1) for _ in range(OLDEST_EVERY)].count(True) == 1, "prompts are more urgent"
-
-
-def test_nothing_is_due_where_nothing_waits() -> None:
-    assert not Lane().lane.is_due(False, None)
 
 
 def test_a_pass_beside_rows_is_as_small_as_its_time() -> None:
