@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.decode.in_flight import Idle
 from localai_shim.engine.decode.verify import Verifying
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.engine.plan.planner import Planner
+from localai_shim.engine.pieces import Collect, Deliver, Piece
+from localai_shim.engine.row import Row
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.engine.step_plan import Decode
+from localai_shim.engine.work.scheduler import Decoding, Scheduler
 from localai_shim.models.loading import load_model
 from localai_shim.types import Failure, GenerationRequest, Prompt, SamplingParams
 
@@ -23,31 +24,45 @@ Rates = tuple[list[float], list[float]]
 
 
 class _Switch:
-    """Takes the place of a batch's `step`, and has the planner ask for drafts or not."""
+    """Takes the place of what chooses a batch's steps, and asks for drafts or not."""
 
-    def __init__(self, batch: Batch, planner: Planner, rows: int) -> None:
-        self._batch, self._planner, self._rows = batch, planner, rows
-        self._step, self._drafts = batch.step, planner._speculation
+    def __init__(self, batch: Batch, scheduler: Scheduler, decoding: Decoding, rows: int) -> None:
+        self._batch, self._next, self._decoding, self._rows = batch, scheduler.next, decoding, rows
+        self._drafts = decoding.speculation
         self._steps = 0
+        self._counted: list[Row] | None = None
+        self._before, self._start = 0, 0.0
         self._blocks: dict[int, tuple[float, int]] = {}
 
-    def __call__(self, plan: Callable[[], Decode]) -> None:
+    def __call__(self) -> Piece | None:
+        piece = self._next()
+        if isinstance(piece, Collect):
+            self._begin()
+        elif isinstance(piece, Deliver):
+            self._end()
+        return piece
+
+    def _begin(self) -> None:
         block, at = divmod(self._steps, BLOCK_STEPS)
         self._steps += 1
-        batch, rows = self._batch, self._batch.rows
+        batch, rows, self._counted = self._batch, self._batch.rows, None
         joined = isinstance(batch.in_flight, Idle) and batch.in_flight.joined
         if len(rows) == self._rows and not joined:
             if not block % 2 and isinstance(batch.in_flight, Verifying):  # it was begun with drafts, and ends so
-                batch._settle()
+                batch.settle()
                 if not batch.rows:
                     return
-            self._planner._speculation = self._drafts if block % 2 else None
-        before, start = sum(row.generated for row in rows), time.perf_counter()
-        self._step(plan)
-        if len(rows) == self._rows and rows is batch.rows and not joined and at >= SKIPPED_STEPS:
+            self._decoding.speculation = self._drafts if block % 2 else None
+            self._counted = rows if at >= SKIPPED_STEPS else None
+        self._before, self._start = sum(row.generated for row in rows), time.perf_counter()
+
+    def _end(self) -> None:
+        rows = self._counted
+        if rows is not None and rows is self._batch.rows:
+            block = (self._steps - 1) // BLOCK_STEPS
             seconds, tokens = self._blocks.get(block, (0.0, 0))
-            tokens += sum(row.generated for row in rows) - before
-            self._blocks[block] = seconds + time.perf_counter() - start, tokens
+            tokens += sum(row.generated for row in rows) - self._before
+            self._blocks[block] = seconds + time.perf_counter() - self._start, tokens
 
     def rates(self) -> Rates:
         rates = {block: tokens / seconds for block, (seconds, tokens) in self._blocks.items() if tokens}
@@ -60,10 +75,11 @@ def compare(folder: Path, prompts: Sequence[Sequence[int]], new_tokens: int) -> 
     engine = Engine(lambda: load_model(str(folder), {}), EngineOptions(speculation="auto", prefix_cache_bytes=0))
     try:
         engine.wait()
-        parts = engine._loop._parts
-        assert parts is not None and parts.rows is not None
-        batch = parts.rows.batch
-        switch = batch.step = _Switch(batch, parts.planner, len(prompts))  # type: ignore[method-assign]
+        batcher = engine._loop._batcher
+        assert batcher is not None and batcher.rows is not None
+        scheduler, rows = batcher.scheduler, batcher.rows
+        switch = _Switch(rows.batch, scheduler, rows.decoding, len(prompts))
+        scheduler.next = switch  # type: ignore[method-assign]
         sink, running = SyncSink(), len(prompts)
         made = [
             GenerationRequest(Prompt(prompt), SamplingParams(seed=i), new_tokens, ignore_eos=True)

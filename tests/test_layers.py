@@ -82,8 +82,8 @@ MAY = {
     "prompt.media": "errors media threads types",
     # -- the engine, which imports the nouns and threads alone
     "engine": (
-        "engine.changes engine.costs engine.decode engine.drafts engine.failures engine.kv engine.mirror engine.plan "
-        "engine.prefix engine.prompts engine.texts media options stats threads types"
+        "engine.changes engine.costs engine.decode engine.drafts engine.failures engine.kv engine.mirror "
+        "engine.prefix engine.prompts engine.work media options stats threads types"
     ),
     "engine.changes": "engine engine.costs types",
     "engine.costs": "engine stats",
@@ -92,13 +92,12 @@ MAY = {
     "engine.failures": "engine engine.mirror types",
     "engine.kv": "engine engine.mirror",
     "engine.mirror": "types",
-    "engine.plan": (
-        "engine engine.costs engine.decode engine.drafts engine.kv engine.prefix engine.prompts engine.texts types"
-    ),
     "engine.prefix": "engine engine.costs engine.failures engine.kv engine.mirror stats types",
     "engine.prompts": "engine engine.costs engine.kv engine.prefix engine.sampling types",
     "engine.sampling": "engine types",
-    "engine.texts": "engine engine.costs types",
+    "engine.work": (
+        "engine engine.costs engine.decode engine.drafts engine.prefix engine.prompts options threads types"
+    ),
     # -- models and machines, which fill its ports
     "backends": "backends.cuda backends.x86 threads types",
     "backends.cuda": "backends engine",
@@ -153,7 +152,7 @@ PACKAGES = {
     "engine.prefix": "mlx numpy",
     "engine.prompts": "mlx numpy",
     "engine.sampling": "mlx numpy",
-    "engine.texts": "mlx numpy",
+    "engine.work": "mlx numpy",
     "grammar": "llguidance numpy",
     "media": "numpy",
     "models": "huggingface_hub jinja2 mlx mlx_lm numpy tokenizers transformers",

@@ -13,7 +13,7 @@ import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.engine.plan import scheduler
+from localai_shim.engine.work import prefill, queue
 from localai_shim.media import MediaRules
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions
@@ -315,7 +315,8 @@ def test_any_integer_is_a_priority(client: LocalOpenAI, value: int | None) -> No
 
 
 def test_lower_ones_are_served_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "OLDEST_EVERY", 10**9)
+    monkeypatch.setattr(queue, "OLDEST_EVERY", 10**9)
+    monkeypatch.setattr(prefill, "OLDEST_EVERY", 10**9)
     engine = engine_for("qwen3", EngineOptions(max_rows=1))
     order: list[int] = []
     submit = engine.submit

@@ -120,7 +120,7 @@ def test_rows_that_run_go_on_with_the_new_weights(tmp_path: Path) -> None:
     kept: dict[tuple[int, ...], list[int]] = {}
     with LocalOpenAI(folder) as client, ThreadPoolExecutor(1) as pool:
         engine = engine_of(client)
-        gate = Gate(lambda: len(engine._loop._parts.rows.batch) == 2 and engine.stats().generated_tokens > 20)
+        gate = Gate(lambda: len(engine._loop._batcher.rows.batch) == 2 and engine.stats().generated_tokens > 20)
         with stepping(engine, gate):
             streams = [begin(client, prompt, 200) for prompt in prompts]
             gate.wait()

@@ -50,7 +50,7 @@ def begin(client: LocalOpenAI, prompt: tuple[int, ...], max_tokens: int, *, prio
 def outputs(client: LocalOpenAI) -> dict[tuple[int, ...], list[int]]:
     """What each row that waits has generated, by the keys of its prompt. For the engine's thread."""
     engine: Any = client._runtime.engine_of("")
-    rows = [row for job in engine._loop._parts.rows.prompts.queue for row in job.rows]
+    rows = [row for job in engine._loop._batcher.rows.prompts for row in job.rows]
     return {tuple(row.request.prompt.keys): [*row.output_tokens] for row in rows}
 
 

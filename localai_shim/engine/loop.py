@@ -38,10 +38,11 @@ from .mirror import journal as mirror
 from .ports import Encoder, Model, NewWeights, host
 from .prefix.pressure import Pressure
 from .row import release_frames, row_error
-from .setup import MAX_ROWS, Parts, Setup, max_rows, set_up
+from .setup import MAX_ROWS, Setup, max_rows, set_up
 from .sinks import deliver_events
 from .threads import Computation
 from .tickets import Entry, Tickets
+from .work.batcher import Batcher
 
 log = logging.getLogger("localai_shim")
 
@@ -75,7 +76,7 @@ class Loop(Generic[ModelT]):
         self.model: ModelT | None = None
         self.load_error: ModelLoadError | None = None
         self._setup: Setup | None = None
-        self._parts: Parts | None = None
+        self._batcher: Batcher | None = None
         self.adapters: Adapters | None = None
         """On the engine thread only."""
         self._changes = Changes()
@@ -109,25 +110,25 @@ class Loop(Generic[ModelT]):
         self._inbox.put(None)
 
     def step(self) -> None:
-        """Take the inbox, run what the planner says, and deliver what came of it."""
+        """Take the inbox, run what the scheduler says, and deliver what came of it."""
         self._computation.safepoint()
-        self._take_inbox(wait=not self._parts and not self._changes)
+        self._take_inbox(wait=not self._batcher and not self._changes)
         if self.closing:
             return
         self._make_changes()
-        parts = self._parts
-        if parts is None:
+        batcher = self._batcher
+        if batcher is None:
             return
         self._flush()
         self._look_at_pressure()
-        parts.step()
+        batcher.step()
         self._flush()
         self._sweep()
         self._steps += 1
 
     def stats(self, *, plans: bool = False) -> EngineStats:
-        setup, parts, meter, model = self._setup, self._parts, self._meter, self.model
-        batch = None if parts is None or parts.rows is None else parts.rows.batch
+        setup, batcher, meter, model = self._setup, self._batcher, self._meter, self.model
+        batch = None if batcher is None or batcher.rows is None else batcher.rows.batch
         memory, prefixes = (None, None) if setup is None else (setup.memory, setup.prefixes)
         features, speculation = (None, None) if setup is None else (setup.features, setup.speculation)
         running = len(batch) if batch is not None else 0
@@ -162,7 +163,9 @@ class Loop(Generic[ModelT]):
             backend=host().machine.describe_backend(),
             failure=str(threads.refusal() or ""),
             modalities=() if model is None else modalities(model.text.media_kinds),
-            plans=tuple(plan.to_dict() for plan in parts.planner.plans.copy()) if plans and parts is not None else (),
+            plans=tuple(plan.to_dict() for plan in batcher.scheduler.records.copy())
+            if plans and batcher is not None
+            else (),
         )
 
     def update_weights(self, weights: NewWeights, *, fails: bool) -> None:
@@ -182,8 +185,8 @@ class Loop(Generic[ModelT]):
             entries = [*self.tickets]
             self._out += [(entry, failure) for entry in entries]
             self._drop(entries)
-        if self._parts is not None:
-            self._parts.restart()
+        if self._batcher is not None:
+            self._batcher.restart()
         apply()
         self._setup.renew(self.model.fingerprint)
         self._flush()
@@ -224,7 +227,7 @@ class Loop(Generic[ModelT]):
                 self.adapters = Adapters(self.model, memory if isinstance(memory, Memory) else None)
                 if (prefixes := self._setup.prefixes) is not None:
                     self._pressure = Pressure(prefixes, self._setup.costs.now)
-                self._parts = self._make_parts()
+                self._batcher = self._make_batcher()
             except BaseException as error:
                 self.load_error = load_error(f"the model '{self.model.name}' cannot be run: {error}", error)
                 self.model = draft = None
@@ -234,12 +237,12 @@ class Loop(Generic[ModelT]):
             release_frames(self.load_error)
         self.ready.set_result(None)
 
-    def _make_parts(self) -> Parts:
+    def _make_batcher(self) -> Batcher:
         """Make what runs work, and has none."""
         assert self.model is not None and self._setup is not None
         # A model that generates no text is no more than an `Encoder`.
         model = cast(Model, self.model)
-        return Parts(model, self._setup, self._options, self._meter, self, self._emit, self._flush)
+        return Batcher(model, self._setup, self._options, self._meter, self, self._emit, self._flush)
 
     def _recover(self, error: BaseException) -> None:
         """Fail all that is in flight, since nobody knows whose error this was, and start afresh."""
@@ -252,12 +255,12 @@ class Loop(Generic[ModelT]):
             if row not in ended:
                 put_last(row.sink, row.index, failure)
         with logged("an engine could not start afresh; it tries again with its next request"):
-            parts, self._parts = self._parts, None
-            if parts is not None:
-                parts.lane.close()
+            batcher, self._batcher = self._batcher, None
+            if batcher is not None:
+                batcher.texts.close()
             if self._setup is not None:
                 self._setup.forget()
-            self._parts = self._make_parts()
+            self._batcher = self._make_batcher()
 
     def _heed_gpu_faults(self) -> None:
         """Run smaller passes after one that took the GPU too long, and end if the GPU refuses further work."""
@@ -296,8 +299,8 @@ class Loop(Generic[ModelT]):
         """Make pieces of the changes that wait."""
         self._sweep()
         if self._changes:
-            if self._parts is not None:
-                self._parts.settle()  # what was not run yet holds arrays, which could not be written in place
+            if self._batcher is not None:
+                self._batcher.settle()  # what was not run yet holds arrays, which could not be written in place
             synchronize()
             self._changes.run()
 
@@ -352,13 +355,13 @@ class Loop(Generic[ModelT]):
 
     def _admit(self, message: Submit) -> None:
         try:
-            if self._parts is None:  # it could not start afresh
-                self._parts = self._make_parts()
-            parts, entries = self._parts, list[Entry]()
+            if self._batcher is None:  # it could not start afresh
+                self._batcher = self._make_batcher()
+            batcher, entries = self._batcher, list[Entry]()
             for index, work in enumerate(message.works):
                 if self.adapters is not None:
                     self.adapters.check(work)
-                entries.append(parts.runner(work.task).enter(work, message.sink, index))
+                entries.append(batcher.lane(work.task).enter(work, message.sink, index))
             self.tickets.enter(message.ticket, entries)
         except AdapterGoneError as error:
             message.fail(error)
@@ -368,11 +371,11 @@ class Loop(Generic[ModelT]):
             message.fail(row_error("the request could not be admitted", error))
             self.tickets.free(message.ticket)
             return
-        for runner, own in parts.by_runner(entries).items():
+        for lane, own in batcher.by_lane(entries).items():
             try:
-                runner.add(own)
+                lane.add(own)
             except BaseException as error:
-                runner.drop(set(own))
+                lane.drop(set(own))
                 failure = Failure(row_error("the request could not be admitted", error))
                 self._out += [(entry, failure) for entry in own]
 
@@ -380,9 +383,9 @@ class Loop(Generic[ModelT]):
         """Drop entries, which may be waiting, running or gone; no event is sent."""
         for entry in gone:
             self.tickets.forget(entry)
-        if self._parts is not None:
-            for runner, own in self._parts.by_runner(gone).items():
-                runner.drop(set(own))
+        if self._batcher is not None:
+            for lane, own in self._batcher.by_lane(gone).items():
+                lane.drop(set(own))
 
     def _emit(self, entry: Entry, event: Event) -> None:
         self._out.append((entry, event))
@@ -426,11 +429,11 @@ class Loop(Generic[ModelT]):
 
     def _release(self) -> None:
         """Return the memory of the model and of all rows to the system."""
-        if self._parts is not None:
-            self._parts.lane.close()
+        if self._batcher is not None:
+            self._batcher.texts.close()
         if self._setup is not None:
             self._setup.close()
-        self._setup = self._parts = self.adapters = self._pressure = None
+        self._setup = self._batcher = self.adapters = self._pressure = None
         model = None if self.model is None else weakref.ref(self.model)
         self.model = None
         if model is not None and model() is not None:  # a reference cycle, or the caller, holds it

@@ -1,33 +1,21 @@
-"""Parts of an engine: what a trial of its model finds once, and the runners, which are made afresh after an error."""
+"""Setup of an engine: what a trial of its model finds once, and what is kept from one request to the next."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..options import EngineOptions
-from ..threads.system import sleep
-from ..types import Event, Task
 from .costs.chunk_limit import MIN_CHUNK_TOKENS, MIN_GPU_CHUNK_TOKENS, WATCHED_SCORES, ChunkLimit, Scores
 from .costs.cost_model import CostModel, step_sizes
-from .costs.meter import Meter
-from .decode.batch import Batch
 from .drafts.controller import Speculation, speculation_for
 from .kv import can_batch, fits_slots
 from .memory import Memory, Workspace
 from .mirror import journal as mirror
-from .plan.planner import Planner
-from .plan.prompt_runner import PromptRunner
-from .plan.rows import Rows
 from .ports import Model, host
 from .prefix.cache import PrefixCache, default_budget
 from .probes import agreement, ends_prompts, runs_built
 from .prompts.features import FeatureCache
-from .step_plan import Texts
-from .texts.lane import PASS_TOKENS, EmbeddingLane
-from .tickets import Entry, EntryT, Runner
 
 log = logging.getLogger("localai_shim")
 
@@ -36,15 +24,6 @@ CACHE_DIR_BYTES = 10 * 2**30
 MAX_ROWS = 64
 MAX_STALL_SECONDS = 0.05
 FEATURES_SHARE = 1 / 8  # of what the prefix cache has: features take about so much of the keys and values that follow
-
-_REFUSALS: dict[Task, str] = {
-    "generate": "generates no text",
-    "embed": "embeds no texts",
-    "rerank": "ranks no documents",
-}
-
-
-# -- found once -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,130 +147,3 @@ def max_rows(options: EngineOptions, setup: Setup | None) -> int:
 def max_stall(options: EngineOptions) -> float:
     """Seconds for which running rows wait at most for something else."""
     return options.get("max_stall") or MAX_STALL_SECONDS
-
-
-# -- made afresh after an error -------------------------------------------------------------------------------------
-
-
-class Parts:
-    """Runners of an engine's work, which have none at first, by the kind of work.
-
-    Args:
-        model: what they run; without text, it is no more than an `Encoder`.
-        setup: how.
-        options: the engine's.
-        meter: what counts.
-        engine: the one whose parts they are.
-        emit: takes an entry's event.
-        deliver: has events delivered that had better not wait until a step is over.
-    """
-
-    def __init__(
-        self,
-        model: Model,
-        setup: Setup,
-        options: EngineOptions,
-        meter: Meter,
-        engine: object,
-        emit: Callable[[Entry, Event], None],
-        deliver: Callable[[], None],
-    ) -> None:
-        self.rows: Rows | None = None
-        stall, costs = max_stall(options), setup.costs
-        batch = prompts = None
-        if "generate" in model.tasks:
-            batch = Batch(model, emit, setup.prefixes, deliver, setup.speculation, setup.runs_built)
-            prompts = PromptRunner(
-                model,
-                batch,
-                emit,
-                max_rows=max_rows(options, setup),
-                max_stall=stall,
-                ends_prompts=setup.ends_prompts,
-                chunks=setup.chunks,
-                meter=meter,
-                costs=costs,
-                prefixes=setup.prefixes,
-                memory=setup.memory if isinstance(setup.memory, Memory) else None,
-                features=setup.features,
-            )
-        wait = (lambda: None) if batch is None else batch.wait
-        most = options.get("prefill_chunk", PASS_TOKENS)
-        self.lane = EmbeddingLane(
-            model,
-            emit,
-            wait,
-            engine=engine,
-            most_tokens=most,
-            chunks=setup.chunks,
-            max_stall=stall,
-            meter=meter,
-            costs=costs,
-        )
-        self.planner = Planner(batch, prompts, self.lane, setup.speculation, costs)
-        if batch is not None and prompts is not None:
-            self.rows = Rows(model, batch, prompts, self.planner)
-        # The key says what a runner takes.
-        self._runners: Mapping[Task, Runner[Any, Any]] = {
-            task: self.rows if task == "generate" and self.rows is not None else self.lane for task in model.tasks
-        }
-        self._name, self._meter, self._costs, self._deliver = model.name, meter, costs, deliver
-
-    def __len__(self) -> int:
-        """Entries that run and wait."""
-        return len(self.lane) + (0 if self.rows is None else len(self.rows))
-
-    @property
-    def running(self) -> int:
-        """Rows that decode."""
-        return 0 if self.rows is None else len(self.rows.batch)
-
-    def runner(self, task: Task) -> Runner[Any, Any]:
-        """Runner of a kind of work.
-
-        Raises:
-            ValueError: nobody does.
-        """
-        runner = self._runners.get(task)
-        if runner is None:
-            raise ValueError(f"the model '{self._name}' {_REFUSALS[task]}")
-        return runner
-
-    def by_runner(self, entries: Iterable[EntryT]) -> Mapping[Runner[Any, EntryT], list[EntryT]]:
-        """Entries by who runs them."""
-        groups: dict[Runner[Any, EntryT], list[EntryT]] = {}
-        for entry in entries:
-            groups.setdefault(self._runners[entry.request.task], []).append(entry)
-        return groups
-
-    def restart(self) -> None:
-        """Have all work begin again, with the tokens that rows have generated."""
-        if self.rows is not None:
-            self.rows.restart()
-        self.lane.restart()
-
-    def settle(self) -> None:
-        """Finish what was launched or built for rows."""
-        if self.rows is not None:
-            self.rows.batch.settle()
-
-    def step(self) -> None:
-        """Decode one token for all rows, and deliver it; prefill or embed while the rows can wait."""
-        if self.rows is not None and (running := self.running):
-            watch = self._costs.start()
-            self.rows.decode()
-            self._deliver()
-            seconds = watch.seconds
-            self._meter.stepped(seconds, running)
-            self.lane.stepped(seconds)
-        idle = not self.running
-        for piece in self.planner.beside():
-            idle = False
-            if isinstance(piece, Texts):
-                self.lane.run(piece)
-            elif self.rows is not None and not self.rows.prompts.run(piece):
-                break
-        self.planner.end()
-        self.lane.note_rows(bool(self.running))
-        if idle:
-            sleep(self.lane.pause)

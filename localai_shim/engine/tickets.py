@@ -1,4 +1,4 @@
-"""Work in flight: who runs which kind, what runs for each submission, and the places that it takes in the queue."""
+"""Work in flight: what takes which kind, what runs for each submission, and the places that it takes in the queue."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ WorkT = TypeVar("WorkT", bound=Work, contravariant=True)
 EntryT = TypeVar("EntryT", bound=Entry)
 
 
-class Runner(Protocol[WorkT, EntryT]):
-    """Runs work of some kinds on the engine's thread. What it raises fails the work that it was called with."""
+class Lane(Protocol[WorkT, EntryT]):
+    """Takes work of some kinds on the engine's thread. What it raises fails the work that it was called with."""
 
     def enter(self, work: WorkT, sink: Sink, index: int) -> EntryT:
         """Make the entry of a piece of work; raises where that cannot be run."""

@@ -15,9 +15,10 @@ from localai_shim.engine.decode.verify import Verifying
 from localai_shim.engine.drafts import controller as speculation
 from localai_shim.engine.drafts.sources import Drafter
 from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.engine.pieces import Piece, Preempt
 from localai_shim.engine.row import Row
-from localai_shim.engine.step_plan import Piece, Preempt
 from localai_shim.types import GenerationRequest
+from tests.engine.harness import before_each_step
 from tests.tiny import VOCABULARY
 
 AUTO = EngineOptions(speculation="auto", prefill_chunk=48)
@@ -118,23 +119,25 @@ def speculate(patch: pytest.MonkeyPatch, *drafters: Drafter, always: bool = True
 def preempting(engine: Engine[Any], every: int = 3) -> Iterator[list[int]]:
     """Every few steps the youngest of several rows goes back into the queue; how many drafts each had had by then."""
     engine.wait()
-    rows, steps, drafted = engine._loop._parts.rows, itertools.count(1), []
-    scheduler = rows.prompts.scheduler
-    preempted = scheduler.before
+    rows, steps, drafted = engine._loop._batcher.rows, itertools.count(1), []
+    room = rows.prefill.room
+    outgrows, outgrown = room.outgrows, room.outgrown
 
     def instead() -> Iterator[Piece]:
-        yield from preempted()
         if next(steps) % every == 0 and len(rows.batch) > 1:
             victim, before = rows.batch.rows[-1], len(rows.prompts)
             yield Preempt(victim.number)
             if len(rows.prompts) > before:
                 drafted.append(victim.request.timings.drafts.drafted)
+        if outgrows():
+            while (piece := outgrown()) is not None:
+                yield piece
 
-    scheduler.before = instead  # type: ignore[method-assign]
+    before_each_step(rows, instead)
     try:
         yield drafted
     finally:
-        scheduler.before = preempted  # type: ignore[method-assign]
+        del room.outgrows, room.outgrown
 
 
 @contextmanager

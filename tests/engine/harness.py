@@ -12,10 +12,13 @@ import mlx.core as mx
 import pytest
 
 from localai_shim.engine.cache_contents import Quantised
+from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.engine.plan import room
+from localai_shim.engine.pieces import Decode, Piece
 from localai_shim.engine.ports import StepInput
 from localai_shim.engine.sinks import SyncSink
+from localai_shim.engine.work import room
+from localai_shim.engine.work.batcher import Rows
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions, TextModel
 from localai_shim.stats import EngineStats
@@ -53,6 +56,25 @@ def request(
     tokens: Sequence[int], sampling: SamplingParams = GREEDY, max_tokens: int = 24, **more: Any
 ) -> GenerationRequest:
     return GenerationRequest(Prompt(tokens), sampling, max_tokens, **more)
+
+
+def decode(batch: Batch, choose: Callable[[], Decode | None] = Decode) -> None:
+    """Run one decode step of a batch."""
+    batch.collect()
+    if batch.rows and (piece := choose()) is not None:
+        batch.run(piece)
+
+
+def before_each_step(rows: Rows, named: Callable[[], Iterator[Piece]]) -> None:
+    """Run pieces before each decode step, where rows are preempted that have outgrown the memory."""
+    room, pieces = rows.prefill.room, list[Iterator[Piece]]()
+
+    def outgrows() -> bool:
+        pieces[:] = [named()]
+        return True
+
+    room.outgrows = outgrows  # type: ignore[method-assign]
+    room.outgrown = lambda: next(pieces[0], None)  # type: ignore[method-assign, assignment, return-value]
 
 
 class Running:

@@ -14,16 +14,16 @@ from mlx_lm.models.cache import KVCache
 from localai_shim.engine.costs.chunk_limit import ChunkLimit
 from localai_shim.engine.costs.cost_model import CostModel
 from localai_shim.engine.costs.meter import Meter
-from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.kv import RowCache
 from localai_shim.engine.memory import Memory
-from localai_shim.engine.plan.planner import Planner
-from localai_shim.engine.plan.prompt_runner import PromptRunner
 from localai_shim.engine.ports import Features, ProcessedMedia, StepInput
 from localai_shim.engine.prefix.cache import PrefixCache
 from localai_shim.engine.prompts.features import FeatureCache
 from localai_shim.engine.row import Row
 from localai_shim.engine.sinks import SyncSink
+from localai_shim.engine.work.batcher import Rows
+from localai_shim.engine.work.queue import Queue
+from localai_shim.engine.work.scheduler import Scheduler
 from localai_shim.types import Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
 from tests.engine.harness import GREEDY, is_last, rows_of
 
@@ -143,10 +143,9 @@ class World:
             self.model.passes.clear()
         self.prefixes = PrefixCache(self.model.new_cache(), "", prefix_cache) if prefix_cache else None
         self.features = FeatureCache(features)
-        self.batch = Batch(self.model, self._emit, self.prefixes)
-        self.prompts = PromptRunner(
+        self.rows = Rows(
             self.model,
-            self.batch,
+            Queue(),
             self._emit,
             max_rows=max_rows,
             max_stall=max_stall,
@@ -158,7 +157,8 @@ class World:
             features=self.features,
             ends_prompts=ends_prompts,
         )
-        self.planner = Planner(self.batch, self.prompts, None, None, self.costs)
+        self.batch, self.prompts = self.rows.batch, self.rows.prompts
+        self.scheduler = Scheduler(self.rows.decoding, self.rows.prefill, None, self.meter, self.costs)
 
     def ask(
         self,
@@ -176,12 +176,16 @@ class World:
         one = GenerationRequest(prompt, sampling, max_tokens, priority=priority)
         rows = [Row(one, SyncSink(), i, self.model) for i in range(n)]
         self.events.update((row, []) for row in rows)
-        self.prompts.add(rows)
+        self.rows.add(rows)
         return rows
 
     def step(self) -> None:
         """What the engine does between two looks at its inbox."""
-        play_step(self.planner, self.batch, self.prompts)
+        while (piece := self.scheduler.next()) is not None:
+            try:
+                self.rows.runner.run(piece)
+            except BaseException as error:
+                self.scheduler.failed(piece, error)
 
     def run(self, most: int = 100_000) -> int:
         """Step until everything is served; returns how many steps that took."""
@@ -192,8 +196,7 @@ class World:
         raise AssertionError(f"not served after {most} steps")
 
     def cancel(self, *rows: Row) -> None:
-        self.batch.drop(rows)
-        self.prompts.drop(rows)
+        self.rows.drop(rows)
 
     def is_done(self, row: Row) -> bool:
         return bool(self.events[row]) and is_last(self.events[row][-1])
@@ -219,18 +222,14 @@ class World:
         self.events[row].append(event)
 
 
-def play_step(planner: Planner, batch: Batch, prompts: PromptRunner) -> None:
-    """Run one step of an engine without texts."""
-    if len(batch):
-        all(map(prompts.run, planner.before()))
-        batch.step(planner.decode)
-    play_prompts(planner, prompts)
-    planner.end()
-
-
-def play_prompts(planner: Planner, prompts: PromptRunner) -> None:
+def play_prompts(rows: Rows) -> None:
     """Run prompts for as long as rows may wait."""
-    all(map(prompts.run, planner.beside()))
+    while (piece := rows.prefill.next()) is not None:
+        try:
+            rows.runner.run(piece)
+        except BaseException as error:
+            if not rows.prefill.failed(piece, error):
+                raise
 
 
 MakeWorld = Callable[..., World]

@@ -16,7 +16,7 @@ from localai_shim.models.text import LoadOptions, TextModel
 from localai_shim.types import Failure, GenerationRequest, RowError, SamplingParams, Token
 from tests.conftest import Oracle
 from tests.engine.constraints import Only, Stepped
-from tests.engine.harness import GREEDY, Running, engine_for, generate, request
+from tests.engine.harness import GREEDY, Running, decode, engine_for, generate, request
 from tests.samples import only
 from tests.tiny import VOCABULARY, tiny
 
@@ -205,7 +205,7 @@ def test_what_may_come_next_is_asked_once_per_token_while_the_forward_pass_is_in
         *(request([5, 6], max_tokens=50, constraint=constraint) for constraint in constraints), request([7, 8])
     )
     for step in range(1, 6):
-        stepped.batch.step()
+        decode(stepped.batch)
         for row, constraint in zip(rows, constraints, strict=False):
             assert len(stepped.tokens(row)) == len(constraint.taken) == step - 1
             assert constraint.asked == step
@@ -219,12 +219,12 @@ def test_a_guide_is_asked_again_when_a_neighbour_leaves_and_says_the_same(
     constraint = Only(some_tokens(3))
     row, other = stepped.join(request([5, 6], max_tokens=50, constraint=constraint), request([7, 8], max_tokens=50))
     for _ in range(3):
-        stepped.batch.step()
+        decode(stepped.batch)
     stepped.batch.drop([other])
-    stepped.batch.step()
+    decode(stepped.batch)
     stepped.join(request([9, 9], max_tokens=50, constraint=Only(some_tokens(2))))
     for _ in range(4):
-        stepped.batch.step()
+        decode(stepped.batch)
     said = stepped.tokens(row)
     assert len(said) == 8  # two were drawn for the row to join: in flight, and built after it
     assert said == oracle.greedy([5, 6], 8, constraint.adjust)
@@ -248,7 +248,7 @@ def test_guides_that_are_idle_are_forgotten_and_the_batch_queues_ahead_again(
     model.forward = counting  # type: ignore[method-assign]
     try:
         while len(stepped.batch):
-            stepped.batch.step()
+            decode(stepped.batch)
     finally:
         del model.forward  # type: ignore[method-assign]
     assert stepped.tokens(row) == oracle.greedy([5, 6], 12, constraint.adjust)
@@ -331,13 +331,13 @@ def test_rows_whose_guides_fail_at_once_leave_the_others_logits_in_flight(model:
         request([8, 9, 9], constraint=Failing("nothing", 2)),
     )
     for _ in range(3):
-        stepped.batch.step()
+        decode(stepped.batch)
     assert stepped.batch.rows == [good, free]
     for row in (bad, also_bad):
         assert len(stepped.events[row]) == 3
         assert isinstance(stepped.events[row][-1], Failure)
     while len(stepped.batch):
-        stepped.batch.step()
+        decode(stepped.batch)
     assert stepped.tokens(good) == oracle.greedy([5, 6], 8, constraint.adjust)
     assert stepped.tokens(free) == oracle.greedy([7, 8], 8)
 
@@ -351,13 +351,13 @@ def test_a_guide_may_fail_when_it_is_asked_again_while_another_row_joins(model: 
 
     stepped = Stepped(model)
     bad, other = stepped.join(request([8, 9], constraint=FailsWhenAskedTwice([30])), request([7, 8]))
-    stepped.batch.step()
+    decode(stepped.batch)
     stepped.batch.drop([other])
     [free] = stepped.join(request([5, 6], max_tokens=5))
     assert [type(event) for event in stepped.events[bad]] == [Failure]
     assert stepped.batch.rows == [free]
     while len(stepped.batch):
-        stepped.batch.step()
+        decode(stepped.batch)
     assert stepped.tokens(free) == oracle.greedy([5, 6], 5)
 
 

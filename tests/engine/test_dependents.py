@@ -149,13 +149,7 @@ def test_all_may_be_cancelled_and_nothing_stays(world: MakeWorld) -> None:
     rows = [w.ask(branch(i))[0] for i in range(1, 6)]
     w.step()
     w.cancel(*rows)
-    assert (
-        len(w.prompts)
-        == len(w.prompts.queue.waiting)
-        == len(w.prompts.queue.begun)
-        == len(w.prompts.queue._last_alike)
-        == 0
-    )
+    assert len(w.prompts) == len(w.prompts.queue._entries) == len(w.prompts.begun) == len(w.prompts._last_alike) == 0
 
 
 def test_dependents_that_are_cancelled_are_not_run(world: MakeWorld) -> None:
@@ -260,7 +254,7 @@ def test_thousands_that_are_cancelled_at_once_leave_nothing(world: MakeWorld) ->
     left = {row for row in rows if not w.events[row]}
     w.cancel(*left)
     w.run()
-    assert len(w.prompts.queue.waiting) == len(w.prompts.queue._last_alike) == 0
+    assert len(w.prompts.queue._entries) == len(w.prompts._last_alike) == 0
     assert sum(map(w.served, rows)) <= 16
 
 

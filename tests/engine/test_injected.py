@@ -25,23 +25,22 @@ from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.kv import Buckets
 from localai_shim.engine.loop import Loop
 from localai_shim.engine.memory import Memory
-from localai_shim.engine.plan import room
-from localai_shim.engine.plan.planner import Planner
-from localai_shim.engine.plan.prompt_runner import PromptRunner
-from localai_shim.engine.plan.queue import PromptQueue
-from localai_shim.engine.plan.room import Room
-from localai_shim.engine.plan.rows import Rows
-from localai_shim.engine.plan.scheduler import Scheduler
-from localai_shim.engine.plan.waiting import Waiting
 from localai_shim.engine.prefix.cache import PrefixCache
 from localai_shim.engine.prefix.tree import PrefixTree
 from localai_shim.engine.prompts.features import FeatureCache, Tower
 from localai_shim.engine.prompts.prefill import Prefiller, PrefillJob
 from localai_shim.engine.row import Row
 from localai_shim.engine.sampling.sampler import Sampler
-from localai_shim.engine.setup import Parts
-from localai_shim.engine.texts.lane import EmbeddingLane
 from localai_shim.engine.tickets import Tickets
+from localai_shim.engine.work import room
+from localai_shim.engine.work.batcher import Batcher, Rows
+from localai_shim.engine.work.prefill import Prefill
+from localai_shim.engine.work.prompts import PromptJobs
+from localai_shim.engine.work.queue import Queue
+from localai_shim.engine.work.room import Room
+from localai_shim.engine.work.runner import RowRunner, TextRunner
+from localai_shim.engine.work.scheduler import Decoding, Scheduler
+from localai_shim.engine.work.texts import TextJobs
 from localai_shim.types import GenerationRequest, ModelLoadError, Prompt, RowError, SamplingParams
 from tests.engine.everything import Everything, Texts, everything
 from tests.engine.guessing import Failing, speculate
@@ -89,40 +88,44 @@ POINTS: dict[str, list[tuple[Any, str]]] = {
         (Prefiller, "chunk_limit"),
         (Prefiller, "is_short"),
         (Prefiller, "together"),
-        (PromptQueue, "add"),
-        (PromptQueue, "drop"),
-        (PromptQueue, "_place"),
-        (PromptQueue, "job"),
-        (PromptQueue, "joined"),
-        (PromptQueue, "release"),
-        (PromptQueue, "_finish"),
-        (PromptRunner, "add"),
-        (PromptRunner, "drop"),
-        (PromptRunner, "_run"),
-        (PromptRunner, "_run_chunk"),
-        (PromptRunner, "_run_item"),
-        (PromptRunner, "_join"),
-        (Scheduler, "pieces"),
-        (Scheduler, "_choose"),
-        (Scheduler, "_gather"),
-        (Scheduler, "_advance"),
-        (Scheduler, "_make_way"),
+        (PromptJobs, "add"),
+        (PromptJobs, "drop"),
+        (PromptJobs, "_place"),
+        (PromptJobs, "job"),
+        (PromptJobs, "joined"),
+        (PromptJobs, "release"),
+        (PromptJobs, "_finish"),
+        (PromptJobs, "take"),
+        (PromptJobs, "put"),
+        (RowRunner, "_open"),
+        (RowRunner, "_run_chunk"),
+        (RowRunner, "_run_item"),
+        (RowRunner, "_join"),
+        (Prefill, "next"),
+        (Prefill, "_begin"),
+        (Prefill, "_choose"),
+        (Prefill, "_most"),
+        (Prefill, "_gather"),
+        (Prefill, "_advance"),
+        (Prefill, "_make_way"),
         (Room, "in_the_way"),
         (Room, "fitting"),
         (Room, "open"),
         (Room, "_fits"),
-        (PromptRunner, "_limit"),
-        (PromptRunner, "_advance"),
-        (Scheduler, "priority"),
+        (RowRunner, "_limit"),
+        (Prefill, "priority"),
+        (Prefill, "added"),
         (Memory, "batch"),
         (Memory, "row"),
         (Tickets, "enter"),
-        (Parts, "runner"),
+        (Batcher, "lane"),
         (Rows, "enter"),
         (Rows, "add"),
-        (Waiting, "add"),
-        (Waiting, "first"),
-        (Waiting, "discard"),
+        (Queue, "add"),
+        (Queue, "first"),
+        (Queue, "discard"),
+        (Queue, "turn"),
+        (Queue, "goes_first"),
         (Pace, "note"),
         (Pace, "chunk"),
         (Buckets, "choose"),
@@ -137,18 +140,23 @@ POINTS: dict[str, list[tuple[Any, str]]] = {
         (Everything, "new_cache"),
         (Batch, "join"),
         (Meter, "stalled"),
-        (EmbeddingLane, "enter"),
-        (EmbeddingLane, "add"),
-        (EmbeddingLane, "pause"),
-        (EmbeddingLane, "_read_on"),
-        (EmbeddingLane, "_note_turn"),
-        (EmbeddingLane, "is_due"),
-        (EmbeddingLane, "_run"),
-        (EmbeddingLane, "_choose"),
-        (EmbeddingLane, "_first"),
-        (EmbeddingLane, "_embed"),
-        (EmbeddingLane, "_store"),
-        (EmbeddingLane, "_emit_done"),
+        (TextJobs, "enter"),
+        (TextJobs, "add"),
+        (TextJobs, "pause"),
+        (TextJobs, "note_pass"),
+        (TextJobs, "note_tokens"),
+        (TextJobs, "are_due"),
+        (TextJobs, "next_pass"),
+        (TextJobs, "_choose"),
+        (TextJobs, "_first"),
+        (TextJobs, "take"),
+        (TextJobs, "requeue"),
+        (TextJobs, "finish"),
+        (TextRunner, "run"),
+        (TextRunner, "_read_on"),
+        (TextRunner, "_embed"),
+        (TextRunner, "_store"),
+        (TextRunner, "_emit_done"),
     ],
     ROWS: [
         (Everything, "forward"),
@@ -165,18 +173,24 @@ POINTS: dict[str, list[tuple[Any, str]]] = {
         (Tickets, "forget"),
         (Tickets, "find"),
         (Rows, "drop"),
-        (Rows, "decode"),
+        (Decoding, "next"),
+        (Decoding, "end"),
+        (Batch, "collect"),
+        (Batch, "run"),
         (Loop, "_take_inbox"),
         (Loop, "_flush"),
         (Loop, "_drop"),
         (loop, "deliver_events"),
-        (Parts, "by_runner"),
-        (Parts, "step"),
-        (Planner, "beside"),
-        (Planner, "before"),
-        (Planner, "end"),
+        (Batcher, "by_lane"),
+        (Batcher, "step"),
+        (Scheduler, "next"),
+        (Scheduler, "_begin"),
+        (Scheduler, "_choose_kind"),
+        (Scheduler, "_rest"),
+        (Scheduler, "_end"),
+        (Room, "outgrows"),
         (Meter, "stepped"),
-        (Planner, "_texts_are_due"),
+        (Scheduler, "_texts_are_due"),
     ],
 }
 

@@ -15,8 +15,8 @@ from localai_shim.backends import machine
 from localai_shim.engine.cache_contents import Quantised
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.memory import Memory
-from localai_shim.engine.plan import room
 from localai_shim.engine.ports import StepInput
+from localai_shim.engine.work import room
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions
 from localai_shim.stats import EngineStats

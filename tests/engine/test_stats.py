@@ -75,12 +75,12 @@ def test_choices_of_one_prompt_are_prefilled_once_and_count_each() -> None:
 
 
 def test_a_row_that_is_preempted_counts_its_prompt_once(world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    from localai_shim.engine.plan import room
+    from localai_shim.engine.work import room
 
     monkeypatch.setattr(room, "RESERVED_TOKENS", 16)
     monkeypatch.setattr(room, "FURTHER_TOKENS", 16)
     w = world(memory=10**12, prefix_cache=0)
-    memory = w.prompts._room.memory
+    memory = w.rows.prefill.room.memory
     assert memory is not None
     rows = [w.ask([i] * 30, max_tokens=2000)[0] for i in range(1, 5)]
     w.step()

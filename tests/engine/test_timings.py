@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from localai_shim.engine.engine import EngineOptions
-from localai_shim.engine.step_plan import Piece, Preempt
+from localai_shim.engine.pieces import Piece, Preempt
 from localai_shim.media import MediaSpan, ProcessedMedia
 from localai_shim.stats import DraftCounts, RowTimings
 from localai_shim.telemetry.timings import measure
 from localai_shim.types import GenerationRequest, Prompt, SamplingParams
 from tests.engine.counting import tokens
 from tests.engine.guessing import Oracle, speculate
-from tests.engine.harness import Running, engine_for, eventually, generate, prefilling, request
+from tests.engine.harness import Running, before_each_step, engine_for, eventually, generate, prefilling, request
 
 
 def times(timings: RowTimings) -> list[float | None]:
@@ -89,7 +89,7 @@ def test_a_row_that_is_preempted_keeps_its_first_times() -> None:
     engine = engine_for("qwen3")
     try:
         engine.wait()
-        rows, seen = engine._loop._parts.rows, list[list[float | None]]()
+        rows, seen = engine._loop._batcher.rows, list[list[float | None]]()
 
         def preempted() -> Iterator[Piece]:
             [row] = rows.batch.rows
@@ -98,7 +98,7 @@ def test_a_row_that_is_preempted_keeps_its_first_times() -> None:
                 if not len(rows.batch):
                     seen.append(times(row.request.timings))
 
-        rows.prompts.scheduler.before = preempted  # type: ignore[method-assign]
+        before_each_step(rows, preempted)
         made = request(tokens(20), max_tokens=14)
         [said] = generate(engine, made)
         assert seen and all(each == [*times(made.timings)[:-1], None] for each in seen)

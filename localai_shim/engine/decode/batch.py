@@ -20,11 +20,11 @@ import numpy as np
 from ...types import Failure, RowError
 from ..drafts.controller import Speculation
 from ..kv import Buckets, Place, RowCache
+from ..pieces import Decode, Draft
 from ..ports import Model
 from ..prefix.cache import PrefixCache
 from ..row import MAX_STEP_TOKENS, Emit, Row, emit_next, row_error
 from ..sampling.sampler import Sampler
-from ..step_plan import Decode, Draft
 from . import verify
 from .forward import Built, forward
 from .in_flight import AwaitingHost, Idle, InFlight, Queued
@@ -99,39 +99,31 @@ class Batch:
             self._in_order_of_places()
             self._to_insert += to_insert
 
-    def step(self, plan: Callable[[], Decode] = Decode) -> None:
-        """Give every running row its next token.
-
-        What is in flight is finished, and what was built behind it runs then; `plan` is asked for what comes next, if
-        rows are left; that is launched if nothing runs yet, and the step behind it is built, if it is to be.
-        """
+    def collect(self) -> None:
+        """Finish what is in flight, and launch what was built behind it."""
         with self._failing_rows():
             if not isinstance(self.in_flight, Idle):
-                self._collect()
+                drafted = isinstance(self.in_flight, Verifying)
+                self._finish()
+                if isinstance(self.in_flight, Idle) and not drafted:
+                    self._deliver()  # launching a step that was not built before may take as long as it does
+                self.insert_prompts()
             if isinstance(self.in_flight, Idle) and self._cache.wants_compaction:
                 self._compact()
                 self.in_flight.built = None
-            if self.rows:
-                self._run(plan())
 
-    def _collect(self) -> None:
-        """Finish the step in flight."""
-        drafted = isinstance(self.in_flight, Verifying)
-        self._finish()
-        if isinstance(self.in_flight, Idle) and not drafted:
-            self._deliver()  # launching a step that was not built before may take as long as it does
-        self.insert_prompts()
-
-    def _run(self, plan: Decode) -> None:
-        ahead = plan.ahead
-        if isinstance(self.in_flight, Idle):
-            ahead = ahead and not self.in_flight.joined
-            self._launch(self.in_flight, plan.drafts)
-        self._prepare()
-        if ahead:
-            self._build()
-        elif isinstance(self.in_flight, Verifying):
-            self._finish()  # those that join, or have, wait for it
+    def run(self, piece: Decode) -> None:
+        """Launch a step of every running row if nothing is in flight, and build the step behind it."""
+        with self._failing_rows():
+            ahead = piece.ahead
+            if isinstance(self.in_flight, Idle):
+                ahead = ahead and not self.in_flight.joined
+                self._launch(self.in_flight, piece.drafts)
+            self._prepare()
+            if ahead:
+                self._build()
+            elif isinstance(self.in_flight, Verifying):
+                self._finish()  # those that join, or have, wait for it
 
     def drop(self, gone: Collection[Row], ended: Collection[Row] = ()) -> None:
         """Drop rows without an event; those that do not run are ignored.

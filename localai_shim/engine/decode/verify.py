@@ -18,11 +18,11 @@ import numpy.typing as npt
 
 from ...types import Failure, RowError
 from ..kv import Buckets, BucketStep, BuiltBuckets, Place
+from ..pieces import Draft
 from ..ports import Model, StepInput
 from ..row import Details, Emit, Row, adapters_of, emit_next
 from ..sampling import host
 from ..sampling.sampler import Sampler, has_history
-from ..step_plan import Draft
 from .forward import states_of
 
 _async_eval: Callable[..., None] = mx.async_eval

@@ -17,10 +17,10 @@ from math import inf
 from ...options import DRAFT_TOKENS, SPECULATION, EngineOptions
 from ...stats import NO_DRAFTS, DraftCounts
 from ..costs.cost_model import CostModel
+from ..pieces import Draft
 from ..ports import Model
 from ..probes import agreement, takes_several
 from ..row import MAX_STEP_TOKENS, Row
-from ..step_plan import Draft
 from .draft_model import DraftModel
 from .sources import Drafter, ForcedTokens, PredictedText, PromptLookup
 

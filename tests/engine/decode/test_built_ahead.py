@@ -128,7 +128,7 @@ def test_what_was_built_runs_for_the_rows_that_are_left(monkeypatch: pytest.Monk
     speculate(monkeypatch, Steady(1.0, known_of(made, expected)))
     engine = device_engine("dense", AUTO)
     engine.wait()
-    batch, after, widths = engine._loop._parts.rows.batch, list[int](), list[int]()
+    batch, after, widths = engine._loop._batcher.rows.batch, list[int](), list[int]()
     assert batch is not None
     begin = verify.begin
 

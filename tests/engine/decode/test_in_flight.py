@@ -10,14 +10,14 @@ import pytest
 from localai_shim.engine.decode.in_flight import AwaitingHost, Idle, Queued
 from localai_shim.engine.decode.verify import Verifying
 from localai_shim.engine.drafts.controller import Speculation
-from localai_shim.engine.plan.planner import Planner
+from localai_shim.engine.pieces import Decode, Draft
 from localai_shim.engine.row import Row
-from localai_shim.engine.step_plan import Decode, Draft
+from localai_shim.engine.work.scheduler import Decoding
 from localai_shim.models.loading import load_model
 from localai_shim.types import SamplingParams
 from tests.engine.constraints import Only, Stepped
 from tests.engine.guessing import Ahead, speculate
-from tests.engine.harness import GREEDY, request
+from tests.engine.harness import GREEDY, decode, request
 from tests.tiny import tiny
 
 SAMPLED = SamplingParams(seed=3)
@@ -31,17 +31,17 @@ class Drafting(Stepped):
         super().__init__(load_model(str(tiny("qwen3")), {}))
         [row] = self.join(request(PROMPTS[0], max_tokens=40))
         while self.batch.rows:
-            self.batch.step()
+            decode(self.batch)
         self.asked: list[str] = []
         self.measured: list[tuple[int, int]] = []
         speculation = _Noting(self, [Ahead(self.tokens(row), drafts)] if drafts else [])
         emit = self.batch._emit
         self.batch = type(self.batch)(self.model, emit, speculation=speculation)
-        self.planner = Planner(self.batch, None, None, speculation, speculation.costs)
+        self.decoding = Decoding(self.batch, None, speculation, speculation.costs)
 
     def step(self) -> None:
-        self.batch.step(self.planner.decode)
-        self.planner.end()
+        decode(self.batch, self.decoding.next)
+        self.decoding.end(alone=True)
 
 
 class _Noting(Speculation):
@@ -89,44 +89,44 @@ def test_rows_that_have_just_joined_have_nothing_in_flight(stepped: Stepped) -> 
 
 def test_the_first_step_of_rows_that_joined_has_nothing_built_behind_it(stepped: Stepped) -> None:
     joined(stepped, GREEDY)
-    stepped.batch.step()
+    decode(stepped.batch)
     assert isinstance(stepped.batch.in_flight, Queued) and stepped.batch.in_flight.next is None
 
 
 def test_greedy_rows_have_the_next_sample_built_behind_the_one_that_runs(stepped: Stepped) -> None:
     joined(stepped, GREEDY)
-    stepped.batch.step()
-    stepped.batch.step()
+    decode(stepped.batch)
+    decode(stepped.batch)
     assert isinstance(stepped.batch.in_flight, Queued) and stepped.batch.in_flight.next is not None
 
 
 def test_rows_that_the_host_samples_have_the_next_graph_built_behind_their_logits(on_host: Stepped) -> None:
     joined(on_host, SAMPLED)
-    on_host.batch.step()
-    on_host.batch.step()
+    decode(on_host.batch)
+    decode(on_host.batch)
     assert isinstance(on_host.batch.in_flight, AwaitingHost) and on_host.batch.in_flight.built is not None
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED])
 def test_nothing_is_built_behind_a_step_that_rows_wait_for(stepped: Stepped, sampling: SamplingParams) -> None:
     joined(stepped, sampling)
-    stepped.batch.step()
-    stepped.batch.step(lambda: Decode(ahead=False))
+    decode(stepped.batch)
+    decode(stepped.batch, lambda: Decode(ahead=False))
     flight = stepped.batch.in_flight
     assert (flight.next if isinstance(flight, Queued) else getattr(flight, "built", flight)) is None
 
 
 def test_a_row_whose_output_is_asked_for_leaves_nothing_in_flight(stepped: Stepped) -> None:
     rows = joined(stepped, GREEDY)
-    stepped.batch.step()
-    stepped.batch.step()
+    decode(stepped.batch)
+    decode(stepped.batch)
     assert stepped.batch.take(rows[1]) and stepped.batch.in_flight == Idle()
     assert len(stepped.tokens(rows[1])) == rows[1].generated == 3, "that of the step that was built, too"
 
 
 def test_the_last_row_that_leaves_takes_what_is_in_flight_with_it(stepped: Stepped) -> None:
     rows = joined(stepped, GREEDY)
-    stepped.batch.step()
+    decode(stepped.batch)
     stepped.batch.drop(rows)
     assert stepped.batch.in_flight == Idle()
 
@@ -138,7 +138,7 @@ def test_the_last_row_whose_constraint_fails_leaves_nothing_in_flight(stepped: S
 
     stepped.batch.drop(list(stepped.batch.rows))
     stepped.join(request([5, 6], max_tokens=12, constraint=Fails(range(20, 60))))
-    stepped.batch.step()
+    decode(stepped.batch)
     assert stepped.batch.in_flight == Idle() and not stepped.batch.rows
 
 
@@ -153,16 +153,16 @@ def test_rows_go_on_with_what_is_in_flight_when_others_leave(
         stepped.batch.drop(list(stepped.batch.rows))
         [row] = stepped.join(request(prompt, sampling, 12))
         while row in stepped.batch.rows:
-            stepped.batch.step()
+            decode(stepped.batch)
         expected.append(stepped.tokens(row))
     rows = joined(stepped, sampling)
     for _ in range(steps):
-        stepped.batch.step()
+        decode(stepped.batch)
     before = type(stepped.batch.in_flight)
     stepped.batch.drop([rows[i] for i in gone])
     assert type(stepped.batch.in_flight) is before
     while stepped.batch.rows:
-        stepped.batch.step()
+        decode(stepped.batch)
     stayed = [i for i in range(3) if i not in gone]
     assert [stepped.tokens(rows[i]) for i in stayed] == [expected[i] for i in stayed]
 
@@ -200,7 +200,7 @@ def test_steps_with_drafts_are_measured_by_their_tokens(monkeypatch: pytest.Monk
 
 def test_waiting_has_the_logits_of_a_step_computed(on_host: Stepped) -> None:
     joined(on_host, SAMPLED)
-    on_host.batch.step()
+    decode(on_host.batch)
     on_host.batch.wait()
     flight = on_host.batch.in_flight
     assert isinstance(flight, AwaitingHost) and bool(mx.isfinite(flight.logits).all())

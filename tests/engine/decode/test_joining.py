@@ -17,7 +17,7 @@ from localai_shim.models.loading import load_model
 from localai_shim.models.text import TextModel
 from localai_shim.types import Failure, RowError
 from tests.engine.constraints import Stepped
-from tests.engine.harness import Running, engine_for, generate, request, step_of
+from tests.engine.harness import Running, decode, engine_for, generate, request, step_of
 from tests.tiny import tiny
 
 
@@ -40,7 +40,7 @@ class Joining(Stepped):
 
     def finish(self, job: PrefillJob) -> list[int]:
         while job.rows[0] in self.batch.rows:
-            self.batch.step()
+            decode(self.batch)
         return self.tokens(job.rows[0])
 
     def error(self, job: PrefillJob) -> str | None:
@@ -78,7 +78,7 @@ def test_where_nobody_is_to_blame_those_that_join_fail_and_the_others_go_on(
     expected = alone(joining, [5, 6, 7])
     job, late = joining.job([5, 6, 7]), joining.job([8, 9])
     joining.join_jobs(job)
-    joining.batch.step()
+    decode(joining.batch)
 
     def failing(*_: object) -> int:
         raise ArithmeticError("no bucket")
@@ -112,7 +112,7 @@ def test_a_step_that_fails_while_others_join_is_that_of_its_own_rows(
     expected = alone(joining, [8, 9])
     job, late = joining.job([5, 6, 7]), joining.job([8, 9])
     joining.join_jobs(job)
-    joining.batch.step()
+    decode(joining.batch)
 
     def failing(sample: Sample) -> None:
         raise RuntimeError("device lost")

@@ -19,9 +19,9 @@ from localai_shim.engine.costs.cost_model import (
 )
 from localai_shim.engine.drafts.controller import MAX_SURE_WAIT_TOKENS, MAX_WAIT_TOKENS, Speculation
 from localai_shim.engine.drafts.sources import ForcedTokens, PredictedText, PromptLookup
+from localai_shim.engine.pieces import Draft
 from localai_shim.engine.row import Row
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.engine.step_plan import Draft
 from localai_shim.output.prediction import Prediction
 from localai_shim.types import SamplingParams
 from tests.architectures import text_model

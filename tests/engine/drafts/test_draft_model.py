@@ -19,18 +19,18 @@ from localai_shim.engine.drafts import draft_model
 from localai_shim.engine.drafts.draft_model import DraftModel
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.memory import Memory
+from localai_shim.engine.pieces import Piece, Preempt
 from localai_shim.engine.ports import StepInput
 from localai_shim.engine.probes import takes_several
 from localai_shim.engine.row import Row
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.engine.step_plan import Piece, Preempt
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import TextModel
 from localai_shim.types import GenerationRequest, ModelLoadError, SamplingParams
 from tests.architectures import text_model
 from tests.drafting import split
 from tests.engine.guessing import speculate, steps_counted
-from tests.engine.harness import GREEDY, Running, quantised_by, request
+from tests.engine.harness import GREEDY, Running, before_each_step, quantised_by, request
 from tests.engine.sampled_rows import outputs, prompt, requests, same
 from tests.samples import only
 from tests.tiny import VOCABULARY, tiny
@@ -232,7 +232,7 @@ def test_joins_cancellations_and_preemption_change_nothing(pair: tuple[str, str]
     engine.close()
     engine = engine_of(large, small)
     own = drafter(engine)
-    rows, steps = engine._loop._parts.rows, iter(range(10_000))
+    rows, steps = engine._loop._batcher.rows, iter(range(10_000))
 
     def preempted() -> Iterator[Piece]:
         if next(steps) % 6 == 5 and len(rows.batch) > 1:
@@ -240,7 +240,7 @@ def test_joins_cancellations_and_preemption_change_nothing(pair: tuple[str, str]
             yield Preempt(victim.number)
             assert victim not in own._seats
 
-    rows.prompts.scheduler.before = preempted  # type: ignore[method-assign]
+    before_each_step(rows, preempted)
     running, victims = [], []
     for i, each in enumerate(requests(20)):
         running.append(Running(engine, each))

@@ -10,16 +10,16 @@ import pytest
 
 from localai_shim.engine.costs.cost_model import MIN_PLAIN_STEPS, STEP_TOKENS
 from localai_shim.engine.costs.pace import STALL_STEPS
-from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.drafts import draft_model
 from localai_shim.engine.drafts.controller import Speculation
 from localai_shim.engine.drafts.draft_model import DraftModel
 from localai_shim.engine.drafts.sources import Drafter
-from localai_shim.engine.plan.planner import Planner
-from localai_shim.engine.plan.prompt_runner import PromptRunner
 from localai_shim.engine.ports import StepInput
 from localai_shim.engine.row import Row
 from localai_shim.engine.sinks import SyncSink
+from localai_shim.engine.work.batcher import Rows
+from localai_shim.engine.work.queue import Queue
+from localai_shim.engine.work.scheduler import Scheduler
 from localai_shim.types import Event, Failure
 from tests.engine.harness import request
 from tests.engine.recording import Clock, Recording, World
@@ -67,18 +67,19 @@ class Stage:
             None if drafters is None else Speculation(drafters, max_stall=MAX_STALL, costs=w.costs)
         )
         self.came: dict[Row, list[float]] = {}
-        w.batch = Batch(self.model, self._emit, speculation=speculation)
-        w.prompts = PromptRunner(
+        w.rows = Rows(
             self.model,
-            w.batch,
+            Queue(),
             self._emit,
+            speculation=speculation,
             max_rows=8,
             max_stall=MAX_STALL,
             chunks=w.chunks,
             meter=w.meter,
             costs=w.costs,
         )
-        w.planner = Planner(w.batch, w.prompts, None, speculation, w.costs)
+        w.batch, w.prompts = w.rows.batch, w.rows.prompts
+        w.scheduler = Scheduler(w.rows.decoding, w.rows.prefill, None, w.meter, w.costs)
 
     def _emit(self, row: Row, event: Event) -> None:
         assert not isinstance(event, Failure)
@@ -87,7 +88,7 @@ class Stage:
     def ask(self, tokens: int, *, drafts: bool = True) -> Row:
         made = request([5] * tokens, max_tokens=100_000, speculation=drafts)
         row = Row(made, SyncSink(), 0, self.model)
-        self.world.prompts.add([row])
+        self.world.rows.add([row])
         return row
 
     def step(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
@@ -14,8 +13,8 @@ from localai_shim.engine.drafts.controller import MAX_FAILURES, Speculation
 from localai_shim.engine.drafts.sources import ForcedTokens, PredictedText, PromptLookup
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.kv import buckets
+from localai_shim.engine.pieces import Decode
 from localai_shim.engine.row import Row
-from localai_shim.engine.step_plan import Decode
 from localai_shim.models import text
 from localai_shim.output.prediction import Prediction
 from localai_shim.stats import NO_DRAFTS
@@ -202,7 +201,7 @@ def test_the_next_step_runs_while_what_came_of_drafts_is_delivered(monkeypatch: 
     made = request(prompt(3), GREEDY, 60)
     engine, expected = with_right_drafts(monkeypatch, made)
     engine.wait()
-    loop, batch, flying = engine._loop, engine._loop._parts.rows.batch, []
+    loop, batch, flying = engine._loop, engine._loop._batcher.rows.batch, []
     assert batch is not None
     flush = loop._flush
 
@@ -223,7 +222,7 @@ def test_what_came_of_drafts_is_delivered_before_the_next_step_is_computed(monke
     made = request(prompt(3), GREEDY, 60)
     engine, expected = with_right_drafts(monkeypatch, made)
     engine.wait()
-    loop, batch = engine._loop, engine._loop._parts.rows.batch
+    loop, batch = engine._loop, engine._loop._batcher.rows.batch
     assert batch is not None and engine.model is not None
     undelivered, forward = [], engine.model.forward
 
@@ -248,7 +247,7 @@ def test_rows_may_leave_while_what_came_of_drafts_is_delivered(gone: int, monkey
     speculate(monkeypatch, Oracle(0.8, {key(each): said for each, said in zip(made, expected, strict=True)}))
     engine = engine_for("qwen3", AUTO)
     engine.wait()
-    loop, batch = engine._loop, engine._loop._parts.rows.batch
+    loop, batch = engine._loop, engine._loop._batcher.rows.batch
     assert batch is not None
     flush, left = loop._flush, list[Row]()
 
@@ -287,13 +286,13 @@ def test_rows_that_leave_while_their_drafts_run_change_nothing_for_others(
     speculate(monkeypatch, Oracle(0.8, {key(each): said for each, said in zip(made, expected, strict=True)}))
     engine = engine_for(kind, AUTO)
     engine.wait()
-    batch = engine._loop._parts.rows.batch
+    batch = engine._loop._batcher.rows.batch
     assert batch is not None
     running: list[Running] = []
-    step, left = batch.step, []
+    run, left = batch.run, []
 
-    def stepping(plan: Callable[[], Decode]) -> None:
-        step(plan)
+    def running_step(piece: Decode) -> None:
+        run(piece)
         due = {12: [0, 2], 24: [4]}
         at = max((row.generated for row in batch.rows), default=0)
         for tokens, which in due.items():
@@ -301,7 +300,7 @@ def test_rows_that_leave_while_their_drafts_run_change_nothing_for_others(
                 left.append(which)
                 engine._loop._drop([row for row in batch.rows if any(row.request is made[i] for i in which)])
 
-    batch.step = stepping  # type: ignore[method-assign]
+    batch.run = running_step  # type: ignore[method-assign]
     running += [Running(engine, each) for each in made]
     for i in (1, 3):
         assert running[i].finish() == [expected[i]]

@@ -17,7 +17,7 @@ from localai_shim.models.text import LoadOptions, TextModel
 from localai_shim.types import SamplingParams
 from tests.engine.constraints import Only, Stepped
 from tests.engine.counting import expected, tokens
-from tests.engine.harness import GREEDY, Running, engine_for, generate, request
+from tests.engine.harness import GREEDY, Running, decode, engine_for, generate, request
 from tests.engine.row_caches import CHANGES, KINDS, forward, load, prefilled
 from tests.samples import only
 from tests.tiny import VOCABULARY, tiny
@@ -190,7 +190,7 @@ def test_rows_of_an_engine_say_what_each_says_alone(kind: str) -> None:
     engine = engine_for(kind, EngineOptions(max_rows=7, prefill_chunk=128))
     try:
         engine.model.weight_bytes = 1
-        engine._loop._parts.rows.batch._cache._spare = 1  # type: ignore[union-attr]
+        engine._loop._batcher.rows.batch._cache._spare = 1  # type: ignore[union-attr]
         running = [
             (n, Running(engine, request(tokens(n, n), max_tokens=6 + i))) for i, n in enumerate(LENGTHS + LENGTHS[::2])
         ]
@@ -212,16 +212,16 @@ def test_what_a_row_draws_does_not_depend_on_its_bucket(model: TextModel, sampli
         stepped = Stepped(model)
         [row] = stepped.join(one)
         while len(stepped.batch):
-            stepped.batch.step()
+            decode(stepped.batch)
         each.append(stepped.events[row])
     together = Stepped(model)
     rows = together.join(*requests[:5])
     for _ in range(7):
-        together.batch.step()
+        decode(together.batch)
     rows += together.join(*requests[5:])
     assert len(together.batch._cache._buckets) > 2
     while len(together.batch):
-        together.batch.step()
+        decode(together.batch)
     for row, alone in zip(rows, each, strict=True):
         assert together.tokens(row) == [event.id for event in alone]  # type: ignore[union-attr]
         for event, own in zip(together.events[row], alone, strict=True):
@@ -241,7 +241,7 @@ def test_guided_rows_in_different_buckets_say_what_they_say_alone(model: TextMod
             ]
         )
         while len(stepped.batch):
-            stepped.batch.step()
+            decode(stepped.batch)
         return [stepped.tokens(row) for row in rows]
 
     together = run(list(range(len(LENGTHS))))
@@ -255,10 +255,10 @@ def test_rows_that_leave_their_bucket_in_mid_stream_disturb_nobody(model: TextMo
     rows = stepped.join(*requests)
     for i in (0, 9, 5, 6):  # whole buckets and parts of them
         for _ in range(3):
-            stepped.batch.step()
+            decode(stepped.batch)
         stepped.batch.drop([rows[i]])
     while len(stepped.batch):
-        stepped.batch.step()
+        decode(stepped.batch)
     for i, (n, row) in enumerate(zip(LENGTHS, rows, strict=True)):
         if i not in (0, 9, 5, 6):
             assert stepped.tokens(row) == list(expected_beyond_the_end(n))

@@ -95,7 +95,7 @@ def test_a_preempted_row_goes_on_from_its_keys(world: MakeWorld) -> None:
     assert w.prefixes.match_prefix(None, [IMAGE] * 100) == 100
     assert w.prefixes.match_prefix(None, [PLACEHOLDER] * 100) == 0
     output = [event.id for event in w.events[row] if isinstance(event, Token)]
-    w.prompts.queue.put(PrefillJob([row], prompt, row.arrival, output))
+    w.prompts.put(PrefillJob([row], prompt, row.arrival, output))
     w.run()
     assert w.served(row) == 50 and w.prefilled(PLACEHOLDER) == 99
     kept = [*[IMAGE] * 100, *[0] * 49]

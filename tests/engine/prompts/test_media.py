@@ -8,6 +8,7 @@ import pytest
 
 from localai_shim.types import Prompt
 from tests.engine.counting import tokens
+from tests.engine.harness import decode
 from tests.engine.media import PATCHES, QUESTION, TEXT, asking, going_on, picture, prompt_of, spread
 from tests.engine.recording import PER_TOKEN, MakeWorld, World, running
 
@@ -200,8 +201,8 @@ def test_freed_slots_have_the_state_of_the_row_whose_token_they_run(world: MakeW
     while not all(w.served(row) for row in rows):
         w.step()
     w.cancel(rows[1])
-    w.batch.step()
-    w.batch.step()
+    decode(w.batch)
+    decode(w.batch)
     wide = w.model.steps[-1]
     assert wide.state is not None and len(wide.state) == wide.tokens.shape[0] == 4
     assert wide.state[0] is wide.state[1] is rows[0].state and wide.state[3] is rows[3].state
@@ -248,7 +249,7 @@ def test_prompts_wait_until_there_is_room_for_what_the_tower_makes(
     w.ask(prompt_of(picture(1), QUESTION))  # says how much a placeholder takes: four bytes
     while not w.model.items:
         w.step()
-    memory = w.prompts._room.memory
+    memory = w.rows.prefill.room.memory
     assert memory is not None
     memory.budget = memory.batch([200] * 3) + 2 * memory.row(200) + 600
     [long] = w.ask(prompt_of(picture(2, patches), QUESTION, picture(3), QUESTION))
@@ -319,7 +320,7 @@ def test_nothing_is_kept_of_the_midst_of_a_first_pass(world: MakeWorld, cuts_any
     running(w)
     for i in range(3):  # alike up to the picture
         w.ask(prompt_of(head, picture(1 + i), QUESTION, boundaries=(50, 90)))
-    assert not any(job.dependents for job in w.prompts.queue), "what they share is of no use"
+    assert not any(job.dependents for job in w.prompts), "what they share is of no use"
     for _ in range(12):
         w.step()
     assert w.model.items == [1, 2, 3]

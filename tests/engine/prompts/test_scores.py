@@ -11,19 +11,18 @@ import pytest
 from localai_shim.engine.costs.chunk_limit import ChunkLimit
 from localai_shim.engine.costs.cost_model import CostModel
 from localai_shim.engine.costs.meter import Meter
-from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.engine.plan.planner import Planner
-from localai_shim.engine.plan.prompt_runner import PromptRunner
 from localai_shim.engine.ports import StepInput
 from localai_shim.engine.prompts import prefill
 from localai_shim.engine.prompts.scores import Scoring
 from localai_shim.engine.row import Row
 from localai_shim.engine.sinks import SyncSink
+from localai_shim.engine.work.batcher import Rows
+from localai_shim.engine.work.queue import Queue
 from localai_shim.models.text import TextModel
 from localai_shim.types import Failure, GenerationRequest, Prompt, SamplingParams, Token, TokenScore
 from tests.conftest import Oracle
-from tests.engine.harness import GREEDY, Running, engine_for, request
+from tests.engine.harness import GREEDY, Running, decode, engine_for, request
 from tests.engine.recording import Clock, Recording, play_prompts
 from tests.samples import only
 from tests.tiny import VOCABULARY, tiny
@@ -163,11 +162,10 @@ class Stage:
     def __init__(self, max_stall: float) -> None:
         self.clock, self.events = Clock(), list[tuple[Row, Any]]()
         self.model = Scored(self.clock, 0.001)
-        self.batch = Batch(self.model, self._emit)
         costs = CostModel(self.clock)
         more: dict[str, Any] = {"max_rows": 8, "max_stall": max_stall, "chunks": ChunkLimit(2048), "meter": Meter()}
-        self.prompts = PromptRunner(self.model, self.batch, self._emit, costs=costs, **more)
-        self.planner = Planner(self.batch, self.prompts, None, None, costs)
+        self.rows = Rows(self.model, Queue(), self._emit, costs=costs, **more)
+        self.batch = self.rows.batch
 
     def _emit(self, row: Row, event: Any) -> None:
         self.events.append((row, event))
@@ -175,16 +173,16 @@ class Stage:
     def add(self, prompt: Prompt, max_tokens: int) -> Row:
         sampling = SamplingParams(temperature=0.0)
         row = Row(GenerationRequest(prompt, sampling, max_tokens), SyncSink(), 0, self.model)
-        self.prompts.add([row])
+        self.rows.add([row])
         return row
 
     def prefill(self) -> None:
         """Run prompts for as long as rows may wait."""
-        play_prompts(self.planner, self.prompts)
+        play_prompts(self.rows)
 
     def step(self) -> float:
         """Seconds that running rows waited for prompts."""
-        self.batch.step()
+        decode(self.batch)
         start = self.clock.now
         self.prefill()
         return self.clock.now - start
@@ -217,7 +215,7 @@ def test_a_prompt_whose_scores_fail_fails_alone(monkeypatch: pytest.MonkeyPatch)
     for _ in range(6):
         stage.prefill()
         if len(stage.batch):
-            stage.batch.step()
+            decode(stage.batch)
     ended = dict(stage.events)
     assert isinstance(ended[bad], Failure) and all(isinstance(ended[row], Token) for row in rows)
     assert good.scores is not None and [type(score) for score in good.scores] == [TokenScore] * 2

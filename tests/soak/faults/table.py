@@ -101,8 +101,9 @@ _PREPARING = [
     Point("adapter", "models.adapters.bank:kernel_of", "adapter"),
 ]
 _RUNNING = [
-    Point("planner", "engine.plan.planner:Planner.before", "chat", "rows"),
-    Point("planner", "engine.plan.scheduler:Scheduler.pieces", "chat"),
+    Point("scheduler", "engine.work.scheduler:Scheduler.next", "chat", "rows"),
+    Point("scheduler", "engine.work.scheduler:Decoding.next", "chat", "rows"),
+    Point("scheduler", "engine.work.prefill:Prefill.next", "chat"),
     Point("prefill", "models.text:TextModel.prefill", "chat"),
     Point("prefill", "models.text:TextModel.new_cache", "chat", also=("models.text:TextModel._plain_cache",)),
     Point("prefill", "engine.prompts.prefill:Prefiller._timed", "chat"),
@@ -142,9 +143,11 @@ _RUNNING = [
     Point("disk cache", "engine.prefix.store:PrefixStore._refresh", "long", "nobody", raised=no_descriptors),
     Point("disk cache", "engine.prefix.store:PrefixStore.write", "long", "nobody", also=("engine.prefix.store:",)),
     Point("full disk", "engine.prefix.store:PrefixStore.write", "long", "nobody", raised=full_disk),
-    Point("lane", "engine.texts.lane:EmbeddingLane.add", "embeddings", "one"),
-    Point("lane", "engine.texts.lane:EmbeddingLane._run", "embeddings", "rows"),
-    Point("lane", "engine.texts.lane:mx.eval", "embeddings", "nobody", raised=no_memory, also=("engine.texts.lane:",)),
+    Point("lane", "engine.work.texts:TextJobs.add", "embeddings", "one"),
+    Point("lane", "engine.work.runner:TextRunner.run", "embeddings", "rows"),
+    Point(
+        "lane", "engine.work.runner:mx.eval", "embeddings", "nobody", raised=no_memory, also=("engine.work.runner:",)
+    ),
     Point("lane", "models.heads.pooling:Encoder.__call__", "embeddings", "nobody"),
     Point("tower", "models.vision.model:VisionModel.embed", "picture"),
     Point("tower", "models.vision.model:VisionModel.row_state", "picture"),

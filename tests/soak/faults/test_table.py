@@ -9,7 +9,7 @@ from tests.soak.faults.places import home
 from tests.soak.faults.table import POINTS
 
 NAMES = (
-    {"loader", "download", "template", "tokenizer", "picture", "grammar compiler", "planner", "prefill", "step"}
+    {"loader", "download", "template", "tokenizer", "picture", "grammar compiler", "scheduler", "prefill", "step"}
     | {"sampler", "masks", "detokeniser", "parser", "sink", "consumer", "prefix cache", "disk cache", "store"}
     | {"batch runner", "lane", "tower", "adapter", "out of memory", "full disk", "descriptor limit"}
 )
@@ -47,11 +47,11 @@ ELSEWHERE = {
 """Beginnings of places without a point, and why."""
 
 ASKED_ELSEWHERE = {
-    "Reading": "of embedders that read long texts in pieces; tests/engine/texts",
+    "Reading": "of embedders that read long texts in pieces; tests/engine/work",
     "Encoder.read_weights": "tests/test_weights.py",
     "Encoder.remove_adapter": "tests/models/adapters",
-    "Encoder.begin": "of embedders that read long texts in pieces; tests/engine/texts",
-    "Encoder.score": "a pass like that of vectors; tests/engine/texts",
+    "Encoder.begin": "of embedders that read long texts in pieces; tests/engine/work",
+    "Encoder.score": "a pass like that of vectors; tests/engine/work",
     "CacheClasses": "pure functions of libraries' caches; tests/models/test_caches.py",
     "DeviceMemory": "tests/engine/test_injected.py",
     "Machine": "says what there is; tests/backends",

@@ -260,7 +260,7 @@ def adapters():
 def failures():
     """A step that raises fails what is in flight, and the engine goes on; a model that cannot be loaded says so."""
     asking = when_it_runs(lambda: create(**ask, **long))
-    parts = client._runtime.engine_of("")._loop._parts
+    parts = client._runtime.engine_of("")._loop._batcher
     def fail():
         raise ZeroDivisionError("planted")
     parts.step = fail

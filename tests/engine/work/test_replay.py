@@ -1,10 +1,10 @@
-"""Plans that were recorded are played again without a clock: the same passes run, and the same tokens come of them."""
+"""Pieces that were recorded are played again without a clock: the same passes run, and the same tokens come of them."""
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,12 +15,13 @@ from localai_shim.engine import setup
 from localai_shim.engine.costs.cost_model import CostModel
 from localai_shim.engine.costs.meter import Meter
 from localai_shim.engine.engine import EngineOptions
-from localai_shim.engine.plan import room
+from localai_shim.engine.pieces import Chunk, Collect, Decode, Deliver, Join, Limit, Open, Piece, Preempt, StepRecord
 from localai_shim.engine.ports import StepInput
 from localai_shim.engine.row import Row
-from localai_shim.engine.setup import Parts, set_up
+from localai_shim.engine.setup import set_up
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.engine.step_plan import Chunk, Decode, Join, Limit, Open, Piece, Preempt, StepPlan
+from localai_shim.engine.work import room
+from localai_shim.engine.work.batcher import Batcher
 from localai_shim.models.loading import load_model
 from localai_shim.types import Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
 from tests.engine.guessing import Oracle, key, speculate
@@ -32,30 +33,17 @@ TICK_SECONDS = 0.0001  # on average
 BEGINNING = [9 + i % 90 for i in range(150)]
 
 
-class Planned:
-    """Takes the place of a planner: it says what a recorded one said."""
+class Played:
+    """Takes the place of a scheduler: it names the pieces that one has recorded."""
 
     def __init__(self) -> None:
-        self.plan = StepPlan(0)
+        self.pieces: Iterator[Piece] = iter(())
 
-    def entered(self, rows: Iterable[Row]) -> None:
-        assert {row.number for row in rows} <= {*self.plan.enter}
+    def next(self) -> Piece | None:
+        return next(self.pieces, None)
 
-    def left(self, rows: Collection[Row]) -> None:
-        assert {row.number for row in rows} <= {*self.plan.leave}
-
-    def before(self) -> Iterator[Piece]:
-        return iter(self.plan.before)
-
-    def decode(self) -> Decode:
-        assert self.plan.decode is not None
-        return self.plan.decode
-
-    def beside(self) -> Iterator[Piece]:
-        return iter(self.plan.beside)
-
-    def end(self) -> None:
-        """Nothing is noted."""
+    def failed(self, piece: Piece, error: BaseException) -> None:
+        raise error
 
 
 @dataclass(eq=False)
@@ -75,9 +63,9 @@ class Stage:
         assert self.setup.memory is not None and self.setup.speculation is not None
         self.setup.memory.budget = self.setup.memory.batch([700] * 4)
         self.setup.speculation.few_sizes = False
-        self.parts = Parts(model, self.setup, OPTIONS, Meter(), self, self._emit, lambda: None)
-        assert self.parts.rows is not None
-        self.rows = self.parts.rows
+        self.batcher = Batcher(model, self.setup, OPTIONS, Meter(), self, self._emit, lambda: None)
+        assert self.batcher.rows is not None
+        self.rows = self.batcher.rows
         for name in ("prefill", "forward"):
             setattr(model, name, self._noting(getattr(model, name)))
 
@@ -133,38 +121,40 @@ class Ticking:
         return self._now
 
 
-def record(model_type: str) -> tuple[Stage, list[StepPlan]]:
+def record(model_type: str) -> tuple[Stage, list[StepRecord]]:
     """Submissions come while others run, some leave, and memory runs out."""
     chance, stage, left = random.Random(7), Stage(model_type, Ticking()), asked()
-    stage.parts.planner.plans = plans = deque[StepPlan]()
-    while len(stage.parts) or left:
-        if left and (chance.random() < 0.3 or not len(stage.parts)):
+    stage.batcher.scheduler.records = records = deque[StepRecord]()
+    while len(stage.batcher) or left:
+        if left and (chance.random() < 0.3 or not len(stage.batcher)):
             for _ in range(min(len(left), chance.choice((1, 3)))):
                 stage.submit(left.pop())
         if chance.random() < 0.03 and (going := [row for row, its in stage.events.items() if not _is_done(its)]):
             stage.rows.drop([gone := chance.choice(going)])
             stage.events[gone].append(Token(0, finish_reason="stop"))
-        stage.parts.step()
-    return stage, list(plans)
+        stage.batcher.step()
+    return stage, list(records)
 
 
 def _is_done(events: Sequence[Event]) -> bool:
     return bool(events) and is_last(events[-1])
 
 
-def replay(model_type: str, plans: Sequence[StepPlan]) -> Stage:
-    """Play plans: nothing is decided, and time stands still."""
-    stage, left, planned = Stage(model_type, lambda: 0.0), asked(), Planned()
-    stage.parts.planner = stage.rows._planner = planned  # type: ignore[assignment]
-    for planned.plan in plans:
-        entered = 0
-        while entered < len(planned.plan.enter):
-            entered += len(stage.submit(left.pop()))
-        gone = [row for row in stage.events if row.number in planned.plan.leave]
+def replay(model_type: str, records: Sequence[StepRecord]) -> Stage:
+    """Play records: nothing is decided, and time stands still."""
+    stage, left, played = Stage(model_type, lambda: 0.0), asked(), Played()
+    stage.batcher.scheduler = played  # type: ignore[assignment]
+    for step in records:
+        entered: list[int] = []
+        while len(entered) < len(step.enter):
+            entered += [row.number for row in stage.submit(left.pop())]
+        assert entered == [*step.enter]
+        gone = [row for row in stage.events if row.number in step.leave]
         stage.rows.drop(gone)
         for row in gone:
             stage.events[row].append(Token(0, finish_reason="stop"))
-        stage.parts.step()
+        played.pieces = iter(step.pieces)
+        stage.batcher.step()
     return stage
 
 
@@ -175,26 +165,34 @@ def test_a_recorded_run_is_played_again_without_a_clock(model_type: str, monkeyp
     plain, _ = record(model_type)
     known = {key(row.request): [e.id for e in its if isinstance(e, Token)] for row, its in plain.events.items()}
     speculate(monkeypatch, Oracle(0.8, known))
-    recorded, plans = record(model_type)
-    kinds = {type(piece) for plan in plans for piece in (*plan.before, *plan.beside)}
+    recorded, records = record(model_type)
+    kinds = {type(piece) for step in records for piece in (*step.before, *step.beside)}
     assert kinds == {Limit, Open, Chunk, Join, Preempt}
-    shared = [p for plan in plans for p in plan.beside if isinstance(p, Chunk) and len(p.prompts) > 1]
+    shared = [p for step in records for p in step.beside if isinstance(p, Chunk) and len(p.prompts) > 1]
     assert shared or model_type == "gemma3_text", "short prompts share passes where windows are longer than they"
-    assert any(plan.decode is not None and plan.decode.drafts for plan in plans)
-    assert any(plan.leave for plan in plans)
+    assert any(step.decode is not None and step.decode.drafts for step in records)
+    assert any(step.leave for step in records)
     prefixes = recorded.setup.prefixes
     assert prefixes is not None and prefixes.hits
 
-    played = replay(model_type, plans)
+    played = replay(model_type, records)
     assert played.tokens() == recorded.tokens()
     assert played.passes == recorded.passes
     assert played.setup.prefixes is not None and played.setup.prefixes.hits == prefixes.hits
 
 
-def test_plans_can_be_compared_and_written_as_json() -> None:
-    plan = StepPlan(3, enter=(1,), decode=Decode((1, 2)), beside=(Open(3, 1, None), Chunk((3,), 64, True, False)))
-    assert plan == StepPlan(3, (1,), (), (), Decode((1, 2)), (Open(3, 1, None), Chunk((3,), 64, True, False)))
-    assert plan.to_dict()["beside"] == [
-        {"kind": "open", "prompt": 3, "rows": 1, "spare": None, "turn": False},
-        {"kind": "chunk", "prompts": (3,), "most": 64, "beside": True, "last": False},
-    ]
+def test_records_can_be_compared_and_written_as_json() -> None:
+    pieces = (Limit(9), Collect(), Decode((1, 2)), Deliver(), Open(3, 1, None), Chunk((3,), 64, True, False))
+    record = StepRecord(3, enter=(1,), pieces=pieces)
+    assert record == StepRecord(3, (1,), (), (Limit(9), Collect(), Decode((1, 2)), Deliver(), *pieces[4:]))
+    assert record.to_dict() == {
+        "number": 3,
+        "enter": [1],
+        "leave": [],
+        "before": [{"kind": "limit", "spare": 9}],
+        "decode": {"rows": (1, 2), "drafts": None, "ahead": True},
+        "beside": [
+            {"kind": "open", "prompt": 3, "rows": 1, "spare": None, "turn": False},
+            {"kind": "chunk", "prompts": (3,), "most": 64, "beside": True, "last": False},
+        ],
+    }

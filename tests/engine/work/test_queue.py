@@ -8,10 +8,10 @@ import weakref
 
 import pytest
 
-from localai_shim.engine.plan.waiting import Order, Waiting, by_age, by_length, by_urgency
 from localai_shim.engine.prompts.prefill import PrefillJob
 from localai_shim.engine.row import Row
 from localai_shim.engine.sinks import SyncSink
+from localai_shim.engine.work.queue import ORDERS, Order, Queue, by_age, by_length, by_urgency
 from localai_shim.types import Prompt
 from tests.engine.harness import request
 from tests.engine.recording import Recording
@@ -41,52 +41,52 @@ class Naive:
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_comes_and_goes_the_orders_are_those_of_a_naive_queue(seed: int) -> None:
     chance = random.Random(seed)
-    waiting, naive, gone = Waiting(), Naive(), [a_job(-1)]
+    queue, naive, gone = Queue(), Naive(), [a_job(-1)]
     for arrival in range(600):
         what = chance.random()
         if what < 0.5 or not naive.jobs:
             job = a_job(arrival, length=chance.randint(1, 6), priority=chance.randint(-1, 1))
-            waiting.add(job)
+            queue.add(job)
             naive.jobs.append(job)
         elif what < 0.6 and gone[-1] not in naive.jobs:  # one that had left comes back
-            waiting.add(gone[-1])
+            queue.add(gone[-1])
             naive.jobs.append(gone[-1])
         elif what < 0.65:
-            waiting.discard(gone[-1] if gone[-1] not in naive.jobs else a_job(0))  # one that is not there
+            queue.discard(gone[-1] if gone[-1] not in naive.jobs else a_job(0))  # one that is not there
         else:
             which = chance.choice([naive.oldest, naive.first, naive.shortest, lambda: chance.choice(naive.jobs)])
             job = which()
             assert job is not None
-            waiting.discard(job)
+            queue.discard(job)
             naive.jobs.remove(job)
             gone.append(job)
-        assert waiting.first(by_age) is naive.oldest()
-        assert waiting.first(by_urgency) is naive.first()
-        assert waiting.first(by_length) is naive.shortest()
-        assert len(waiting) == len(naive.jobs) and set(waiting) == set(naive.jobs)
+        assert queue.first(PrefillJob, by_age) is naive.oldest()
+        assert queue.first(PrefillJob, by_urgency) is naive.first()
+        assert queue.first(PrefillJob, by_length) is naive.shortest()
+        assert set(queue._entries) == set(naive.jobs)
 
 
 def test_of_equals_the_one_that_came_first_is_served_first() -> None:
-    waiting = Waiting()
+    queue = Queue()
     jobs = [a_job(arrival) for arrival in range(5)]
     for job in jobs[::-1]:
-        waiting.add(job)
+        queue.add(job)
     for job in jobs:
-        assert waiting.first(by_age) is waiting.first(by_urgency) is waiting.first(by_length) is job
-        waiting.discard(job)
-    assert waiting.first(by_age) is waiting.first(by_urgency) is waiting.first(by_length) is None
+        assert [queue.first(PrefillJob, order) for order in ORDERS] == [job] * 3
+        queue.discard(job)
+    assert [queue.first(PrefillJob, order) for order in ORDERS] == [None] * 3
 
 
 @pytest.mark.parametrize("order", [by_age, by_urgency, by_length])
 def test_what_has_left_does_not_pile_up(order: Order) -> None:
     """Thousands may come and go in front of one that stays, or behind it."""
-    waiting = Waiting()
-    waiting.add(a_job(0, length=3, priority=0))
+    queue = Queue()
+    queue.add(a_job(0, length=3, priority=0))
     for arrival in range(1, 5000):
-        waiting.add(job := a_job(arrival, length=2 + arrival % 3, priority=arrival % 3 - 1))
-        assert waiting.first(order) is not None
-        waiting.discard(job)
-    assert all(len(jobs) == 1 for jobs in waiting._orders.values())
+        queue.add(job := a_job(arrival, length=2 + arrival % 3, priority=arrival % 3 - 1))
+        assert queue.first(PrefillJob, order) is not None
+        queue.discard(job)
+    assert all(len(jobs) == 1 for jobs in queue._orders.values())
 
 
 def test_what_has_left_is_not_held() -> None:
@@ -95,12 +95,12 @@ def test_what_has_left_is_not_held() -> None:
     class Cache(list[object]):
         pass
 
-    waiting, behind, held = Waiting(), a_job(9), []
-    waiting.add(a_job(0))
-    waiting.add(behind)
+    queue, behind, held = Queue(), a_job(9), []
+    queue.add(a_job(0))
+    queue.add(behind)
     behind.cache = Cache()
     held.append(weakref.ref(behind.cache))
-    waiting.discard(behind)
+    queue.discard(behind)
     del behind
     gc.collect()
     assert held[0]() is None

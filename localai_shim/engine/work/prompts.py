@@ -1,4 +1,4 @@
-"""Prompts that do not run yet: those that wait, those that have begun, those that are done, and who depends on whom."""
+"""Prompts that do not run yet: which wait, which have begun, which are done, and which depend on others."""
 
 from __future__ import annotations
 
@@ -8,37 +8,38 @@ from ...types import Failure
 from ..prompts.features import Tower
 from ..prompts.prefill import Prefiller, PrefillJob
 from ..row import Emit, Row, row_error
-from .waiting import Waiting
+from .queue import Queue
 
 OpeningKey = tuple[str | None, tuple[int, ...]]
 
 
-class PromptQueue:
-    """Jobs from their coming until their rows join the batch. A job that cannot be queued fails alone.
+class PromptJobs:
+    """Prompts from their arrival until their rows join the batch. A prompt that cannot be queued fails alone.
 
     Args:
+        queue: those that have not begun, and depend on no other, wait in it.
         prefiller: knows what prompts share.
         tower: holds what they need of it.
         emit: takes a row's failure.
         max_rows: most rows that decode together.
 
     Attributes:
-        waiting: those that have not begun, and depend on no other.
+        queue: see above.
         begun: those that have, in the order in which they did.
         joining: those whose rows are to join the batch.
     """
 
-    def __init__(self, prefiller: Prefiller, tower: Tower, emit: Emit, max_rows: int) -> None:
-        self._prefiller, self._tower, self._emit, self._max_rows = prefiller, tower, emit, max_rows
-        self._arrivals = self._numbers = 0
+    def __init__(self, queue: Queue, prefiller: Prefiller, tower: Tower, emit: Emit, max_rows: int) -> None:
+        self.queue, self._prefiller, self._tower = queue, prefiller, tower
+        self._emit, self._max_rows = emit, max_rows
         self._forget()
 
     def _forget(self) -> None:
-        self.waiting = Waiting()
-        self.begun: list[PrefillJob] = []
-        self.joining: list[PrefillJob] = []
+        self.queue.clear(PrefillJob)
         self._jobs: dict[int, PrefillJob] = {}
         """By the numbers of their rows."""
+        self.begun: list[PrefillJob] = []
+        self.joining: list[PrefillJob] = []
         self._last_alike: dict[OpeningKey, PrefillJob] = {}
 
     def __len__(self) -> int:
@@ -57,16 +58,14 @@ class PromptQueue:
         """Queue rows; those that share a `Prompt` object are prefilled once."""
         jobs: dict[int, PrefillJob] = {}
         for row in rows:
-            self._numbers += 1
-            row.number = self._numbers
+            row.number = next(self.queue.arrivals)
             job = jobs.get(id(prompt := row.request.prompt))
             if job is not None and len(job.rows) < self._max_rows:
                 job.rows.append(row)
                 continue
             if job is not None:
                 self.put(job)
-            jobs[id(prompt)] = PrefillJob([row], prompt, self._arrivals)
-            self._arrivals += 1
+            jobs[id(prompt)] = PrefillJob([row], prompt, row.number)
         for job in jobs.values():
             self.put(job)
 
@@ -89,7 +88,7 @@ class PromptQueue:
                 return
             self._last_alike[key] = job
         self._prefiller.estimate(job)
-        self.waiting.add(job)
+        self.queue.add(job)
 
     def take(self, job: PrefillJob, rows: int) -> None:
         """Begin a job with so many of its rows; each of the others gets a job of its own that depends on it."""
@@ -97,7 +96,7 @@ class PromptQueue:
             row = job.rows.pop()
             other = self._jobs[row.number] = PrefillJob([row], job.prompt, job.arrival)
             job.dependents.insert(0, (len(job.tokens) - 1, other))
-        self.waiting.discard(job)
+        self.queue.discard(job)
         self.begun.append(job)
 
     def release(self) -> None:
@@ -156,7 +155,7 @@ class PromptQueue:
 
     def _finish(self, job: PrefillJob) -> None:
         """Remove a job, for whatever reason, and queue its dependents."""
-        self.waiting.discard(job)
+        self.queue.discard(job)
         if job in self.begun:
             self.begun.remove(job)
         if job.features:

@@ -16,16 +16,18 @@ from localai_shim.engine.costs.chunk_limit import ChunkLimit
 from localai_shim.engine.costs.cost_model import CostModel
 from localai_shim.engine.costs.meter import Meter
 from localai_shim.engine.costs.pace import FIRST_CHUNK_TOKENS, Pace
-from localai_shim.engine.plan.planner import Planner
+from localai_shim.engine.pieces import Texts
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.engine.texts import lane
-from localai_shim.engine.texts.lane import (
+from localai_shim.engine.work import texts as texts_module
+from localai_shim.engine.work.queue import OLDEST_EVERY, Queue
+from localai_shim.engine.work.runner import TextRunner
+from localai_shim.engine.work.scheduler import Scheduler
+from localai_shim.engine.work.texts import (
     MAX_PAUSE_SECONDS,
     MIN_LENGTH_SHARE,
-    OLDEST_EVERY,
     SHARE,
     EmbeddingJob,
-    EmbeddingLane,
+    TextJobs,
 )
 from localai_shim.models.heads.pooling import Pooling, Reading
 from localai_shim.types import EmbeddingRequest, Event, Failure, RowError, Token
@@ -78,9 +80,10 @@ class Lane:
         model: Any = self.model
         self.chunks = ChunkLimit(MOST)
         more = {"engine": self, "most_tokens": MOST, "max_stall": 0.05, "costs": CostModel(), **options}
-        self.lane = EmbeddingLane(
-            model, lambda *event: self.events.append(event), lambda: None, meter=self.meter, chunks=self.chunks, **more
-        )
+        emit = lambda *event: self.events.append(event)  # noqa: E731
+        self.lane = lane = TextJobs(Queue(), emit, meter=self.meter, chunks=self.chunks, **more)
+        costs = more["costs"]
+        self.runner = TextRunner(model, lane, emit, lambda: None, chunks=self.chunks, meter=self.meter, costs=costs)
 
     def ask(self, lengths: Sequence[int], mark: int = 0, **more: Any) -> EmbeddingJob:
         """Queue texts of these lengths, whose tokens are the mark."""
@@ -91,8 +94,13 @@ class Lane:
 
     def pass_(self, *, beside: bool = False) -> None:
         """Run one pass."""
-        for piece in self.lane.pieces(beside=beside):
-            self.lane.run(piece)
+        self.run_piece(self.lane.next_pass(beside=beside))
+
+    def run_piece(self, piece: Texts) -> None:
+        try:
+            self.runner.run(piece)
+        except BaseException as error:
+            self.lane.fail(error)
 
     def run(self) -> None:
         while self.lane:
@@ -107,7 +115,7 @@ class Lane:
 @pytest.fixture(autouse=True)
 def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lanes are left with texts here, which no other test's engines should wait for."""
-    monkeypatch.setattr(lane, "waiting", set())
+    monkeypatch.setattr(texts_module, "waiting", set())
 
 
 # -- passes ---------------------------------------------------------------------------------------------------------
@@ -133,7 +141,7 @@ def test_texts_of_unlike_lengths_share_a_pass_where_padding_costs_less_than_one_
 ) -> None:
     """The cost of a pass is learned from those before it."""
     now, rng = [0.0], random.Random(1)
-    monkeypatch.setattr(lane, "_on_gpu", lambda: gpu)
+    monkeypatch.setattr(texts_module, "_on_gpu", lambda: gpu)
     w = Lane(most_tokens=16_384, costs=CostModel(lambda: now[0]))
     encode = w.model.encode
 
@@ -262,9 +270,9 @@ def test_passes_are_played_again_as_they_were_planned() -> None:
         w.ask(some, mark)
         other.ask(some, mark)
     while w.lane:
-        [piece] = w.lane.pieces(beside=False)
-        w.lane.run(piece)
-        other.lane.run(piece)
+        piece = w.lane.next_pass(beside=False)
+        w.run_piece(piece)
+        other.run_piece(piece)
     assert not other.lane and other.model.texts == w.model.texts
     for (job, _), (same, _) in zip(w.events, other.events, strict=True):
         assert np.array_equal(job.request.vectors, same.request.vectors)  # type: ignore[arg-type]
@@ -288,10 +296,10 @@ def test_an_error_in_choosing_fails_those_that_wait_and_the_next_one_is_served(m
     w = Lane()
     jobs = [w.ask([8], 1), w.ask([30], 2)]
     with monkeypatch.context() as patch:
-        patch.setattr(EmbeddingLane, "_first", lambda *_: 1 / 0)
-        assert not list(Planner(None, None, w.lane, None, CostModel()).beside())
+        patch.setattr(TextJobs, "_first", lambda *_: 1 / 0)
+        assert Scheduler(None, None, w.lane, w.meter, CostModel()).next() is None
     events = dict(w.events)
-    assert all(isinstance(events[job], Failure) for job in jobs) and not w.lane and not lane.waiting
+    assert all(isinstance(events[job], Failure) for job in jobs) and not w.lane and not texts_module.waiting
     later = w.ask([9], 3)
     w.run()
     assert later.request.vectors is not None
@@ -373,16 +381,16 @@ def test_a_text_that_fails_fails_its_own_request_alone() -> None:
 def test_rows_have_seven_eighths_of_the_time() -> None:
     w = Lane()
     w.ask([60] * 10)
-    assert w.lane.is_due(True, None)
+    assert w.lane.are_due(True, None)
     w.pass_(beside=True)
     owed = w.lane._owed
     [took] = w.meter._stalls
     assert owed == pytest.approx(took * (1 / SHARE - 1))
-    assert not w.lane.is_due(True, None) and w.lane.is_due(False, None)
+    assert not w.lane.are_due(True, None) and w.lane.are_due(False, None)
     w.lane.stepped(0.9 * owed)
-    assert not w.lane.is_due(True, None)
+    assert not w.lane.are_due(True, None)
     w.lane.stepped(0.2 * owed)
-    assert w.lane.is_due(True, None)
+    assert w.lane.are_due(True, None)
 
 
 def test_texts_that_take_longer_than_rows_may_wait_come_last() -> None:
@@ -395,13 +403,13 @@ def test_texts_that_take_longer_than_rows_may_wait_come_last() -> None:
 def test_rows_of_other_engines_have_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
     w, other = Lane(most_tokens=10**6), object()
     w.ask([4] * 100)
-    monkeypatch.setattr("localai_shim.engine.texts.lane.decoding", {other})
+    monkeypatch.setattr("localai_shim.engine.work.texts.decoding", {other})
     w.pass_()
     assert len(w.model.texts[0]) * 4 == FIRST_CHUNK_TOKENS
-    monkeypatch.setattr(lane._turns, "resumes", time.monotonic() + 100)
-    assert not w.lane.is_due(False, None) and 0 < w.lane.pause <= MAX_PAUSE_SECONDS
-    monkeypatch.setattr("localai_shim.engine.texts.lane.decoding", {w})
-    assert w.lane.is_due(False, None) and not w.lane.pause, "its own rows are its own affair"
+    monkeypatch.setattr(texts_module._turns, "resumes", time.monotonic() + 100)
+    assert not w.lane.are_due(False, None) and 0 < w.lane.pause <= MAX_PAUSE_SECONDS
+    monkeypatch.setattr("localai_shim.engine.work.texts.decoding", {w})
+    assert w.lane.are_due(False, None) and not w.lane.pause, "its own rows are its own affair"
 
 
 class Clock:
@@ -409,8 +417,8 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, decoding: set[object]) -> None:
         self.now = 1000.0
-        for name, content in (("decoding", decoding), ("waiting", set()), ("_turns", lane._Turns())):
-            monkeypatch.setattr(lane, name, content)
+        for name, content in (("decoding", decoding), ("waiting", set()), ("_turns", texts_module._Turns())):
+            monkeypatch.setattr(texts_module, name, content)
 
     def time(self) -> float:
         return self.now
@@ -432,7 +440,7 @@ class Clock:
         """What lanes run in so much time."""
         end, before = self.now + seconds, [len(w.model.texts) for w in lanes]
         while self.now < end:
-            due = [w for w in lanes if w.lane.is_due(False, None)]
+            due = [w for w in lanes if w.lane.are_due(False, None)]
             for w in due:
                 w.pass_()
             self.now += 0.0 if due else min(w.lane.pause for w in lanes)
@@ -470,19 +478,19 @@ def test_who_has_no_texts_any_more_takes_nobody_s_turn(monkeypatch: pytest.Monke
     clock = Clock(monkeypatch, {object()})
     one, other = clock.slow(0.04), clock.slow(0.04)
     other.lane.drop([*other.lane._jobs.values()])
-    assert lane.waiting == {one}
+    assert texts_module.waiting == {one}
     one.lane.close()
-    assert not lane.waiting
+    assert not texts_module.waiting
 
 
 def test_texts_and_prompts_take_turns() -> None:
     w = Lane()
-    assert not w.lane.is_due(False, None), "nothing waits"
+    assert not w.lane.are_due(False, None), "nothing waits"
     w.ask([60] * 10)
-    turns = [w.lane.is_due(False, 0) for _ in range(10)]
+    turns = [w.lane.are_due(False, 0) for _ in range(10)]
     assert turns == [False, True] * 5
-    assert [w.lane.is_due(False, 1) for _ in range(OLDEST_EVERY)].count(False) == 1, "prompts are less urgent"
-    assert [w.lane.is_due(False, -1) for _ in range(OLDEST_EVERY)].count(True) == 1, "prompts are more urgent"
+    assert [w.lane.are_due(False, 1) for _ in range(OLDEST_EVERY)].count(False) == 1, "prompts are less urgent"
+    assert [w.lane.are_due(False, -1) for _ in range(OLDEST_EVERY)].count(True) == 1, "prompts are more urgent"
 
 
 def test_a_pass_beside_rows_is_as_small_as_its_time() -> None:

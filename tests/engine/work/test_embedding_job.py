@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.engine.texts.lane import EmbeddingJob
+from localai_shim.engine.work.texts import EmbeddingJob
 from localai_shim.types import EmbeddingRequest
 
 
@@ -16,7 +16,7 @@ def test_the_tokens_of_a_job_are_those_of_the_texts_that_no_pass_has_taken() -> 
         if restarts:
             job.restart()
         for place in generator.sample(range(30), 30):
-            assert job.tokens == sum(length for length, _ in job.waiting) > 0
+            assert job.length[0] == sum(length for length, _ in job.waiting) > 0
             job.take(place)
             job.take(place)
-        assert job.tokens == 0 and not job.waiting
+        assert job.length == (0,) and not job.waiting

@@ -1,6 +1,7 @@
-"""Plan of a step: plain values that can be printed, compared, and played again.
+"""Pieces of work: plain values that can be printed, compared, and played again.
 
-Rows are named by `Row.number`, prompts by the first of their rows, requests for vectors by `EmbeddingJob.number`.
+The scheduler names one piece after the other, and each is run before the next one is named. Rows are named by
+`Row.number`, prompts by the first of their rows, requests for vectors by `EmbeddingJob.number`.
 """
 
 from __future__ import annotations
@@ -18,8 +19,13 @@ class Draft(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Collect:
+    """The decode step in flight is finished, and what was built behind it is launched."""
+
+
+@dataclass(frozen=True, slots=True)
 class Decode:
-    """A step of the batch: what is in flight is finished first, and what runs next is launched if nothing does."""
+    """A decode step: it is launched if nothing is in flight."""
 
     rows: tuple[int, ...] = ()
     """Those that run, in the order of the batch."""
@@ -27,6 +33,11 @@ class Decode:
     """A step of several tokens, with these drafts of each row; None: one token of each."""
     ahead: bool = True
     """The graph of the step after it is built while it runs; else a step of several tokens is finished at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """The tokens of the decode step are delivered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,30 +108,58 @@ class Texts:
     """Rows run, and wait for it."""
 
 
-Piece: TypeAlias = Preempt | Limit | Open | Item | Chunk | Join | Texts
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Nothing can be run now: the time belongs to other engines of the process."""
+
+    seconds: float
+
+
+PromptPiece: TypeAlias = Preempt | Limit | Open | Item | Chunk | Join
+Piece: TypeAlias = PromptPiece | Collect | Decode | Deliver | Texts | Rest
 
 
 @dataclass(frozen=True, slots=True)
-class StepPlan:
-    """Everything that a step of an engine does, in this order."""
+class StepRecord:
+    """The pieces that a step of an engine ran, in this order, for `client.stats(plans=True)`."""
 
     number: int
     """From 1."""
     enter: tuple[int, ...] = ()
     """Rows that were queued since the step before."""
     leave: tuple[int, ...] = ()
-    """Rows that were cancelled or abandoned since then; some may have ended."""
-    before: tuple[Piece, ...] = ()
-    """Rows that make room in memory for the others' next tokens."""
-    decode: Decode | None = None
-    """None: no row runs."""
-    beside: tuple[Piece, ...] = ()
-    """Prompts or texts, while the rows' step runs."""
+    """Rows that were canceled or abandoned since then; some may have ended."""
+    pieces: tuple[Piece, ...] = ()
+
+    @property
+    def before(self) -> list[Piece]:
+        """Pieces that made room in memory for the next tokens of running rows."""
+        return [*self.pieces[: self._collect]]
+
+    @property
+    def decode(self) -> Decode | None:
+        """The decode step; None: no row ran."""
+        return next((piece for piece in self.pieces if isinstance(piece, Decode)), None)
+
+    @property
+    def beside(self) -> list[Piece]:
+        """Pieces of prompts or texts, which ran while the decode step did."""
+        return [piece for piece in self.pieces[self._collect :] if isinstance(piece, PromptPiece | Texts)]
+
+    @property
+    def _collect(self) -> int:
+        return self.pieces.index(Collect()) if Collect() in self.pieces else 0
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it in dicts, lists, numbers and strings; a piece has its `kind` beside its fields."""
-        pieces = {"before": [*map(_named, self.before)], "beside": [*map(_named, self.beside)]}
-        return {**asdict(self), "enter": [*self.enter], "leave": [*self.leave], **pieces}
+        """All of it in dicts, lists, numbers, and strings; a piece has its `kind` next to its fields."""
+        return {
+            "number": self.number,
+            "enter": [*self.enter],
+            "leave": [*self.leave],
+            "before": [*map(_named, self.before)],
+            "decode": None if self.decode is None else asdict(self.decode),
+            "beside": [*map(_named, self.beside)],
+        }
 
 
 def _named(piece: Piece) -> dict[str, Any]:

@@ -1,19 +1,17 @@
-"""Plans of single steps: what a planner says, given rows, prompts and room."""
+"""Pieces of single steps: what the scheduler names, given rows, prompts, and room."""
 
 from __future__ import annotations
 
 import pytest
 
-from localai_shim.engine.costs.cost_model import CostModel
 from localai_shim.engine.drafts.controller import Speculation
-from localai_shim.engine.plan.planner import Planner
+from localai_shim.engine.pieces import Chunk, Join, Open, Preempt, StepRecord
 from localai_shim.engine.row import Row
-from localai_shim.engine.step_plan import Chunk, Join, Open, Preempt, StepPlan
 from tests.engine.recording import PER_TOKEN, MakeWorld, World, running
 
 
-def last(w: World) -> StepPlan:
-    return w.planner.plans[-1]
+def last(w: World) -> StepRecord:
+    return w.scheduler.records[-1]
 
 
 def test_the_first_plan_of_a_prompt_opens_it_runs_it_and_has_its_row_join(world: MakeWorld) -> None:
@@ -21,7 +19,7 @@ def test_the_first_plan_of_a_prompt_opens_it_runs_it_and_has_its_row_join(world:
     [row] = w.ask([5] * 40, max_tokens=3)
     w.step()
     assert last(w).decode is None
-    assert last(w).beside == (Open(row.number, 1, None), Chunk((row.number,), 2048, False, True), Join((row.number,)))
+    assert last(w).beside == [Open(row.number, 1, None), Chunk((row.number,), 2048, False, True), Join((row.number,))]
     w.step()
     assert last(w).decode is not None and last(w).decode.rows == (row.number,) and not last(w).beside
 
@@ -57,7 +55,7 @@ def test_choices_that_there_is_no_room_for_begin_later(world: MakeWorld) -> None
     assert first.prompt == rows[0].number and 0 < first.rows < 4
     w.run()
     assert all(w.served(row) == 10 for row in rows)
-    opened = [p for plan in w.planner.plans for p in plan.beside if isinstance(p, Open)]
+    opened = [p for plan in w.scheduler.records for p in plan.beside if isinstance(p, Open)]
     assert sum(piece.rows for piece in opened) == 4
 
 
@@ -91,7 +89,14 @@ def test_a_row_that_cannot_be_preempted_fails_those_that_wait_and_the_step_ends(
     with monkeypatch.context() as patch:
         patch.setattr(w.batch, "take", lambda row: 1 / 0)
         w.step()
-    assert w.failed(urgent) and not w.failed(row) and last(w).beside == (Preempt(row.number),)
+    assert (
+        w.failed(urgent)
+        and not w.failed(row)
+        and last(w).beside
+        == [
+            Preempt(row.number),
+        ]
+    )
     w.step()
     [later] = w.ask([9] * 20, max_tokens=2, priority=-1)
     while not w.is_done(later):
@@ -130,7 +135,7 @@ class Noting(Speculation):
 def test_steps_beside_which_something_ran_are_not_measured(world: MakeWorld) -> None:
     w, noting = world(seconds_per_token=0.01), Noting()
     running(w)
-    w.planner = Planner(w.batch, w.prompts, None, noting, CostModel(w.clock))
+    w.rows.decoding.speculation = noting
     for _ in range(6):
         w.step()
     before = len(noting.measured)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..decode.batch import Batch
 from ..memory import Memory
+from ..pieces import Limit, Open, Preempt
 from ..prompts.features import Tower
 from ..prompts.prefill import PrefillJob
 from ..row import Row
-from ..step_plan import Limit, Open, Piece, Preempt
-from .queue import PromptQueue
-from .waiting import by_urgency
+from .prompts import PromptJobs
+from .queue import by_urgency
 
 log = logging.getLogger("localai_shim")
 
@@ -28,33 +28,37 @@ class Room:
 
     Args:
         batch: the rows that run.
-        queue: the prompts that do not run yet.
+        prompts: those that do not run yet.
         tower: knows what features take.
         max_rows: most rows that decode together.
         memory: the budget for rows; None: no limit is known.
     """
 
     batch: Batch
-    queue: PromptQueue
+    prompts: PromptJobs
     tower: Tower
     max_rows: int
     memory: Memory | None = None
     _steps_planned: int = 0
     """Steps for which there is memory for the rows that run."""
 
-    def outgrown(self) -> Iterator[Piece]:
-        """Before a step, the rows that there will be no memory for, the least urgent and youngest first."""
+    def outgrows(self) -> bool:
+        """True if there may be no memory for the next tokens of the running rows. To be asked once before each step."""
         self._steps_planned -= 1
-        if self.memory is None or self._steps_planned > 0:
-            return
+        return self.memory is not None and self._steps_planned <= 0
+
+    def outgrown(self) -> Preempt | Limit | None:
+        """The least urgent and youngest row, if there is no memory for it; otherwise, what all rows leave to others."""
+        assert self.memory is not None
         try:
-            while len(self.batch) > 1 and self.memory.batch(self._lengths()) > self.memory.budget:
-                yield Preempt(self.least_urgent().number)
+            if len(self.batch) > 1 and self.memory.batch(self._lengths()) > self.memory.budget:
+                return Preempt(self.least_urgent().number)
             self._steps_planned = min((_reserved(row) - _length(row) for row in self.batch.rows), default=0)
-            yield Limit(self.memory.budget - self.memory.batch(self._lengths()))
+            return Limit(self.memory.budget - self.memory.batch(self._lengths()))
         except Exception:
             log.exception("planning the memory of running requests failed; they continue")
             self._steps_planned = FURTHER_TOKENS
+            return None
 
     def least_urgent(self) -> Row:
         """Of the running rows, and of these the youngest."""
@@ -91,7 +95,7 @@ class Room:
         """Begin a job that there is room for."""
         rows, others = max(1, self.fitting(job)), [*self.batch.rows, *self._begun()]
         spare = None if self.memory is None else self._spare(self.memory, job, rows, others)
-        first = self.queue.waiting.first(by_urgency)
+        first = self.prompts.queue.first(PrefillJob, by_urgency)
         return Open(job.number, rows, spare, turn=first is not None and first.priority < job.priority)
 
     def _fits(self, job: PrefillJob, count: int, others: Sequence[Row]) -> bool:
@@ -102,12 +106,12 @@ class Room:
 
     def _begun(self) -> list[Row]:
         """Rows whose prompts are being prefilled."""
-        return [row for other in (*self.queue.begun, *self.queue.joining) for row in other.rows]
+        return [row for other in (*self.prompts.begun, *self.prompts.joining) for row in other.rows]
 
     def _spare(self, memory: Memory, job: PrefillJob, count: int, others: Sequence[Row]) -> int:
         """Bytes that are left with so many of a job's rows: of what prompts take before they join, and all rows."""
         lengths = [_reserved(row) for row in (*others, *job.rows[:count])]
-        jobs = (*self.queue.begun, *self.queue.joining, job)
+        jobs = (*self.prompts.begun, *self.prompts.joining, job)
         taken, batch = sum(memory.row(len(other.tokens), other.first_pass) for other in jobs), memory.batch(lengths)
         if len(lengths) == 1:  # it decodes in the cache that it was prefilled in
             taken = max(0, taken - batch)

@@ -14,7 +14,7 @@ import pytest
 
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.engine.texts import lane
+from localai_shim.engine.work import texts
 from localai_shim.models.loading import load_model
 from localai_shim.types import EmbeddingRequest, EngineClosedError, Event, Failure, QueueFullError, RowError
 from tests.embedding_models import tiny_embedder
@@ -64,17 +64,17 @@ class Asked:
 
 
 def test_an_engine_is_among_those_that_have_rows_as_long_as_it_has_some() -> None:
-    before = {*lane.decoding}
+    before = {*texts.decoding}
     with closing_engine("qwen3") as engine:
         row = Running(engine, request([7, 40, 25, 31], max_tokens=400))
         row.read(2)
-        assert len(lane.decoding - before) == 1
+        assert len(texts.decoding - before) == 1
         row.cancel()
         assert eventually(lambda: not engine.stats().running)
         Asked(engine, TEXTS).vectors()
-        assert not lane.decoding - before
+        assert not texts.decoding - before
         Running(engine, request([7, 40, 25, 31], max_tokens=400)).read(2)
-    assert not lane.decoding - before
+    assert not texts.decoding - before
 
 
 def test_a_vector_depends_on_its_own_text_alone(engine: Engine[Any]) -> None:

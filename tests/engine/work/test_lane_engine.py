@@ -14,7 +14,7 @@ import pytest
 from localai_shim.engine.costs.pace import Pace
 from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.engine.texts import lane
+from localai_shim.engine.work import runner, texts
 from localai_shim.models.heads.pooling import Pooling, Reading
 from localai_shim.types import GenerationRequest, Prompt, RowError
 from tests.engine.everything import Everything, Texts, everything
@@ -49,7 +49,7 @@ class Encoder:
 def test_a_pass_that_fails_while_a_long_text_is_read_fails_nobody_and_the_engine_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lane, "waiting", set())
+    monkeypatch.setattr(texts, "waiting", set())
     sizes = itertools.chain([500, 500], itertools.repeat(125))
     monkeypatch.setattr(Pace, "chunk", lambda pace, left=None: next(sizes))
     model = Encoder()
@@ -82,11 +82,11 @@ def test_a_step_that_fails_while_texts_wait_for_it_fails_rows_and_no_texts(
     row = Running(engine, GenerationRequest(Prompt([5, 6, 7]), GREEDY, 900, ignore_eos=True))
     row.read(3)
     waiting, raised = threading.Event(), threading.Event()
-    run, evaluate, thread = lane.EmbeddingLane.run, mx.eval, engine._work.thread
+    run, evaluate, thread = runner.TextRunner.run, mx.eval, engine._work.thread
 
-    def noting(lane: Any, piece: Any) -> None:
+    def noting(self: Any, piece: Any) -> None:
         waiting.set()
-        run(lane, piece)
+        run(self, piece)
 
     def failing(*arrays: Any) -> None:
         if threading.current_thread() is thread and waiting.is_set() and not raised.is_set():
@@ -95,7 +95,7 @@ def test_a_step_that_fails_while_texts_wait_for_it_fails_rows_and_no_texts(
         evaluate(*arrays)
 
     with monkeypatch.context() as patch:
-        patch.setattr(lane.EmbeddingLane, "run", noting)
+        patch.setattr(runner.TextRunner, "run", noting)
         patch.setattr(mx, "eval", failing)
         texts = Texts(engine, [[4] * 9])
         with pytest.raises(RowError, match="the model failed"):

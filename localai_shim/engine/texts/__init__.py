@@ -1,1 +1,0 @@
-"""Texts to embed and pairs to score, beside rows that decode."""

@@ -1,0 +1,259 @@
+"""The scheduler: it names the next piece of work, from the rows, the queue, the memory, and the measured costs.
+
+A step of the engine is a decode step of the running rows, if there are any, and then texts or prompts for as long as
+these rows may wait. The scheduler touches no array. It names each piece once the one before it has run, because what a
+piece took decides what comes next.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from ..costs.cost_model import CostModel, Stopwatch
+from ..costs.meter import Meter
+from ..decode.batch import Batch
+from ..decode.in_flight import Idle
+from ..drafts.controller import Speculation
+from ..pieces import Collect, Decode, Deliver, Limit, Piece, PromptPiece, Rest, StepRecord, Texts
+from ..row import Row, row_error
+from .prefill import Prefill
+from .texts import TextJobs
+
+log = logging.getLogger("localai_shim")
+
+LAST_RECORDS = 64  # that are kept, to find out why something was slow
+
+
+@dataclass(slots=True)
+class _Timed:
+    """A decode step that is measured until the next one is chosen."""
+
+    rows: list[Row]
+    watch: Stopwatch
+    tokens: int | None = None
+    """The most of a row; None: this one does not count."""
+    plain: bool = False
+    """It is one of one token for each row, and no drafts are expected for the next one."""
+    spent: float = 0.0
+    """Seconds that it took to have its drafts, which are no part of what it costs."""
+
+
+class Decoding:
+    """Chooses decode steps: whether rows run drafts, and whether the step after it is built while a step runs.
+
+    Args:
+        batch: the rows.
+        prefill: the prompts that wait; None: there never are any.
+        speculation: has drafts; None: there are none.
+        costs: get the seconds of steps.
+    """
+
+    def __init__(
+        self, batch: Batch, prefill: Prefill | None, speculation: Speculation | None, costs: CostModel
+    ) -> None:
+        self.batch, self._prefill, self.speculation, self._costs = batch, prefill, speculation, costs
+        self._timed: _Timed | None = None
+
+    def next(self) -> Decode | None:
+        """The step that follows the one that was collected; None: no row is left."""
+        rows, flight = self.batch.rows, self.batch.in_flight
+        if not rows:
+            return None
+        last = self._measured()
+        self._timed = timed = _Timed(rows, self._costs.start())
+        prompts = self._prefill is not None and self._prefill.is_likely
+        joined, expected, drafts = False, False, None
+        if isinstance(flight, Idle):
+            joined = flight.joined
+            if self.speculation is not None:  # what joins has its tokens soon
+                drafts = self.speculation.drafts(rows, wanted=not joined, beside_prompts=prompts)
+                timed.spent = self.speculation.spent
+        elif self.speculation is not None and not prompts:
+            expected = self.speculation.expects(rows)
+        ahead = not (prompts or joined or expected)
+        timed.plain = drafts is None and not expected
+        if drafts is not None and ahead:
+            timed.tokens = 1 + max(len(row.replay) + len(draft.tokens) for row, draft in zip(rows, drafts, strict=True))
+        elif drafts is None and not prompts and last is not None and last.plain and last.rows is rows:
+            timed.tokens = 1
+        if isinstance(flight, Idle) and drafts is None:
+            self._costs.begin_step()
+        return Decode(tuple(row.number for row in rows), drafts, ahead)
+
+    def fail(self, error: BaseException) -> None:
+        """End every running row with an error."""
+        self.batch.fail(row_error("choosing the next decode step failed", error))
+
+    def end(self, *, alone: bool) -> None:
+        """The step of the engine is over, in which decoding was alone, or not: only then it counts."""
+        if not alone:
+            self._timed = None
+        self._costs.forget_step()
+
+    def _measured(self) -> _Timed | None:
+        """The step before, whose time ends here: it counts if its rows have stayed."""
+        timed, self._timed = self._timed, None
+        if timed is not None and timed.rows is self.batch.rows and timed.tokens:
+            seconds = timed.watch.seconds - timed.spent
+            if timed.tokens == 1:
+                self._costs.note_step(seconds)
+            if self.speculation is not None:
+                self.speculation.note(len(timed.rows), timed.tokens, seconds)
+        return timed
+
+
+class _Choice(NamedTuple):
+    """Something that a step decides."""
+
+    next: Callable[[], Piece | None]
+    """The piece, or None if there is none, or no more."""
+    fail: Callable[[BaseException], None] | None = None
+    """Fails the work that waits for an answer, if that raises; None: the engine starts afresh."""
+
+
+class Scheduler:
+    """Names the pieces of each step, one after the other, and records them.
+
+    Args:
+        decoding: chooses decode steps; None: the model generates no text.
+        prefill: chooses prompts; None: there never are any.
+        texts: those that wait for their vectors; None: there never are any.
+        meter: what counts.
+        costs: what pieces take.
+
+    Attributes:
+        records: the last steps.
+    """
+
+    def __init__(
+        self,
+        decoding: Decoding | None,
+        prefill: Prefill | None,
+        texts: TextJobs | None,
+        meter: Meter,
+        costs: CostModel,
+    ) -> None:
+        self.decoding, self.prefill, self.texts = decoding, prefill, texts
+        self._meter, self._costs = meter, costs
+        self.records: deque[StepRecord] = deque(maxlen=LAST_RECORDS)
+        self._steps = 0
+        self._choices: deque[_Choice] = deque()
+        """Those that this step has not made yet."""
+        self._pieces: list[Piece] = []
+        """Those of this step so far."""
+
+    @property
+    def running(self) -> int:
+        """Rows that decode."""
+        return 0 if self.decoding is None else len(self.decoding.batch)
+
+    def plans(self) -> tuple[dict[str, Any], ...]:
+        """The last steps, as plain values; may be called on any thread."""
+        return tuple(record.to_dict() for record in self.records.copy())
+
+    def next(self) -> Piece | None:
+        """The next piece of this step; it has to be run before this is called again. None: the step is over."""
+        if not self._choices:
+            self._begin()
+        while self._choices:
+            choice = self._choices.popleft()
+            try:
+                piece = choice.next()
+            except BaseException as error:
+                if choice.fail is None:
+                    raise
+                log.exception("scheduling failed; requests that wait for it fail, the engine continues")
+                choice.fail(error)
+                continue
+            if piece is not None:
+                if isinstance(piece, PromptPiece) and not isinstance(piece, Limit):
+                    self._choices.appendleft(choice)  # there may be more
+                self._pieces.append(piece)
+                return piece
+        return None
+
+    def failed(self, piece: Piece, error: BaseException) -> None:
+        """Fail what a piece was for: its prompt, or all that wait for the same runner; or everything, with this error.
+
+        Raises:
+            BaseException: the error, if the engine has to start afresh.
+        """
+        if isinstance(piece, Texts) and self.texts is not None:
+            log.error("running texts failed; waiting requests fail, the engine continues", exc_info=error)
+            self.texts.fail(error)
+        elif isinstance(piece, PromptPiece) and self.prefill is not None:
+            if not self.prefill.failed(piece, error):
+                log.error("running prompts failed; waiting requests fail, the engine continues", exc_info=error)
+                self.prefill.fail(error)
+                if not isinstance(piece, Limit):
+                    self._choices.popleft()  # for more of them
+        else:
+            raise error
+
+    # -- the choices of a step --------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        if self.decoding is not None and self.running:
+            measure = partial(self._measure, self._costs.start(), self.running)
+            if self.prefill is not None and self.prefill.room.outgrows():
+                self._choices.append(_Choice(self.prefill.room.outgrown, self.prefill.fail))
+            self._choices += [
+                _Choice(Collect),
+                _Choice(self.decoding.next, self.decoding.fail),
+                _Choice(Deliver),
+                _Choice(measure),
+            ]
+        self._choices += [_Choice(each) for each in (self._choose_kind, self._rest, self._end)]
+
+    def _measure(self, watch: Stopwatch, rows: int) -> None:
+        """The tokens of the decode step have been delivered."""
+        seconds = watch.seconds
+        self._meter.stepped(seconds, rows)
+        if self.texts is not None:
+            self.texts.stepped(seconds)
+
+    def _choose_kind(self) -> None:
+        """Ask for a pass of texts, or for prompts, for as long as running rows may wait."""
+        if self.texts is not None and self._texts_are_due(self.texts):
+            next_pass = partial(self.texts.next_pass, beside=bool(self.running))
+            self._choices.appendleft(_Choice(next_pass, self.texts.fail))
+        elif self.prefill is not None and self.prefill.prompts:
+            self._choices.appendleft(_Choice(self.prefill.next, self.prefill.fail))
+
+    def _texts_are_due(self, texts: TextJobs) -> bool:
+        if not texts:
+            return False
+        prompts = None
+        if self.prefill is not None and self.prefill.prompts:
+            try:
+                prompts = self.prefill.priority
+            except BaseException as error:
+                self.prefill.fail(error)
+        try:
+            return texts.are_due(bool(self.running), prompts)
+        except BaseException as error:
+            texts.fail(error)
+            return False
+
+    def _rest(self) -> Piece | None:
+        """Leave the time to other engines, if nothing of this one can be run."""
+        if self.texts is None:
+            return None
+        self.texts.note_rows(bool(self.running))
+        idle = not self.running and not any(isinstance(piece, PromptPiece | Texts) for piece in self._pieces)
+        return Rest(pause) if idle and (pause := self.texts.pause) else None
+
+    def _end(self) -> None:
+        self._steps += 1
+        enter, leave = ([], []) if self.prefill is None else (self.prefill.entered, self.prefill.gone)
+        record = StepRecord(self._steps, tuple(enter), tuple(leave), tuple(self._pieces))
+        if self.decoding is not None:
+            self.decoding.end(alone=not record.beside)
+        self.records.append(record)
+        for noted in (enter, leave, self._pieces):
+            noted.clear()

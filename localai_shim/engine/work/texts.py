@@ -1,0 +1,354 @@
+"""Texts that wait for their vectors: which run in one pass, and how much of the time they have while rows run."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Collection, Sequence
+from functools import cache
+from typing import TypeAlias
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+
+from ...types import EmbeddingRequest, Event, Failure, Sink
+from ..costs.chunk_limit import ChunkLimit
+from ..costs.cost_model import CostModel
+from ..costs.meter import Meter
+from ..pieces import Texts
+from ..ports import Reading
+from ..row import row_error
+from .queue import Queue
+
+PASS_TOKENS = 16_384  # of a pass of several texts, padding included: GPUs run small models no slower for more
+IDLE_STALLS = 4  # stalls that a pass may take while no row waits: what comes meanwhile waits for it
+MIN_PASS_TOKENS = 32  # however slow the machine is
+MIN_LENGTH_SHARE = 0.8  # of the longest text of a pass, which the others have at least: the rest is padding
+LIKE_TOKENS = 8  # by which lengths may differ however short they are
+SHARE = 1 / 8  # of the time, that texts of all engines have while rows run; what is around a pass takes a little more
+
+MAX_PASS_SECONDS = 5.0  # that rows are owed for: in a longer one the process was stopped, or the clock jumped
+MAX_PAUSE_SECONDS = 0.005  # after which an engine that leaves the time to others looks into its inbox
+
+decoding: set[object] = set()
+"""Engines of this process that have rows; each adds and removes itself."""
+waiting: set[object] = set()
+"""Those that have texts."""
+
+
+class _Turns:
+    """Time that engines of a process with rows leave to texts: the time of the next pass, whoever runs it."""
+
+    resumes = 0.0
+    """When the next pass may come; in the time of `CostModel.now`."""
+    last: object = None
+    """The engine that ran the last one: another one that has texts goes first."""
+
+
+_turns = _Turns()
+
+Vectors: TypeAlias = npt.NDArray[np.float32]
+
+
+class EmbeddingJob:
+    """One request, and the vectors so far.
+
+    Args:
+        request: what is asked for.
+        sink: takes its one event.
+        index: its place in its submission.
+    """
+
+    def __init__(self, request: EmbeddingRequest, sink: Sink, index: int) -> None:
+        self.request, self.sink, self.index = request, sink, index
+        self.number = 0
+        """Its name in plans, from 1: smaller for those that came earlier."""
+        self.vectors: Vectors | None
+        self.waiting: list[tuple[int, int]]
+        """(length, place) of the texts that no pass has, the shortest first."""
+        self.waiting_tokens: int
+        """Those of these texts."""
+        self.priority = request.priority
+        self.form = (request.ranks, request.skip, request.adapter)
+        """Texts of one form may share a pass."""
+        self.left: int
+        """Texts that have no vector yet."""
+        self.reading: tuple[int, Reading] | None
+        """The place of a long text that is read in pieces, and how far that is."""
+        self.restart()
+
+    def restart(self) -> None:
+        """Make all texts wait, also those that have a vector."""
+        self.waiting = sorted((len(text), i) for i, text in enumerate(self.request.texts))
+        self.waiting_tokens = sum(length for length, _ in self.waiting)
+        self.vectors, self.left, self.reading = None, len(self.request.texts), None
+
+    def take(self, place: int) -> None:
+        """Remove a text from those that wait, unless it was removed before."""
+        key = len(self.request.texts[place]), place
+        at = bisect.bisect_left(self.waiting, key)
+        if self.waiting[at : at + 1] == [key]:
+            del self.waiting[at]
+            self.waiting_tokens -= key[0]
+
+    @property
+    def arrival(self) -> int:
+        return self.number
+
+    @property
+    def length(self) -> tuple[int]:
+        """Tokens of the texts that wait."""
+        return (self.waiting_tokens + (0 if self.reading is None else self.reading[1].left),)
+
+
+Text: TypeAlias = tuple[EmbeddingJob, int]
+"""A request, and the place of one of its texts."""
+Emit: TypeAlias = Callable[[EmbeddingJob, Event], None]
+
+
+class TextJobs:
+    """Requests for vectors. Texts of similar lengths share a pass, of at most `max_stall` seconds while rows run.
+
+    While rows run, in this engine or in others of the process, texts of all engines have an eighth of the time: after a
+    pass, rows get seven times its seconds before the next one. Engines that have texts take turns.
+    The queue chooses whose text begins a pass. A pass takes texts of other requests if this one has no more of a
+    similar length. A text that is longer than a pass is read in pieces, if the model can do that: one piece instead of
+    a pass, and one such text at a time.
+
+    Args:
+        queue: requests with texts that no pass has wait in it.
+        emit: takes a request's event.
+        engine: the one that runs them.
+        most_tokens: most tokens of a pass of several texts, padding included.
+        chunks: limits of passes.
+        max_stall: seconds that a pass may take while rows run.
+        meter: what counts.
+        costs: what passes take.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        emit: Emit,
+        *,
+        engine: object,
+        most_tokens: int,
+        chunks: ChunkLimit,
+        max_stall: float,
+        meter: Meter,
+        costs: CostModel,
+    ) -> None:
+        self._queue, self._emit, self._meter, self._costs = queue, emit, meter, costs
+        self._engine, self._most_tokens, self._chunks = engine, most_tokens, chunks
+        self._pace = costs.pace("texts", max_stall)
+        self._idle_pace = costs.pace("texts alone", IDLE_STALLS * max_stall)
+        self._jobs: dict[int, EmbeddingJob] = {}
+        """By number."""
+        self._alone: list[Text] = []
+        """Those whose pass has failed: each is run by itself, and only the one that is to blame fails."""
+        self._owed = 0.0
+        """Seconds that running rows get before the next pass."""
+
+    def __len__(self) -> int:
+        """Requests that wait."""
+        return len(self._jobs)
+
+    def enter(self, work: EmbeddingRequest, sink: Sink, index: int) -> EmbeddingJob:
+        """Make the job of a request.
+
+        Raises:
+            ValueError: it has no text, or one without a token.
+        """
+        if not work.texts or not all(work.texts):
+            raise ValueError("there is no text, or one that has no token")
+        return EmbeddingJob(work, sink, index)
+
+    def add(self, entries: Sequence[EmbeddingJob]) -> None:
+        """Queue requests."""
+        for job in entries:
+            job.number = next(self._queue.arrivals)
+            self._jobs[job.number] = job
+            self._queue.add(job)
+            waiting.add(self._engine)
+
+    def drop(self, gone: Collection[EmbeddingJob]) -> None:
+        """Drop requests, which may be gone; no event is sent. If that fails, all others fail."""
+        try:
+            for job in gone:
+                self.finish(job)
+        except BaseException as error:
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """End every request with an error."""
+        failure = Failure(row_error("choosing texts failed", error))
+        self._queue.clear(EmbeddingJob)
+        for job in [*self._jobs.values()]:
+            self.finish(job)
+            self._emit(job, failure)
+
+    def restart(self) -> None:
+        """Make every request begin again: the model will change, and vectors of two models are not alike."""
+        self._alone = []
+        for job in self._jobs.values():
+            job.restart()
+            self.requeue(job)
+
+    def close(self) -> None:
+        """The engine has neither rows nor texts any more."""
+        decoding.discard(self._engine)
+        waiting.discard(self._engine)
+
+    # -- whose time it is ---------------------------------------------------------------------------------------
+
+    def stepped(self, seconds: float) -> None:
+        """Running rows have had these seconds."""
+        self._owed = max(0.0, self._owed - seconds)
+
+    def are_due(self, beside: bool, prompts: int | None) -> bool:
+        """True if a pass comes next.
+
+        Args:
+            beside: rows are running.
+            prompts: the priority of the prompts that wait; None: there are none.
+        """
+        if not self._jobs or (beside and self._owed > 0) or self.pause:
+            return False
+        return self._queue.goes_first(min(job.priority for job in self._jobs.values()), prompts)
+
+    @property
+    def pause(self) -> float:
+        """Seconds for which rows, or the texts of others, have the time that engines share: at most
+        `MAX_PAUSE_SECONDS`."""
+        others = len(waiting) > (self._engine in waiting)
+        if not (self._has_neighbors or (others and decoding)):
+            return 0.0
+        resumes = _turns.resumes + (MAX_PAUSE_SECONDS if others and _turns.last is self._engine else 0)
+        return min(MAX_PAUSE_SECONDS, max(0.0, resumes - self._costs.now()))
+
+    @property
+    def _has_neighbors(self) -> bool:
+        """Rows of other engines run."""
+        return len(decoding) > (self._engine in decoding)
+
+    def note_rows(self, running: bool) -> None:
+        """Tell other engines if rows of this one run."""
+        (decoding.add if running else decoding.discard)(self._engine)
+
+    def note_pass(self, seconds: float, *, beside: bool) -> None:
+        """Give rows their share of the time, after a pass that took these seconds."""
+        now, owed = self._costs.now(), min(seconds, MAX_PASS_SECONDS) * (1 / SHARE - 1)
+        # Two may have begun at once: then rows get what both have taken.
+        _turns.resumes, _turns.last = max(now, _turns.resumes if decoding else 0.0) + owed, self._engine
+        if beside:
+            self._owed = owed
+            self._meter.stalled(seconds)
+
+    # -- the next pass ------------------------------------------------------------------------------------------
+
+    def next_pass(self, *, beside: bool) -> Texts:
+        """The texts of the next pass, sized for what a pass may take.
+
+        Args:
+            beside: rows are running.
+        """
+        short = beside or self._has_neighbors
+        pace = self._pace if short else self._idle_pace
+        most = max(1, int(self._most_tokens * self._chunks.share))
+        most = min(max(MIN_PASS_TOKENS, pace.chunk()), most)
+        texts = self._choose(most, fitting=short)
+        return Texts(tuple((job.number, place) for job, place in texts), most, beside)
+
+    @property
+    def long(self) -> EmbeddingJob | None:
+        """The request of which a text is read in pieces."""
+        return next((job for job in self._jobs.values() if job.reading is not None), None)
+
+    def _choose(self, most: int, *, fitting: bool) -> list[Text]:
+        """The texts of the next pass: at least one, and beyond it as many as fit into a number of tokens.
+
+        Args:
+            most: tokens of a pass.
+            fitting: the first one fits as well, if one of its request's does.
+        """
+        if self._alone:
+            return self._alone[-1:]
+        first, long = self._first(most), self.long
+        if first.reading is not None:
+            return [(first, first.reading[0])]
+        fitting = fitting or long is not None
+        at = bisect.bisect_right(first.waiting, (most, len(first.request.texts))) if fitting else len(first.waiting)
+        length, place = first.waiting[at := max(0, at - 1)]
+        texts: list[Text] = [(first, place)]
+        shortest = min(MIN_LENGTH_SHARE * length, length - LIKE_TOKENS)
+        rows = max(1, most // length)
+        spare = self._pace.pass_tokens if _on_gpu() else 0  # padding that costs less than one more pass
+        for job in (first, *(job for job in self._jobs.values() if job is not first and job.form == first.form)):
+            if len(texts) >= rows:
+                break
+            start = end = at if job is first else bisect.bisect_right(job.waiting, (length, len(job.request.texts)))
+            while start and len(texts) + end - start < rows:
+                its = job.waiting[start - 1][0]
+                if its < shortest and (spare := spare - (length - its)) < 0:
+                    break
+                start -= 1
+            texts += [(job, place) for _, place in job.waiting[start:end]]
+        return texts
+
+    def _first(self, most: int) -> EmbeddingJob:
+        """The request whose longest text is run next. While a text is read in pieces, no other one begins that is
+        longer than a pass."""
+        order, long = self._queue.turn(EmbeddingJob), self.long
+        first = self._queue.first(
+            EmbeddingJob, order, lambda job: long is None or (job is not long and job.waiting[0][0] <= most)
+        )
+        jobs = [job for job in (long, first) if job is not None]
+        return min(jobs, key=order)
+
+    # -- what came of it ----------------------------------------------------------------------------------------
+
+    def take(self, piece: Texts) -> list[Text]:
+        """The texts of a pass, which wait no longer; a text that is read in pieces has not since its first one."""
+        texts = [(self._jobs[number], place) for number, place in piece.texts]
+        self._alone = [text for text in self._alone if text not in texts]
+        for job, place in texts:
+            job.take(place)
+        for job in dict.fromkeys(job for job, _ in texts):
+            self.requeue(job)
+        return texts
+
+    def note_tokens(self, tokens: int, seconds: float, end: int) -> None:
+        """Measured: a pass of these tokens, up to the `end` of a text that is read in pieces, took these seconds."""
+        for pace in (self._pace, self._idle_pace):
+            pace.note(tokens, seconds, end)
+
+    def failed(self, texts: Sequence[Text], error: BaseException) -> None:
+        """A pass failed: each of its texts is run by itself, and then fails alone."""
+        if len(texts) > 1:
+            self._alone += texts
+            return
+        [(job, i)] = texts
+        self.finish(job)
+        what = "scoring document" if job.request.ranks else "embedding text"
+        self._emit(job, Failure(row_error(f"{what} {i} failed", error)))
+
+    def finish(self, job: EmbeddingJob) -> None:
+        """Remove a request, which may be gone."""
+        self._jobs.pop(job.number, None)
+        self._queue.discard(job)
+        if not self._jobs:
+            waiting.discard(self._engine)
+        job.reading = None
+        self._alone = [text for text in self._alone if text[0] is not job]
+
+    def requeue(self, job: EmbeddingJob) -> None:
+        """Queue a request again, whose length has changed, if it has texts that wait."""
+        self._queue.discard(job)
+        if job.waiting:
+            self._queue.add(job)
+
+
+@cache
+def _on_gpu() -> bool:
+    """True if launching a pass may take longer than computing it."""
+    return bool(mx.default_device() == mx.Device(mx.gpu))
