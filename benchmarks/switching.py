@@ -78,7 +78,8 @@ def compare(folder: Path, prompts: Sequence[Sequence[int]], new_tokens: int) -> 
         batcher = engine._loop._batcher
         assert batcher is not None and batcher.rows is not None
         scheduler, rows = batcher.scheduler, batcher.rows
-        switch = _Switch(rows.batch, scheduler, rows.decoding, len(prompts))
+        assert scheduler.decoding is not None
+        switch = _Switch(rows.batch, scheduler, scheduler.decoding, len(prompts))
         scheduler.next = switch  # type: ignore[method-assign]
         sink, running = SyncSink(), len(prompts)
         made = [

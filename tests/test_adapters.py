@@ -17,7 +17,7 @@ import pytest
 from mlx_lm.utils import quantize_model, save_model
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.engine.changes import queue
+from localai_shim.engine import inbox
 from tests.engine.harness import eventually
 from tests.lora import alone, ids, make_adapter
 from tests.tiny import tiny
@@ -135,7 +135,7 @@ def test_loading_and_unloading_while_others_run(folders: dict[str, Folders], tmp
 def test_rows_get_tokens_between_the_pieces_of_loads_and_unloads(
     sampling: dict[str, Any], folders: dict[str, Folders], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "SECONDS_PER_STEP", 0.0)  # a piece a step
+    monkeypatch.setattr(inbox, "SECONDS_PER_STEP", 0.0)  # a piece a step
     adapters, kind = folders["qwen3"], "qwen3"
     how: dict[str, Any] = {"prompt": list(PROMPTS[0]), "max_tokens": 400, **({"temperature": 0} | sampling)}
     extra = {"return_token_ids": True, "ignore_eos": True}

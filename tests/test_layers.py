@@ -82,10 +82,9 @@ MAY = {
     "prompt.media": "errors media threads types",
     # -- the engine, which imports the nouns and threads alone
     "engine": (
-        "engine.changes engine.costs engine.decode engine.drafts engine.failures engine.kv engine.mirror "
+        "engine.costs engine.decode engine.drafts engine.failures engine.kv engine.mirror "
         "engine.prefix engine.prompts engine.work media options stats threads types"
     ),
-    "engine.changes": "engine engine.costs types",
     "engine.costs": "engine stats",
     "engine.decode": "engine engine.drafts engine.kv engine.prefix engine.prompts engine.sampling types",
     "engine.drafts": "engine engine.costs engine.kv engine.sampling options stats",
@@ -95,9 +94,7 @@ MAY = {
     "engine.prefix": "engine engine.costs engine.failures engine.kv engine.mirror stats types",
     "engine.prompts": "engine engine.costs engine.kv engine.prefix engine.sampling types",
     "engine.sampling": "engine types",
-    "engine.work": (
-        "engine engine.costs engine.decode engine.drafts engine.prefix engine.prompts options threads types"
-    ),
+    "engine.work": ("engine engine.costs engine.decode engine.drafts engine.prefix engine.prompts threads types"),
     # -- models and machines, which fill its ports
     "backends": "backends.cuda backends.x86 threads types",
     "backends.cuda": "backends engine",

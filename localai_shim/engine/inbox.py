@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..threads.system import Future, SimpleQueue
 from ..types import Event, Failure, Sink, Ticket, Work
+from .costs.cost_model import Stopwatch
 
 log = logging.getLogger("localai_shim")
+
+SECONDS_PER_STEP = 0.005  # that rows wait for pieces of changes; one piece at least is made, a few layers' part
 
 
 @dataclass(slots=True)
@@ -33,25 +37,17 @@ class Change:
     done: Future[None]
     _pieces: Iterator[None] | None = None
 
-    def begin(self) -> bool:
-        """Make it; True if pieces are left."""
-        return self.done.set_running_or_notify_cancel() and self._runs(self._apply)
-
-    def step(self) -> bool:
-        """Make the next piece; True if pieces are left."""
-        return self._runs(self._next)
-
-    def _apply(self) -> bool:
-        self._pieces = self.apply()
-        return self._pieces is not None
-
-    def _next(self) -> bool:
-        assert self._pieces is not None
-        return next(self._pieces, self) is None
-
-    def _runs(self, work: Callable[[], bool]) -> bool:
+    def advance(self) -> bool:
+        """Make all of it, or its next piece; True if pieces are left."""
         try:
-            if work():
+            if self._pieces is not None:
+                left = next(self._pieces, self) is None
+            elif not self.done.set_running_or_notify_cancel():
+                return False
+            else:
+                self._pieces = self.apply()
+                left = self._pieces is not None
+            if left:
                 return True
             self.done.set_result(None)
         except BaseException as error:
@@ -61,6 +57,35 @@ class Change:
     def fail(self, error: Exception) -> None:
         if self._pieces is not None or self.done.set_running_or_notify_cancel():
             self.done.set_exception(error)
+
+
+class Changes:
+    """Those whose pieces are not all made; one is made after the other. On the engine thread, except for `fail`."""
+
+    def __init__(self) -> None:
+        self._waiting = deque[Change]()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, change: Change) -> None:
+        """Make a change now, or have its pieces made."""
+        if change.advance():
+            self._waiting.append(change)
+
+    def run(self) -> None:
+        """Make the next pieces."""
+        watch = Stopwatch()
+        while self._waiting:
+            if not self._waiting[0].advance():
+                self._waiting.popleft()
+            if watch.seconds >= SECONDS_PER_STEP:
+                return
+
+    def fail(self, error: Exception) -> None:
+        """Fail all of them."""
+        while self._waiting:
+            self._waiting.popleft().fail(error)
 
 
 Message = Submit | Change | Ticket | None

@@ -27,22 +27,21 @@ from ..types import (
     Ticket,
 )
 from . import threads
-from .changes.adapters import Adapters
-from .changes.queue import Changes
+from .adapters import Adapters
 from .costs.meter import Meter
 from .failures.gpu import take_timeout
 from .failures.unowned import load_error, logged, synchronize
-from .inbox import Change, Inbox, Message, Submit, put_last
+from .inbox import Change, Changes, Inbox, Message, Submit, put_last
 from .memory import Memory
 from .mirror import journal as mirror
 from .ports import Encoder, Model, NewWeights, host
 from .prefix.pressure import Pressure
 from .row import release_frames, row_error
-from .setup import MAX_ROWS, Setup, max_rows, set_up
+from .setup import MAX_ROWS, Setup, set_up
 from .sinks import deliver_events
 from .threads import Computation
-from .tickets import Entry, Tickets
 from .work.batcher import Batcher
+from .work.tickets import Entry, Tickets
 
 log = logging.getLogger("localai_shim")
 
@@ -134,7 +133,7 @@ class Loop(Generic[ModelT]):
         running = len(batch) if batch is not None else 0
         return EngineStats(
             running=running,
-            max_rows=max_rows(self._options, setup),
+            max_rows=(self._options.get("max_rows") or MAX_ROWS) if setup is None else setup.max_rows,
             waiting=max(0, self.tickets.taken - running),
             steps=self._steps,
             prompt_tokens=meter.prompt_tokens,
@@ -242,7 +241,7 @@ class Loop(Generic[ModelT]):
         assert self.model is not None and self._setup is not None
         # A model that generates no text is no more than an `Encoder`.
         model = cast(Model, self.model)
-        return Batcher(model, self._setup, self._options, self._meter, self, self._emit, self._flush)
+        return Batcher(model, self._setup, self._meter, self, self._emit, self._flush)
 
     def _recover(self, error: BaseException) -> None:
         """Fail all that is in flight, since nobody knows whose error this was, and start afresh."""

@@ -6,6 +6,7 @@ The scheduler names one piece after the other, and each is run before the next o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -134,7 +135,7 @@ class StepRecord:
     @property
     def before(self) -> list[Piece]:
         """Pieces that made room in memory for the next tokens of running rows."""
-        return [*self.pieces[: self._collect]]
+        return [*self.pieces[: self.pieces.index(Collect())]] if Collect() in self.pieces else []
 
     @property
     def decode(self) -> Decode | None:
@@ -144,23 +145,14 @@ class StepRecord:
     @property
     def beside(self) -> list[Piece]:
         """Pieces of prompts or texts, which ran while the decode step did."""
-        return [piece for piece in self.pieces[self._collect :] if isinstance(piece, PromptPiece | Texts)]
-
-    @property
-    def _collect(self) -> int:
-        return self.pieces.index(Collect()) if Collect() in self.pieces else 0
+        return [piece for piece in self.pieces[len(self.before) :] if isinstance(piece, PromptPiece | Texts)]
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in dicts, lists, numbers, and strings; a piece has its `kind` next to its fields."""
-        return {
-            "number": self.number,
-            "enter": [*self.enter],
-            "leave": [*self.leave],
-            "before": [*map(_named, self.before)],
-            "decode": None if self.decode is None else asdict(self.decode),
-            "beside": [*map(_named, self.beside)],
-        }
+        noted = {"number": self.number, "enter": [*self.enter], "leave": [*self.leave]}
+        decode = None if self.decode is None else asdict(self.decode)
+        return {**noted, "before": _named(self.before), "decode": decode, "beside": _named(self.beside)}
 
 
-def _named(piece: Piece) -> dict[str, Any]:
-    return {"kind": type(piece).__name__.lower(), **asdict(piece)}
+def _named(pieces: Sequence[Piece]) -> list[dict[str, Any]]:
+    return [{"kind": type(piece).__name__.lower(), **asdict(piece)} for piece in pieces]

@@ -21,6 +21,7 @@ log = logging.getLogger("localai_shim")
 
 PREFILL_CHUNK_TOKENS = 2048
 CACHE_DIR_BYTES = 10 * 2**30
+TEXT_TOKENS = 16_384  # GPUs run small models no slower for more
 MAX_ROWS = 64
 MAX_STALL_SECONDS = 0.05
 FEATURES_SHARE = 1 / 8  # of what the prefix cache has: features take about so much of the keys and values that follow
@@ -31,8 +32,6 @@ class Setup:
     """Way in which a model is run, and what is kept for it from one request to the next."""
 
     memory: Memory | Workspace | None
-    together: bool = True
-    """Its rows share passes."""
     runs_built: bool = True
     ends_prompts: bool = False
     prefixes: PrefixCache | None = None
@@ -40,6 +39,12 @@ class Setup:
     speculation: Speculation | None = None
     costs: CostModel = field(default_factory=CostModel)
     chunks: ChunkLimit = field(default_factory=lambda: ChunkLimit(PREFILL_CHUNK_TOKENS))
+    max_rows: int = MAX_ROWS
+    """Most rows that decode together."""
+    text_tokens: int = TEXT_TOKENS
+    """Most tokens of a pass of several texts, padding included."""
+    max_stall: float = MAX_STALL_SECONDS
+    """Seconds for which running rows wait at most for something else."""
 
     def forget(self) -> None:
         """Drop what was kept of rows that have all failed."""
@@ -82,9 +87,12 @@ def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
     Raises:
         ValueError, MemoryError: see `Memory`.
     """
+    rows, stall = options.get("max_rows") or MAX_ROWS, options.get("max_stall") or MAX_STALL_SECONDS
+    texts = options.get("prefill_chunk", TEXT_TOKENS)
     if "generate" not in model.tasks:
         chunks = ChunkLimit(options.get("prefill_chunk", PREFILL_CHUNK_TOKENS))
-        return Setup(Workspace(model.weight_bytes, options.get("memory_limit")), chunks=chunks)
+        workspace = Workspace(model.weight_bytes, options.get("memory_limit"))
+        return Setup(workspace, chunks=chunks, max_rows=rows, text_tokens=texts, max_stall=stall)
     found = agreement(model)
     batches = can_batch(model.new_cache())
     if batches and not found.together:
@@ -106,11 +114,10 @@ def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
     groups = set() if memory is None else memory.query_groups
     jumps = {jump for group in groups for jump in host().machine.attention_jumps(group)}
     costs = CostModel(sizes=step_sizes(jumps))
-    speculation = speculation_for(model, draft, options, max_stall(options), costs)
+    speculation = speculation_for(model, draft, options, stall, costs)
     built = mirror.journal() is None and runs_built(model)  # followers run what was built in the order of its building
     return Setup(
         memory,
-        batches and found.together,
         built,
         ends_prompts(model),
         prefixes,
@@ -118,6 +125,9 @@ def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
         speculation,
         costs,
         _chunk_limit(model, options, memory),
+        rows if batches and found.together else 1,
+        texts,
+        stall,
     )
 
 
@@ -137,13 +147,3 @@ def _plan_memory(model: Model, draft: Model | None, options: EngineOptions) -> M
             log.warning("there is memory for %d tokens of the context's %d", longest, model.context_length)
         model.context_length = longest
     return memory
-
-
-def max_rows(options: EngineOptions, setup: Setup | None) -> int:
-    """Most rows that decode together."""
-    return (options.get("max_rows") or MAX_ROWS) if setup is None or setup.together else 1
-
-
-def max_stall(options: EngineOptions) -> float:
-    """Seconds for which running rows wait at most for something else."""
-    return options.get("max_stall") or MAX_STALL_SECONDS

@@ -120,7 +120,7 @@ def preempting(engine: Engine[Any], every: int = 3) -> Iterator[list[int]]:
     """Every few steps the youngest of several rows goes back into the queue; how many drafts each had had by then."""
     engine.wait()
     rows, steps, drafted = engine._loop._batcher.rows, itertools.count(1), []
-    room = rows.prefill.room
+    room = rows.room
     outgrows, outgrown = room.outgrows, room.outgrown
 
     def instead() -> Iterator[Piece]:

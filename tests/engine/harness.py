@@ -18,7 +18,7 @@ from localai_shim.engine.pieces import Decode, Piece
 from localai_shim.engine.ports import StepInput
 from localai_shim.engine.sinks import SyncSink
 from localai_shim.engine.work import room
-from localai_shim.engine.work.batcher import Rows
+from localai_shim.engine.work.rows import Rows
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions, TextModel
 from localai_shim.stats import EngineStats
@@ -67,7 +67,7 @@ def decode(batch: Batch, choose: Callable[[], Decode | None] = Decode) -> None:
 
 def before_each_step(rows: Rows, named: Callable[[], Iterator[Piece]]) -> None:
     """Run pieces before each decode step, where rows are preempted that have outgrown the memory."""
-    room, pieces = rows.prefill.room, list[Iterator[Piece]]()
+    room, pieces = rows.room, list[Iterator[Piece]]()
 
     def outgrows() -> bool:
         pieces[:] = [named()]

@@ -7,6 +7,8 @@ comes out the same every time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import mlx.core as mx
 from mlx_lm.models.cache import KVCache
@@ -20,10 +22,13 @@ from localai_shim.engine.ports import Features, ProcessedMedia, StepInput
 from localai_shim.engine.prefix.cache import PrefixCache
 from localai_shim.engine.prompts.features import FeatureCache
 from localai_shim.engine.row import Row
+from localai_shim.engine.setup import Setup
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.engine.work.batcher import Rows
 from localai_shim.engine.work.queue import Queue
+from localai_shim.engine.work.rows import Rows
+from localai_shim.engine.work.runner import Runner
 from localai_shim.engine.work.scheduler import Scheduler
+from localai_shim.engine.work.texts import TextJobs
 from localai_shim.types import Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
 from tests.engine.harness import GREEDY, is_last, rows_of
 
@@ -143,22 +148,26 @@ class World:
             self.model.passes.clear()
         self.prefixes = PrefixCache(self.model.new_cache(), "", prefix_cache) if prefix_cache else None
         self.features = FeatureCache(features)
-        self.rows = Rows(
-            self.model,
-            Queue(),
-            self._emit,
+        self.setup = Setup(
+            known,
+            ends_prompts=ends_prompts,
+            prefixes=self.prefixes,
+            features=self.features,
+            costs=self.costs,
+            chunks=self.chunks,
             max_rows=max_rows,
             max_stall=max_stall,
-            chunks=self.chunks,
-            meter=self.meter,
-            costs=self.costs,
-            prefixes=self.prefixes,
-            memory=known,
-            features=self.features,
-            ends_prompts=ends_prompts,
         )
+        self.prepare()
+
+    def prepare(self, **changes: Any) -> None:
+        """Begin without rows, with some changes of the setup."""
+        self.setup = replace(self.setup, **changes)
+        self.rows = Rows(self.model, self.setup, Queue(), self.meter, self._emit)
         self.batch, self.prompts = self.rows.batch, self.rows.prompts
-        self.scheduler = Scheduler(self.rows.decoding, self.rows.prefill, None, self.meter, self.costs)
+        self.scheduler = Scheduler(self.rows, None, self.setup, self.meter)
+        texts = TextJobs(Queue(), lambda *event: None, self.setup, self.meter, self)
+        self.runner = Runner(self.model, self.rows, texts, self.setup, self.meter, self._emit)
 
     def ask(
         self,
@@ -183,7 +192,7 @@ class World:
         """What the engine does between two looks at its inbox."""
         while (piece := self.scheduler.next()) is not None:
             try:
-                self.rows.runner.run(piece)
+                self.runner.run(piece)
             except BaseException as error:
                 self.scheduler.failed(piece, error)
 
@@ -222,13 +231,15 @@ class World:
         self.events[row].append(event)
 
 
-def play_prompts(rows: Rows) -> None:
+def play_prompts(scheduler: Scheduler, runner: Runner) -> None:
     """Run prompts for as long as rows may wait."""
-    while (piece := rows.prefill.next()) is not None:
+    prefill = scheduler.prefill
+    assert prefill is not None
+    while (piece := prefill.next()) is not None:
         try:
-            rows.runner.run(piece)
+            runner.run(piece)
         except BaseException as error:
-            if not rows.prefill.failed(piece, error):
+            if not prefill.failed(piece, error):
                 raise
 
 

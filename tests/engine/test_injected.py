@@ -31,16 +31,17 @@ from localai_shim.engine.prompts.features import FeatureCache, Tower
 from localai_shim.engine.prompts.prefill import Prefiller, PrefillJob
 from localai_shim.engine.row import Row
 from localai_shim.engine.sampling.sampler import Sampler
-from localai_shim.engine.tickets import Tickets
 from localai_shim.engine.work import room
-from localai_shim.engine.work.batcher import Batcher, Rows
+from localai_shim.engine.work.batcher import Batcher
 from localai_shim.engine.work.prefill import Prefill
 from localai_shim.engine.work.prompts import PromptJobs
 from localai_shim.engine.work.queue import Queue
 from localai_shim.engine.work.room import Room
-from localai_shim.engine.work.runner import RowRunner, TextRunner
+from localai_shim.engine.work.rows import Rows
+from localai_shim.engine.work.runner import Runner
 from localai_shim.engine.work.scheduler import Decoding, Scheduler
 from localai_shim.engine.work.texts import TextJobs
+from localai_shim.engine.work.tickets import Tickets
 from localai_shim.types import GenerationRequest, ModelLoadError, Prompt, RowError, SamplingParams
 from tests.engine.everything import Everything, Texts, everything
 from tests.engine.guessing import Failing, speculate
@@ -97,24 +98,24 @@ POINTS: dict[str, list[tuple[Any, str]]] = {
         (PromptJobs, "_finish"),
         (PromptJobs, "take"),
         (PromptJobs, "put"),
-        (RowRunner, "_open"),
-        (RowRunner, "_run_chunk"),
-        (RowRunner, "_run_item"),
-        (RowRunner, "_join"),
+        (Runner, "_open"),
+        (Runner, "_run_chunk"),
+        (Runner, "_run_item"),
+        (Runner, "_join"),
         (Prefill, "next"),
         (Prefill, "_begin"),
         (Prefill, "_choose"),
         (Prefill, "_most"),
-        (Prefill, "_gather"),
+        (Prefill, "_to_gather"),
         (Prefill, "_advance"),
         (Prefill, "_make_way"),
         (Room, "in_the_way"),
         (Room, "fitting"),
         (Room, "open"),
         (Room, "_fits"),
-        (RowRunner, "_limit"),
+        (Runner, "_limit"),
         (Prefill, "priority"),
-        (Prefill, "added"),
+        (Scheduler, "_choose_kind"),
         (Memory, "batch"),
         (Memory, "row"),
         (Tickets, "enter"),
@@ -152,11 +153,11 @@ POINTS: dict[str, list[tuple[Any, str]]] = {
         (TextJobs, "take"),
         (TextJobs, "requeue"),
         (TextJobs, "finish"),
-        (TextRunner, "run"),
-        (TextRunner, "_read_on"),
-        (TextRunner, "_embed"),
-        (TextRunner, "_store"),
-        (TextRunner, "_emit_done"),
+        (Runner, "_run_texts"),
+        (Runner, "_read_on"),
+        (Runner, "_embed"),
+        (Runner, "_store"),
+        (Runner, "_emit_done"),
     ],
     ROWS: [
         (Everything, "forward"),
@@ -185,12 +186,10 @@ POINTS: dict[str, list[tuple[Any, str]]] = {
         (Batcher, "step"),
         (Scheduler, "next"),
         (Scheduler, "_begin"),
-        (Scheduler, "_choose_kind"),
         (Scheduler, "_rest"),
         (Scheduler, "_end"),
         (Room, "outgrows"),
         (Meter, "stepped"),
-        (Scheduler, "_texts_are_due"),
     ],
 }
 

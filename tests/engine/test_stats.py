@@ -80,7 +80,7 @@ def test_a_row_that_is_preempted_counts_its_prompt_once(world: MakeWorld, monkey
     monkeypatch.setattr(room, "RESERVED_TOKENS", 16)
     monkeypatch.setattr(room, "FURTHER_TOKENS", 16)
     w = world(memory=10**12, prefix_cache=0)
-    memory = w.rows.prefill.room.memory
+    memory = w.rows.room.memory
     assert memory is not None
     rows = [w.ask([i] * 30, max_tokens=2000)[0] for i in range(1, 5)]
     w.step()

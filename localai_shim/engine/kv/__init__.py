@@ -8,12 +8,12 @@ runs what stayed once more at the beginning of its next step.
 """
 
 from ..cache_contents import RowCache as RowCache
-from .batch_cache import BatchCache as BatchCache
-from .batch_cache import join as join
+from .buckets import BatchCache as BatchCache
 from .buckets import Buckets as Buckets
 from .buckets import BucketStep as BucketStep
 from .buckets import BuiltBuckets as BuiltBuckets
 from .buckets import Place as Place
+from .buckets import join as join
 from .buckets import max_padding_bytes as max_padding_bytes
 from .row import can_batch as can_batch
 from .row import copied as copied

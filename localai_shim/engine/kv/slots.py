@@ -12,9 +12,8 @@ import numpy as np
 from ..cache_contents import Contents, KeyValues, Parts, RowCache, States
 from ..mirror.journal import Mirrored, mirrored
 from ..ports import host
-from .layers import Current, KeyValueSlots, LayerSlots, QuantisedSlots, abreast
+from .layers import Current, KeyValueSlots, LayerSlots, QuantisedSlots, StateSlots, abreast
 from .row import leaves, mapped, read_row
-from .states import StateSlots
 from .step import Lengths, Step
 
 SLOT_STEP_TOKENS = 256  # a slot's capacity is a multiple of this

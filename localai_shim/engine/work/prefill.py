@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from ..costs.chunk_limit import ChunkLimit
-from ..costs.cost_model import CostModel, Stopwatch
+from ..costs.cost_model import Stopwatch
 from ..costs.meter import Meter
 from ..costs.pace import Pace
-from ..decode.batch import Batch
 from ..pieces import Chunk, Item, Join, Open, Preempt, PromptPiece
-from ..prompts.features import Tower
-from ..prompts.prefill import Prefiller, PrefillJob
-from ..row import Row
-from .prompts import PromptJobs
+from ..prompts.prefill import PrefillJob
+from ..setup import Setup
 from .queue import OLDEST_EVERY, by_age, by_length, by_urgency
-from .room import Room
+from .rows import Rows
 
 GATHER_STALLS = 4  # stalls for which prompts that come together are gathered while no row is running
-
-
-@dataclass(slots=True)
-class _Turn:
-    """A prompt that was chosen: one chunk of it is run, or one item that it needs before."""
-
-    job: PrefillJob
-    most: int | None = None
-    """Tokens of its chunk; None: not known yet."""
-    together: list[PrefillJob] = field(default_factory=list)
-    """Others that have begun to share its chunk."""
-    gathers: bool | None = None
-    """Others may share its chunk; None: not known yet."""
-    begun: PrefillJob | None = None
-    """The latest that has begun for that."""
-    is_over: bool = False
 
 
 @dataclass(slots=True)
@@ -45,7 +24,12 @@ class _Stall:
     seconds: float
     beside: bool
     """Rows are running."""
-    turn: _Turn | None = None
+    job: PrefillJob | None = None
+    """Prompt whose turn it is: one chunk of it is run, or one item that it needs before."""
+    most: int | None = None
+    """Tokens of that chunk; None: not known yet."""
+    has_run: bool = False
+    """The chunk, or the item, has."""
     idle: bool = True
     """No prompt could be run."""
     item_ran: bool = False
@@ -66,56 +50,28 @@ class Prefill:
     but not one that has just had its turn.
 
     Args:
-        batch: what prefilled rows join.
-        prompts: those that do not run yet.
-        room: what fits.
-        prefiller: knows what can share a pass.
-        tower: knows what prompts need of it.
-        max_stall: seconds that prefill may take between two tokens of the running rows.
-        chunks: limits of prompts' passes.
+        rows: those that run, and the prompts.
+        setup: has the limits of passes, and what they take.
         meter: what counts.
-        costs: what passes take.
-
-    Attributes:
-        entered: rows that were queued since the last step.
-        gone: rows that were dropped since then.
     """
 
-    batch: Batch
-    prompts: PromptJobs
-    room: Room
-    prefiller: Prefiller
-    tower: Tower
-    max_stall: float
-    chunks: ChunkLimit
+    rows: Rows
+    setup: Setup
     meter: Meter
-    costs: CostModel
-    entered: list[int] = field(default_factory=list)
-    gone: list[int] = field(default_factory=list)
     _stall: _Stall | None = None
     _overtaken: int = 0  # choices since the one that waits longest was last chosen
-    _blocked: bool = False  # no prompt could be run the last time
 
     @property
     def is_likely(self) -> bool:
         """True if `next` probably has pieces: there are prompts, and one could be run the last time."""
-        return bool(self.prompts) and not self._blocked
+        return bool(self.rows.prompts) and not self.rows.blocked
 
     @property
     def priority(self) -> int | None:
         """Of the most urgent prompts that wait; None: there are none."""
-        first = self.prompts.queue.first(PrefillJob, by_urgency)
-        jobs = self.prompts.begun if first is None else [*self.prompts.begun, first]
+        first = self.rows.prompts.queue.first(PrefillJob, by_urgency)
+        jobs = self.rows.prompts.begun if first is None else [*self.rows.prompts.begun, first]
         return min((job.priority for job in jobs), default=None)
-
-    def added(self, rows: Iterable[Row]) -> None:
-        """Rows were queued."""
-        self._blocked = False
-        self.entered += [row.number for row in rows]
-
-    def left(self, rows: Iterable[Row]) -> None:
-        """Rows were dropped, which may be running, or gone."""
-        self.gone += [row.number for row in rows]
 
     def next(self) -> PromptPiece | None:
         """The next piece, for as long as the running rows may wait, and of at least one chunk; rows that are done join.
@@ -124,23 +80,23 @@ class Prefill:
         """
         stall = self._stall = self._stall or self._begin()
         while not stall.is_over:
-            if stall.turn is None:
+            if stall.job is None:
                 if (preempt := self._make_way()) is not None:
                     return preempt
                 if (job := self._choose()) is None:
                     break
-                stall.idle, stall.turn = False, _Turn(job)
+                stall.job, stall.most, stall.has_run, stall.idle = job, None, False, False
             try:
-                if (piece := self._advance(stall.turn, stall)) is not None:
+                if (piece := self._advance(stall.job, stall)) is not None:
                     return piece
             except BaseException as error:
-                self.prompts.fail(stall.turn.job, error)
-            stall.turn = None
+                self.rows.prompts.fail(stall.job, error)
+            stall.job = None
             stall.is_over = stall.is_over or not self._pace.is_enough(stall.left)
         stall.is_over = True
-        if self.prompts.joining:
-            return Join(tuple(row.number for job in self.prompts.joining for row in job.rows))
-        self._stall, self._blocked = None, stall.idle
+        if self.rows.prompts.joining:
+            return Join(tuple(row.number for job in self.rows.prompts.joining for row in job.rows))
+        self._stall, self.rows.blocked = None, stall.idle
         if stall.beside and not stall.idle:
             self.meter.stalled(stall.watch.seconds)
         return None
@@ -150,9 +106,9 @@ class Prefill:
         if not isinstance(piece, Open | Item | Chunk):
             return False
         try:
-            job = self.prompts.job(piece.prompts[0] if isinstance(piece, Chunk) else piece.prompt)
-            self.prompts.fail(job, error)
-            self.prompts.release()
+            job = self.rows.prompts.job(piece.prompts[0] if isinstance(piece, Chunk) else piece.prompt)
+            self.rows.prompts.fail(job, error)
+            self.rows.prompts.release()
         except BaseException:
             return False
         return True
@@ -160,29 +116,31 @@ class Prefill:
     def fail(self, error: BaseException) -> None:
         """End every row that does not run yet with an error, and start afresh."""
         self._stall = None
-        self.prompts.fail_all(error)
+        self.rows.prompts.fail_all(error)
 
     # -- the next prompt ----------------------------------------------------------------------------------------
 
     @property
     def _pace(self) -> Pace:
-        return self.costs.pace("prompts", self.max_stall)
+        return self.setup.costs.pace("prompts", self.setup.max_stall)
 
     def _begin(self) -> _Stall:
-        running = bool(len(self.batch))
-        return _Stall(self.costs.start(), self._pace.stall if running else GATHER_STALLS * self.max_stall, running)
+        running = bool(len(self.rows.batch))
+        return _Stall(
+            self.setup.costs.start(), self._pace.stall if running else GATHER_STALLS * self.setup.max_stall, running
+        )
 
     def _make_way(self) -> Preempt | None:
         """Preempt a row for a prompt that is more urgent, if there is no room for it otherwise."""
-        urgent = self.prompts.queue.first(PrefillJob, by_urgency)
-        row = None if urgent is None else self.room.in_the_way(urgent)
+        urgent = self.rows.prompts.queue.first(PrefillJob, by_urgency)
+        row = None if urgent is None else self.rows.room.in_the_way(urgent)
         return None if row is None else Preempt(row.number)
 
     def _choose(self) -> PrefillJob | None:
         """The job whose prompt is run next, if one can be."""
-        queue, begun = self.prompts.queue, self.prompts.begun
+        queue, begun = self.rows.prompts.queue, self.rows.prompts.begun
         oldest = queue.first(PrefillJob, by_age)
-        if oldest is not None and not self.room.fitting(oldest):
+        if oldest is not None and not self.rows.room.fitting(oldest):
             oldest = None
         if oldest is None and len(begun) < 2:  # nothing to choose, and no turn
             return begun[0] if begun else None
@@ -191,7 +149,7 @@ class Prefill:
         # None overtakes the one that has waited longest while there is no memory for it: it would never begin. Nor do
         # more than a few while there is: its own turns may all come when there is none.
         due = oldest is None or fresh is None or self._overtaken >= OLDEST_EVERY - 1
-        if due or (fresh is not oldest and fresh is not None and not self.room.fitting(fresh)):
+        if due or (fresh is not oldest and fresh is not None and not self.rows.room.fitting(fresh)):
             fresh = oldest
         job = min(begun if fresh is None else [*begun, fresh], key=order)
         if job is fresh:
@@ -200,56 +158,45 @@ class Prefill:
 
     # -- the next piece of it -----------------------------------------------------------------------------------
 
-    def _advance(self, turn: _Turn, stall: _Stall) -> PromptPiece | None:
-        """The next piece of a prompt that has its turn; None: the turn is over."""
-        job = turn.job
-        if turn.most is None:
-            turn.most = self._most(job, stall)
-        if turn.is_over or not job.rows:  # without rows it has failed
+    def _advance(self, job: PrefillJob, stall: _Stall) -> PromptPiece | None:
+        """The next piece of a prompt whose turn it is; None: the turn is over."""
+        rows = self.rows
+        if stall.most is None:
+            stall.most = self._most(job, stall)
+        if stall.has_run or not job.rows:  # without rows it has failed
             return None
         if not job.begun:
-            return self.room.open(job)
-        if job.prompt.media and (item := self.tower.missing(job)) is not None:
+            return rows.room.open(job)
+        if job.prompt.media and (item := rows.tower.missing(job)) is not None:
             if stall.item_ran and stall.beside:  # running rows get a token between two items
                 stall.is_over = True
                 return None
-            stall.item_ran = turn.is_over = True
+            stall.item_ran = stall.has_run = True
             return Item(job.number, item.media.digest)
         if job.left <= 0:
             return None
-        if (opening := self._gather(turn, turn.most)) is not None:
-            return opening
-        turn.is_over = True
-        together = self.prefiller.together(job, self.prompts.begun, turn.most) if turn.gathers else [job]
-        last = len(self.prompts) == len(job.rows) and not self.prompts.joining
-        return Chunk(tuple(each.number for each in together), turn.most, stall.beside, last)
+        together = [job]
+        if rows.prefiller.is_short(job, stall.most):  # it runs with others that are as short
+            together = rows.prefiller.together(job, rows.prompts.begun, stall.most)
+            if (other := self._to_gather(together, stall.most)) is not None:
+                return rows.room.open(other)
+        stall.has_run = True
+        last = len(rows.prompts) == len(job.rows) and not rows.prompts.joining
+        return Chunk(tuple(each.number for each in together), stall.most, stall.beside, last)
 
     def _most(self, job: PrefillJob, stall: _Stall) -> int:
         """Tokens of a chunk, which takes the rest of the stall if rows wait."""
-        most = self.prefiller.chunk_limit(job, self.chunks.tokens(job.done))
+        most = self.rows.prefiller.chunk_limit(job, self.setup.chunks.tokens(job.done))
         if stall.beside:
-            pace = self.costs.pace("prompts" if job.scores is None else "scores", self.max_stall)
-            most = min(most, max(self.chunks.least, pace.chunk(stall.left)))
+            pace = self.setup.costs.pace("prompts" if job.scores is None else "scores", self.setup.max_stall)
+            most = min(most, max(self.setup.chunks.least, pace.chunk(stall.left)))
         return most
 
-    def _gather(self, turn: _Turn, most: int) -> Open | None:
-        """Begin another prompt for the same pass: a short prompt runs with others that are as short."""
-        prefiller, queue, job = self.prefiller, self.prompts.queue, turn.job
-        if turn.gathers is None:
-            turn.gathers = prefiller.is_short(job, most)
-        if turn.begun is not None and turn.begun.rows and turn.begun.done == job.done:
-            turn.together.append(turn.begun)
-        turn.begun = other = queue.first(PrefillJob, by_length) if turn.gathers else None
-        if other is None:
+    def _to_gather(self, together: list[PrefillJob], most: int) -> PrefillJob | None:
+        """Another prompt that should begin, to share the pass of these."""
+        prefiller, queue, room = self.rows.prefiller, self.rows.prompts.queue, self.rows.room
+        other, oldest = queue.first(PrefillJob, by_length), queue.first(PrefillJob, by_age)
+        if other is None or oldest is None or (other.scores is None) != (together[0].scores is None):
             return None
-        oldest = queue.first(PrefillJob, by_age)
-        fits = prefiller.is_short(other, most) and prefiller.worth_padding([job, *turn.together], other.left, most)
-        if (
-            not (fits or other.left <= 0)
-            or (other.scores is None) != (job.scores is None)
-            or oldest is None
-            or not self.room.fitting(oldest)
-            or not self.room.fitting(other)
-        ):
-            return None
-        return self.room.open(other)
+        fits = prefiller.is_short(other, most) and prefiller.worth_padding(together, other.left, most)
+        return other if (fits or other.left <= 0) and room.fitting(oldest) and room.fitting(other) else None

@@ -140,7 +140,8 @@ class PromptJobs:
         jobs = dict.fromkeys([*self, *self.joining])
         self._forget()
         for job in jobs:
-            for row in job.rows:
+            rows, job.rows = job.rows, []
+            for row in rows:
                 self._emit(row, failure)
             self._tower.release(job)
 

@@ -52,17 +52,13 @@ class Room:
         assert self.memory is not None
         try:
             if len(self.batch) > 1 and self.memory.batch(self._lengths()) > self.memory.budget:
-                return Preempt(self.least_urgent().number)
+                return Preempt(max(self.batch.rows, key=_patience).number)
             self._steps_planned = min((_reserved(row) - _length(row) for row in self.batch.rows), default=0)
             return Limit(self.memory.budget - self.memory.batch(self._lengths()))
         except Exception:
             log.exception("planning the memory of running requests failed; they continue")
             self._steps_planned = FURTHER_TOKENS
             return None
-
-    def least_urgent(self) -> Row:
-        """Of the running rows, and of these the youngest."""
-        return max(self.batch.rows, key=_patience)
 
     def joined(self) -> None:
         """Rows have joined: what was planned for those that ran before does not hold."""

@@ -4,197 +4,153 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
-from ...types import EmbeddingRequest, Token
-from ..costs.chunk_limit import ChunkLimit
-from ..costs.cost_model import CostModel
+from ...threads.system import sleep
+from ...types import EmbeddingRequest, Event, Token
 from ..costs.meter import Meter
-from ..decode.batch import Batch
 from ..decode.joining import join
-from ..pieces import Chunk, Collect, Decode, Deliver, Item, Join, Limit, Open, Piece, Preempt, Texts
-from ..ports import Encoder, MediaSpan
-from ..prefix.cache import PrefixCache
-from ..prompts.features import Tower
-from ..prompts.prefill import Prefiller, PrefillJob
-from ..row import Emit as EmitOfRow
-from ..row import Row
-from .prompts import PromptJobs
-from .room import TURN_TOKENS, Room
-from .texts import Emit, Text, TextJobs, Vectors
+from ..pieces import Chunk, Collect, Decode, Deliver, Item, Join, Limit, Open, Piece, Preempt, Rest, Texts
+from ..ports import Encoder
+from ..prompts.prefill import PrefillJob
+from ..setup import Setup
+from .room import TURN_TOKENS
+from .rows import Rows
+from .texts import Text, TextJobs, Vectors
 
 _DONE = Token(0, finish_reason="stop")
 
 
-class RowRunner:
-    """Runs decode steps, and prompts on their way into the batch.
+class Runner:
+    """Runs decode steps, prompts on their way into the batch, and passes of texts.
 
     Args:
-        batch: the rows that decode.
-        prompts: those that do not run yet.
-        prefiller: runs their chunks.
-        tower: runs their images, videos, and sounds.
-        room: has to know when rows join.
-        emit: takes a row's failure.
+        model: runs them.
+        rows: those of the engine; None: the model generates no text.
+        texts: the requests for vectors.
+        setup: has the limits of passes, and gets what they took.
+        meter: what counts.
+        emit: takes an entry's event.
         deliver: delivers events.
-        max_stall: seconds that prefill may take between two tokens of the running rows.
-        meter: what counts.
-        costs: gets what passes took.
-        prefixes: shrinks to what rows leave.
-    """
-
-    def __init__(
-        self,
-        batch: Batch,
-        prompts: PromptJobs,
-        prefiller: Prefiller,
-        tower: Tower,
-        room: Room,
-        emit: EmitOfRow,
-        deliver: Callable[[], None],
-        *,
-        max_stall: float,
-        meter: Meter,
-        costs: CostModel,
-        prefixes: PrefixCache | None,
-    ) -> None:
-        self._batch, self._prompts, self._prefiller, self._tower, self._room = batch, prompts, prefiller, tower, room
-        self._emit, self._deliver, self._max_stall = emit, deliver, max_stall
-        self._meter, self._costs, self._prefixes = meter, costs, prefixes
-
-    def run(self, piece: Piece) -> None:
-        """Run a piece. What it raises fails what the piece is for."""
-        match piece:
-            case Collect():
-                self._batch.collect()
-            case Decode():
-                self._batch.run(piece)
-            case Deliver():
-                self._deliver()
-            case Preempt(number):
-                [row] = (row for row in self._batch.rows if row.number == number)
-                self._meter.preempted += self.take(row)
-            case Limit(spare):
-                self._limit(spare)
-            case Open(number):
-                self._open(self._prompts.job(number), piece)
-            case Item(number, digest):
-                self._run_item(self._prompts.job(number), digest)
-            case Chunk():
-                self._run_chunk(piece)
-            case Join():
-                self._join()
-        if isinstance(piece, Open | Item | Chunk):
-            self._prompts.release()
-
-    def take(self, row: Row) -> bool:
-        """Make a running row wait, with what it has generated; False if it has ended meanwhile."""
-        taken = self._batch.take(row)
-        if taken:
-            self._prompts.put(PrefillJob([row], row.request.prompt, row.arrival, row.output_tokens))
-        return taken
-
-    def _limit(self, spare: int) -> None:
-        features = self._tower.features
-        if features.bytes:
-            self._tower.limit(spare)
-            spare -= features.bytes - features.pinned_bytes
-        if self._prefixes is not None:
-            self._prefixes.limit(spare)
-
-    def _open(self, job: PrefillJob, piece: Open) -> None:
-        self._prompts.take(job, piece.rows)
-        for row in job.rows if piece.turn else ():
-            row.keeps_place = row.generated + TURN_TOKENS
-        if piece.spare is not None:
-            self._limit(piece.spare)
-        self._prefiller.begin(job)
-        self._tower.pin(job)
-
-    def _run_chunk(self, piece: Chunk) -> None:
-        """Run one pass, and note what it took.
-
-        The last chunk of a prompt that has the engine to itself is not waited for: the next step's graph is built
-        meanwhile. If others wait it is, so that a prompt that fails does so alone.
-        """
-        job, first = self._prompts.job(piece.prompts[0]), not piece.beside
-        self._tower.pin(job)
-        pace = self._costs.pace("prompts" if job.scores is None else "scores", self._max_stall)
-        if len(piece.prompts) > 1:
-            together = [self._prompts.job(number) for number in piece.prompts]
-            size, seconds = self._prefiller.run_together(together, piece.most, first=first)
-        else:
-            wait = not (piece.last and first)
-            size, seconds = self._prefiller.run(job, piece.most, wait=wait, last=piece.last, first=first)
-        if seconds is not None:
-            pace.note(size, seconds, job.done)
-
-    def _run_item(self, job: PrefillJob, digest: int) -> None:
-        """Run an item through the tower; if that fails, all prompts fail that wait for it."""
-        self._tower.pin(job)
-        item = next(span for span in job.spans() if span.media.digest == digest)
-        try:
-            self._tower.run(job, item)
-        except BaseException as error:
-            what = f"running this prompt's {item.media.kind} through the model failed"
-            for other in [other for other in self._prompts if self._needs(other, item)]:
-                self._prompts.fail(other, error, what)
-
-    def _needs(self, job: PrefillJob, item: MediaSpan) -> bool:
-        """True if a job still needs the features of an item."""
-        digest = item.media.digest
-        if digest in job.features or all(span.media.digest != digest for span in job.prompt.media):
-            return False
-        self._prefiller.estimate(job)
-        return any(span.media.digest == digest for span in job.spans())
-
-    def _join(self) -> None:
-        jobs = self._prompts.joined()
-        for job in jobs:
-            self._meter.prompt_tokens += 0 if job.resumed else len(job.rows) * len(job.tokens)
-            for row in job.rows:
-                row.state = job.state
-                row.request.timings.join(self._meter.steps)
-        self._room.joined()
-        join(self._batch, jobs, self._emit)
-
-
-class TextRunner:
-    """Runs passes of texts.
-
-    Args:
-        model: makes the vectors.
-        texts: the requests.
-        emit: takes a request's event.
-        wait_for_step: returns when the decode step in flight has run.
-        chunks: limits of the pieces of long texts.
-        meter: what counts.
-        costs: measures passes.
     """
 
     def __init__(
         self,
         model: Encoder,
+        rows: Rows | None,
         texts: TextJobs,
-        emit: Emit,
-        wait_for_step: Callable[[], None],
-        *,
-        chunks: ChunkLimit,
+        setup: Setup,
         meter: Meter,
-        costs: CostModel,
+        emit: Callable[[Any, Event], None],
+        deliver: Callable[[], None] = lambda: None,
     ) -> None:
-        self._model, self._texts, self._emit, self._wait_for_step = model, texts, emit, wait_for_step
-        self._chunks, self._meter, self._costs = chunks, meter, costs
+        self._model, self._rows, self._texts, self._setup = model, rows, texts, setup
+        self._meter, self._emit, self._deliver = meter, emit, deliver
 
-    def run(self, piece: Texts) -> None:
+    def run(self, piece: Piece) -> None:
+        """Run a piece. What it raises fails what the piece is for."""
+        if isinstance(piece, Rest):
+            sleep(piece.seconds)
+        elif isinstance(piece, Texts):
+            self._run_texts(piece)
+        elif self._rows is not None:
+            self._run(piece, self._rows)
+
+    def _run(self, piece: Piece, rows: Rows) -> None:
+        match piece:
+            case Collect():
+                rows.batch.collect()
+            case Decode():
+                rows.batch.run(piece)
+            case Deliver():
+                self._deliver()
+            case Preempt(number):
+                rows.preempt(number)
+            case Limit(spare):
+                self._limit(rows, spare)
+            case Open(number):
+                self._open(rows, rows.prompts.job(number), piece)
+            case Item(number, digest):
+                self._run_item(rows, rows.prompts.job(number), digest)
+            case Chunk(numbers):
+                self._run_chunk(rows, [rows.prompts.job(number) for number in numbers], piece)
+            case Join():
+                self._join(rows)
+        if isinstance(piece, Open | Item | Chunk):
+            rows.prompts.release()
+
+    # -- prompts ------------------------------------------------------------------------------------------------
+
+    def _limit(self, rows: Rows, spare: int) -> None:
+        features = rows.tower.features
+        if features.bytes:
+            rows.tower.limit(spare)
+            spare -= features.bytes - features.pinned_bytes
+        if self._setup.prefixes is not None:
+            self._setup.prefixes.limit(spare)
+
+    def _open(self, rows: Rows, job: PrefillJob, piece: Open) -> None:
+        rows.prompts.take(job, piece.rows)
+        for row in job.rows if piece.turn else ():
+            row.keeps_place = row.generated + TURN_TOKENS
+        if piece.spare is not None:
+            self._limit(rows, piece.spare)
+        rows.prefiller.begin(job)
+        rows.tower.pin(job)
+
+    def _run_chunk(self, rows: Rows, jobs: list[PrefillJob], piece: Chunk) -> None:
+        """Run one pass, and note what it took.
+
+        The last chunk of a prompt that has the engine to itself is not waited for: the next step's graph is built
+        meanwhile. If others wait it is, so that a prompt that fails does so alone.
+        """
+        job, first = jobs[0], not piece.beside
+        rows.tower.pin(job)
+        pace = self._setup.costs.pace("prompts" if job.scores is None else "scores", self._setup.max_stall)
+        if len(jobs) > 1:
+            size, seconds = rows.prefiller.run_together(jobs, piece.most, first=first)
+        else:
+            wait = not (piece.last and first)
+            size, seconds = rows.prefiller.run(job, piece.most, wait=wait, last=piece.last, first=first)
+        if seconds is not None:
+            pace.note(size, seconds, job.done)
+
+    def _run_item(self, rows: Rows, job: PrefillJob, digest: int) -> None:
+        """Run an item through the tower; if that fails, all prompts fail that wait for it."""
+        rows.tower.pin(job)
+        item = next(span for span in job.spans() if span.media.digest == digest)
+        try:
+            rows.tower.run(job, item)
+        except BaseException as error:
+            what = f"running this prompt's {item.media.kind} through the model failed"
+            for other in [other for other in rows.prompts if rows.needs(other, digest)]:
+                rows.prompts.fail(other, error, what)
+
+    def _join(self, rows: Rows) -> None:
+        jobs = rows.prompts.joined()
+        for job in jobs:
+            self._meter.prompt_tokens += 0 if job.resumed else len(job.rows) * len(job.tokens)
+            for row in job.rows:
+                row.state = job.state
+                row.request.timings.join(self._meter.steps)
+        rows.room.joined()
+        join(rows.batch, jobs, self._emit)
+
+    # -- texts --------------------------------------------------------------------------------------------------
+
+    def _run_texts(self, piece: Texts) -> None:
         """Run a pass, and emit what is done. What it raises fails all requests: more than its texts has failed."""
         texts = self._texts.take(piece)
-        self._wait_for_step()
-        watch = self._costs.start()
+        if self._rows is not None:
+            self._rows.batch.wait()
+        watch = self._setup.costs.start()
         try:
             try:
+                for job, _ in texts:
+                    job.request.timings.begin()
                 vectors, tokens, end = self._read_on(texts, piece.most) or self._embed(texts)
                 self._texts.note_tokens(tokens, watch.seconds, end)
                 if vectors is not None:
@@ -220,7 +176,6 @@ class TextRunner:
             request = job.request
             reading = self._model.begin(request.texts[i], request.skip, ranks=request.ranks)
             if reading is not None:
-                self._note_begun(texts)
                 job.reading = i, reading
         if job.reading is None or job.reading[0] != i:
             return None
@@ -228,7 +183,7 @@ class TextRunner:
         before = reading.done
         vector = None
         with self._adapted(job.request):
-            reading.run(self._chunks.bound(most, before))
+            reading.run(self._setup.chunks.bound(most, before))
             if not reading.left:
                 vector = np.array(reading.result())
                 job.reading = None
@@ -237,7 +192,6 @@ class TextRunner:
 
     def _embed(self, texts: Sequence[Text]) -> tuple[Vectors, int, int]:
         """Run one pass: vectors, its tokens, and 0."""
-        self._note_begun(texts)
         request, tokens = texts[0][0].request, [job.request.texts[i] for job, i in texts]
         with self._adapted(request):
             made = self._model.score(tokens) if request.ranks else self._model.encode(tokens, request.skip)
@@ -246,10 +200,6 @@ class TextRunner:
 
     def _adapted(self, request: EmbeddingRequest) -> AbstractContextManager[None]:
         return nullcontext() if request.adapter is None else self._model.adapted([request.adapter])
-
-    def _note_begun(self, texts: Sequence[Text]) -> None:
-        for job, _ in texts:
-            job.request.timings.begin()
 
     def _store(self, texts: Sequence[Text], vectors: Vectors) -> None:
         for (job, i), vector in zip(texts, vectors, strict=True):

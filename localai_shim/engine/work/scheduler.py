@@ -21,7 +21,9 @@ from ..decode.in_flight import Idle
 from ..drafts.controller import Speculation
 from ..pieces import Collect, Decode, Deliver, Limit, Piece, PromptPiece, Rest, StepRecord, Texts
 from ..row import Row, row_error
+from ..setup import Setup
 from .prefill import Prefill
+from .rows import Rows
 from .texts import TextJobs
 
 log = logging.getLogger("localai_shim")
@@ -43,6 +45,7 @@ class _Timed:
     """Seconds that it took to have its drafts, which are no part of what it costs."""
 
 
+@dataclass(slots=True, eq=False)
 class Decoding:
     """Chooses decode steps: whether rows run drafts, and whether the step after it is built while a step runs.
 
@@ -53,11 +56,11 @@ class Decoding:
         costs: get the seconds of steps.
     """
 
-    def __init__(
-        self, batch: Batch, prefill: Prefill | None, speculation: Speculation | None, costs: CostModel
-    ) -> None:
-        self.batch, self._prefill, self.speculation, self._costs = batch, prefill, speculation, costs
-        self._timed: _Timed | None = None
+    batch: Batch
+    prefill: Prefill | None
+    speculation: Speculation | None
+    costs: CostModel
+    _timed: _Timed | None = None
 
     def next(self) -> Decode | None:
         """The step that follows the one that was collected; None: no row is left."""
@@ -65,8 +68,8 @@ class Decoding:
         if not rows:
             return None
         last = self._measured()
-        self._timed = timed = _Timed(rows, self._costs.start())
-        prompts = self._prefill is not None and self._prefill.is_likely
+        self._timed = timed = _Timed(rows, self.costs.start())
+        prompts = self.prefill is not None and self.prefill.is_likely
         joined, expected, drafts = False, False, None
         if isinstance(flight, Idle):
             joined = flight.joined
@@ -82,7 +85,7 @@ class Decoding:
         elif drafts is None and not prompts and last is not None and last.plain and last.rows is rows:
             timed.tokens = 1
         if isinstance(flight, Idle) and drafts is None:
-            self._costs.begin_step()
+            self.costs.begin_step()
         return Decode(tuple(row.number for row in rows), drafts, ahead)
 
     def fail(self, error: BaseException) -> None:
@@ -93,7 +96,7 @@ class Decoding:
         """The step of the engine is over, in which decoding was alone, or not: only then it counts."""
         if not alone:
             self._timed = None
-        self._costs.forget_step()
+        self.costs.forget_step()
 
     def _measured(self) -> _Timed | None:
         """The step before, whose time ends here: it counts if its rows have stayed."""
@@ -101,7 +104,7 @@ class Decoding:
         if timed is not None and timed.rows is self.batch.rows and timed.tokens:
             seconds = timed.watch.seconds - timed.spent
             if timed.tokens == 1:
-                self._costs.note_step(seconds)
+                self.costs.note_step(seconds)
             if self.speculation is not None:
                 self.speculation.note(len(timed.rows), timed.tokens, seconds)
         return timed
@@ -120,26 +123,19 @@ class Scheduler:
     """Names the pieces of each step, one after the other, and records them.
 
     Args:
-        decoding: chooses decode steps; None: the model generates no text.
-        prefill: chooses prompts; None: there never are any.
+        rows: those of the engine; None: the model generates no text.
         texts: those that wait for their vectors; None: there never are any.
+        setup: has the limits of passes, and what they take.
         meter: what counts.
-        costs: what pieces take.
 
     Attributes:
         records: the last steps.
     """
 
-    def __init__(
-        self,
-        decoding: Decoding | None,
-        prefill: Prefill | None,
-        texts: TextJobs | None,
-        meter: Meter,
-        costs: CostModel,
-    ) -> None:
-        self.decoding, self.prefill, self.texts = decoding, prefill, texts
-        self._meter, self._costs = meter, costs
+    def __init__(self, rows: Rows | None, texts: TextJobs | None, setup: Setup, meter: Meter) -> None:
+        self._rows, self._texts, self._meter, self._costs = rows, texts, meter, setup.costs
+        self.prefill = prefill = None if rows is None else Prefill(rows, setup, meter)
+        self.decoding = None if rows is None else Decoding(rows.batch, prefill, setup.speculation, setup.costs)
         self.records: deque[StepRecord] = deque(maxlen=LAST_RECORDS)
         self._steps = 0
         self._choices: deque[_Choice] = deque()
@@ -150,7 +146,7 @@ class Scheduler:
     @property
     def running(self) -> int:
         """Rows that decode."""
-        return 0 if self.decoding is None else len(self.decoding.batch)
+        return 0 if self._rows is None else len(self._rows.batch)
 
     def plans(self) -> tuple[dict[str, Any], ...]:
         """The last steps, as plain values; may be called on any thread."""
@@ -183,9 +179,9 @@ class Scheduler:
         Raises:
             BaseException: the error, if the engine has to start afresh.
         """
-        if isinstance(piece, Texts) and self.texts is not None:
+        if isinstance(piece, Texts) and self._texts is not None:
             log.error("running texts failed; waiting requests fail, the engine continues", exc_info=error)
-            self.texts.fail(error)
+            self._texts.fail(error)
         elif isinstance(piece, PromptPiece) and self.prefill is not None:
             if not self.prefill.failed(piece, error):
                 log.error("running prompts failed; waiting requests fail, the engine continues", exc_info=error)
@@ -200,57 +196,52 @@ class Scheduler:
     def _begin(self) -> None:
         if self.decoding is not None and self.running:
             measure = partial(self._measure, self._costs.start(), self.running)
-            if self.prefill is not None and self.prefill.room.outgrows():
-                self._choices.append(_Choice(self.prefill.room.outgrown, self.prefill.fail))
+            if self.prefill is not None and self.prefill.rows.room.outgrows():
+                self._choices.append(_Choice(self.prefill.rows.room.outgrown, self.prefill.fail))
             self._choices += [
                 _Choice(Collect),
                 _Choice(self.decoding.next, self.decoding.fail),
                 _Choice(Deliver),
                 _Choice(measure),
             ]
-        self._choices += [_Choice(each) for each in (self._choose_kind, self._rest, self._end)]
+        self._choices += [
+            _Choice(self._choose_kind, self._fail_waiting),
+            _Choice(self._rest),
+            _Choice(self._end),
+        ]
 
     def _measure(self, watch: Stopwatch, rows: int) -> None:
         """The tokens of the decode step have been delivered."""
         seconds = watch.seconds
         self._meter.stepped(seconds, rows)
-        if self.texts is not None:
-            self.texts.stepped(seconds)
+        if self._texts is not None:
+            self._texts.stepped(seconds)
 
     def _choose_kind(self) -> None:
         """Ask for a pass of texts, or for prompts, for as long as running rows may wait."""
-        if self.texts is not None and self._texts_are_due(self.texts):
-            next_pass = partial(self.texts.next_pass, beside=bool(self.running))
-            self._choices.appendleft(_Choice(next_pass, self.texts.fail))
-        elif self.prefill is not None and self.prefill.prompts:
-            self._choices.appendleft(_Choice(self.prefill.next, self.prefill.fail))
+        texts, running = self._texts, bool(self.running)
+        prefill = self.prefill if self.prefill is not None and self.prefill.rows.prompts else None
+        if texts and texts.are_due(running, None if prefill is None else prefill.priority):
+            self._choices.appendleft(_Choice(partial(texts.next_pass, beside=running), texts.fail))
+        elif prefill is not None:
+            self._choices.appendleft(_Choice(prefill.next, prefill.fail))
 
-    def _texts_are_due(self, texts: TextJobs) -> bool:
-        if not texts:
-            return False
-        prompts = None
-        if self.prefill is not None and self.prefill.prompts:
-            try:
-                prompts = self.prefill.priority
-            except BaseException as error:
-                self.prefill.fail(error)
-        try:
-            return texts.are_due(bool(self.running), prompts)
-        except BaseException as error:
-            texts.fail(error)
-            return False
+    def _fail_waiting(self, error: BaseException) -> None:
+        for each in (self._texts, self.prefill):
+            if each is not None:
+                each.fail(error)
 
     def _rest(self) -> Piece | None:
         """Leave the time to other engines, if nothing of this one can be run."""
-        if self.texts is None:
+        if self._texts is None:
             return None
-        self.texts.note_rows(bool(self.running))
+        self._texts.note_rows(bool(self.running))
         idle = not self.running and not any(isinstance(piece, PromptPiece | Texts) for piece in self._pieces)
-        return Rest(pause) if idle and (pause := self.texts.pause) else None
+        return Rest(pause) if idle and (pause := self._texts.pause) else None
 
     def _end(self) -> None:
         self._steps += 1
-        enter, leave = ([], []) if self.prefill is None else (self.prefill.entered, self.prefill.gone)
+        enter, leave = ([], []) if self._rows is None else (self._rows.entered, self._rows.left)
         record = StepRecord(self._steps, tuple(enter), tuple(leave), tuple(self._pieces))
         if self.decoding is not None:
             self.decoding.end(alone=not record.beside)

@@ -12,15 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ...types import EmbeddingRequest, Event, Failure, Sink
-from ..costs.chunk_limit import ChunkLimit
-from ..costs.cost_model import CostModel
 from ..costs.meter import Meter
 from ..pieces import Texts
 from ..ports import Reading
 from ..row import row_error
+from ..setup import Setup
 from .queue import Queue
 
-PASS_TOKENS = 16_384  # of a pass of several texts, padding included: GPUs run small models no slower for more
 IDLE_STALLS = 4  # stalls that a pass may take while no row waits: what comes meanwhile waits for it
 MIN_PASS_TOKENS = 32  # however slow the machine is
 MIN_LENGTH_SHARE = 0.8  # of the longest text of a pass, which the others have at least: the rest is padding
@@ -63,25 +61,21 @@ class EmbeddingJob:
         self.request, self.sink, self.index = request, sink, index
         self.number = 0
         """Its name in plans, from 1: smaller for those that came earlier."""
-        self.vectors: Vectors | None
-        self.waiting: list[tuple[int, int]]
-        """(length, place) of the texts that no pass has, the shortest first."""
-        self.waiting_tokens: int
-        """Those of these texts."""
         self.priority = request.priority
         self.form = (request.ranks, request.skip, request.adapter)
         """Texts of one form may share a pass."""
-        self.left: int
-        """Texts that have no vector yet."""
-        self.reading: tuple[int, Reading] | None
-        """The place of a long text that is read in pieces, and how far that is."""
         self.restart()
 
     def restart(self) -> None:
         """Make all texts wait, also those that have a vector."""
         self.waiting = sorted((len(text), i) for i, text in enumerate(self.request.texts))
+        """(length, place) of the texts that no pass has, the shortest first."""
         self.waiting_tokens = sum(length for length, _ in self.waiting)
-        self.vectors, self.left, self.reading = None, len(self.request.texts), None
+        self.vectors: Vectors | None = None
+        self.left = len(self.request.texts)
+        """Texts that have no vector yet."""
+        self.reading: tuple[int, Reading] | None = None
+        """The place of a long text that is read in pieces, and how far that is."""
 
     def take(self, place: int) -> None:
         """Remove a text from those that wait, unless it was removed before."""
@@ -118,30 +112,16 @@ class TextJobs:
     Args:
         queue: requests with texts that no pass has wait in it.
         emit: takes a request's event.
-        engine: the one that runs them.
-        most_tokens: most tokens of a pass of several texts, padding included.
-        chunks: limits of passes.
-        max_stall: seconds that a pass may take while rows run.
+        setup: has the limits of passes, and what they take.
         meter: what counts.
-        costs: what passes take.
+        engine: the one that runs them.
     """
 
-    def __init__(
-        self,
-        queue: Queue,
-        emit: Emit,
-        *,
-        engine: object,
-        most_tokens: int,
-        chunks: ChunkLimit,
-        max_stall: float,
-        meter: Meter,
-        costs: CostModel,
-    ) -> None:
-        self._queue, self._emit, self._meter, self._costs = queue, emit, meter, costs
-        self._engine, self._most_tokens, self._chunks = engine, most_tokens, chunks
-        self._pace = costs.pace("texts", max_stall)
-        self._idle_pace = costs.pace("texts alone", IDLE_STALLS * max_stall)
+    def __init__(self, queue: Queue, emit: Emit, setup: Setup, meter: Meter, engine: object) -> None:
+        self._queue, self._emit, self._meter, self._costs = queue, emit, meter, setup.costs
+        self._engine, self._setup = engine, setup
+        self._pace = setup.costs.pace("texts", setup.max_stall)
+        self._idle_pace = setup.costs.pace("texts alone", IDLE_STALLS * setup.max_stall)
         self._jobs: dict[int, EmbeddingJob] = {}
         """By number."""
         self._alone: list[Text] = []
@@ -254,7 +234,7 @@ class TextJobs:
         """
         short = beside or self._has_neighbors
         pace = self._pace if short else self._idle_pace
-        most = max(1, int(self._most_tokens * self._chunks.share))
+        most = max(1, int(self._setup.text_tokens * self._setup.chunks.share))
         most = min(max(MIN_PASS_TOKENS, pace.chunk()), most)
         texts = self._choose(most, fitting=short)
         return Texts(tuple((job.number, place) for job, place in texts), most, beside)

@@ -17,9 +17,6 @@ from localai_shim.engine.drafts.sources import Drafter
 from localai_shim.engine.ports import StepInput
 from localai_shim.engine.row import Row
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.engine.work.batcher import Rows
-from localai_shim.engine.work.queue import Queue
-from localai_shim.engine.work.scheduler import Scheduler
 from localai_shim.types import Event, Failure
 from tests.engine.harness import request
 from tests.engine.recording import Clock, Recording, World
@@ -67,19 +64,8 @@ class Stage:
             None if drafters is None else Speculation(drafters, max_stall=MAX_STALL, costs=w.costs)
         )
         self.came: dict[Row, list[float]] = {}
-        w.rows = Rows(
-            self.model,
-            Queue(),
-            self._emit,
-            speculation=speculation,
-            max_rows=8,
-            max_stall=MAX_STALL,
-            chunks=w.chunks,
-            meter=w.meter,
-            costs=w.costs,
-        )
-        w.batch, w.prompts = w.rows.batch, w.rows.prompts
-        w.scheduler = Scheduler(w.rows.decoding, w.rows.prefill, None, w.meter, w.costs)
+        w._emit = self._emit  # type: ignore[method-assign]
+        w.prepare(speculation=speculation, max_rows=8)
 
     def _emit(self, row: Row, event: Event) -> None:
         assert not isinstance(event, Failure)

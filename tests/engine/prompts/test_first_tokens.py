@@ -232,7 +232,7 @@ def test_a_row_that_joins_meanwhile_with_its_last_token_is_a_step_behind(world: 
     w.run()
     steps = len(w.model.steps)
     [first], [second] = w.ask([7] * 40, max_tokens=3), w.ask([30] * 40, max_tokens=3)
-    play_prompts(w.rows)
+    play_prompts(w.scheduler, w.runner)
     assert (w.served(first), w.served(second)) == (1, 0)
     w.run()
     assert (w.served(first), w.served(second)) == (3, 3)
@@ -242,12 +242,12 @@ def test_a_row_that_joins_meanwhile_with_its_last_token_is_a_step_behind(world: 
 def test_a_row_that_is_cancelled_meanwhile_gets_nothing(world: MakeWorld) -> None:
     w = world(ends_prompts=True)
     rows = w.ask([7] * 40, max_tokens=3, n=3)
-    play_prompts(w.rows)
+    play_prompts(w.scheduler, w.runner)
     w.cancel(rows[1])
     w.run()
     assert [w.served(row) for row in rows] == [3, 0, 3]
     [last] = w.ask([8] * 40, max_tokens=3)
-    play_prompts(w.rows)
+    play_prompts(w.scheduler, w.runner)
     w.cancel(last)
     assert not len(w.batch) and not w.served(last)
     [after] = w.ask([9] * 40, max_tokens=2)
@@ -258,7 +258,7 @@ def test_a_row_that_is_cancelled_meanwhile_gets_nothing(world: MakeWorld) -> Non
 def test_a_row_that_is_preempted_meanwhile_goes_on_later(world: MakeWorld) -> None:
     w = world(ends_prompts=True, max_rows=1)
     [row] = w.ask([7] * 40, max_tokens=4)
-    play_prompts(w.rows)
+    play_prompts(w.scheduler, w.runner)
     [urgent] = w.ask([8] * 20, max_tokens=2, priority=-1)
     w.run()
     assert (w.served(urgent), w.served(row)) == (2, 4)

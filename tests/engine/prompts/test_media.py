@@ -249,7 +249,7 @@ def test_prompts_wait_until_there_is_room_for_what_the_tower_makes(
     w.ask(prompt_of(picture(1), QUESTION))  # says how much a placeholder takes: four bytes
     while not w.model.items:
         w.step()
-    memory = w.rows.prefill.room.memory
+    memory = w.rows.room.memory
     assert memory is not None
     memory.budget = memory.batch([200] * 3) + 2 * memory.row(200) + 600
     [long] = w.ask(prompt_of(picture(2, patches), QUESTION, picture(3), QUESTION))

@@ -164,7 +164,7 @@ def test_the_prompt_s_own_logprobs_are_those_with_its_pictures() -> None:
         found = []
         for chunk in (4, 2**24):
             engine.wait()
-            engine._loop._batcher.rows.prefill.prefiller.portion = chunk  # type: ignore[union-attr]
+            engine._loop._batcher.rows.prefiller.portion = chunk  # type: ignore[union-attr]
             scored = Prompt(prompt.tokens, keys=prompt.keys, media=prompt.media, top_logprobs=2)
             assert generate(engine, request(scored, 6)) == [alone("qwen3", prompt, 6)]
             assert scored.scores is not None and len(scored.scores) == len(prompt.tokens) - 1

@@ -8,7 +8,6 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from localai_shim.engine.costs.chunk_limit import ChunkLimit
 from localai_shim.engine.costs.cost_model import CostModel
 from localai_shim.engine.costs.meter import Meter
 from localai_shim.engine.engine import Engine, EngineOptions
@@ -16,9 +15,13 @@ from localai_shim.engine.ports import StepInput
 from localai_shim.engine.prompts import prefill
 from localai_shim.engine.prompts.scores import Scoring
 from localai_shim.engine.row import Row
+from localai_shim.engine.setup import Setup
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.engine.work.batcher import Rows
 from localai_shim.engine.work.queue import Queue
+from localai_shim.engine.work.rows import Rows
+from localai_shim.engine.work.runner import Runner
+from localai_shim.engine.work.scheduler import Scheduler
+from localai_shim.engine.work.texts import TextJobs
 from localai_shim.models.text import TextModel
 from localai_shim.types import Failure, GenerationRequest, Prompt, SamplingParams, Token, TokenScore
 from tests.conftest import Oracle
@@ -163,8 +166,11 @@ class Stage:
         self.clock, self.events = Clock(), list[tuple[Row, Any]]()
         self.model = Scored(self.clock, 0.001)
         costs = CostModel(self.clock)
-        more: dict[str, Any] = {"max_rows": 8, "max_stall": max_stall, "chunks": ChunkLimit(2048), "meter": Meter()}
-        self.rows = Rows(self.model, Queue(), self._emit, costs=costs, **more)
+        setup, meter = Setup(None, costs=costs, max_rows=8, max_stall=max_stall), Meter()
+        self.rows = Rows(self.model, setup, Queue(), meter, self._emit)
+        self.scheduler = Scheduler(self.rows, None, setup, meter)
+        texts = TextJobs(Queue(), lambda *event: None, setup, meter, self)
+        self.runner = Runner(self.model, self.rows, texts, setup, meter, self._emit)
         self.batch = self.rows.batch
 
     def _emit(self, row: Row, event: Any) -> None:
@@ -178,7 +184,7 @@ class Stage:
 
     def prefill(self) -> None:
         """Run prompts for as long as rows may wait."""
-        play_prompts(self.rows)
+        play_prompts(self.scheduler, self.runner)
 
     def step(self) -> float:
         """Seconds that running rows waited for prompts."""

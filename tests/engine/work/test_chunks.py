@@ -46,7 +46,7 @@ class Chunked(World):
         self.came: list[float] = []
         super().__init__(max_stall=MAX_STALL, prefix_cache=0)
         machine = Machine(self.clock, step, per_token)
-        self.model = self.batch._model = self.rows.prefill.prefiller._model = machine
+        self.model = self.batch._model = self.rows.prefiller._model = machine
         self.chunks.least = least
         [self.row] = running(self)
         self.came.append(self.clock.now)
@@ -128,7 +128,8 @@ def test_a_step_that_nobody_waited_for_is_not_measured() -> None:
 
 def test_chunks_shrink_as_the_context_grows_and_all_of_the_prompt_runs() -> None:
     w = World(prefix_cache=0)
-    w.chunks = w.rows.prefill.chunks = ChunkLimit(512, scores=[Scores(lambda: 2**18, 1)])
+    w.chunks = ChunkLimit(512, scores=[Scores(lambda: 2**18, 1)])
+    w.prepare(chunks=w.chunks)
     [row] = w.ask([60] * 3000)
     w.run()
     lengths = [len(row) for rows in w.model.passes for row in rows]

@@ -17,10 +17,11 @@ from localai_shim.engine.costs.cost_model import CostModel
 from localai_shim.engine.costs.meter import Meter
 from localai_shim.engine.costs.pace import FIRST_CHUNK_TOKENS, Pace
 from localai_shim.engine.pieces import Texts
+from localai_shim.engine.setup import Setup
 from localai_shim.engine.sinks import SyncSink
 from localai_shim.engine.work import texts as texts_module
 from localai_shim.engine.work.queue import OLDEST_EVERY, Queue
-from localai_shim.engine.work.runner import TextRunner
+from localai_shim.engine.work.runner import Runner
 from localai_shim.engine.work.scheduler import Scheduler
 from localai_shim.engine.work.texts import (
     MAX_PAUSE_SECONDS,
@@ -79,11 +80,15 @@ class Lane:
         self.events: list[tuple[EmbeddingJob, Event]] = []
         model: Any = self.model
         self.chunks = ChunkLimit(MOST)
-        more = {"engine": self, "most_tokens": MOST, "max_stall": 0.05, "costs": CostModel(), **options}
-        emit = lambda *event: self.events.append(event)  # noqa: E731
-        self.lane = lane = TextJobs(Queue(), emit, meter=self.meter, chunks=self.chunks, **more)
-        costs = more["costs"]
-        self.runner = TextRunner(model, lane, emit, lambda: None, chunks=self.chunks, meter=self.meter, costs=costs)
+        more: dict[str, Any] = {"text_tokens": MOST, "costs": CostModel(), "chunks": self.chunks, **options}
+        engine = more.pop("engine", self)
+        self.setup = Setup(None, **more)
+
+        def emit(job: Any, event: Event) -> None:
+            self.events.append((job, event))
+
+        self.lane = TextJobs(Queue(), emit, self.setup, self.meter, engine)
+        self.runner = Runner(model, None, self.lane, self.setup, self.meter, emit)
 
     def ask(self, lengths: Sequence[int], mark: int = 0, **more: Any) -> EmbeddingJob:
         """Queue texts of these lengths, whose tokens are the mark."""
@@ -142,7 +147,7 @@ def test_texts_of_unlike_lengths_share_a_pass_where_padding_costs_less_than_one_
     """The cost of a pass is learned from those before it."""
     now, rng = [0.0], random.Random(1)
     monkeypatch.setattr(texts_module, "_on_gpu", lambda: gpu)
-    w = Lane(most_tokens=16_384, costs=CostModel(lambda: now[0]))
+    w = Lane(text_tokens=16_384, costs=CostModel(lambda: now[0]))
     encode = w.model.encode
 
     def timed(texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
@@ -244,7 +249,7 @@ def test_a_piece_that_fails_fails_its_own_request_alone() -> None:
 
 def test_a_text_whose_pass_failed_is_not_read_in_pieces_beside_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """It fitted into that pass, and is longer than the next one."""
-    w = Lane(most_tokens=10**6)
+    w = Lane(text_tokens=10**6)
     w.model.in_pieces = True
     w.model.fails_together = True
     sizes = itertools.chain([500, 500], itertools.repeat(125))
@@ -297,7 +302,7 @@ def test_an_error_in_choosing_fails_those_that_wait_and_the_next_one_is_served(m
     jobs = [w.ask([8], 1), w.ask([30], 2)]
     with monkeypatch.context() as patch:
         patch.setattr(TextJobs, "_first", lambda *_: 1 / 0)
-        assert Scheduler(None, None, w.lane, w.meter, CostModel()).next() is None
+        assert Scheduler(None, w.lane, w.setup, w.meter).next() is None
     events = dict(w.events)
     assert all(isinstance(events[job], Failure) for job in jobs) and not w.lane and not texts_module.waiting
     later = w.ask([9], 3)
@@ -394,14 +399,14 @@ def test_rows_have_seven_eighths_of_the_time() -> None:
 
 
 def test_texts_that_take_longer_than_rows_may_wait_come_last() -> None:
-    w = Lane(most_tokens=10**6)
+    w = Lane(text_tokens=10**6)
     w.ask([FIRST_CHUNK_TOKENS * 4, FIRST_CHUNK_TOKENS, 3])
     w.pass_(beside=True)
     assert w.model.lengths == [[FIRST_CHUNK_TOKENS]]
 
 
 def test_rows_of_other_engines_have_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    w, other = Lane(most_tokens=10**6), object()
+    w, other = Lane(text_tokens=10**6), object()
     w.ask([4] * 100)
     monkeypatch.setattr("localai_shim.engine.work.texts.decoding", {other})
     w.pass_()
@@ -494,7 +499,7 @@ def test_texts_and_prompts_take_turns() -> None:
 
 
 def test_a_pass_beside_rows_is_as_small_as_its_time() -> None:
-    w = Lane(most_tokens=10**6)
+    w = Lane(text_tokens=10**6)
     w.ask([4] * 10_000)
     w.pass_(beside=True)
     assert len(w.model.texts[0]) * 4 == FIRST_CHUNK_TOKENS

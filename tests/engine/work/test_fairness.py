@@ -139,7 +139,7 @@ def test_equals_are_served_in_the_order_in_which_they_came(world: MakeWorld) -> 
 
 
 def fits(w: World, lengths: list[int]) -> int:
-    memory = w.rows.prefill.room.memory
+    memory = w.rows.room.memory
     assert memory is not None
     return memory.batch(lengths) + sum(memory.row(length) for length in lengths)
 
@@ -158,8 +158,8 @@ def blocked_by_rows(world: MakeWorld) -> World:
 def blocked_by_memory(world: MakeWorld) -> World:
     """A row runs, and there is no memory for the oldest beside it."""
     w = world(memory=10**12)
-    assert w.rows.prefill.room.memory is not None
-    w.rows.prefill.room.memory.budget = fits(w, [130, 130]) + 100 * PER_TOKEN
+    assert w.rows.room.memory is not None
+    w.rows.room.memory.budget = fits(w, [130, 130]) + 100 * PER_TOKEN
     w.ask(ones(800, 2), max_tokens=30)
     w.step()
     assert len(w.batch) == 1

@@ -82,7 +82,7 @@ def test_a_step_that_fails_while_texts_wait_for_it_fails_rows_and_no_texts(
     row = Running(engine, GenerationRequest(Prompt([5, 6, 7]), GREEDY, 900, ignore_eos=True))
     row.read(3)
     waiting, raised = threading.Event(), threading.Event()
-    run, evaluate, thread = runner.TextRunner.run, mx.eval, engine._work.thread
+    run, evaluate, thread = runner.Runner._run_texts, mx.eval, engine._work.thread
 
     def noting(self: Any, piece: Any) -> None:
         waiting.set()
@@ -95,7 +95,7 @@ def test_a_step_that_fails_while_texts_wait_for_it_fails_rows_and_no_texts(
         evaluate(*arrays)
 
     with monkeypatch.context() as patch:
-        patch.setattr(runner.TextRunner, "run", noting)
+        patch.setattr(runner.Runner, "_run_texts", noting)
         patch.setattr(mx, "eval", failing)
         texts = Texts(engine, [[4] * 9])
         with pytest.raises(RowError, match="the model failed"):

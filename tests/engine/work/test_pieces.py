@@ -135,7 +135,8 @@ class Noting(Speculation):
 def test_steps_beside_which_something_ran_are_not_measured(world: MakeWorld) -> None:
     w, noting = world(seconds_per_token=0.01), Noting()
     running(w)
-    w.rows.decoding.speculation = noting
+    assert w.scheduler.decoding is not None
+    w.scheduler.decoding.speculation = noting
     for _ in range(6):
         w.step()
     before = len(noting.measured)

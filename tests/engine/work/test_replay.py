@@ -63,7 +63,7 @@ class Stage:
         assert self.setup.memory is not None and self.setup.speculation is not None
         self.setup.memory.budget = self.setup.memory.batch([700] * 4)
         self.setup.speculation.few_sizes = False
-        self.batcher = Batcher(model, self.setup, OPTIONS, Meter(), self, self._emit, lambda: None)
+        self.batcher = Batcher(model, self.setup, Meter(), self, self._emit, lambda: None)
         assert self.batcher.rows is not None
         self.rows = self.batcher.rows
         for name in ("prefill", "forward"):

@@ -19,7 +19,7 @@ HOUR = 3600.0
 MOST_OWED = 60.0  # seconds for which texts may have to leave the time to rows
 KINDS = ("chat", "schema", "background", "batch", "picture", "embeddings")
 AMID = {
-    "engine.work.runner:TextRunner.run": "embeddings",
+    "engine.work.runner:Runner._run_texts": "embeddings",
     "engine.prompts.prefill:Prefiller._timed": "chat",
     "models.text:TextModel.forward": "chat",
     "models.vision.model:VisionModel.embed": "picture",

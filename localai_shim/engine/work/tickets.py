@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from ..types import QueueFullError, Recipient, Sink, Ticket, TooManyRowsError, Work
-from .costs.meter import Meter
+from ...types import QueueFullError, Recipient, Sink, Ticket, TooManyRowsError, Work
+from ..costs.meter import Meter
 
 
 class Entry(Recipient, Protocol):

@@ -1,1 +1,0 @@
-"""Changes of a model between two steps, while requests run."""

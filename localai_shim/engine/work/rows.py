@@ -1,0 +1,105 @@
+"""The rows of an engine: those that run, and prompts on their way into the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from ...types import GenerationRequest, Sink
+from ..costs.meter import Meter
+from ..decode.batch import Batch
+from ..memory import Memory
+from ..ports import Model
+from ..prompts.features import Tower
+from ..prompts.prefill import Prefiller, PrefillJob
+from ..row import Emit, Row
+from ..setup import Setup
+from .prompts import PromptJobs
+from .queue import Queue
+from .room import Room
+
+
+class Rows:
+    """Rows from their arrival to their end, and what runs them.
+
+    Args:
+        model: runs them.
+        setup: how.
+        queue: their prompts wait in it.
+        meter: what counts.
+        emit: takes each event; it must not block.
+        deliver: delivers events that had better not wait until a step is over.
+
+    Attributes:
+        entered: numbers of rows that were queued since the last step.
+        left: numbers of rows that were dropped since then.
+        blocked: no prompt could be run the last time.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        setup: Setup,
+        queue: Queue,
+        meter: Meter,
+        emit: Emit,
+        deliver: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._model, self._meter = model, meter
+        self.batch = batch = Batch(model, emit, setup.prefixes, deliver, setup.speculation, setup.runs_built)
+        self.tower = Tower(model, setup.features)
+        self.prefiller = Prefiller(model, meter, setup.prefixes, batch.wait, setup.ends_prompts, setup.costs)
+        self.prompts = PromptJobs(queue, self.prefiller, self.tower, emit, setup.max_rows)
+        memory = setup.memory if isinstance(setup.memory, Memory) else None
+        self.room = Room(batch, self.prompts, self.tower, setup.max_rows, memory)
+        self.entered: list[int] = []
+        self.left: list[int] = []
+        self.blocked = False
+
+    def __len__(self) -> int:
+        """Rows that run and wait."""
+        return len(self.batch) + len(self.prompts)
+
+    def enter(self, work: GenerationRequest, sink: Sink, index: int) -> Row:
+        """Make the row of a request."""
+        return Row(work, sink, index, self._model)
+
+    def add(self, entries: Sequence[Row]) -> None:
+        """Queue rows; those that share a `Prompt` object are prefilled once."""
+        self.batch.insert_prompts()  # for these to find
+        self.prompts.add(entries)
+        self.entered += [row.number for row in entries]
+        self.blocked = False
+
+    def drop(self, gone: Collection[Row]) -> None:
+        """Drop rows, which may be waiting, running, or gone; no event is sent. If that fails, all that wait fail."""
+        self.left += [row.number for row in gone]
+        self.batch.drop(gone)
+        try:
+            self.prompts.drop(gone)
+        except BaseException as error:
+            self.prompts.fail_all(error)
+
+    def needs(self, job: PrefillJob, digest: int) -> bool:
+        """True if a job still needs the features of an item."""
+        if digest in job.features or all(span.media.digest != digest for span in job.prompt.media):
+            return False
+        self.prefiller.estimate(job)
+        return any(span.media.digest == digest for span in job.spans())
+
+    def preempt(self, number: int) -> None:
+        """Return a running row to the queue."""
+        [row] = (row for row in self.batch.rows if row.number == number)
+        self._meter.preempted += self._take(row)
+
+    def restart(self) -> None:
+        """Make every row read its tokens again, those that it has generated too: the model will change."""
+        for row in [*self.batch.rows]:
+            self._take(row)
+        self.prompts.restart()
+
+    def _take(self, row: Row) -> bool:
+        """Make a running row wait, with what it has generated; False if it has ended meanwhile."""
+        taken = self.batch.take(row)
+        if taken:
+            self.prompts.put(PrefillJob([row], row.request.prompt, row.arrival, row.output_tokens))
+        return taken
