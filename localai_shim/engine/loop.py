@@ -298,8 +298,8 @@ class Loop(Generic[ModelT]):
         """Make pieces of the changes that wait."""
         self._sweep()
         if self._changes:
-            if self._batcher is not None:
-                self._batcher.settle()  # what was not run yet holds arrays, which could not be written in place
+            if self._batcher is not None and (rows := self._batcher.rows) is not None:
+                rows.batch.settle()  # what was not run yet holds arrays, which could not be written in place
             synchronize()
             self._changes.run()
 

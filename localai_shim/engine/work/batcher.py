@@ -90,8 +90,3 @@ class Batcher:
         if self.rows is not None:
             self.rows.restart()
         self.texts.restart()
-
-    def settle(self) -> None:
-        """Finish what was launched or built for rows."""
-        if self.rows is not None:
-            self.rows.batch.settle()

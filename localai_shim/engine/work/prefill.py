@@ -125,10 +125,9 @@ class Prefill:
         return self.setup.costs.pace("prompts", self.setup.max_stall)
 
     def _begin(self) -> _Stall:
-        running = bool(len(self.rows.batch))
-        return _Stall(
-            self.setup.costs.start(), self._pace.stall if running else GATHER_STALLS * self.setup.max_stall, running
-        )
+        running, costs = bool(len(self.rows.batch)), self.setup.costs
+        seconds = self._pace.stall if running else GATHER_STALLS * self.setup.max_stall
+        return _Stall(costs.start(), seconds, running)
 
     def _make_way(self) -> Preempt | None:
         """Preempt a row for a prompt that is more urgent, if there is no room for it otherwise."""

@@ -10,8 +10,6 @@ from ..prompts.prefill import Prefiller, PrefillJob
 from ..row import Emit, Row, row_error
 from .queue import Queue
 
-OpeningKey = tuple[str | None, tuple[int, ...]]
-
 
 class PromptJobs:
     """Prompts from their arrival until their rows join the batch. A prompt that cannot be queued fails alone.
@@ -40,7 +38,7 @@ class PromptJobs:
         """By the numbers of their rows."""
         self.begun: list[PrefillJob] = []
         self.joining: list[PrefillJob] = []
-        self._last_alike: dict[OpeningKey, PrefillJob] = {}
+        self._last_alike: dict[tuple[str | None, tuple[int, ...]], PrefillJob] = {}
 
     def __len__(self) -> int:
         """Number of rows."""

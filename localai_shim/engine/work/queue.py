@@ -14,13 +14,10 @@ OLDEST_EVERY = 8  # one choice of this number is for what has waited longest, ho
 class Job(Hashable, Protocol):
     """Work that waits: a prompt with its rows, or a request for vectors."""
 
-    @property
-    def arrival(self) -> int:
-        """Smaller for work that came earlier."""
-
-    @property
-    def priority(self) -> int:
-        """Smaller for work that is more urgent."""
+    arrival: int
+    """Smaller for work that came earlier."""
+    priority: int
+    """Smaller for work that is more urgent."""
 
     @property
     def length(self) -> tuple[int, ...]:
@@ -66,6 +63,7 @@ class Queue:
         self._orders: dict[tuple[type[Job], Order], list[tuple[Any, ...]]] = {}
         self._serials = itertools.count()
         self._turns = Counter[type[Job]]()
+        """Choices so far among the jobs of a kind."""
         self._kind_turns = 0
 
     def add(self, job: Job) -> None:

@@ -81,10 +81,8 @@ class Rows:
 
     def needs(self, job: PrefillJob, digest: int) -> bool:
         """True if a job still needs the features of an item."""
-        if digest in job.features or all(span.media.digest != digest for span in job.prompt.media):
-            return False
         self.prefiller.estimate(job)
-        return any(span.media.digest == digest for span in job.spans())
+        return digest not in job.features and any(span.media.digest == digest for span in job.spans())
 
     def preempt(self, number: int) -> None:
         """Return a running row to the queue."""

@@ -59,7 +59,7 @@ class EmbeddingJob:
 
     def __init__(self, request: EmbeddingRequest, sink: Sink, index: int) -> None:
         self.request, self.sink, self.index = request, sink, index
-        self.number = 0
+        self.number = self.arrival = 0
         """Its name in plans, from 1: smaller for those that came earlier."""
         self.priority = request.priority
         self.form = (request.ranks, request.skip, request.adapter)
@@ -84,10 +84,6 @@ class EmbeddingJob:
         if self.waiting[at : at + 1] == [key]:
             del self.waiting[at]
             self.waiting_tokens -= key[0]
-
-    @property
-    def arrival(self) -> int:
-        return self.number
 
     @property
     def length(self) -> tuple[int]:
@@ -146,7 +142,7 @@ class TextJobs:
     def add(self, entries: Sequence[EmbeddingJob]) -> None:
         """Queue requests."""
         for job in entries:
-            job.number = next(self._queue.arrivals)
+            job.number = job.arrival = next(self._queue.arrivals)
             self._jobs[job.number] = job
             self._queue.add(job)
             waiting.add(self._engine)
