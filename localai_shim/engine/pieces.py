@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of work."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptPiece(Piece):
+    """A piece of work for rows that do not run yet, or for those that have to make room."""
 
 
 class Draft(NamedTuple):
@@ -20,12 +30,12 @@ class Draft(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Collect:
+class Collect(Piece):
     """The decode step in flight is finished, and what was built behind it is launched."""
 
 
 @dataclass(frozen=True, slots=True)
-class Decode:
+class Decode(Piece):
     """A decode step: it is launched if nothing is in flight."""
 
     rows: tuple[int, ...] = ()
@@ -37,19 +47,19 @@ class Decode:
 
 
 @dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(Piece):
     """The tokens of the decode step are delivered."""
 
 
 @dataclass(frozen=True, slots=True)
-class Preempt:
+class Preempt(PromptPiece):
     """A running row goes back into the queue, with its output."""
 
     row: int
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(PromptPiece):
     """Later prompts' prefixes and features shrink to what the rows leave."""
 
     spare: int
@@ -57,7 +67,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class Open(PromptPiece):
     """A prompt begins, from the longest prefix that the prefix cache has."""
 
     prompt: int
@@ -70,7 +80,7 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class Item(PromptPiece):
     """An image, video or sound of a prompt runs through the tower."""
 
     prompt: int
@@ -78,7 +88,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(PromptPiece):
     """One pass of tokens of a prompt, or of several short ones to their ends."""
 
     prompts: tuple[int, ...]
@@ -91,14 +101,14 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class Join(PromptPiece):
     """Prefilled rows join the batch."""
 
     rows: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class Texts(Piece):
     """One pass of texts, or the next piece of a long one."""
 
     texts: tuple[tuple[int, int], ...]
@@ -110,14 +120,10 @@ class Texts:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class Rest(Piece):
     """Nothing can be run now: the time belongs to other engines of the process."""
 
     seconds: float
-
-
-PromptPiece: TypeAlias = Preempt | Limit | Open | Item | Chunk | Join
-Piece: TypeAlias = PromptPiece | Collect | Decode | Deliver | Texts | Rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +151,7 @@ class StepRecord:
     @property
     def beside(self) -> list[Piece]:
         """Pieces of prompts or texts, which ran while the decode step did."""
-        return [piece for piece in self.pieces[len(self.before) :] if isinstance(piece, PromptPiece | Texts)]
+        return [piece for piece in self.pieces[len(self.before) :] if isinstance(piece, (PromptPiece, Texts))]
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in dicts, lists, numbers, and strings; a piece has its `kind` next to its fields."""

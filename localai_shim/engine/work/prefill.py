@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from ..costs.cost_model import Stopwatch
 from ..costs.meter import Meter
-from ..costs.pace import Pace
 from ..pieces import Chunk, Item, Join, Open, Preempt, PromptPiece
 from ..prompts.prefill import PrefillJob
 from ..setup import Setup
@@ -61,6 +60,9 @@ class Prefill:
     _stall: _Stall | None = None
     _overtaken: int = 0  # choices since the one that waits longest was last chosen
 
+    def __post_init__(self) -> None:
+        self._pace = self.setup.costs.pace("prompts", self.setup.max_stall)
+
     @property
     def is_likely(self) -> bool:
         """True if `next` probably has pieces: there are prompts, and one could be run the last time."""
@@ -103,7 +105,7 @@ class Prefill:
 
     def failed(self, piece: PromptPiece, error: BaseException) -> bool:
         """Fail the prompt that a piece was for; False if it was for several, or if that fails."""
-        if not isinstance(piece, Open | Item | Chunk):
+        if not isinstance(piece, (Open, Item, Chunk)):
             return False
         try:
             job = self.rows.prompts.job(piece.prompts[0] if isinstance(piece, Chunk) else piece.prompt)
@@ -119,10 +121,6 @@ class Prefill:
         self.rows.prompts.fail_all(error)
 
     # -- the next prompt ----------------------------------------------------------------------------------------
-
-    @property
-    def _pace(self) -> Pace:
-        return self.setup.costs.pace("prompts", self.setup.max_stall)
 
     def _begin(self) -> _Stall:
         running, costs = bool(len(self.rows.batch)), self.setup.costs

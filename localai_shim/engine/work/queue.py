@@ -84,10 +84,11 @@ class Queue:
         for order in ORDERS:
             self._orders.pop((kind, order), None)
 
-    def first(self, kind: type[JobT], order: Order, fits: Callable[[JobT], bool] = lambda job: True) -> JobT | None:
-        """The first job of a kind that fits, in one of these orders."""
+    def first(self, kind: type[JobT], order: Order, fits: Callable[[JobT], bool] | None = None) -> JobT | None:
+        """The first job of a kind, in one of these orders; the first that fits, if not all do."""
         entries = self._orders.get((kind, order), ())
-        return next((job for entry in entries if fits(job := cast(JobT, entry[-1]))), None)
+        jobs = (cast(JobT, entry[-1]) for entry in entries)
+        return next(jobs if fits is None else filter(fits, jobs), None)
 
     def turn(self, kind: type[Job]) -> Order:
         """The order for the next choice among the jobs of a kind."""

@@ -79,7 +79,7 @@ class Runner:
                 self._run_chunk(rows, [rows.prompts.job(number) for number in numbers], piece)
             case Join():
                 self._join(rows)
-        if isinstance(piece, Open | Item | Chunk):
+        if isinstance(piece, (Open, Item, Chunk)):
             rows.prompts.release()
 
     # -- prompts ------------------------------------------------------------------------------------------------

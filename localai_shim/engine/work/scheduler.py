@@ -142,6 +142,13 @@ class Scheduler:
         """Those that this step has not made yet."""
         self._pieces: list[Piece] = []
         """Those of this step so far."""
+        self._decoded = 0
+        """Number of them that were for the decode step."""
+        self._running, self._watch = 0, self._costs.start()
+        """Rows that decode in this step, and the seconds since it began."""
+        steps = () if self.decoding is None else (_Choice(self.decoding.next, self.decoding.fail),)
+        self._decode = (_Choice(Collect), *steps, _Choice(Deliver), _Choice(self._measure))
+        self._other = (_Choice(self._choose_kind, self._fail_waiting), _Choice(self._rest), _Choice(self._end))
 
     @property
     def running(self) -> int:
@@ -194,32 +201,24 @@ class Scheduler:
     # -- the choices of a step --------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        if self.decoding is not None and self.running:
-            measure = partial(self._measure, self._costs.start(), self.running)
+        self._running = self.running
+        if self._running:
+            self._watch = self._costs.start()
             if self.prefill is not None and self.prefill.rows.room.outgrows():
                 self._choices.append(_Choice(self.prefill.rows.room.outgrown, self.prefill.fail))
-            self._choices += [
-                _Choice(Collect),
-                _Choice(self.decoding.next, self.decoding.fail),
-                _Choice(Deliver),
-                _Choice(measure),
-            ]
-        self._choices += [
-            _Choice(self._choose_kind, self._fail_waiting),
-            _Choice(self._rest),
-            _Choice(self._end),
-        ]
+            self._choices += self._decode
+        self._choices += self._other
 
-    def _measure(self, watch: Stopwatch, rows: int) -> None:
+    def _measure(self) -> None:
         """The tokens of the decode step have been delivered."""
-        seconds = watch.seconds
-        self._meter.stepped(seconds, rows)
+        seconds = self._watch.seconds
+        self._meter.stepped(seconds, self._running)
         if self._texts is not None:
             self._texts.stepped(seconds)
 
     def _choose_kind(self) -> None:
         """Ask for a pass of texts, or for prompts, for as long as running rows may wait."""
-        texts, running = self._texts, bool(self.running)
+        self._decoded, texts, running = len(self._pieces), self._texts, bool(self.running)
         prefill = self.prefill if self.prefill is not None and self.prefill.rows.prompts else None
         if texts and texts.are_due(running, None if prefill is None else prefill.priority):
             self._choices.appendleft(_Choice(partial(texts.next_pass, beside=running), texts.fail))
@@ -233,18 +232,17 @@ class Scheduler:
 
     def _rest(self) -> Piece | None:
         """Leave the time to other engines, if nothing of this one can be run."""
+        alone, running = len(self._pieces) == self._decoded, self.running
+        if self.decoding is not None:
+            self.decoding.end(alone=alone)
         if self._texts is None:
             return None
-        self._texts.note_rows(bool(self.running))
-        idle = not self.running and not any(isinstance(piece, PromptPiece | Texts) for piece in self._pieces)
-        return Rest(pause) if idle and (pause := self._texts.pause) else None
+        self._texts.note_rows(bool(running))
+        return Rest(pause) if alone and not running and (pause := self._texts.pause) else None
 
     def _end(self) -> None:
         self._steps += 1
         enter, leave = ([], []) if self._rows is None else (self._rows.entered, self._rows.left)
-        record = StepRecord(self._steps, tuple(enter), tuple(leave), tuple(self._pieces))
-        if self.decoding is not None:
-            self.decoding.end(alone=not record.beside)
-        self.records.append(record)
+        self.records.append(StepRecord(self._steps, tuple(enter), tuple(leave), tuple(self._pieces)))
         for noted in (enter, leave, self._pieces):
             noted.clear()
