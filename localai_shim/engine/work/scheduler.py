@@ -139,16 +139,13 @@ class Scheduler:
         self.records: deque[StepRecord] = deque(maxlen=LAST_RECORDS)
         self._steps = 0
         self._choices: deque[_Choice] = deque()
-        """Those that this step has not made yet."""
+        """Those that this step has not made yet. They hold this object, so they go if the engine has to start afresh."""
         self._pieces: list[Piece] = []
         """Those of this step so far."""
         self._decoded = 0
         """Number of them that were for the decode step."""
         self._running, self._watch = 0, self._costs.start()
         """Rows that decode in this step, and the seconds since it began."""
-        steps = () if self.decoding is None else (_Choice(self.decoding.next, self.decoding.fail),)
-        self._decode = (_Choice(Collect), *steps, _Choice(Deliver), _Choice(self._measure))
-        self._other = (_Choice(self._choose_kind, self._fail_waiting), _Choice(self._rest), _Choice(self._end))
 
     @property
     def running(self) -> int:
@@ -169,6 +166,7 @@ class Scheduler:
                 piece = choice.next()
             except BaseException as error:
                 if choice.fail is None:
+                    self._choices.clear()
                     raise
                 log.exception("scheduling failed; requests that wait for it fail, the engine continues")
                 choice.fail(error)
@@ -196,18 +194,21 @@ class Scheduler:
                 if not isinstance(piece, Limit):
                     self._choices.popleft()  # for more of them
         else:
+            self._choices.clear()
             raise error
 
     # -- the choices of a step --------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         self._running = self.running
-        if self._running:
+        if self.decoding is not None and self._running:
             self._watch = self._costs.start()
             if self.prefill is not None and self.prefill.rows.room.outgrows():
                 self._choices.append(_Choice(self.prefill.rows.room.outgrown, self.prefill.fail))
-            self._choices += self._decode
-        self._choices += self._other
+            step = _Choice(self.decoding.next, self.decoding.fail)
+            self._choices += (_Choice(Collect), step, _Choice(Deliver), _Choice(self._measure))
+        kind = _Choice(self._choose_kind, self._fail_waiting)
+        self._choices += (kind, _Choice(self._rest), _Choice(self._end))
 
     def _measure(self) -> None:
         """The tokens of the decode step have been delivered."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
 from localai_shim.engine.drafts.controller import Speculation
@@ -119,6 +122,26 @@ def test_rows_are_preempted_for_no_prompt_that_leaves_meanwhile(
     monkeypatch.setattr(w.batch, "take", taking)
     w.step()
     assert w.meter.preempted == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_scheduler_and_its_rows_are_released_without_garbage_collection(
+    fails: bool, world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that starts afresh makes another one, and what rows of this one have must not stay in memory."""
+    w = world()
+    running(w)
+    if fails:
+        monkeypatch.setattr(w.meter, "stepped", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            w.step()
+    scheduler, batch = weakref.ref(w.scheduler), weakref.ref(w.batch)
+    gc.disable()
+    try:
+        w.prepare()
+        assert scheduler() is None and batch() is None
+    finally:
+        gc.enable()
 
 
 class Noting(Speculation):
