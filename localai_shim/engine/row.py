@@ -64,7 +64,7 @@ class Row:
         """The last tokens, once bad words asked for them: see `Bans`."""
         self.replay: list[int] = []
         """Tokens before the last one that the row's caches have to run once more: see `verify.settle`."""
-        self.asks: float = 0
+        self.next_draft_at: float = 0
         """Sources of drafts are asked again when it has generated so many tokens."""
         self.drafting: dict[object, Any] = {}
         """State of drafters, and of what chooses among them, by owner."""

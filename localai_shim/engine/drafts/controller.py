@@ -90,7 +90,7 @@ class _Record:
         else:
             sure = max(self.acceptance.values(), default=0.0) > SURE_ACCEPTANCE
             self.wait = min(max(1, 2 * self.wait), MAX_SURE_WAIT_TOKENS if sure else MAX_WAIT_TOKENS)
-        row.asks = row.generated + self.wait if self.acceptance else inf
+        row.next_draft_at = row.generated + self.wait if self.acceptance else inf
 
 
 @dataclass(slots=True, eq=False)
@@ -129,13 +129,13 @@ class Speculation:
 
         Where nothing repeats this is called at each step, and asks hardly anybody.
         """
-        if self._is_off or (self.costly is None and all(row.asks > row.generated for row in rows)):
+        if self._is_off or (self.costly is None and all(row.next_draft_at > row.generated for row in rows)):
             return False
         with self._giving_up(rows):
             guesses, most = self._decide(rows, flying=1)
             for row, guess in zip(rows, guesses, strict=True):
                 if most and guess is not None:
-                    row.asks = row.generated
+                    row.next_draft_at = row.generated
             return most > 0
         return False
 
@@ -201,7 +201,7 @@ class Speculation:
             off = "; too many failures: this engine runs no more drafts" if self._is_off else ""
             log.exception("drafts failed; rows continue without them%s", off)
             for row in rows:
-                row.drafting[self], row.asks = _Record({}), inf
+                row.drafting[self], row.next_draft_at = _Record({}), inf
 
     def _chosen(self, rows: Sequence[Row], longest: float) -> tuple[list[_Guess | None], int]:
         """The guesses to be run, with those of the costly source, and the most tokens of one."""
@@ -221,7 +221,7 @@ class Speculation:
             flying: guessed tokens that are in flight.
             longest: seconds that a step may take longer than a plain one.
         """
-        guesses = [self._guess(row) if row.asks <= row.generated else None for row in rows]
+        guesses = [self._guess(row) if row.next_draft_at <= row.generated else None for row in rows]
         planned = self._plan(rows, guesses)
         gain, most = self._best(rows, guesses, flying, longest)
         if planned is not None:
@@ -265,14 +265,14 @@ class Speculation:
 
     def _guess(self, row: Row) -> _Guess | None:
         """A row's drafts, by the source that was right most often among those that have some."""
-        room = _room(row)
-        if not row.request.speculation or room <= 0:
+        most = _most_drafts(row)
+        if not row.request.speculation or most <= 0:
             return None
         record = self._record(row)
         record.learn(row)
         found = None
         for drafter, acceptance in sorted(record.acceptance.items(), key=lambda each: -each[1]):
-            if drafter is not self.costly and (tokens := self._ask(drafter, [row], [room])[0]):
+            if drafter is not self.costly and (tokens := self._ask(drafter, [row], [most])[0]):
                 found = _Guess(drafter, acceptance, tokens)
                 break
         record.guess, record.since = found, row.generated
@@ -286,13 +286,13 @@ class Speculation:
             return None
         out = list(guesses)
         for i, (row, guess) in enumerate(zip(rows, guesses, strict=True)):
-            if not row.generated or not row.request.speculation or (room := _room(row)) <= 0:
+            if not row.generated or not row.request.speculation or (most := _most_drafts(row)) <= 0:
                 continue
             record = self._record(row)
             record.learn(row)
             rate = record.acceptance.get(costly, 0.0)
             if rate > (0.0 if guess is None else guess.acceptance) and costly.takes(row):
-                out[i] = _Guess(costly, rate, planned=min(costly.most, room), instead=guess)
+                out[i] = _Guess(costly, rate, planned=min(costly.most, most), instead=guess)
         return out if any(guess is not None and guess.planned for guess in out) else None
 
     def _ask_costly(
@@ -364,6 +364,6 @@ def speculation_for(
     )
 
 
-def _room(row: Row) -> int:
+def _most_drafts(row: Row) -> int:
     """Most drafts of a row in the next step."""
     return min(MAX_STEP_TOKENS - 1 - len(row.replay), row.max_tokens - row.generated - 1)

@@ -67,7 +67,7 @@ class LayerSlots(Mirrored):
         """Its buffers."""
         raise NotImplementedError
 
-    def exchange(self, arrays: Sequence[mx.array]) -> None:
+    def set_arrays(self, arrays: Sequence[mx.array]) -> None:
         """Have these in the place of `arrays`. Steps are not built ahead with layers that replace theirs."""
         raise NotImplementedError
 
@@ -226,7 +226,7 @@ class KeyValueSlots(LayerSlots):
     def arrays(self) -> list[mx.array]:
         return list(self._flat)
 
-    def exchange(self, arrays: Sequence[mx.array]) -> None:
+    def set_arrays(self, arrays: Sequence[mx.array]) -> None:
         self._flat = list(arrays)
 
     # -- inside -------------------------------------------------------------------------------------------------

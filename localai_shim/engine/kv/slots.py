@@ -140,7 +140,7 @@ class SlotCache(Mirrored):
         finally:
             built.after = [layer.arrays() for layer in self._layers]
             for layer, arrays in zip(self._layers, built.before, strict=True):
-                layer.exchange(arrays)
+                layer.set_arrays(arrays)
             self._current.step = running
 
     def can_begin(self, built: BuiltSlots, counts: Mapping[int, int]) -> bool:
@@ -160,7 +160,7 @@ class SlotCache(Mirrored):
         self._current.step = built.step
         self._note_counts(counts)
         for layer, arrays in zip(self._layers, built.after, strict=True):
-            layer.exchange(arrays)
+            layer.set_arrays(arrays)
         built.before, built.after = [], []  # who else held a buffer would have it copied
 
     def settle(self, kept: Mapping[int, int]) -> dict[int, int]:

@@ -28,7 +28,7 @@ _ADDED_BY_BYTE = np.where(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None],
 _ADDED_BY_BYTE = _ADDED_BY_BYTE.astype(np.float32)
 
 
-def room(rows: int, vocabulary: int) -> Floats:
+def padded(rows: int, vocabulary: int) -> Floats:
     """Array for the functions below, to be filled up to the vocabulary: `[rows, whole blocks]`, zeros at the end."""
     out = np.empty((rows, -(-vocabulary // BLOCK_TOKENS) * BLOCK_TOKENS), dtype=np.float32)
     out[:, vocabulary:] = 0
@@ -46,7 +46,7 @@ def sample_plain(scaled: Floats, vocabulary: int, u: Doubles) -> Ints:
     """One token per row from the whole distribution; `NO_TOKEN` if the likeliest logit is not finite.
 
     Args:
-        scaled: logits over temperature in a `room`; overwritten.
+        scaled: logits over temperature in a `padded` array; overwritten.
         u: uniforms, `[rows]`.
     """
     weights, found = _weights(scaled, vocabulary)

@@ -151,7 +151,7 @@ class Sampler:
             made = Bias(rows, self._xp), Penalties(rows, self._xp), Bans(rows, eos, self._xp)
             self._adjustments = [adjustment for adjustment in made if adjustment]
         self._prepared: tuple[Masks | None, Doubles] | None = None  # of the next tokens: see `prepare`
-        self._room: Floats | None = None  # of the host, for logits of a portion of the rows
+        self._buffer: Floats | None = None  # of the host, for logits of a portion of the rows
 
     def prepare(self, vocabulary: int) -> dict[int, RowError]:
         """Make the logits masks and uniforms of the next tokens, unless that was done since the last were sampled.
@@ -224,9 +224,11 @@ class Sampler:
         size = max(1, SAMPLE_PORTION_LOGITS // vocabulary)
         for places in (p.plain, p.filtered):
             for which in (places[start : start + size] for start in range(0, len(places), size)):
-                if self._room is None or len(self._room) < len(which):
-                    self._room = host.room(len(which), vocabulary)  # kept: a new one costs as much as an exponential
-                scaled = self._room[: len(which)]
+                if self._buffer is None or len(self._buffer) < len(which):
+                    self._buffer = host.padded(
+                        len(which), vocabulary
+                    )  # kept: a new one costs as much as an exponential
+                scaled = self._buffer[: len(which)]
                 np.divide(pick(which), p.temperature[which, None], out=scaled[:, :vocabulary])
                 if places is p.plain:
                     tokens[which] = host.sample_plain(scaled, vocabulary, u[which])

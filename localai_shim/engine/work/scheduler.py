@@ -139,7 +139,7 @@ class Scheduler:
         self.records: deque[StepRecord] = deque(maxlen=LAST_RECORDS)
         self._steps = 0
         self._choices: deque[_Choice] = deque()
-        """Those that this step has not made yet. They hold this object, so they go if the engine has to start afresh."""
+        """Those that this step has not made yet. They hold this object, and so go when the engine starts afresh."""
         self._pieces: list[Piece] = []
         """Those of this step so far."""
         self._decoded = 0

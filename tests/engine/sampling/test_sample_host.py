@@ -17,9 +17,9 @@ VOCABULARIES = [5, 127, 128, 129, 6_000]
 
 def roomy(logits: np.ndarray) -> np.ndarray:
     """Logits where the sampler has them."""
-    room = host.room(*logits.shape)
-    room[:, : logits.shape[1]] = logits
-    return room
+    buffer = host.padded(*logits.shape)
+    buffer[:, : logits.shape[1]] = logits
+    return buffer
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
@@ -102,9 +102,9 @@ def test_one_place_serves_all_steps_of_a_sampler() -> None:
     sampler = Sampler(rows_of([SamplingParams(seed=i) for i in range(4)]), [], on_device=False)
     logits = mx.zeros((4, 300))
     sampler.sample(logits)
-    place = sampler._room
+    place = sampler._buffer
     sampler.sample(logits)
-    assert place is not None and sampler._room is place
+    assert place is not None and sampler._buffer is place
 
 
 def values_of(kind: str, vocabulary: int, rng: np.random.Generator) -> np.ndarray:
