@@ -68,7 +68,7 @@ class Batcher:
                 self.scheduler.failed(piece, error)
 
     def lane(self, task: Task) -> Lane[Any, Any]:
-        """What takes a kind of work.
+        """Lane of a kind of work.
 
         Raises:
             ValueError: nothing does.
