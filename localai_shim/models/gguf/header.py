@@ -98,12 +98,43 @@ class Header(NamedTuple):
         return [value for value in values if isinstance(value, kind)]
 
 
-def read_header(path: Path) -> Header:
+def has_magic(path: Path) -> bool:
+    """True for a file that begins as GGUF files do, whatever its name."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
+
+
+def read_header(path: Path, *, lists: bool = True) -> Header:
     """Read a file's header, and check that MLX can read all its tensors.
+
+    Args:
+        lists: read the tokenizer's lists, which takes most of the time; otherwise they are empty.
 
     Raises:
         ModelLoadError: it is no such file, it is cut off or damaged, or a tensor has a type that MLX does not read.
     """
+    header, start, size = _read(path, lists)
+    try:
+        _check_tensors(header, start, size)
+    except ValueError as error:
+        raise _damaged(path, error) from error
+    return header
+
+
+def peek(path: Path) -> Header:
+    """A file's header without the tokenizer's lists, whether or not MLX can read its tensors.
+
+    Raises:
+        ModelLoadError: it is no such file, or its header is cut off or damaged.
+    """
+    return _read(path, lists=False)[0]
+
+
+def _read(path: Path, lists: bool) -> tuple[Header, int, int]:
+    """A file's header, where that ends, and the file's size."""
     with path.open("rb") as file:
         content = file.read(MAX_HEADER_BYTES)
         size = os.fstat(file.fileno()).st_size
@@ -119,13 +150,13 @@ def read_header(path: Path) -> Header:
         version = int(reader.number("I"))
         if version not in _VERSIONS:
             raise ModelLoadError(f"'{path}' is of GGUF version {version}; versions 2 and 3 can be read.")
-        header = Header(path, *reader.entries())
-        _check_tensors(header, reader.position, size)
+        return Header(path, *reader.entries(lists)), reader.position, size
     except (struct.error, ValueError) as error:
-        raise ModelLoadError(
-            f"'{path}' is damaged, or was not downloaded completely: {error}. Download it again."
-        ) from error
-    return header
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> ModelLoadError:
+    return ModelLoadError(f"'{path}' is damaged, or was not downloaded completely: {error}. Download it again.")
 
 
 class _Reader:
@@ -138,7 +169,7 @@ class _Reader:
         self._content = content
         self.position = 4
 
-    def entries(self) -> tuple[dict[str, Value], dict[str, Tensor]]:
+    def entries(self, lists: bool) -> tuple[dict[str, Value], dict[str, Tensor]]:
         tensors, pairs = (int(count) for count in self.numbers("Q", 2))
         for count, what in ((tensors, "tensors"), (pairs, "keys of metadata")):
             if count > MAX_ENTRIES:
@@ -151,7 +182,7 @@ class _Reader:
             kind = int(self.number("I"))
             if key == "general.alignment" and kind != 4:
                 raise ValueError(f"its '{key}' is not an unsigned number of 32 bits")
-            metadata[key] = self.value(kind, reads=key.startswith(_READ_LISTS))
+            metadata[key] = self.value(kind, reads=lists and key.startswith(_READ_LISTS))
         found: dict[str, Tensor] = {}
         for _ in range(tensors):
             name = self.text(MAX_NAME_BYTES)
@@ -188,9 +219,20 @@ class _Reader:
             return []
         if reads:
             return [self.text() for _ in range(count)]
-        for _ in range(count):
-            self._skip(int(self.number("Q")))
+        self._skip_texts(count)
         return []
+
+    def _skip_texts(self, count: int) -> None:
+        """Go past a list of texts: a vocabulary, in most files, so that each text costs as little as possible."""
+        content, at, size_at = self._content, self.position, _SIZE.unpack_from
+        try:
+            for _ in range(count):
+                at += 8 + size_at(content, at)[0]
+                if at > len(content):
+                    break
+        except struct.error:
+            at = len(content) + 1
+        self._skip(at - self.position)
 
     def text(self, most: int = MAX_HEADER_BYTES) -> str:
         [size] = _SIZE.unpack_from(self._content, self._skip(_SIZE.size))
