@@ -29,7 +29,10 @@ MAY = {
     # -- on top of the clients
     "replacing": "client options runtime sdk threads",
     "__main__": "cli",
-    "cli": "backends client engine models options prompt prompt.fit ray replacing runtime sdk stats threads types",
+    "cli": (
+        "backends client engine models models.gguf models.local options prompt prompt.fit ray replacing runtime sdk "
+        "stats threads types"
+    ),
     "ray": "client endpoints.batches errors options runtime sdk stats threads",
     "testing": (
         "client endpoints endpoints.responses errors output.formats prompt replacing runtime sdk testing.cassettes "
@@ -50,8 +53,8 @@ MAY = {
     "sdk": "errors prompt runtime",
     "runtime": (
         "backends builtin endpoints endpoints.batches endpoints.responses engine engine.mirror grammar media models "
-        "models.adapters models.gguf options output output.formats parallel prompt prompt.fit state telemetry threads "
-        "types"
+        "models.adapters models.checkpoint models.gguf models.local options output output.formats parallel prompt "
+        "prompt.fit state telemetry threads types"
     ),
     "telemetry": "endpoints stats threads types",
     # -- one model over several processes
@@ -101,14 +104,15 @@ MAY = {
     "backends.x86": "backends",
     "models": (
         "backends backends.cuda backends.x86 engine engine.mirror media models.adapters models.checkpoint "
-        "models.config models.encoders models.gguf models.heads models.vision options output output.formats threads "
-        "types"
+        "models.config models.encoders models.gguf models.heads models.local models.vision options output "
+        "output.formats threads types"
     ),
-    "models.adapters": "backends.cuda engine models models.checkpoint types",
+    "models.adapters": "backends.cuda engine models models.checkpoint options types",
     "models.checkpoint": "backends models models.gguf types",
     "models.config": "backends types",
     "models.encoders": "backends backends.x86 engine models models.config models.heads options types vectors",
     "models.gguf": "types",
+    "models.local": "models models.checkpoint models.gguf types",
     "models.heads": "backends backends.cuda engine models threads types vectors",
     "models.vision": (
         "backends backends.cuda backends.x86 engine media models models.config models.heads options threads types"
@@ -155,6 +159,7 @@ PACKAGES = {
     "models.encoders": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
     "models.gguf": "mlx mlx_lm tokenizers transformers",
     "models.heads": "mlx mlx_lm numpy tokenizers",
+    "models.local": "huggingface_hub",
     "models.vision": "PIL mlx mlx_lm mlx_vlm numpy transformers",
     "parallel": "mlx",
     "prompt": "PIL jinja2",

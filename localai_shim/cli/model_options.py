@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import cast, get_args
 
-from ..options import OWN, TYPES, LoadOptions, LocalOptions, RunOptions
+from ..options import OWN, TYPES, LoadOptions, LocalOptions, RunOptions, SearchOptions
 
-NAMES = (*LoadOptions.__annotations__, *RunOptions.__annotations__)
+NAMES = (*LoadOptions.__annotations__, *SearchOptions.__annotations__, *RunOptions.__annotations__)
+_TURNED_OFF = ("local_models",)  # switches that are on by default
 
 
 def add_model(parser: argparse.ArgumentParser, *flags: str) -> None:
@@ -21,6 +22,11 @@ def add_model(parser: argparse.ArgumentParser, *flags: str) -> None:
     for name in NAMES:
         flag, option, kinds = "--" + name.replace("_", "-"), OWN[name], {TYPES[name], *get_args(TYPES[name])}
         help = option.doc.replace("`", "").replace("%", "%%")
+        if name in _TURNED_OFF:
+            group.add_argument(
+                f"--no-{flag[2:]}", action="store_false", dest=name, default=None, help=f"do not: {help}"
+            )
+            continue
         if bool in kinds:
             group.add_argument(flag, action="store_true", default=None, help=help)
             continue

@@ -260,6 +260,11 @@ class _Reader:
         return at
 
 
+def type_name(kind: int) -> str:
+    """Name of a tensor's type."""
+    return READABLE[kind][0] if kind in READABLE else _NAMES.get(kind, f"type {kind}")
+
+
 def _letter(kind: int) -> str:
     if kind not in _NUMBERS:
         raise ValueError(f"its metadata has a value of the unknown type {kind}")
@@ -280,11 +285,10 @@ def _check_tensors(header: Header, start: int, size: int) -> None:
     places = []
     for name, tensor in header.tensors.items():
         if tensor.kind not in READABLE:
-            kind = _NAMES.get(tensor.kind, f"type {tensor.kind}")
             raise ModelLoadError(
-                f"'{header.path}': tensor '{name}' is {kind}, which MLX cannot read. Choose a file of the same model "
-                "in Q8_0, Q4_0, Q4_1, F16, BF16 or F32, make one (`llama-quantize --allow-requantize FILE NEW Q8_0`), "
-                "or take its MLX folder."
+                f"'{header.path}': tensor '{name}' is {type_name(tensor.kind)}, which MLX cannot read. Choose a file "
+                "of the same model in Q8_0, Q4_0, Q4_1, F16, BF16 or F32, make one (`llama-quantize "
+                "--allow-requantize FILE NEW Q8_0`), or take its MLX folder."
             )
         kind, values, block = READABLE[tensor.kind]
         what = f"tensor '{name}' ({kind}, {list(tensor.shape)})"
