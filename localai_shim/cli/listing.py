@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
 from ..models.checkpoint_files import read_json
-from ..models.gguf.header import Header, peek, type_name
+from ..models.gguf.config import read_config
+from ..models.gguf.header import Header, peek, read_header, type_name
 from ..models.loading import refusal
 from ..models.local.folders import Found, label_of
 from ..models.local.places import HUB
@@ -95,13 +97,10 @@ def _describe(found: Found) -> LocalModel:
     if found.is_folder and not found.leaves:
         return describe_folder(found.name, path, program, found.problem)
     size = 0 if found.leaves else sum(file.stat().st_size for file in found.files if file.exists())
-    header, problem = None, found.problem
+    header: Header | None = None
+    problem = found.problem
     if not problem:
-        try:
-            header = peek(found.path)
-            problem = refusal(found.path)
-        except (ModelLoadError, OSError) as error:
-            problem = str(error)
+        header, problem = _read_gguf(found.path)
     metadata = {} if header is None else header.metadata
     template = metadata.get("tokenizer.chat_template")
     formats = formats_of_template(template) if isinstance(template, str) else None
@@ -118,6 +117,23 @@ def _describe(found: Found) -> LocalModel:
         "" if formats is None else formats.reasoning,
         problem,
     )
+
+
+def _read_gguf(file: Path) -> tuple[Header | None, str]:
+    """A file's header, and why it cannot be loaded."""
+    try:
+        header = read_header(file, lists=False)
+    except (ModelLoadError, OSError) as error:
+        problem = str(error)
+    else:
+        try:
+            read_config(header)
+        except ModelLoadError as error:
+            return header, str(error)
+        return header, ""
+    with contextlib.suppress(ModelLoadError, OSError):
+        return peek(file), problem
+    return None, problem
 
 
 def _format(config: Json) -> str:

@@ -21,8 +21,6 @@ from .config.rotary_layers import check_rotation
 from .encoders.classifier import ClassifierModel, is_classifier
 from .encoders.embedding import EmbeddingModel, encoder_module
 from .gguf.checkpoint import is_gguf
-from .gguf.config import read_config
-from .gguf.header import read_header
 from .hub import fetch
 from .sharded import ShardedModel, evaluate_each
 from .text import TextModel
@@ -219,12 +217,9 @@ def _kind(path: Path, options: LoadOptions) -> type[Servable]:
 
 
 def refusal(path: Path) -> str:
-    """Why a folder or a GGUF file cannot be loaded, as far as that shows without its weights; empty if it can be."""
+    """Why a folder cannot be loaded, as far as that shows without its weights; empty if it can be."""
     try:
         check_files(path)
-        if is_gguf(path):
-            read_config(read_header(path, lists=False))
-            return ""
         _check_tokenizer(path, path.name)
         kind, config = _checked_kind(path, {}), read_json(path / "config.json")
         model_type = config.get("model_type")

@@ -59,7 +59,7 @@ def models_in(folder: Path, name: str, place: Place) -> list[Found]:
     files = [path for path in paths if _is_model(path.name)]
     unfinished = [path.name for path in paths if _is_unfinished(path, paths)]
     found = []
-    if weights or (not files and any(path.name == _CONFIG for path in paths)):
+    if weights or (not files and folder / _CONFIG in paths):
         others = [path for path in leaving if path not in files]
         checkpoint = _leaving(name, place, folder, others[0]) if others else None
         found.append(checkpoint or _checkpoint(folder, name, place, weights, unfinished))

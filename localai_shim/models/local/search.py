@@ -39,7 +39,7 @@ def find_model(name: str, revision: str | None = None) -> Found | None:
         ModelLoadError: several files have this name, or it is there and cannot be used, and the Hugging Face Hub
             cannot have it.
     """
-    found, unusable = _search(name, revision)
+    found, unusable = _search(name, find_places(), revision)
     if found is not None or not unusable:
         return found
     said = "; ".join(f"{each.place.program} has '{each.name}', but {each.problem}" for each in unusable)
@@ -49,7 +49,7 @@ def find_model(name: str, revision: str | None = None) -> Found | None:
     return None
 
 
-def _search(name: str, revision: str | None = None) -> tuple[Found | None, list[Found]]:
+def _search(name: str, places: list[Place], revision: str | None = None) -> tuple[Found | None, list[Found]]:
     """The first model of a name that can be used, and those before it that cannot.
 
     Raises:
@@ -59,7 +59,7 @@ def _search(name: str, revision: str | None = None) -> tuple[Found | None, list[
     unusable: list[Found] = []
     if not _BASE.fullmatch(base):
         return None, unusable
-    for place in find_places():
+    for place in places:
         if revision is not None and place.program != HUB:
             continue
         found = _choose(name, tag, list(_look(place, name, base, revision)), place)
@@ -80,8 +80,9 @@ def hub_model(name: str, revision: str | None = None) -> Found | None:
 
 def all_models() -> list[Found]:
     """All models on this machine, each with a name by which it is found; its path if another one has its name."""
-    found = [each for place in find_places() for each in _all(place)]
-    return [each if each.problem or _is_found(each) else replace(each, name=str(each.path)) for each in found]
+    places = find_places()
+    found = [each for place in places for each in _all(place)]
+    return [each if each.problem or _is_found(each, places) else replace(each, name=str(each.path)) for each in found]
 
 
 def similar_names(name: str) -> str:
@@ -105,9 +106,9 @@ def _last(name: str) -> str:
     return split_tag(name)[0].rpartition("/")[2].lower()
 
 
-def _is_found(found: Found) -> bool:
+def _is_found(found: Found, places: list[Place]) -> bool:
     try:
-        again, _ = _search(found.name)
+        again, _ = _search(found.name, places)
     except ModelLoadError:
         return False
     return again is not None and again.path == found.path
