@@ -132,9 +132,13 @@ def _memory() -> Iterator[Finding]:
 
 def _models(found: list[LocalModel]) -> Iterator[Finding]:
     """Look for models, and collect them: reading their files takes a while if there are many."""
+    from .listing import PACKAGE
+
     found += find_models()
-    text = f"{len(found)} model{'s' * (len(found) != 1)}, {show_bytes(sum(model.bytes for model in found))} of weights"
-    if useless := [model.name for model in found if model.problem]:
+    others = [model for model in found if model.program != PACKAGE]
+    size = show_bytes(sum(model.bytes for model in others))
+    text = f"{len(others)} model{'s' * (len(others) != 1)} of other programs, {size} of weights"
+    if useless := [model.name for model in others if model.problem]:
         text += f"; these cannot be loaded, see below: {', '.join(useless)}"
     yield Finding("models", "note" if useless else "ok", text)
 

@@ -141,7 +141,7 @@ def test_a_model_in_the_cache_that_cannot_be_loaded_is_a_note(
     monkeypatch.setattr(doctor, "_self_check", lambda: iter(()))
     assert main(["doctor"]) == 0
     state, text = findings(capsys)["models"]
-    assert state == "note" and text.startswith("1 model, 0 B of weights; ") and "somebody/empty" in text
+    assert state == "note" and text.startswith("1 model of other programs, 0 B of weights; ") and "somebody/empty" in text
 
 
 @pytest.mark.skipif(backend.gpu_memory() is not None, reason="says so on a CPU")
