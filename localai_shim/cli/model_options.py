@@ -13,7 +13,7 @@ _TURNED_OFF = ("local_models",)  # switches that are on by default
 
 def add_model(parser: argparse.ArgumentParser, *flags: str) -> None:
     """Add the model, as an argument that may be left out or under these flags, and all options of clients."""
-    help = "folder, GGUF file, Hub ID, or builtin:vision; by default the bundled model"
+    help = "folder, GGUF file, Hub ID, name of a model on this machine, or builtin:vision; by default the bundled model"
     if flags:
         parser.add_argument(*flags, dest="model", metavar="MODEL", help=help)
     else:

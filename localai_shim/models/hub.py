@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ def fetch(path_or_id: str, progress: bool | None, revision: str | None = None, s
 
     from .progress import bar_class
 
-    incomplete = getattr(errors, "IncompleteSnapshotError", ())  # newer than the oldest that is supported
+    newer = getattr(errors, "IncompleteSnapshotError", None)  # than the oldest version that is supported
+    incomplete = () if newer is None else (newer,)
     files = [*mlx_lm.utils.DEFAULT_ALLOW_PATTERNS, *_MORE_FILES]
 
     def get(**how: Any) -> Path:
@@ -57,7 +59,8 @@ def fetch(path_or_id: str, progress: bool | None, revision: str | None = None, s
         if search.offline:
             return get(local_files_only=True)
         if search.local and is_whole(path_or_id, revision):
-            return get(local_files_only=True)
+            with contextlib.suppress(errors.LocalEntryNotFoundError, *incomplete):
+                return get(local_files_only=True)
         return get(tqdm_class=bar_class(progress))
     except errors.RevisionNotFoundError as error:
         what = f"The model '{path_or_id}' has no revision '{revision or 'main'}' on the Hugging Face Hub."

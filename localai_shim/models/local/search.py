@@ -40,13 +40,14 @@ def find_model(name: str, revision: str | None = None) -> Found | None:
             cannot have it.
     """
     found, unusable = _search(name, find_places(), revision)
-    if found is not None or not unusable:
+    if not unusable:
         return found
     said = "; ".join(f"{each.place.program} has '{each.name}', but {each.problem}" for each in unusable)
-    if ":" in name or "/" not in name or any(each.leaves for each in unusable):
+    if found is None and (":" in name or "/" not in name or any(each.leaves for each in unusable)):
         raise ModelLoadError(f"'{name}' cannot be used: {said}.", missing=True, transient=True)
-    log.warning("'%s' on this machine is passed over: %s", name, said)
-    return None
+    is_usual = all(each.place.program == HUB and not each.leaves for each in unusable)  # the hub completes its cache
+    log.log(logging.INFO if is_usual else logging.WARNING, "'%s' on this machine is passed over: %s", name, said)
+    return found
 
 
 def _search(name: str, places: list[Place], revision: str | None = None) -> tuple[Found | None, list[Found]]:

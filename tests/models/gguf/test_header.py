@@ -50,7 +50,7 @@ def test_a_tensor_that_mlx_cannot_read_is_shown_and_refused(tmp_path: Path) -> N
     file = close(writer)
     [tensor] = header.peek(file).tensors.values()
     assert tensor.kind == gguf.GGMLQuantizationType.I8
-    with pytest.raises(ModelLoadError, match="tensor 'token_embd.weight'"):
+    with pytest.raises(ModelLoadError, match=r"tensor 'token_embd.weight'"):
         header.read_header(file, lists=False)
 
 

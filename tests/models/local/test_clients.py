@@ -12,6 +12,7 @@ import pytest
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.models import hub
 from localai_shim.options import Search, search_options
+from localai_shim.types import ModelLoadError
 from tests.models.local.stores import Stores, stores
 from tests.tiny import tiny
 
@@ -164,6 +165,19 @@ def test_a_copy_that_may_lack_files_is_completed_from_the_hub(stores: Stores, as
     stores.cached("o/n", {path.name: path for path in names})
     assert hub.is_whole("o/n", None) is False
     assert hub.fetch("o/n", False) is not None and asked == ["o/n"]
+
+
+def test_a_copy_that_the_hub_s_list_says_is_incomplete_is_completed_from_the_hub(
+    stores: Stores, asked: list[str]
+) -> None:
+    from huggingface_hub import _tree_cache
+
+    snapshot = stores.cached("o/n", {path.name: path for path in tiny("qwen3").iterdir()})
+    entries = {name: _tree_cache.TreeCacheEntry(size=1, blob_id="0") for name in ("config.json", "more.json")}
+    _tree_cache.write_tree_cache(str(snapshot.parents[1]), snapshot.name, entries)
+    with pytest.raises(ModelLoadError, match="downloaded in part only"):
+        hub.fetch("o/n", False)
+    assert asked == ["o/n"]
 
 
 def test_offline_never_asks_the_hub(stores: Stores, asked: list[str]) -> None:

@@ -65,13 +65,14 @@ def test_every_listed_model_is_found_by_its_listed_name(stores: Stores) -> None:
     assert [each.place.program for each in found if each.name == str(each.path)] == ["Hugging Face"]
 
 
-def test_the_first_program_that_has_a_whole_model_wins(stores: Stores) -> None:
+def test_the_first_program_that_has_a_whole_model_wins(stores: Stores, caplog: pytest.LogCaptureFixture) -> None:
     first = stores.folder(stores.lm_studio / "owner" / "name")
     second = stores.cached("owner/name", {path.name: path for path in tiny("qwen3").iterdir()})
     third = stores.folder(stores.omlx / "owner" / "name")
     assert path_of("owner/name") == first
     (first / "model.safetensors").rename(first / "model.safetensors.part")
     assert path_of("owner/name") == second
+    assert "'owner/name' on this machine is passed over: LM Studio has 'owner/name', but its download" in caplog.text
     (second / "model.safetensors").unlink()
     assert path_of("owner/name") == third
 
