@@ -59,7 +59,7 @@ def fetch(path_or_id: str, progress: bool | None, revision: str | None = None, s
         if search.offline:
             return get(local_files_only=True)
         if search.local and is_whole(path_or_id, revision):
-            with contextlib.suppress(errors.LocalEntryNotFoundError, *incomplete):
+            with contextlib.suppress(errors.LocalEntryNotFoundError):
                 return get(local_files_only=True)
         return get(tqdm_class=bar_class(progress))
     except errors.RevisionNotFoundError as error:

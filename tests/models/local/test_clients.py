@@ -303,7 +303,7 @@ def test_parameters_are_defaults_and_a_request_s_own_win(stores: Stores, model: 
         sampling = made.sampling
         assert (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p) == (0, 3, 0.5, 0.1)
         assert (sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty) == (1.2, 0.5, 1)
-        assert (made.seed, made.limits.max_tokens) == (7, 5)
+        assert (made.seed, made.limits.max_tokens) == (7, 5) and generation(user="me").seed == 7
         own = generation(temperature=1, top_k=0, presence_penalty=0, seed=1, frequency_penalty=-1)
         assert (own.sampling.temperature, own.sampling.top_k, own.sampling.presence_penalty) == (1, 0, 0)
         assert (own.seed, own.sampling.frequency_penalty) == (1, -1)
