@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import cast, get_args
 
-from ..options import OWN, TYPES, LoadOptions, LocalOptions, RunOptions
+from ..options import OWN, TYPES, LoadOptions, LocalOptions, RunOptions, SearchOptions
 
-NAMES = (*LoadOptions.__annotations__, *RunOptions.__annotations__)
+NAMES = (*LoadOptions.__annotations__, *SearchOptions.__annotations__, *RunOptions.__annotations__)
+_TURNED_OFF = ("local_models",)  # switches that are on by default
 
 
 def add_model(parser: argparse.ArgumentParser, *flags: str) -> None:
     """Add the model, as an argument that may be left out or under these flags, and all options of clients."""
-    help = "folder, GGUF file, Hub ID, or builtin:vision; by default the bundled model"
+    help = "folder, GGUF file, Hub ID, name of a model on this machine, or builtin:vision; by default the bundled model"
     if flags:
         parser.add_argument(*flags, dest="model", metavar="MODEL", help=help)
     else:
@@ -21,6 +22,11 @@ def add_model(parser: argparse.ArgumentParser, *flags: str) -> None:
     for name in NAMES:
         flag, option, kinds = "--" + name.replace("_", "-"), OWN[name], {TYPES[name], *get_args(TYPES[name])}
         help = option.doc.replace("`", "").replace("%", "%%")
+        if name in _TURNED_OFF:
+            group.add_argument(
+                f"--no-{flag[2:]}", action="store_false", dest=name, default=None, help=f"do not: {help}"
+            )
+            continue
         if bool in kinds:
             group.add_argument(flag, action="store_true", default=None, help=help)
             continue

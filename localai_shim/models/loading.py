@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
 from ..backends.machine import has_gpu, is_out_of_memory
 from ..engine.mirror.journal import journal, mirrored
 from ..engine.ports import StepInput
-from ..options import LoadOptions, ModelOptions, check_names, processes
+from ..options import ANYWHERE, LoadOptions, ModelOptions, Search, check_names, processes
 from ..types import ModelLoadError, Task
 from .checkpoint.completeness import IncompleteError, check_documents, check_weights
 from .checkpoint.contents import contents_of, stamps_of
@@ -34,7 +35,11 @@ Servable = TextModel | EmbeddingModel | ClassifierModel
 
 @mirrored
 def load_model(
-    path_or_id: str, options: LoadOptions, name: str | None = None, progress: bool | None = None
+    path_or_id: str,
+    options: LoadOptions,
+    name: str | None = None,
+    progress: bool | None = None,
+    search: Sequence[bool] = ANYWHERE,
 ) -> Servable:
     """Load a folder or a hub id; a bar shows how far that is.
 
@@ -43,6 +48,7 @@ def load_model(
         options: see `LoadOptions`.
         name: what `response.model` will say; the folder's or file's name or the hub id by default.
         progress: whether a bar is shown; None: on a terminal.
+        search: see `Search`; a plain value for followers.
 
     Raises:
         ModelLoadError: no such model, or it is broken, or of a kind that cannot be served.
@@ -63,7 +69,7 @@ def load_model(
     announce(name or Path(path_or_id).name, path_or_id, progress)
     name = name or (Path(path_or_id).name if Path(path_or_id).exists() else path_or_id)
     revision = cast(str | None, options.get("revision"))
-    path = fetch(path_or_id, progress, revision)
+    path = fetch(path_or_id, progress, revision, Search(*search))
     check_files(path)
     if not options.get("trust_remote_code") and not is_gguf(path):
         _check_tokenizer(path, path_or_id)
@@ -134,7 +140,11 @@ def not_loaded(path_or_id: str, error: Exception, revision: str | None = None) -
 
 
 def load_draft_model(
-    path_or_id: str, options: LoadOptions, model: Servable, progress: bool | None = None
+    path_or_id: str,
+    options: LoadOptions,
+    model: Servable,
+    progress: bool | None = None,
+    search: Search = ANYWHERE,
 ) -> TextModel | None:
     """Load the model that drafts for another one, which was loaded with these options; see `load_model`.
 
@@ -150,7 +160,7 @@ def load_draft_model(
         how = ModelOptions(trust_remote_code=options.get("trust_remote_code", False), text_only=True)
         if (limit := cast(ModelOptions, options).get("memory_limit")) is not None:
             how["memory_limit"] = limit // DRAFT_LIMIT_DIVISOR
-        draft = load_model(path_or_id, how, progress=progress)
+        draft = load_model(path_or_id, how, progress=progress, search=search)
     except ModelLoadError as error:
         what = f"draft_model: {error}"
         raise ModelLoadError(what, missing=error.missing, transient=error.transient) from error
@@ -219,6 +229,20 @@ def _kind(path: Path, options: LoadOptions) -> type[Servable]:
     from .vision.model import VisionModel
 
     return VisionModel
+
+
+def refusal(path: Path) -> str:
+    """Why a folder cannot be loaded, as far as that shows without its weights; empty if it can be."""
+    try:
+        check_files(path)
+        _check_tokenizer(path, path.name)
+        kind, config = _checked_kind(path, {}), read_json(path / "config.json")
+        model_type = config.get("model_type")
+        if kind is TextModel and not (isinstance(model_type, str) and _mlx_lm_has(model_type)):
+            return f"the architecture '{model_type}' is not supported"
+    except (ModelLoadError, OSError) as error:
+        return str(error)
+    return ""
 
 
 def only_tasks(folder: Path) -> tuple[Task, ...] | None:

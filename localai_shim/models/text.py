@@ -193,6 +193,8 @@ class TextModel:
     """The model that computes."""
     applied: Mapping[str, int] = {}
     """Forms that `backends.prepare` applied, each with its number of layers."""
+    request_defaults: Mapping[str, object] = {}
+    """Other defaults for fields of requests: a system prompt, stop strings, a seed, penalties."""
     _decoder: nn.Module | None = None
     """Part of the model that gives logits of tokens, where there is one."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...types import Json
 from .config import read_config, read_sampling
-from .header import Header, read_header
+from .header import Header, has_magic, read_header
 from .tokenizer import end_tokens, read_tokenizer
 from .weights import read_model
 
@@ -21,8 +21,8 @@ SAMPLING = "generation"
 
 
 def is_gguf(path: Path) -> bool:
-    """True for a file that is named as a GGUF file is."""
-    return path.suffix.lower() == SUFFIX and path.is_file()
+    """True for a file that is named as a GGUF file is, or begins like one: Ollama's have no such name."""
+    return path.is_file() and (path.suffix.lower() == SUFFIX or has_magic(path))
 
 
 def read_checkpoint(file: Path) -> tuple[nn.Module, TokenizerWrapper, Json]:

