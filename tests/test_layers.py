@@ -108,7 +108,7 @@ MAY = {
     "models.checkpoint": "backends models models.gguf types",
     "models.config": "backends types",
     "models.encoders": "backends backends.x86 engine models models.config models.heads options types vectors",
-    "models.gguf": "types",
+    "models.gguf": "threads types",
     "models.heads": "backends backends.cuda engine models threads types vectors",
     "models.vision": (
         "backends backends.cuda backends.x86 engine media models models.config models.heads options threads types"
@@ -153,7 +153,7 @@ PACKAGES = {
     "models.checkpoint": "mlx",
     "models.config": "mlx mlx_lm mlx_vlm numpy transformers",
     "models.encoders": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
-    "models.gguf": "mlx mlx_lm tokenizers transformers",
+    "models.gguf": "mlx mlx_lm numpy tokenizers transformers",
     "models.heads": "mlx mlx_lm numpy tokenizers",
     "models.vision": "PIL mlx mlx_lm mlx_vlm numpy transformers",
     "parallel": "mlx",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from ..builtin import CHECKPOINT, VISION
+from ..models.gguf.detection import check_gguf
 from ..options import LoadOptions, ModelOptions, ModelPath
 from ..types import ModelLoadError
 from .foreign_names import explain_name
@@ -75,10 +76,7 @@ def resolve_path(model: ModelPath | None) -> str:
         )
     path = Path(text).expanduser()
     if path.is_file():
-        if path.suffix.lower() != _FILE:
-            raise ModelLoadError(
-                f"'{text}' is not a model: it is a file, and none that ends with {_FILE}.", missing=True
-            )
+        check_gguf(path)
         return os.path.abspath(path)  # in the hub's cache it is a link to one without its name
     if path.exists():
         if not (path / "config.json").exists():

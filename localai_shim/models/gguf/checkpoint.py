@@ -15,14 +15,8 @@ if TYPE_CHECKING:
     from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-SUFFIX = ".gguf"
 SAMPLING = "generation"
 """Key of a file's config for what the generation_config.json of a folder says."""
-
-
-def is_gguf(path: Path) -> bool:
-    """True for a file that is named as a GGUF file is."""
-    return path.suffix.lower() == SUFFIX and path.is_file()
 
 
 def read_checkpoint(file: Path) -> tuple[nn.Module, TokenizerWrapper, Json]:
@@ -34,7 +28,7 @@ def read_checkpoint(file: Path) -> tuple[nn.Module, TokenizerWrapper, Json]:
     header = read_header(file)
     config = {**read_config(header), "eos_token_id": end_tokens(header), SAMPLING: read_sampling(header)}
     tokenizer = _wrapped(header)
-    return read_model(file, config), tokenizer, config
+    return read_model(header, config), tokenizer, config
 
 
 def read_wrapped_tokenizer(file: Path) -> TokenizerWrapper:

@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...types import Json
 from .config import ARCHITECTURES, ROPE_FACTORS, Architecture, weight_name
+from .header import Header
+from .reading import log_rounding, read_tensors
 
 if TYPE_CHECKING:
     import mlx.core as mx
     from mlx import nn
 
 
-def read_model(file: Path, config: Json) -> nn.Module:
-    """A file's model, by its config."""
-    import mlx.core as mx
+def read_model(header: Header, config: Json) -> nn.Module:
+    """A file's model, by its config.
+
+    Raises:
+        ModelLoadError: the file has become shorter.
+    """
     from mlx import nn
-    from mlx_lm.utils import infer_quant_config
 
     module = importlib.import_module(f"mlx_lm.models.{config['model_type']}")
     model: nn.Module = module.Model(module.ModelArgs.from_dict(config))
-    found: dict[str, mx.array] = mx.load(str(file), format="gguf")  # type: ignore[assignment]
+    log_rounding(header)
+    found, packings = _renamed(header, config)
     factors = found.pop(ROPE_FACTORS, None)
-    weights = model.sanitize(_renamed(found, config))
-
-    def packed(path: str, layer: nn.Module) -> bool | Json:
-        how: Json = infer_quant_config(path, layer, weights) if f"{path}.scales" in weights else {}
-        return how or False
-
-    nn.quantize(model, class_predicate=packed)
+    nn.quantize(model, class_predicate=lambda path, _: packings.get(path, False))
+    weights = model.sanitize(found)
     model.eval()
     model.load_weights(list(weights.items()), strict=True)
     if factors is not None:
@@ -38,20 +37,26 @@ def read_model(file: Path, config: Json) -> nn.Module:
     return model
 
 
-def _renamed(found: dict[str, mx.array], config: Json) -> dict[str, mx.array]:
-    """Weights by mlx-lm's names, in its order of rows and in one type: float16 but where all are float32."""
+def _renamed(header: Header, config: Json) -> tuple[dict[str, mx.array], dict[str, Json]]:
+    """Arrays by mlx-lm's names, in its order of rows, and how layers are packed."""
     import mlx.core as mx
 
     [architecture] = [each for each in ARCHITECTURES.values() if each.model_type == config["model_type"]]
-    dtype = mx.float16 if any(array.dtype == mx.float16 for array in found.values()) else mx.float32
-    weights: dict[str, mx.array] = {}
-    for name, array in found.items():
-        if architecture.norms_plus_one and name.endswith("norm.weight"):
-            array = array - 1
-        if architecture.rotates_pairs and (heads := _heads(name, config)):
-            array = _unpaired(array, heads)
-        weights[_known(architecture, name)] = array.astype(dtype) if mx.issubdtype(array.dtype, mx.floating) else array
-    return weights
+    arrays: dict[str, mx.array] = {}
+    packings: dict[str, Json] = {}
+    for name, weight in read_tensors(header):
+        known = ROPE_FACTORS if name == ROPE_FACTORS else _known(architecture, name)
+        layer, _, ending = known.rpartition(".")
+        if weight.packing:
+            packings[layer] = dict(weight.packing)
+        for kind, array in weight.arrays.items():
+            if architecture.norms_plus_one and name.endswith("norm.weight"):
+                array = array - 1
+            if architecture.rotates_pairs and (heads := _heads(name, config)):
+                array = _unpaired(array, heads)
+            arrays[f"{layer}.{ending if kind == 'weight' else kind}"] = array
+            mx.eval(array)  # what it was made of is freed
+    return arrays, packings
 
 
 def _known(architecture: Architecture, name: str) -> str:

@@ -18,6 +18,7 @@ from localai_shim.models.gguf.checkpoint import read_checkpoint
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions, TextModel
 from tests.models.gguf import writing
+from tests.models.gguf.random_blocks import random_blocks
 from tests.models.gguf.writing import WRITTEN, write
 from tests.tiny import CONFIGS, make_model, make_weights, tiny
 
@@ -68,18 +69,46 @@ def test_quantised_products_stay_packed(kind: str, tmp_path: Path) -> None:
     assert np.allclose(found, expected, atol=0.02 * np.abs(expected).max())
 
 
-def test_a_head_in_q6_k_is_taken_apart(tmp_path: Path) -> None:
-    """Stands in files of 4 bits whose rows are long enough. llama.cpp's package reads this type and writes it not."""
-    folder = make_model(tmp_path / "wide", "llama", hidden_size=256)
-    raw = np.random.default_rng(0).integers(0, 256, (400, 210), dtype=np.uint8)
-    raw[:, -2:] = np.frombuffer(np.float16(1e-4).tobytes(), np.uint8)
-    file = write(folder, tmp_path / "a.gguf")
-    _replace(file, "output.weight", raw, Type.Q6_K)
-    weights = mx.load(str(folder / "model.safetensors"))
-    assert isinstance(weights, dict)
-    weights["lm_head.weight"] = mx.array(gguf.quants.dequantize(raw, Type.Q6_K))
-    mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
-    assert np.allclose(logits(file), of_mlx_lm(folder), atol=2e-2)
+MIXES = {
+    "Q4_K_M": {"": Type.Q4_K, "v_proj": Type.Q6_K, "down_proj": Type.Q6_K, "lm_head": Type.Q6_K},
+    "Q5_K_M": {"": Type.Q5_K, "v_proj": Type.Q6_K, "down_proj": Type.Q6_K, "lm_head": Type.Q6_K},
+    "UD-Q4_K_XL": {
+        "": Type.Q4_K,
+        "k_proj": Type.Q5_K,
+        "v_proj": Type.Q8_0,
+        "up_proj": Type.IQ4_XS,
+        "o_proj": Type.Q3_K,
+    },
+    "rows of other lengths": {"": Type.Q5_0, "v_proj": Type.Q5_1, "down_proj": Type.IQ4_NL, "lm_head": Type.Q8_0},
+    "Q2_K": {"": Type.Q2_K, "v_proj": Type.Q4_K, "down_proj": Type.Q3_K, "lm_head": Type.Q6_K},
+}
+"""Types by layers, as llama-quantize mixes them."""
+ROUNDED = {"Q2_K": 0.15, "UD-Q4_K_XL": 0.05, "Q5_K_M": 0.03}
+"""Errors of mixes with more than the rounding of Q6_K."""
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3_moe"])
+@pytest.mark.parametrize("mix", MIXES)
+def test_a_mix_of_types_gives_the_logits_of_the_weights_that_it_holds(mix: str, kind: str, tmp_path: Path) -> None:
+    """Rows of q and k are put in order as they are packed; experts stay stacked."""
+    rest: dict[str, Any] = {}
+    if kind == "qwen3_moe":  # all experts: a choice would leap where two are nearly as good
+        rest = {"moe_intermediate_size": 256, "num_experts_per_tok": CONFIGS["qwen3_moe"]["num_experts"]}
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2}
+    folder = make_model(tmp_path / "wide", kind, head_dim=64, **sizes, **rest)
+    types = MIXES[mix]
+
+    def packed(name: str, values: np.ndarray) -> tuple[np.ndarray, Type]:
+        if name.endswith("mlp.gate.weight"):  # chooses experts, and is never quantized
+            return values, Type.F32
+        found = [type_ for layer, type_ in types.items() if layer in name and layer]
+        type_ = (found or [types[""]])[0]
+        return random_blocks(type_, values.shape, len(name), 0.2), type_
+
+    file = write(folder, tmp_path / "a.gguf", packed=packed)
+    expected = of_mlx_lm(writing.holding(folder, tmp_path / "held", packed))
+    off = np.linalg.norm(logits(file) - expected) / np.linalg.norm(expected)
+    assert off < ROUNDED.get(mix, 0.02)
 
 
 def test_factors_of_the_rotation_are_those_of_llama_3(tmp_path: Path) -> None:
