@@ -27,7 +27,8 @@ MAX_KEY_BYTES, MAX_NAME_BYTES = 65_535, 255
 MAX_DIMENSIONS, MAX_DIMENSION = 4, (1 << 31) - 1  # as ggml has it, and as MLX does
 MAX_ALIGNMENT = 1 << 16
 _VERSIONS, _ALIGNMENT = (2, 3), 32
-_READ_LISTS = "tokenizer.ggml."  # others are passed over
+_READ_LISTS = "tokenizer.ggml."  # others are passed over, unless they are short
+_SHORT = 4096  # numbers, such as one for each layer
 _NUMBERS = {
     0: "B",
     1: "b",
@@ -188,7 +189,7 @@ class _Reader:
             raise ValueError(f"its metadata has a list of {count:,} values, and no model has more than {MAX_VALUES:,}")
         if kind != _TEXT:
             letter = _letter(kind)
-            if reads:
+            if reads or count <= _SHORT:
                 return list(self.numbers(letter, count))
             self._skip(count * struct.calcsize("<" + letter))
             return []

@@ -10,7 +10,7 @@ import itertools
 import logging
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -31,6 +31,7 @@ ONE_THREAD_BYTES = 1 << 20  # of a tensor, which more threads would not convert 
 LEAST_SCALE = 2.0**-16
 """Least root mean square of a tensor's scales in float16: below it their rounding would add 0.2 % to the values."""
 MOST_SCALE = 65504.0  # of float16
+MOST_NUMBERS = 8192
 Array = NDArray[Any]
 
 
@@ -46,8 +47,8 @@ class Weight(NamedTuple):
     packing: dict[str, int | str]
 
 
-def read_tensors(header: Header) -> Iterator[tuple[str, Weight]]:
-    """A file's tensors by name, each read when it is asked for.
+def read_tensors(header: Header, skipped: Container[str] = ()) -> Iterator[tuple[str, Weight]]:
+    """A file's tensors by name, except some, each read when it is asked for.
 
     Raises:
         ModelLoadError: the file has become shorter.
@@ -55,7 +56,8 @@ def read_tensors(header: Header) -> Iterator[tuple[str, Weight]]:
     import mlx.core as mx
 
     floats = mx.float32 if all(READABLE[each.kind].name == "F32" for each in header.tensors.values()) else mx.float16
-    tensors = sorted(header.tensors.items(), key=lambda item: item[1].offset)
+    found = ((name, tensor) for name, tensor in header.tensors.items() if name not in skipped)
+    tensors = sorted(found, key=lambda item: item[1].offset)
     file = os.open(header.path, os.O_RDONLY)
     arrays = _reserve(tensors[0][1], floats) if tensors else []
     try:
@@ -73,6 +75,22 @@ def read_tensors(header: Header) -> Iterator[tuple[str, Weight]]:
             arrays = upcoming
     finally:
         os.close(file)
+
+
+def read_numbers(header: Header, name: str) -> list[float]:
+    """Values of a small tensor in float32; none if there is no such tensor.
+
+    Raises:
+        ModelLoadError: it is large, or of another type.
+    """
+    tensor = header.tensors.get(name)
+    if tensor is None:
+        return []
+    if READABLE[tensor.kind].name != "F32" or math.prod(tensor.shape) > MOST_NUMBERS:
+        raise ModelLoadError(f"'{header.path}': tensor '{name}' is not a short list of numbers in F32.")
+    with header.path.open("rb") as file:
+        file.seek(tensor.offset)
+        return [float(value) for value in np.frombuffer(file.read(4 * math.prod(tensor.shape)), np.float32)]
 
 
 def log_rounding(header: Header) -> None:

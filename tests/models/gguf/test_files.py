@@ -187,7 +187,7 @@ def metadata(key: str, value: Any) -> Callable[[Path], None]:
         (metadata("qwen3.block_count", 10**9), "'qwen3.block_count' is 1000000000, but there are tensors of 2 layers"),
         (metadata("qwen3.context_length", -1), "'qwen3.context_length' is -1"),
         (metadata("qwen3.rope.freq_base", float("nan")), "'qwen3.rope.freq_base' is nan"),
-        (metadata("general.architecture", "mamba"), "architecture 'mamba'. GGUF files of these can be read: gemma3, l"),
+        (metadata("general.architecture", "mamba"), "architecture 'mamba'. GGUF files of these can be read: gemma3, g"),
         (metadata("split.count", 3), "one of 3 parts.*llama-gguf-split --merge"),
         (metadata("qwen3.block_count", None), "the metadata lacks 'qwen3.block_count'"),
         (metadata("qwen3.context_length", "long"), "the metadata's 'qwen3.context_length' is a str"),

@@ -38,12 +38,14 @@ def write(
     *,
     rest: Mapping[str, Any] | None = None,
     packed: Packed | None = None,
+    more: Mapping[str, np.ndarray] | None = None,
 ) -> Path:
     """Convert a checkpoint; matrices are of the type.
 
     Args:
         rest: further metadata; None as a value leaves a key away.
         packed: makes other matrices.
+        more: further tensors, in float32.
     """
     config = json.loads((folder / "config.json").read_text())
     name = ARCHITECTURES[config["model_type"]]
@@ -69,6 +71,8 @@ def write(
         matrix = values.ndim > 1
         stored = gguf.quants.quantize(_converted(original, values, config), type_ if matrix else Type.F32)
         writer.add_tensor(known, stored, raw_dtype=type_ if matrix else Type.F32)
+    for known, values in (more or {}).items():
+        writer.add_tensor(known, values)
     return close(writer)
 
 
@@ -111,6 +115,25 @@ def close(writer: Any) -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return Path(writer.path)
+
+
+def rewrite(file: Path, target: Path, change: Callable[[str, np.ndarray], tuple[np.ndarray, Type] | None]) -> Path:
+    """Write a file of numbers again, with other tensors.
+
+    Args:
+        change: makes a tensor of its name and values; None leaves it as it is.
+    """
+    reader = gguf.GGUFReader(file)
+    writer = gguf.GGUFWriter(target, reader.fields["general.architecture"].contents())
+    for field in reader.fields.values():
+        if not field.name.startswith("GGUF.") and field.name != "general.architecture":
+            inner = field.types[1] if len(field.types) > 1 else None
+            writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=inner)
+    for tensor in reader.tensors:
+        values = np.array(tensor.data)
+        raw, kind = change(tensor.name, values) or (values, tensor.tensor_type)
+        writer.add_tensor(tensor.name, raw, raw_dtype=kind)
+    return close(writer)
 
 
 def write_tokenizer(writer: Any, folder: Path, pre: str = "gpt-2") -> None:
