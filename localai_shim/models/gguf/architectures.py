@@ -199,7 +199,7 @@ def layer_of(name: str) -> int | None:
 
 
 def needless(header: Header, name: str) -> str:
-    """What a tensor that the model is complete without belongs to; empty for all others."""
+    """Part of a checkpoint that a tensor belongs to and the model does not need; empty for all other tensors."""
     prefix = header.get("general.architecture", "")
     if name.startswith(_ENCODERS):
         return "vision or audio encoder"

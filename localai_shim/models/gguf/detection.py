@@ -1,4 +1,4 @@
-"""Whether a file is GGUF: because of its first bytes, whatever its name is."""
+"""Tells GGUF files from others by their first bytes, whatever their names are."""
 
 from __future__ import annotations
 

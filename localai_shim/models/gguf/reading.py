@@ -171,7 +171,7 @@ def _fill(file: int, tensor: Tensor, blocks: Blocks, arrays: Sequence[mx.array])
 
 
 def _parts(blocks: Blocks, raw: Bytes) -> Sequence[Array]:
-    """What the arrays of a tensor hold of these blocks."""
+    """Contents of a tensor's arrays for these blocks."""
     if blocks.convert is not None:
         return blocks.convert(raw)
     if blocks.name == "BF16":

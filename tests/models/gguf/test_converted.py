@@ -22,6 +22,7 @@ from localai_shim.models.gguf.architectures import ARCHITECTURES
 from localai_shim.models.gguf.header import read_header
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions, TextModel
+from localai_shim.types import ModelLoadError
 from tests.models.gguf import writing
 from tests.models.gguf.originals import FAMILIES, PLACES, PROMPT
 from tests.models.gguf.writing import write
@@ -87,6 +88,17 @@ def test_tensors_of_an_encoder_are_skipped_with_a_log_line(tmp_path: Path, caplo
     with caplog.at_level(logging.INFO, "localai_shim"):
         assert (logits(file) == logits(write(tiny("qwen3"), tmp_path / "b.gguf"))).all()
     assert "1 tensors are skipped, which the model does not need (vision or audio encoder)" in caplog.text
+
+
+def test_an_encoder_in_another_file_is_not_used_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    encoder = gguf.GGUFWriter(tmp_path / "mmproj-model-f16.gguf", "clip")
+    encoder.add_tensor("v.patch_embd.weight", np.ones((4, 4), np.float32))
+    writing.close(encoder)
+    with caplog.at_level(logging.INFO, "localai_shim"):
+        logits(unpack("gemma3", tmp_path))
+    assert "'gemma3.gguf' is loaded as a text model: the vision encoder in 'mmproj-model-f16.gguf' is" in caplog.text
+    with pytest.raises(ModelLoadError, match=r"is only the vision encoder of a model \(mmproj\)"):
+        logits(tmp_path / "mmproj-model-f16.gguf")
 
 
 @pytest.mark.parametrize("name", ["qwen35moe", "gemma4-e2b", "gpt-oss", "mistral3"])
