@@ -71,20 +71,6 @@ test-templates: $(VENV)/.dev $(LLAMA_CPP) $(VLLM)
 test-weights: $(VENV)/.dev $(WEIGHTS)
 	WEIGHTS=$(WEIGHTS) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/weights
 
-# Tiny checkpoints of transformers, converted to GGUF by llama.cpp's own converter, with transformers' logits.
-CONVERTER := $(VENV)-converter
-test-converter: $(VENV)/.dev $(CONVERTER)/.made
-	CONVERTED=$(abspath $(CONVERTER))/made $(BIN)/python -m pytest tests/models/gguf/test_converted.py
-
-$(CONVERTER)/.made: $(AROUND)/uv/bin/uv $(VENV)/.dev tests/models/gguf/originals.py
-	$< venv -q --clear -p $(PYTHON) $(CONVERTER)
-	$< pip install -q -p $(CONVERTER) --torch-backend cpu torch 'transformers>=5' sentencepiece safetensors
-	$(BIN)/python tests/real/sdist.py llama-cpp-python 0.3.36 $(CONVERTER)/sources \
-		'vendor/llama.cpp/conversion/*' 'vendor/llama.cpp/gguf-py/gguf/*' 'vendor/llama.cpp/gguf-py/gguf/scripts/*'
-	$(BIN)/python -c 'import shutil; from tests.tiny import tiny; shutil.copytree(tiny("qwen3"), "$(CONVERTER)/tokenizer")'
-	$(CONVERTER)/bin/python tests/models/gguf/originals.py $(CONVERTER)/sources/vendor/llama.cpp $(CONVERTER)/tokenizer $(CONVERTER)/made
-	touch $@
-
 # The same client tests under the SDK's 2.x line; not those of layers that never see the SDK.
 WITHOUT_SDK := engine state builtin output grammar prompt models backends testing/test_tokenizer.py testing/test_replies.py \
 	testing/test_engine.py testing/test_engine_constraints.py endpoints/answer/test_tool_grammars.py \
@@ -149,6 +135,20 @@ $(RAY)/.dev: $(AROUND)/uv/bin/uv pyproject.toml
 $(AROUND)/uv/bin/uv:
 	$(PYTHON) -m venv $(AROUND)/uv
 	$(AROUND)/uv/bin/python -m pip install -q uv
+
+# Tiny checkpoints of transformers, converted to GGUF by llama.cpp's own converter, with transformers' logits.
+CONVERTER := $(VENV)-converter
+test-converter: $(VENV)/.dev $(CONVERTER)/.made
+	CONVERTED=$(abspath $(CONVERTER))/made $(BIN)/python -m pytest tests/models/gguf/test_converted.py
+
+$(CONVERTER)/.made: $(AROUND)/uv/bin/uv $(VENV)/.dev tests/models/gguf/originals.py
+	$< venv -q --clear -p $(PYTHON) $(CONVERTER)
+	$< pip install -q -p $(CONVERTER) --torch-backend cpu torch 'transformers>=5' sentencepiece safetensors
+	$(BIN)/python tests/real/sdist.py llama-cpp-python 0.3.36 $(CONVERTER)/sources \
+		'vendor/llama.cpp/conversion/*' 'vendor/llama.cpp/gguf-py/gguf/*' 'vendor/llama.cpp/gguf-py/gguf/scripts/*'
+	$(BIN)/python -c 'import shutil; from tests.tiny import tiny; shutil.copytree(tiny("qwen3"), "$(CONVERTER)/tokenizer")'
+	$(CONVERTER)/bin/python tests/models/gguf/originals.py $(CONVERTER)/sources/vendor/llama.cpp $(CONVERTER)/tokenizer $(CONVERTER)/made
+	touch $@
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
