@@ -21,7 +21,7 @@ from .checkpoint_files import Checkpoint, check_files, check_layers, read_json
 from .config.rotary_layers import check_rotation
 from .encoders.classifier import ClassifierModel, is_classifier
 from .encoders.embedding import EmbeddingModel, encoder_module
-from .gguf.checkpoint import is_gguf
+from .gguf.detection import check_gguf, is_gguf
 from .hub import fetch
 from .sharded import ShardedModel, evaluate_each
 from .text import TextModel
@@ -70,6 +70,8 @@ def load_model(
     name = name or (Path(path_or_id).name if Path(path_or_id).exists() else path_or_id)
     revision = cast(str | None, options.get("revision"))
     path = fetch(path_or_id, progress, revision, Search(*search))
+    if path.is_file():
+        check_gguf(path)
     check_files(path)
     if not options.get("trust_remote_code") and not is_gguf(path):
         _check_tokenizer(path, path_or_id)

@@ -24,7 +24,8 @@ from . import caches
 from .checkpoint.generation_config import generation_defaults
 from .checkpoint_files import Checkpoint, context_length, fingerprint
 from .config.reading import query_heads, text_config
-from .gguf.checkpoint import is_gguf, read_checkpoint, read_wrapped_tokenizer
+from .gguf.checkpoint import read_checkpoint, read_wrapped_tokenizer
+from .gguf.detection import is_gguf
 from .heads.generative_reranker import find_judge
 from .heads.last_logits import Ending, end_tokens
 from .heads.pooling import Reading, decoder_encoder

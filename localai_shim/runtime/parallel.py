@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..engine.mirror import journal as mirror
 from ..models.checkpoint_files import read_json
-from ..models.gguf.checkpoint import is_gguf
+from ..models.gguf.detection import is_gguf
 from ..models.hub import config_here, fetch
 from ..models.sharded import check_shards
 from ..options import ModelOptions, processes

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, cast
 
 from ..builtin import CHECKPOINT, VISION
-from ..models.gguf.header import has_magic
+from ..models.gguf.detection import check_gguf
 from ..models.local.ollama import read_defaults
 from ..models.local.places import HUB
 from ..models.local.search import find_model, similar_names
@@ -114,11 +114,7 @@ def resolve_path(text: str) -> str:
         )
     path = Path(text).expanduser()
     if path.is_file():
-        if path.suffix.lower() != _FILE and not has_magic(path):
-            raise ModelLoadError(
-                f"'{text}' is not a model: it is a file that neither ends with {_FILE} nor begins with 'GGUF'.",
-                missing=True,
-            )
+        check_gguf(path)
         return os.path.abspath(path)  # in the hub's cache it is a link to one without its name
     if path.exists():
         if not (path / "config.json").exists():

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ...types import Json
 from ..checkpoint_files import read_json
-from ..gguf.checkpoint import SAMPLING, is_gguf
+from ..gguf.checkpoint import SAMPLING
+from ..gguf.detection import is_gguf
 
 log = logging.getLogger("localai_shim")
 

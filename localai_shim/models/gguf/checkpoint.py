@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...types import Json
 from .config import read_config, read_sampling
-from .header import Header, has_magic, read_header
+from .header import Header, read_header
 from .tokenizer import end_tokens, read_tokenizer
 from .weights import read_model
 
@@ -15,14 +16,11 @@ if TYPE_CHECKING:
     from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-SUFFIX = ".gguf"
+log = logging.getLogger("localai_shim")
+
+_ENCODERS = "mmproj*.gguf"
 SAMPLING = "generation"
 """Key of a file's config for what the generation_config.json of a folder says."""
-
-
-def is_gguf(path: Path) -> bool:
-    """True for a file that is named as a GGUF file is, or begins like one: Ollama's have no such name."""
-    return path.is_file() and (path.suffix.lower() == SUFFIX or has_magic(path))
 
 
 def read_checkpoint(file: Path) -> tuple[nn.Module, TokenizerWrapper, Json]:
@@ -32,9 +30,10 @@ def read_checkpoint(file: Path) -> tuple[nn.Module, TokenizerWrapper, Json]:
         ModelLoadError: the file cannot be read.
     """
     header = read_header(file)
+    _log_encoder(file)
     config = {**read_config(header), "eos_token_id": end_tokens(header), SAMPLING: read_sampling(header)}
     tokenizer = _wrapped(header)
-    return read_model(file, config), tokenizer, config
+    return read_model(header, config), tokenizer, config
 
 
 def read_wrapped_tokenizer(file: Path) -> TokenizerWrapper:
@@ -44,6 +43,16 @@ def read_wrapped_tokenizer(file: Path) -> TokenizerWrapper:
         ModelLoadError: the file cannot be read.
     """
     return _wrapped(read_header(file))
+
+
+def _log_encoder(file: Path) -> None:
+    """Log that a model's vision encoder, which is a file in the same folder, is not used."""
+    if (encoder := next(file.parent.glob(_ENCODERS), None)) is not None:
+        log.info(
+            "'%s' is loaded as a text model: the vision encoder in '%s' is not used. For images, use an MLX folder",
+            file.name,
+            encoder.name,
+        )
 
 
 def _wrapped(header: Header) -> TokenizerWrapper:

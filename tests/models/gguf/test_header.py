@@ -9,7 +9,7 @@ import gguf
 import numpy as np
 import pytest
 
-from localai_shim.models.gguf import header
+from localai_shim.models.gguf import detection, header
 from localai_shim.types import ModelLoadError
 from tests.models.gguf.writing import close
 
@@ -64,6 +64,6 @@ def test_a_header_that_is_cut_off_is_refused(tmp_path: Path) -> None:
 
 
 def test_files_are_known_by_their_first_bytes(tmp_path: Path) -> None:
-    assert header.has_magic(file_of(tmp_path / "sha256-abc", WORDS))
+    assert detection.is_gguf(file_of(tmp_path / "sha256-abc", WORDS))
     (tmp_path / "x.gguf").write_bytes(b"GGU")
-    assert not header.has_magic(tmp_path / "x.gguf") and not header.has_magic(tmp_path)
+    assert not detection.is_gguf(tmp_path / "x.gguf") and not detection.is_gguf(tmp_path)

@@ -1,0 +1,193 @@
+"""Tensors of a GGUF file as MLX arrays, converted piece by piece while the file is read.
+
+The file is read with `pread`, not mapped into memory: it is read once, and a mapped file that somebody shortens would
+kill the process. The arrays' own memory is written to, so that no tensor is ever held twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import os
+from collections.abc import Container, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...threads.workers import MAX_THREADS, run_all
+from ...types import ModelLoadError
+from .blocks import GROUP, READABLE, Blocks, Bytes
+from .header import Header, Tensor
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+log = logging.getLogger("localai_shim")
+
+PIECE_BYTES = 1 << 17  # of a file: a piece and all that is made of it fit into a core's cache
+ONE_THREAD_BYTES = 1 << 20  # of a tensor, which more threads would not convert sooner
+LEAST_SCALE = 2.0**-16
+"""Least root mean square of a tensor's scales in float16: below it their rounding would add 0.2 % to the values."""
+MOST_SCALE = 65504.0  # of float16
+MOST_NUMBERS = 8192
+Array = NDArray[Any]
+
+
+class Weight(NamedTuple):
+    """A tensor as a layer's parameters.
+
+    Attributes:
+        arrays: by the ending of their names: `weight`, and of a packed one `scales` and mostly `biases`.
+        packing: settings of a quantized layer; empty if it is not packed.
+    """
+
+    arrays: dict[str, mx.array]
+    packing: dict[str, int | str]
+
+
+def read_tensors(header: Header, skipped: Container[str] = ()) -> Iterator[tuple[str, Weight]]:
+    """A file's tensors by name, except some, each read when it is asked for.
+
+    Raises:
+        ModelLoadError: the file has become shorter.
+    """
+    import mlx.core as mx
+
+    floats = mx.float32 if all(READABLE[each.kind].name == "F32" for each in header.tensors.values()) else mx.float16
+    found = ((name, tensor) for name, tensor in header.tensors.items() if name not in skipped)
+    tensors = sorted(found, key=lambda item: item[1].offset)
+    file = os.open(header.path, os.O_RDONLY)
+    arrays = _reserve(tensors[0][1], floats) if tensors else []
+    try:
+        for (name, tensor), (_, after) in itertools.zip_longest(tensors, tensors[1:], fillvalue=("", None)):
+            assert tensor is not None
+            mx.eval(arrays)
+            upcoming = _reserve(after, floats) if after else []  # MLX's thread clears their memory meanwhile
+            try:
+                yield name, _read(file, name, tensor, arrays)
+            except EOFError as error:
+                raise ModelLoadError(
+                    f"'{header.path}' became shorter while it was read: tensor '{name}' ends past the end of the file.",
+                    transient=True,
+                ) from error
+            arrays = upcoming
+    finally:
+        os.close(file)
+
+
+def read_numbers(header: Header, name: str) -> list[float]:
+    """Values of a small tensor in float32; none if there is no such tensor.
+
+    Raises:
+        ModelLoadError: it is large, or of another type.
+    """
+    tensor = header.tensors.get(name)
+    if tensor is None:
+        return []
+    if READABLE[tensor.kind].name != "F32" or math.prod(tensor.shape) > MOST_NUMBERS:
+        raise ModelLoadError(f"'{header.path}': tensor '{name}' is not a short list of numbers in F32.")
+    with header.path.open("rb") as file:
+        file.seek(tensor.offset)
+        return [float(value) for value in np.frombuffer(file.read(4 * math.prod(tensor.shape)), np.float32)]
+
+
+def log_rounding(header: Header) -> None:
+    """Log which tensors are not stored as the file has them."""
+    for kind, blocks in READABLE.items():
+        count = sum(tensor.kind == kind for tensor in header.tensors.values())
+        if blocks.error and count:
+            log.info(
+                "'%s': %d of %d tensors are %s, which MLX cannot multiply with. They are stored in %d bits, which adds "
+                "an error of about %.1f %% to their values",
+                header.path.name,
+                count,
+                len(header.tensors),
+                blocks.name,
+                blocks.bits,
+                100 * blocks.error,
+            )
+
+
+def _reserve(tensor: Tensor, floats: mx.Dtype) -> list[mx.array]:
+    """Arrays for a tensor, in memory that the CPU can write to: the weight, its scales, and its biases."""
+    import mlx.core as mx
+
+    blocks, (*rows, columns) = READABLE[tensor.kind], tensor.shape
+    groups = (*rows, columns // GROUP)
+    packed = ((*rows, columns * blocks.bits // 32), mx.uint32)
+    kinds = {
+        "": [(tensor.shape, floats)],
+        "affine": [packed, (groups, mx.float16), (groups, mx.float16)],
+        "mxfp4": [packed, (groups, mx.uint8)],
+    }
+    arrays = [mx.zeros(shape, dtype, stream=mx.cpu) for shape, dtype in kinds[blocks.mode if blocks.bits else ""]]
+    mx.async_eval(arrays)  # type: ignore[no-untyped-call]
+    return arrays
+
+
+def _read(file: int, name: str, tensor: Tensor, arrays: list[mx.array]) -> Weight:
+    import mlx.core as mx
+
+    blocks = READABLE[tensor.kind]
+    mean, largest = _fill(file, tensor, blocks, arrays)
+    if len(arrays) == 3 and largest > 0 and not (mean >= LEAST_SCALE and largest <= MOST_SCALE):
+        log.info("tensor '%s': its scales are too large or too small for float16, and stay in float32", name)
+        arrays = [arrays[0], *(mx.zeros(each.shape, mx.float32, stream=mx.cpu) for each in arrays[1:])]
+        mx.eval(arrays)
+        _fill(file, tensor, blocks, arrays)
+    packing: dict[str, int | str] = {"group_size": GROUP, "bits": blocks.bits, "mode": blocks.mode}
+    return Weight(dict(zip(("weight", "scales", "biases"), arrays, strict=False)), packing if blocks.bits else {})
+
+
+def _fill(file: int, tensor: Tensor, blocks: Blocks, arrays: Sequence[mx.array]) -> tuple[float, float]:
+    """Fill arrays with a tensor; returns the root mean square of its scales, and the largest scale or bias."""
+    count = math.prod(tensor.shape) // blocks.values
+    step = max(1, PIECE_BYTES // blocks.size)
+    starts = itertools.count(0, step)  # threads take the next one in turn
+    outputs = [np.array(array, copy=False).reshape(count, -1) for array in arrays]
+    outputs[0] = outputs[0].view(np.uint8) if blocks.bits else outputs[0]
+
+    def work() -> tuple[float, float]:
+        squares = largest = 0.0
+        raw = np.empty((step, blocks.size), np.uint8)
+        while (start := next(starts)) < count:
+            piece = raw[: count - start]
+            _read_at(file, piece, tensor.offset + start * blocks.size)
+            with np.errstate(all="ignore"):  # a damaged file has numbers of any size
+                parts = _parts(blocks, piece)
+                for output, part in zip(outputs, parts, strict=False):
+                    output[start : start + len(piece)] = part.reshape(len(piece), -1)
+                for part in parts[1:]:
+                    largest = max(largest, float(part.max(initial=0)), -float(part.min(initial=0)))
+                if blocks.bits:
+                    squares += float(np.dot(parts[1].ravel(), parts[1].ravel()))
+        return squares, largest
+
+    threads = MAX_THREADS if count * blocks.size > ONE_THREAD_BYTES else 1
+    squares, largest = zip(*run_all([work] * threads), strict=True)
+    return math.sqrt(sum(squares) / outputs[-1].size), max(largest)
+
+
+def _parts(blocks: Blocks, raw: Bytes) -> Sequence[Array]:
+    """Contents of a tensor's arrays for these blocks."""
+    if blocks.convert is not None:
+        return blocks.convert(raw)
+    if blocks.name == "BF16":
+        return [(raw.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)]
+    return [raw.view(np.float32 if blocks.name == "F32" else np.float16)]
+
+
+def _read_at(file: int, buffer: Bytes, at: int) -> None:
+    """Fill a buffer with a file's bytes from a position.
+
+    Raises:
+        EOFError: the file ends before.
+    """
+    left = memoryview(buffer.reshape(-1).data)
+    while left:
+        size = os.preadv(file, [left], at)
+        if not size:
+            raise EOFError
+        left, at = left[size:], at + size
