@@ -299,9 +299,9 @@ def _check_tensors(header: Header, start: int, size: int) -> int:
     for name, tensor in header.tensors.items():
         if tensor.kind not in READABLE:
             raise ModelLoadError(
-                f"'{header.path}': tensor '{name}' is {type_name(tensor.kind)}, which MLX has no form for. Choose another "
-                "file of the same model, such as Q4_K_M or Q8_0, make one (`llama-quantize --allow-requantize FILE NEW Q4_K_M`), "
-                "or take its MLX folder."
+                f"'{header.path}': tensor '{name}' is {type_name(tensor.kind)}, which MLX has no form for. Choose "
+                "another file of the same model, such as Q4_K_M or Q8_0, make one (`llama-quantize "
+                "--allow-requantize FILE NEW Q4_K_M`), or take its MLX folder."
             )
         kind, values, block = READABLE[tensor.kind][:3]
         what = f"tensor '{name}' ({kind}, {list(tensor.shape)})"
