@@ -29,7 +29,7 @@ NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 # uses on few chips only: elsewhere products are faster.
 METAL_DIMS = (64, 72, 80, 96, 128)
 CUDNN_MOST_DIM = 128
-# Metal's kernel for few queries takes so many, and so many times the heads that share one of keys; more take products.
+# Maximum queries of Metal's vector kernel, and maximum queries x query heads per key head; more use another kernel.
 VECTOR_QUERIES, VECTOR_GROUPED_QUERIES = 8, 32
 
 FREE_BUFFERS_SHARE = 0.1  # of what Metal recommends
@@ -146,7 +146,7 @@ def has_gpu() -> bool:
 
 @functools.cache
 def identity() -> str:
-    """Chip, build of the operating system and of MLX: what the result of a trial depends on beside the model."""
+    """Chip and builds of the system and of MLX. The result of a trial depends on these and the model."""
     import mlx.core as mx
 
     chip = mx.device_info().get("device_name") or platform.machine()

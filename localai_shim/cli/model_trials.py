@@ -112,8 +112,8 @@ def difference(one: Sequence[Token], other: Sequence[Token]) -> str:
 
 def _choice(token: Token, other: int) -> str:
     found = dict(token.top).get(other)
-    beside = f"not among the {len(token.top)} likeliest" if found is None else f"{found:.4f}"
-    return f"token {token.id} ({token.logprob or 0.0:.4f}; {other}: {beside})"
+    other_logprob = f"not among the {len(token.top)} likeliest" if found is None else f"{found:.4f}"
+    return f"token {token.id} ({token.logprob or 0.0:.4f}; {other}: {other_logprob})"
 
 
 # -- times -----------------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ class Memory:
         budget: bytes for the caches of all rows and for the prefix cache. Engines without a limit of their own share
             what the others leave, so that it changes as engines come and go.
         free: bytes of free buffers that MLX may hold beside these.
-        scores: bytes that a pass's scores of attention may take beside these.
+        scores: maximum bytes of a pass's attention scores, in addition to these.
         query_groups: heads of queries for each head of keys, by kind of layer.
         unfused: of each kind of layer whose attention holds its scores, the bytes of a score of all heads, and the
             window; None: it looks at all tokens.

@@ -267,7 +267,7 @@ class Machine(Protocol):
     def describe_backend(self) -> str: ...
 
     def identity(self) -> str:
-        """Chip, build of the operating system and of MLX: what the result of a trial depends on beside the model."""
+        """Chip and builds of the system and of MLX. The result of a trial depends on these and the model."""
 
     def gpu_memory(self) -> int | None:
         """Bytes of memory that MLX may use on a GPU; None where it computes on the CPU."""

@@ -27,7 +27,7 @@ from ..types import log
 
 T = TypeVar("T")
 _PACKAGE = __name__.partition(".")[0]
-MAX_READS = 64  # that may block at once, of all requests, beside one of each
+MAX_READS = 32  # blocking reads of all requests, in addition to one per request; macOS allows a process 256 open files
 MAX_READS_EACH = 8  # of one request
 TURNS = 2  # of an event loop, that count at once
 TURN_SECONDS = 0.25  # for which one counts

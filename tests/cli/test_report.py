@@ -165,12 +165,12 @@ def test_user_name_within_other_words_stays(monkeypatch: pytest.MonkeyPatch, nam
     assert report.redacted(f"{name} and {name}x") == f"*** and {name}x"
 
 
-@pytest.mark.parametrize("home", ["/", "/root"])
+@pytest.mark.parametrize("home", ["/", "/srv"])
 def test_home_of_a_container(monkeypatch: pytest.MonkeyPatch, home: str) -> None:
     monkeypatch.setenv("HOME", home)
     monkeypatch.setenv("LOGNAME", "root")
     assert report.redacted("/usr/lib/libc.so") == "/usr/lib/libc.so"
-    assert "root" not in report.redacted("/root/.cache")
+    assert "root" not in report.redacted(f"{home}/.cache by root")
 
 
 def test_variables_that_make_steps_copy_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:

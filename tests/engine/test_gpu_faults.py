@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,7 +19,8 @@ from localai_shim import LocalOpenAI
 from localai_shim.backends.machine import gpu_fault, is_out_of_memory
 from localai_shim.engine import threads
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.models.text import TextModel
+from localai_shim.models.loading import load_model
+from localai_shim.models.text import LoadOptions, TextModel
 from localai_shim.types import EngineClosedError, ModelLoadError, RowError
 from tests.engine.counting import tokens
 from tests.engine.harness import Running, engine_for, eventually, generate, prefilling, request, stepping
@@ -135,6 +137,27 @@ def test_a_gpu_that_refuses_work_at_load_is_named_in_the_error() -> None:
     assert eventually(lambda: engine.is_ready)
     assert isinstance(engine.failure, ModelLoadError) and "restart the process" in str(engine.failure)
     engine.close()
+
+
+def test_an_engine_that_loads_meanwhile_fails_its_requests_also_those_that_are_cancelled(
+    engine: Engine[TextModel],
+) -> None:
+    go = threading.Event()
+
+    def load() -> Any:
+        assert go.wait(60)
+        return load_model(str(tiny("llama")), LoadOptions())
+
+    other: Engine[Any] = Engine(load)
+    waiting = [Running(other, request([1, 2, each])) for each in (3, 4)]
+    with stepping(engine, raising(REFUSED)), pytest.raises(EngineClosedError):
+        generate(engine, request([5, 6, 7]))
+    waiting[0].cancel()
+    go.set()
+    with pytest.raises(EngineClosedError, match="restart the process"):
+        waiting[1].finish()
+    assert other._work.wait(60), "its thread has ended"
+    other.close()
 
 
 def test_clients_get_the_reason_immediately_and_so_do_their_statistics() -> None:

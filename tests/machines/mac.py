@@ -143,6 +143,7 @@ def _with_a_linked_temporary_folder() -> None:
         return  # a worker of pytest-xdist has its parent's
     folder = tempfile.mkdtemp(prefix="mac-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.chmod(folder, 0o755)
     os.mkdir(os.path.join(folder, "private"))
     link = os.path.join(folder, "var")
     os.symlink("private", link)

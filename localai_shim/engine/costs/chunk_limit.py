@@ -9,7 +9,7 @@ from math import isqrt
 from .pace import CHUNK_STEP_TOKENS
 
 MIN_LIMIT_TOKENS = CHUNK_STEP_TOKENS  # that a pass may have however long the context is
-# Beside running rows, however slow the machine is. On a CPU 64 tokens took 4.3 steps of 173 ms, and 16 took 1.7.
+# Next to running rows, also on slow machines. On a CPU, 64 tokens took 4.3 steps of 173 ms, and 16 took 1.7.
 MIN_CHUNK_TOKENS, MIN_GPU_CHUNK_TOKENS = 16, 64
 WATCHED_SCORES = 2**30  # of one layer: 2,048 queries of 32 heads at 15,000 tokens take an M1 about half a second
 
@@ -29,7 +29,7 @@ class Scores:
     window: int | None = None
 
     def queries(self, start: int, share: float) -> int:
-        """Maximum number of queries behind so many keys: each is a key as well."""
+        """Maximum number of queries after `start` keys. Each query adds a key."""
         before = start if self.window is None else min(start, self.window)
         return (isqrt(before * before + 4 * int(share * self.most() / self.each)) - before) // 2
 
@@ -42,7 +42,7 @@ class ChunkLimit:
 
     Args:
         most: tokens of any pass.
-        least: tokens of a pass beside running rows, where it may have so many.
+        least: minimum number of tokens in a pass next to running rows, unless the maximum is lower.
         scores: what bounds passes at long contexts.
 
     Attributes:
@@ -54,7 +54,7 @@ class ChunkLimit:
         self._most, self._scores = most, scores
 
     def tokens(self, start: int = 0) -> int:
-        """Maximum number of tokens in the next pass of a prompt, of which so many have run."""
+        """Maximum number of tokens in the next pass of a prompt after its first `start` tokens."""
         return self.bound(self._most, start)
 
     def bound(self, most: int, start: int) -> int:

@@ -32,7 +32,7 @@ PLAIN_STALE_CHOICES, DRAFTED_STALE_CHOICES = 256, 48  # without a measurement, a
 NEAR_ROWS = 1.25  # times as many rows, up to which work is taken to cost the same
 FIRST_DRAFT_COST = 0.05  # of a plain step, that a draft is taken to cost before any was measured
 FURTHER_SHARE = 0.25  # of what drafts cost, that as many more are taken to cost: some of it is for any number
-LAST_STEPS, MIN_STEPS = 8, 3  # plain steps whose shortest counts for stalls, once there are so many
+LAST_STEPS, MIN_STEPS = 8, 3  # plain steps: of the last ones the shortest counts, once there is the minimum
 FURTHER_SIZES = 2  # of those that are measured, beyond the largest that was measured, which have an estimate
 
 
@@ -102,7 +102,7 @@ class CostModel:
             self._step = None
 
     def note_step(self, seconds: float) -> None:
-        """Measured: a decode step of one token per row took so long, however many rows there are now."""
+        """Record the seconds of a decode step with one token per row, for any number of rows."""
         self._steps.append(seconds)
 
     def _step_seconds(self) -> float:

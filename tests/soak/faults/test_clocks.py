@@ -57,7 +57,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of engines that are made from now on."""
     made = Clock(time.monotonic)
     monkeypatch.setattr(lane._turns, "resumes", lane._turns.resumes)  # which is of all engines, and set back
-    monkeypatch.setattr(CostModel.__init__, "__defaults__", (made,))
+    defaults = CostModel.__init__.__defaults__
+    assert defaults is not None
+    monkeypatch.setattr(CostModel.__init__, "__defaults__", (made, *defaults[1:]))
     monkeypatch.setattr(Stopwatch.__init__, "__defaults__", (made,))
     return made
 
