@@ -22,7 +22,7 @@ TEXT = (
 MOST_DIVERGENCE = 2e-3  # nats per token; llama.cpp's own Q4_K_M is some 0.03 away from the checkpoint
 
 
-def test_its_logits_are_those_of_the_weights_that_the_file_holds(gemma: Path, tmp_path: Path) -> None:
+def test_a_q4_k_m_file_has_the_logits_of_the_weights_it_holds(gemma: Path, tmp_path: Path) -> None:
     """Q6_K is rounded once more, and scales are in float16: the likeliest token stays the same."""
     model = load_model(str(gemma), LoadOptions())
     assert isinstance(model, TextModel)
