@@ -14,9 +14,6 @@ from typing import Any, Literal, NamedTuple, cast
 
 from ..builtin import CHECKPOINT, VISION
 from ..models.gguf.detection import check_gguf
-from ..models.local.ollama import read_defaults
-from ..models.local.places import HUB
-from ..models.local.search import find_model, similar_names
 from ..options import ANYWHERE, LoadOptions, ModelOptions, ModelPath, Search
 from ..types import Json, ModelLoadError
 from .foreign_names import explain_name
@@ -87,14 +84,23 @@ def resolve_model(model: ModelPath | None, search: Search = ANYWHERE, revision: 
     text = builtin_path() if model is None else os.fspath(model)
     path = Path(text).expanduser()
     is_name = isinstance(model, str) and not text.startswith((".", "/", "~", _BUILTIN)) and not path.exists()
-    if search.local and is_name and (found := find_model(text, revision)) is not None:
+    return _find_here(text, revision) if search.local and is_name else Resolved(resolve_path(text))
+
+
+def _find_here(name: str, revision: str | None) -> Resolved:
+    """Find a model by its name on this machine; otherwise it is a hub id."""
+    from ..models.local.ollama import read_defaults  # these read files with NumPy, which other clients do not need
+    from ..models.local.places import HUB
+    from ..models.local.search import find_model, similar_names
+
+    if (found := find_model(name, revision)) is not None:
         if found.place.program == HUB and found.is_folder:
-            return Resolved(text)  # by its id, so that it is found again when another revision was downloaded
+            return Resolved(name)  # by its id, so that it is found again when another revision was downloaded
         return Resolved(str(found.path), found.name, read_defaults(found))
     try:
-        return Resolved(resolve_path(text))
+        return Resolved(resolve_path(name))
     except ModelLoadError as error:
-        if not (search.local and is_name) or not (similar := similar_names(text)):
+        if not (similar := similar_names(name)):
             raise
         raise ModelLoadError(f"{error}{similar}", missing=error.missing, transient=error.transient) from None
 
