@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..engine.cache_contents import LayerCache
+from .chunked_attention import masked_by_row, tuned_by_row, with_rings
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -18,7 +19,7 @@ Call: TypeAlias = "Callable[..., mx.array]"
 Experts: TypeAlias = "tuple[mx.array, mx.array]"
 """Their places and scores."""
 Change = Callable[[Any], Callable[..., Any]]
-"""Makes of a layer's `__call__` one that reads rows apart."""
+"""Makes of a method of a layer's, `__call__` mostly, one that reads rows apart."""
 
 _BY_BLOCKS = (
     "mlx_lm.models.minimax_m3_vl",
@@ -34,11 +35,9 @@ def batch_attention(model: nn.Module) -> int:
     Args:
         model: changed in place; its weights stay as they are. Subclasses are left alone: they may compute otherwise.
     """
-    found = ((layer, _MISREADING.get((type(layer).__module__, type(layer).__name__))) for layer in model.modules())
-    layers = [(layer, change) for layer, change in found if change is not None and getattr(layer, "repeats", 2) > 1]
-    for layer, change in layers:  # nothing is stacked where a key head has one query
-        kind: Any = type(layer)
-        layer.__class__ = _class_with(kind, change)
+    layers = [layer for layer in model.modules() if _key(layer) in _MISREADING and getattr(layer, "repeats", 2) > 1]
+    for layer in layers:  # nothing is stacked where a key head has one query
+        layer.__class__ = _corrected(type(layer))
     return len(layers)
 
 
@@ -51,12 +50,18 @@ def takes_ends_for_positions(model: nn.Module) -> bool:
     return any(type(module).__module__ in _BY_BLOCKS for module in model.modules())
 
 
+def _key(layer: nn.Module) -> tuple[str, str]:
+    return type(layer).__module__, type(layer).__name__
+
+
 @functools.cache
-def _class_with(kind: Any, change: Change) -> type:
-    """A class like this one whose call is changed."""
+def _corrected(kind: type) -> type:
+    """A class like this one with methods that read rows apart."""
     from ..backends.patches import class_like
 
-    return class_like(kind, {"__call__": change(kind.__call__), "__module__": __name__})
+    changes = _MISREADING[kind.__module__, kind.__name__]
+    methods = {name: change(getattr(kind, name)) for name, change in changes.items()}
+    return class_like(kind, {**methods, "__module__": __name__})
 
 
 def _stacking(upstream: Call) -> Call:
@@ -130,13 +135,23 @@ def _flattening(upstream: Callable[..., Experts]) -> Callable[..., Experts]:
     return call
 
 
-_MISREADING: dict[tuple[str, str], Change] = {
-    ("mlx_lm.models.gemma2", "Attention"): _stacking,
-    ("mlx_vlm.models.gemma2.language", "Attention"): _stacking,
-    ("mlx_vlm.models.qwen3_vl_moe.language", "Attention"): _counting,
-    ("mlx_vlm.models.qwen3_omni_moe.language", "Attention"): _counting,
-    ("mlx_vlm.models.gemma3n.language", "Gemma3nAttention"): _preceding,
-    ("mlx_vlm.models.jina_vlm.language", "RoPE"): _rotating,
-    ("mlx_vlm.models.deepseek_vl_v2.language", "MoEGate"): _flattening,
+def _called(change: Change) -> dict[str, Change]:
+    return {"__call__": change}
+
+
+_MISREADING: dict[tuple[str, str], dict[str, Change]] = {
+    ("mlx_lm.models.gemma2", "Attention"): _called(_stacking),
+    ("mlx_vlm.models.gemma2.language", "Attention"): _called(_stacking),
+    ("mlx_vlm.models.qwen3_vl_moe.language", "Attention"): _called(_counting),
+    ("mlx_vlm.models.qwen3_omni_moe.language", "Attention"): _called(_counting),
+    ("mlx_vlm.models.gemma3n.language", "Gemma3nAttention"): _called(_preceding),
+    ("mlx_vlm.models.jina_vlm.language", "RoPE"): _called(_rotating),
+    ("mlx_vlm.models.deepseek_vl_v2.language", "MoEGate"): _called(_flattening),
+    ("mlx_lm.models.llama4", "Model"): {"make_cache": with_rings},
+    ("mlx_lm.models.llama4", "LlamaModel"): _called(masked_by_row),
+    ("mlx_lm.models.llama4", "Attention"): _called(tuned_by_row),
+    ("mlx_vlm.models.llama4.language", "LanguageModel"): {"make_cache": with_rings},
+    ("mlx_vlm.models.llama4.language", "LlamaModel"): _called(masked_by_row),
+    ("mlx_vlm.models.llama4.language", "Attention"): _called(tuned_by_row),
 }
-"""By module and class."""
+"""Methods that are changed, by module and class."""
