@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..engine.cache_contents import LayerCache
+from .block_attention import blocks_by_row, reading_lists, with_lists
 from .chunked_attention import masked_by_row, tuned_by_row, with_rings
 
 if TYPE_CHECKING:
@@ -22,10 +23,8 @@ Change = Callable[[Any], Callable[..., Any]]
 """Makes of a method of a layer's, `__call__` mostly, one that reads rows apart."""
 
 _BY_BLOCKS = (
-    "mlx_lm.models.minimax_m3_vl",
     "mlx_lm.models.phi3small",
     "mlx_vlm.models.deepseek_v4.language",
-    "mlx_vlm.models.minimax_m3_vl.language",
 )
 
 
@@ -150,6 +149,9 @@ _MISREADING: dict[tuple[str, str], dict[str, Change]] = {
     ("mlx_lm.models.llama4", "Model"): {"make_cache": with_rings},
     ("mlx_lm.models.llama4", "LlamaModel"): _called(masked_by_row),
     ("mlx_lm.models.llama4", "Attention"): _called(tuned_by_row),
+    ("mlx_lm.models.minimax_m3_vl", "Attention"): {"_block_mask": blocks_by_row},
+    ("mlx_vlm.models.minimax_m3_vl.language", "LanguageModel"): {"make_cache": with_lists},
+    ("mlx_vlm.models.minimax_m3_vl.language", "MiniMaxM3Model"): _called(reading_lists),
     ("mlx_vlm.models.llama4.language", "LanguageModel"): {"make_cache": with_rings},
     ("mlx_vlm.models.llama4.language", "LlamaModel"): _called(masked_by_row),
     ("mlx_vlm.models.llama4.language", "Attention"): _called(tuned_by_row),
