@@ -300,7 +300,7 @@ class Alone:
 
     def __init__(self, name: str) -> None:
         self._model = make(name)
-        if name == "gemma3n":
+        if name in ("gemma3n", "deepseek_v4"):
             batch_attention(self._model)  # mlx-vlm's own code is wrong for one row, too
 
     @functools.cache  # noqa: B019  # as long as the test module that made it

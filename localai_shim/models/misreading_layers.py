@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ..engine.cache_contents import LayerCache
 from .block_attention import blocks_by_row, reading_lists, with_lists
 from .chunked_attention import masked_by_row, tuned_by_row, with_rings
+from .pooled_attention import pooling, scoring_all, with_pools
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -22,10 +23,7 @@ Experts: TypeAlias = "tuple[mx.array, mx.array]"
 Change = Callable[[Any], Callable[..., Any]]
 """Makes of a method of a layer's, `__call__` mostly, one that reads rows apart."""
 
-_BY_BLOCKS = (
-    "mlx_lm.models.phi3small",
-    "mlx_vlm.models.deepseek_v4.language",
-)
+_BY_BLOCKS = ("mlx_lm.models.phi3small",)
 
 
 def batch_attention(model: nn.Module) -> int:
@@ -146,6 +144,9 @@ _MISREADING: dict[tuple[str, str], dict[str, Change]] = {
     ("mlx_vlm.models.gemma3n.language", "Gemma3nAttention"): _called(_preceding),
     ("mlx_vlm.models.jina_vlm.language", "RoPE"): _called(_rotating),
     ("mlx_vlm.models.deepseek_vl_v2.language", "MoEGate"): _called(_flattening),
+    ("mlx_vlm.models.deepseek_v4.language", "LanguageModel"): {"make_cache": with_pools},
+    ("mlx_vlm.models.deepseek_v4.language", "Compressor"): _called(pooling),
+    ("mlx_vlm.models.deepseek_v4.language", "Indexer"): _called(scoring_all),
     ("mlx_lm.models.llama4", "Model"): {"make_cache": with_rings},
     ("mlx_lm.models.llama4", "LlamaModel"): _called(masked_by_row),
     ("mlx_lm.models.llama4", "Attention"): _called(tuned_by_row),
