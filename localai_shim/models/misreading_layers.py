@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ..engine.cache_contents import LayerCache
 from .block_attention import blocks_by_row, reading_lists, with_lists
 from .chunked_attention import masked_by_row, tuned_by_row, with_rings
+from .one_offset import Counted, embedded_by_row, reusing_by_row
 from .pooled_attention import pooling, scoring_all, with_pools
 
 if TYPE_CHECKING:
@@ -82,20 +83,10 @@ def _counting(upstream: Call) -> Call:
     ) -> mx.array:
         placed = (args[0] if args else kwargs.get("position_ids")) is not None
         if placed and cache is not None and hasattr(cache, "_idx") and not isinstance(cache.offset, int):
-            cache = _Counted(cache, cache._idx)
+            cache = Counted(cache, cache._idx)
         return upstream(self, x, mask, cache, *args, **kwargs)
 
     return call
-
-
-class _Counted:
-    """A cache with another offset."""
-
-    def __init__(self, cache: LayerCache, offset: int | mx.array) -> None:
-        self._cache, self.offset = cache, offset
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cache, name)
 
 
 def _preceding(upstream: Call) -> Call:
@@ -104,7 +95,7 @@ def _preceding(upstream: Call) -> Call:
 
     def call(self: nn.Module, x: mx.array, mask: Mask = None, cache: LayerCache | None = None) -> mx.array:
         if self.is_kv_shared_layer and cache is not None:
-            cache = _Counted(cache, cache.offset - x.shape[1])
+            cache = Counted(cache, cache.offset - x.shape[1])
         return upstream(self, x, mask, cache)
 
     return call
@@ -147,6 +138,8 @@ _MISREADING: dict[tuple[str, str], dict[str, Change]] = {
     ("mlx_vlm.models.deepseek_v4.language", "LanguageModel"): {"make_cache": with_pools},
     ("mlx_vlm.models.deepseek_v4.language", "Compressor"): _called(pooling),
     ("mlx_vlm.models.deepseek_v4.language", "Indexer"): _called(scoring_all),
+    ("mlx_lm.models.afm7", "AFMModel"): _called(reusing_by_row),
+    ("mlx_lm.models.gpt_bigcode", "GPTBigCodeModel"): _called(embedded_by_row),
     ("mlx_lm.models.llama4", "Model"): {"make_cache": with_rings},
     ("mlx_lm.models.llama4", "LlamaModel"): _called(masked_by_row),
     ("mlx_lm.models.llama4", "Attention"): _called(tuned_by_row),
