@@ -35,7 +35,8 @@ def batch_attention(model: nn.Module) -> int:
     """
     layers = [layer for layer in model.modules() if _key(layer) in _MISREADING and getattr(layer, "repeats", 2) > 1]
     for layer in layers:  # nothing is stacked where a key head has one query
-        layer.__class__ = _corrected(type(layer))
+        kind: Any = type(layer)
+        layer.__class__ = _corrected(kind)
     return len(layers)
 
 

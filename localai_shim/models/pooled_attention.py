@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..engine.cache_contents import LayerCache, RowCache
@@ -44,12 +45,15 @@ class Pool:
         """Pooled tokens of each row."""
         return [tokens // self.ratio for tokens in self.tokens]
 
-    def add(self, values: mx.array, gates: mx.array, compress: Call) -> mx.array:
-        """Add a pass's tokens `[rows, k, dim]`; returns the pooled ones, `[rows, most of a row, dim]`.
+    def add(self, values: mx.array, gates: mx.array, dim: int, compress: Call) -> mx.array:
+        """Add a pass's tokens; returns the pooled ones, `[rows, most of a row, dim]`.
 
         Args:
-            values, gates: of the tokens.
-            compress: makes pooled tokens of groups, of which each row's first is only seen, at these positions.
+            values: `[rows, k, width]` of the tokens.
+            gates: `[rows, k, width]`, too.
+            dim: of a pooled token.
+            compress: pools groups of values and gates, each with the one before; the first group is only seen. Its
+                last argument is the position of the second one.
         """
         import mlx.core as mx
 
@@ -57,7 +61,7 @@ class Pool:
         if not self.last:
             shape = (len(self.tokens), 2 * ratio, values.shape[2])
             self.last = [mx.zeros(shape, values.dtype), mx.full(shape, -mx.inf, gates.dtype)]
-        seen = [mx.concatenate(pair, axis=1) for pair in zip(self.last, (values, gates), strict=True)]
+        seen = [mx.concatenate([*pair], axis=1) for pair in zip(self.last, (values, gates), strict=True)]
         self.last = [array[:, -2 * ratio :] for array in seen]
         before, self.tokens = self.tokens, [tokens + k for tokens in self.tokens]
         if len(before) == 1:
@@ -73,7 +77,7 @@ class Pool:
         elif any(tokens % ratio == 0 for tokens in self.tokens):
             self._put(compress(*self.last, mx.array([tokens - ratio for tokens in self.tokens])))
         if self.pooled is None:
-            return mx.zeros((len(self.tokens), 0, compress.keywords["dim"]), values.dtype)  # type: ignore[attr-defined]
+            return mx.zeros((len(self.tokens), 0, dim), values.dtype)
         return self.pooled[:, : max(self.counts)]
 
     def _put(self, made: mx.array) -> None:
@@ -116,7 +120,7 @@ class Pool:
     def _join(self, pools: Sequence[Pool]) -> None:
         import mlx.core as mx
 
-        self.last = [mx.concatenate(arrays) for arrays in zip(*(pool.last for pool in pools), strict=True)]
+        self.last = [mx.concatenate([*arrays]) for arrays in zip(*(pool.last for pool in pools), strict=True)]
         known = next((pool.pooled for pool in pools if pool.pooled is not None), None)
         if known is None:
             return
@@ -171,14 +175,15 @@ def with_pools(upstream: Callable[[Any], RowCache]) -> Callable[[Any], RowCache]
     def make_cache(self: Any) -> RowCache:
         row = upstream(self)
         for layer in row:
-            if hasattr(layer, "caches"):
-                layer.caches = tuple(_pool_for(part) for part in layer.caches)
+            parts: Any = layer
+            if hasattr(parts, "caches"):
+                parts.caches = tuple(_pool_for(part) for part in parts.caches)
         return row
 
     return make_cache
 
 
-def _pool_for(layer: LayerCache) -> LayerCache:
+def _pool_for(layer: LayerCache) -> LayerCache | Pool:
     return Pool(layer.ratio) if type(layer).__name__ == "PoolingCache" else layer
 
 
@@ -186,27 +191,21 @@ def pooling(upstream: Call) -> Call:
     """The compressor's call: groups see the one before, in whichever pass it was."""
     compress = {True: upstream.__globals__["_overlap_compress_kv"], False: upstream.__globals__["_simple_compress_kv"]}
 
-    class Compress:
-        """A compressor's part behind its projections."""
-
-        def __init__(self, layer: Any) -> None:
-            self._layer, self.keywords = layer, {"dim": layer.head_dim}
-
-        def __call__(self, values: mx.array, gates: mx.array, position: int | mx.array) -> mx.array:
-            layer, rows = self._layer, values.shape[0]
-            groups = [array.reshape(rows, -1, layer.compress_ratio, layer.out_dim) for array in (values, gates)]
-            if not layer.overlap:
-                groups = [array[:, 1:] for array in groups]
-            made = compress[layer.overlap](*groups, layer.ape, layer.head_dim)
-            made = layer.norm(made[:, 1:] if layer.overlap else made)
-            turned: mx.array = layer.rope(made[:, None], offset=position).squeeze(1)
-            return turned
+    def pooled(layer: Any, values: mx.array, gates: mx.array, position: int | mx.array) -> mx.array:
+        shape = (values.shape[0], -1, layer.compress_ratio, layer.out_dim)
+        groups = [array.reshape(shape) for array in (values, gates)]
+        if layer.overlap:
+            made = compress[True](*groups, layer.ape, layer.head_dim)[:, 1:]
+        else:
+            made = compress[False](*(array[:, 1:] for array in groups), layer.ape, layer.head_dim)
+        turned: mx.array = layer.rope(layer.norm(made)[:, None], offset=position).squeeze(1)
+        return turned
 
     def call(self: Any, x: mx.array, pool_cache: Any, offset: int | mx.array) -> mx.array:
         if not isinstance(pool_cache, Pool):
             plain: mx.array = upstream(self, x, pool_cache, offset)
             return plain
-        return pool_cache.add(self.wkv(x), self.wgate(x), Compress(self))
+        return pool_cache.add(self.wkv(x), self.wgate(x), self.head_dim, partial(pooled, self))
 
     return call
 

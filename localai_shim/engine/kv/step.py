@@ -64,9 +64,7 @@ class Step:
         unit = _masked_columns()
         return min(-(-self._longest // unit) * unit, capacity)
 
-    def mask(
-        self, capacity: int, ring: Ring | None, window: int | None, chunk: int | None = None
-    ) -> mx.array | None:
+    def mask(self, capacity: int, ring: Ring | None, window: int | None, chunk: int | None = None) -> mx.array | None:
         """`[width, 1, tokens, columns]` bool, or None where attention may use all that it reads.
 
         Args:
