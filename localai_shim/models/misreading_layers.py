@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..engine.cache_contents import LayerCache
-from .block_attention import blocks_by_row, reading_lists, with_lists
-from .chunked_attention import masked_by_row, tuned_by_row, with_rings
-from .one_offset import Counted, embedded_by_row, reusing_by_row
-from .pooled_attention import pooling, scoring_all, with_pools
+from .attention.blocks import blocks_by_row, reading_lists, with_lists
+from .attention.chunked import masked_by_row, tuned_by_row, with_rings
+from .attention.one_offset import Counted, embedded_by_row, reusing_by_row
+from .attention.pooled import pooling, scoring_all, with_pools
 
 if TYPE_CHECKING:
     import mlx.core as mx

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..engine.cache_contents import LayerCache, RowCache
+from ...engine.cache_contents import LayerCache, RowCache
 
 if TYPE_CHECKING:
     import mlx.core as mx

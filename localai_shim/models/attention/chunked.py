@@ -12,7 +12,7 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..engine.cache_contents import UPSTREAMS, LayerCache, RowCache
+from ...engine.cache_contents import UPSTREAMS, LayerCache, RowCache
 
 if TYPE_CHECKING:
     import mlx.core as mx

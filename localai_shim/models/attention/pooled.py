@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..engine.cache_contents import LayerCache, RowCache
+from ...engine.cache_contents import LayerCache, RowCache
 
 if TYPE_CHECKING:
     import mlx.core as mx

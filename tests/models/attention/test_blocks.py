@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.models.by_row import Family, families, hold_pieces, hold_several, hold_slots
+from tests.models.attention.by_row import Family, families, hold_pieces, hold_several, hold_slots
 
 LENGTHS = [3, 37, 40, 90, 75]  # blocks have 8 keys, and 4 of them are chosen
 STEPS = 20

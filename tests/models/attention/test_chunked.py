@@ -9,7 +9,7 @@ from localai_shim.engine import kv
 from localai_shim.engine.cache_contents import Ring
 from localai_shim.engine.kv.step import Step
 from tests.architectures import WINDOW as CHUNK
-from tests.models.by_row import Family, families, hold_pieces, hold_several, hold_slots
+from tests.models.attention.by_row import Family, families, hold_pieces, hold_several, hold_slots
 
 LENGTHS = [3, CHUNK - 2, CHUNK, CHUNK + 5, 2 * CHUNK + 9]
 STEPS = CHUNK + 4  # every row begins a chunk in them

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.models.by_row import Family, families, hold_several, hold_slots
+from tests.models.attention.by_row import Family, families, hold_several, hold_slots
 
 LENGTHS, STEPS = [3, 37, 40, 90, 75], 20
 

@@ -12,7 +12,7 @@ import pytest
 from mlx_vlm.models.cache import make_prompt_cache
 
 from localai_shim.engine import kv
-from localai_shim.models import pooled_attention
+from localai_shim.models.attention import pooled
 from localai_shim.models.misreading_layers import batch_attention
 from tests.engine.turns import tokens
 from tests.vlm_architectures import make
@@ -101,6 +101,6 @@ def test_a_row_that_is_taken_out_goes_on(ratios: list[int]) -> None:
 
 def test_a_long_pass_is_scored_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     model, text = corrected(RATIOS[0]), tokens(140, 3)
-    monkeypatch.setattr(pooled_attention, "MOST_SCORES", 1000)
+    monkeypatch.setattr(pooled, "MOST_SCORES", 1000)
     made = run(model, make_prompt_cache(model), [text])[0]
     assert np.allclose(made, whole(tuple(RATIOS[0]), len(text), 3), atol=ATOL)
