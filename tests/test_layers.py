@@ -106,8 +106,8 @@ MAY = {
     "backends.x86": "backends",
     "models": (
         "backends backends.cuda backends.self_test backends.x86 engine engine.mirror media models.adapters "
-        "models.attention models.checkpoint models.config models.encoders models.gguf models.heads models.local models.vision options "
-        "output output.formats threads types"
+        "models.attention models.checkpoint models.config models.encoders models.gguf models.heads models.local "
+        "models.vision options output output.formats threads types"
     ),
     "models.adapters": "backends.cuda engine models models.checkpoint options types",
     "models.checkpoint": "backends models models.gguf types",
