@@ -35,7 +35,7 @@ FEW = {
     "models/caches.py:_classes": "two libraries",
     "models/checkpoint_files.py:cache(importlib.metadata.version)": "a few packages",
     "models/config/translation.py:_fields": _LIBRARY,
-    "models/misreading_layers.py:_class_with": _LIBRARY,
+    "models/misreading_layers.py:_corrected": _LIBRARY,
     "models/vision/numpy_processor.py:_globals": _LIBRARY,
     "models/vision/numpy_processor.py:_without_mlx": _LIBRARY,
     "output/formats/syntax.py:closers_of": _FORMATS,

@@ -106,12 +106,13 @@ MAY = {
     "backends.x86": "backends",
     "models": (
         "backends backends.cuda backends.self_test backends.x86 engine engine.mirror media models.adapters "
-        "models.checkpoint models.config models.encoders models.gguf models.heads models.local models.vision options "
-        "output output.formats threads types"
+        "models.attention models.checkpoint models.config models.encoders models.gguf models.heads models.local "
+        "models.vision options output output.formats threads types"
     ),
     "models.adapters": "backends.cuda engine models models.checkpoint options types",
     "models.checkpoint": "backends models models.gguf types",
     "models.config": "backends types",
+    "models.attention": "engine",
     "models.encoders": "backends backends.x86 engine models models.config models.heads options types vectors",
     "models.gguf": "threads types",
     "models.local": "models models.checkpoint models.gguf types",
@@ -163,6 +164,7 @@ PACKAGES = {
     "models.config": "mlx mlx_lm mlx_vlm numpy transformers",
     "models.encoders": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
     "models.gguf": "mlx mlx_lm numpy tokenizers transformers",
+    "models.attention": "mlx",
     "models.heads": "mlx mlx_lm numpy tokenizers",
     "models.reference": "mlx mlx_lm",
     "models.local": "huggingface_hub",

@@ -20,10 +20,7 @@ from ..types import Json, ModelLoadError
 
 PACKAGE = "localai_shim"
 ONE_AT_A_TIME = frozenset(
-    (
-        *("afm7", "deepseek_v4", "deepseek_v41", "gpt_bigcode", "hy_v4", "inkling", "limite", "llama4", "minimax_m3"),
-        *("minimax_m3_vl", "phi3small", "qwen4_exp", "unlimited_ocr", "z1t"),
-    )
+    (*("deepseek_v41", "hy_v4", "inkling", "limite", "phi3small", "qwen4_exp", "unlimited_ocr", "z1t"),)
 )
 """Architectures whose requests do not share a pass, as docs/model-architectures.md has them. Loading tries each."""
 

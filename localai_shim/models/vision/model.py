@@ -67,6 +67,7 @@ class VisionModel(TextModel):
         self._config, self._path = config, path
         self._language: nn.Module = getattr(model, "language_model", model)
         self._decoder = self._language
+        module = type(self._language).__module__  # before it is given another class
         super().__init__(checkpoint)
         family = config.get("model_type")
         self._negative, self._unscaled = family in NEGATIVE_IDS, family in UNSCALED
@@ -81,7 +82,6 @@ class VisionModel(TextModel):
         self._processor: MediaProcessor | None = processor
         self._positions: StepPositions | None = None
         if hasattr(self._language, "get_rope_index"):
-            module = type(self._language).__module__
             self._positions = StepPositions(last=module in NUMBERS_LAST, one=module in ONE_NUMBER)
         self._whole_images = not _chunks(model, {"mm_token_type_ids": self._mx.array([[1]])})
         # In both directions, if it is not "vision" alone.
