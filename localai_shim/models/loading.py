@@ -19,6 +19,8 @@ from .checkpoint.quantization import check_numbers, check_quantization
 from .checkpoint.reading import naming_files, shown
 from .checkpoint_files import Checkpoint, check_files, check_layers, read_json
 from .config.rotary_layers import check_rotation
+from .config.unread import check_keys
+from .config.windows import compute_windows
 from .encoders.classifier import ClassifierModel, is_classifier
 from .encoders.embedding import EmbeddingModel, encoder_module
 from .gguf.detection import check_gguf, is_gguf
@@ -84,6 +86,8 @@ def load_model(
             model, tokenizer, config = kind.read(path, options)
         check_numbers(model, config)
         check_rotation(model, config)
+        check_keys(model, config)
+        compute_windows(model, config, cast(int | None, options.get("context_length")))
         weights = [array for _, array in tree_flatten(model.parameters())]
         if part:
             evaluate_each(weights)
