@@ -22,8 +22,8 @@ _KINDS = {
     "buffers": r"(.*\.)?((rotary_emb|rotary_pos_emb|rope)\.(inv_freq|cos_cached|sin_cached)|position_ids|masked_bias|"
     r"(attn|attention)\.bias)",
     "layers that draft tokens": r"(.*\.)?(mtp(_\w+)?|nextn\w*|mtp_block|eagle\w*|medusa\w*)\..*",
-    "encoders": r"(\w+\.){0,2}(vision\w*|visual|audio\w*|image\w*|video\w*|speech\w*|multi_?modal\w*|mm\w*|\w*projector|"
-    r"perceiver\w*|connector|mlp1|embed_(vision|audio)|patch_\w+)\..*",
+    "encoders": r"(\w+\.){0,2}(vision\w*|visual|audio\w*|image\w*|video\w*|speech\w*|multi_?modal\w*|mm\w*|"
+    r"\w*projector|perceiver\w*|connector|mlp1|embed_(vision|audio)|patch_\w+)\..*",
 }
 """Names of tensors that answers to text do not need, as the model's own code has them."""
 _KIND = {kind: re.compile(names) for kind, names in _KINDS.items()}
@@ -44,7 +44,7 @@ def without_extra(known: Collection[str], weights: Weights, config: Json) -> Wei
         config: a checkpoint's.
 
     Raises:
-        ModelLoadError: the checkpoint has an output layer that is not the embeddings, and the model has no place for it.
+        ModelLoadError: it has an output layer that is not the embeddings, and the model has no place for it.
     """
     layers = {name.rpartition(".")[0] for name in known}
     extra = [name for name in weights if name not in known and not _is_packed(name, layers)]

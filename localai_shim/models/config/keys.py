@@ -21,8 +21,8 @@ _NO_EFFECT = {
     "names, files, and versions": (
         "_.*name_or_path|name|architectures?|auto_map|model_(type|file|name)|transformers(\\.js.*|_version|_weights)|"
         "tokenizer_class|processor_class|custom_pipelines|license|mlx.*|unsloth.*|.*checkpoint_path|_commit_hash|"
-        "(torch_|compute_|params_)?dtype|_?attn_implementation.*|_experts_implementation.*|.*_version|language.*|"
-        "_diffusers_version|base_model.*|finetuned_from|architecture"
+        "(torch_|compute_|params_)?dtype|_?attn_implementation.*|_experts_implementation.*|.*_version|languages?|"
+        "_diffusers_version|base_model.*|finetuned_from|architecture|is_.*_config"
     ),
     "token IDs and labels": (
         ".*token_ids?|.*token_index|.*_token|im_(start|end|newline)_id|.*_(start|end)_id|id2label|label2id|num_labels|"
@@ -54,7 +54,7 @@ _NO_EFFECT = {
     "the length of prompts, which is checked elsewhere": (
         "max_position_embeddings|n_positions|n_ctx|seq(_l|_len|_length)|max_seq(uence)?_len(gth)?|model_max_length|"
         "max_(context|sequence)_length|training_length|original_max_position_embeddings|max_target_positions|"
-        "max_source_positions"
+        "max_source_positions|initial_context_length"
     ),
     "RoPE, which is checked on the loaded layers": (
         "rope_.*|rotary_.*|.*rope_theta|.*rope_base_freq|partial_rotary_factors?|use_(rope|mrope).*|mrope_.*|"
@@ -67,19 +67,20 @@ _NO_EFFECT = {
     "sizes and places of tensors: another value is an error of the weights": (
         ".*bias|bias_.*|tie_word_embeddings|tie_.*embeddings.*|.*hidden_size|hidden_dim|.*intermediate_(size|dim)|"
         ".*head_dim|.*num_heads|head_size|.*num_key_value_(attention_)?heads|num_attention_groups|"
-        "num_(hidden_)?layers|n_layers?|num_(local_)?experts|.*_expand|expand|n_inner|.*lora_rank|"
+        "num_(hidden_)?layers|n_layers?|num_(local_)?experts|n_routed_experts|moe_num_experts|attention_heads|num_cls_tokens|num_registers|.*_expand|expand|n_inner|.*lora_rank|"
         ".*vocab_size|.*conv_kernel_(size|dim)s?|conv1d_width|qk_layernorm|.*projection_(hidden_size|dim)|"
         "out_hidden_size|num_channels|(in|out)_channels|mlp_layer_types|mlp_only_layers|moe_layers|"
         "first_k_dense_replace|decoder_sparse_step|interleave_moe_layer_step|moe_layer_(freq|interval|start_index|"
         "end_index)|indexer_types|num_shared_experts?|n_shared_experts|number_of_conv_states|num_sliding_attention_heads|"
-        "mlp_dim|.*_ratio|hybrid_override_pattern|layers_block_type|has_.*layers?|lru_width|.*_dim"
+        "mlp_dim|.*_ratio|hybrid_override_pattern|layers_block_type|has_.*layers?|lru_width|pos_emb_.*|"
+        "num_position_embeddings|use_absolute_position_embeddings|use_(abs|rel)_pos|use_swiglu_ffn|.*_dim"
     ),
     "layers that draft tokens": "mtp_.*|num_nextn_predict_layers|num_mtp_.*|n_predict|nextn_.*|.*chain_hidden_.*",
     "images, video, and audio: preprocessing, and encoders that are loaded by their own config": (
         "(vision|image|img|video|audio|visual|media|perceiver|mm|speech|frame|patch|pixel|spatial|temporal)_.*|"
         ".*_(vision|image|img|video|audio|visual|frames?|patch|patches)(_.*)?|.*image.*|.*video.*|.*audio.*|"
         "vision|projector_.*|multi_?modal_.*|boi_.*|eoi_.*|boa_.*|eoa_.*|patch_size|merged_.*|tokens_per_second|"
-        "downsample_.*|ps_version|.*grid_pinpoints|dynamic_.*size|max_dynamic_patch|min_dynamic_patch"
+        "max_vit_seq_len|supported_aspect_ratios|use_mean_pooling|num_classes|model_args|downsample_.*|ps_version|.*grid_pinpoints|dynamic_.*size|max_dynamic_patch|min_dynamic_patch"
     ),
     "settings of attn_temperature_tuning": "attn_scale|floor_scale",
     "quantization, which is checked elsewhere": "quantization.*|quant_.*|compression_config",
@@ -143,17 +144,22 @@ def _is_one_way(value: Any, config: Json) -> bool:
 _EFFECTS: dict[str, Neutral] = {
     "(attn|final|router|mla|output)?_?logits?_soft_?cap(ping)?|.*soft_?cap(ping)?": _is_off,
     "clip_qkv|qkv_clip|.*_clip": _is_off,
-    "scale_attn_by_inverse_layer_idx|alibi|use_alibi": _is_off,
+    "scale_attn_by_inverse_layer_idx|alibi|use_alibi|per_layer_config": _is_off,
     "moe_apply_router_weight_on_input|norm_topk_prob": _is_off_or_dense,
     "(use_)?parallel_(attn|residual)|new_decoder_architecture|apply_residual_connection_post_layernorm": _is_off,
     "llama_4_scaling.*|log_scaling|use_logn_attn": _is_off,
+    "norm_after|do_pooling|use_qformer_text_input|pooling|sparse_prediction": _is_off,
     "scale_attn_weights|rope_interleave|moe_renormalize": _is_on,
     "query_pre_attn_scalar": _is_head_size,
     "use_bidirectional_attention": _is_one_way,
+    "cross_attention_frequency": _is_one,
+    "experts_per_token": lambda value, config: value in (None, config.get("num_experts_per_tok")),
+    "compress_rates": lambda value, config: "compress_ratios" in config,
     "time_step_limit": _is_unlimited,
     "no_rope_layers": _is_every_fourth,
-    "n_group|topk_group|num_expert_group|num_experts_per_tok(en)?|(moe_)?top_?k|routed_scaling_factor": _is_one_or_dense,
-    "(?!mtp_|time_step).*(multiplier|alpha_factor|beta_factor|scaling_factor|logits?_scal(e|ing)|_temperature)": _is_one,
+    "n_group|topk_group|num_expert_group|num_experts_per_tok(en)?|(moe_)?top_?k": _is_one_or_dense,
+    "routed_scaling_factor": _is_one_or_dense,
+    "(?!mtp_|time_step).*(multiplier|(alpha|beta|scaling)_factor|logits?_scal(e|ing)|_temperature)": _is_one,
     "embedding_scale|scale_(emb|depth)|residual_scale|attention_scale|.*_normalize_expert_weights": _is_one,
 }
 """Names of keys that change an answer from its first tokens on."""
@@ -174,8 +180,10 @@ CONSTANTS: dict[tuple[str, str], Any] = {
     ("gemma3_embedding", "use_bidirectional_attention"): True,
     ("gpt_oss", "swiglu_alpha"): 1.702,
     ("gpt_oss", "swiglu_limit"): 7.0,
+    ("inkling_mm_model", "shared_expert_sink"): True,
     ("llama4", "no_rope_layer_interval"): 4,
     ("llama4_text", "no_rope_layer_interval"): 4,
+    ("molmo2", "qk_norm_type"): "qwen3",
     ("muse_spark", "residual_gate_temperature"): 0.3,
     ("nanochat", "final_logit_softcapping"): 15.0,
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...backends.patches import rebound
 from ...types import Json
+from ..checkpoint.experts import with_experts
 from ..checkpoint.extra_tensors import without_extra
 from ..checkpoint.layer_bits import with_layers_names
 from .translation import translated, without_unread
@@ -44,9 +45,14 @@ def load_text_model(path: Path, **how: Any) -> tuple[nn.Module, TokenizerWrapper
 
         def make(arguments: Any) -> nn.Module:
             model: nn.Module = kind(arguments)
+            sanitize = getattr(kind, "sanitize", None)
+
+            if sanitize is not None:
+                model.sanitize = lambda weights: sanitize(model, with_experts(weights, config))
 
             def load_weights(weights: list[tuple[str, mx.array]], strict: bool = True) -> nn.Module:
-                del model.load_weights
+                for name in ("load_weights", "sanitize"):
+                    vars(model).pop(name, None)
                 return model.load_weights(list(without_extra(_tensors(model), dict(weights), config).items()), strict)
 
             model.load_weights = load_weights
@@ -100,14 +106,14 @@ def load_vision_model(path: Path, **how: Any) -> tuple[nn.Module, Json]:
         raw.update(found)
         return found
 
-    def load_weights(model: nn.Module, config: Json, weights: dict[str, mx.array], path: Path, **more: Any) -> nn.Module:
+    def load_weights(model: nn.Module, config: Json, weights: dict[str, mx.array], *more: Any, **how: Any) -> nn.Module:
         if isinstance(bits := config.get("quantization"), dict):
             paths = (path for path, _ in model.named_modules())
             names = {alias for path in paths for alias in own["_quantization_path_aliases"](path, model)}
             config = {**config, "quantization": with_layers_names(bits, names, raw, weights)}
         raw.clear()
         needed = without_extra(_tensors(model), weights, config)
-        loaded: nn.Module = own["load_model_weights"](model, config, needed, path, **more)
+        loaded: nn.Module = own["load_model_weights"](model, config, needed, *more, **how)
         return loaded
 
     # Its loader reads the file itself, and takes no other config.

@@ -85,7 +85,7 @@ def check_keys(model: nn.Module, config: Json) -> None:
     found = _Findings()
     for part in _parts(config, arguments):
         for key, value in part.config.items():
-            if not isinstance(value, dict) or not key.endswith("_config"):
+            if not isinstance(value, dict) or not key.endswith("_config") or neutral_of(key) is not None:
                 _check(part, key, value, code, arguments, model, found)
     kind = config.get("model_type")
     if found.rest:
@@ -157,7 +157,10 @@ def read_module(name: str) -> tuple[frozenset[str], str]:
 
     An argument that a class declares is not read by that. Values of a dictionary are read by their names.
     """
-    tree = ast.parse(inspect.getsource(sys.modules[name]))
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[name]))
+    except OSError:  # an empty file
+        return frozenset(), ""
     names, words = set(), set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):

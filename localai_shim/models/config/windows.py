@@ -68,17 +68,18 @@ def compute_windows(model: nn.Module, config: Json, context_length: int | None =
         return
     caches = _caches(model)
     if all(type(each).__name__ in ("KVCache", "ArraysCache") for each in caches):
-        upstreams_own = type(model).__module__.startswith("mlx_lm.")
-        if upstreams_own and all(said.layers) and code.modules & _ONE_MASK:
+        if _is_mlx_lms(model) and all(said.layers) and code.modules & _ONE_MASK:
             _limit(model, len(caches), said.size)
-        elif upstreams_own or said.key not in code.names:
+        elif _is_mlx_lms(model) or said.key not in code.names:
             log.warning(
                 "config.json: %s is %d, but the code of '%s' computes no window: answers change beyond %d tokens",
                 *(said.key, said.size, text.get("model_type"), said.size),
             )
         return
-    computed = [_is_limited(each) for each in caches]
-    wrong = [i for i, pair in enumerate(zip(computed, said.layers, strict=False)) if None not in pair and pair[0] != pair[1]]
+    if said.key not in code.names:  # its caches have another reason
+        return
+    pairs = enumerate(zip(map(_is_limited, caches), said.layers, strict=False))
+    wrong = [i for i, (computed, expected) in pairs if computed is not None and computed != expected]
     if wrong:
         raise ModelLoadError(
             f"config.json: layer {wrong[0]} {'has' if said.layers[wrong[0]] else 'does not have'} a window, but the "
@@ -120,7 +121,12 @@ def _known(config: Json) -> Any:
 def _caches(model: nn.Module) -> list[Any]:
     from mlx_lm.models.cache import make_prompt_cache
 
-    return list(make_prompt_cache(getattr(model, "language_model", model)))
+    language = None if _is_mlx_lms(model) else getattr(model, "language_model", None)
+    return list(make_prompt_cache(model if language is None else language))
+
+
+def _is_mlx_lms(model: nn.Module) -> bool:
+    return type(model).__module__.startswith("mlx_lm.")
 
 
 def _is_limited(cache: Any) -> bool | None:
