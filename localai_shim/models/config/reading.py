@@ -109,7 +109,7 @@ def load_vision_model(path: Path, **how: Any) -> tuple[nn.Module, Json]:
     def load_weights(model: nn.Module, config: Json, weights: dict[str, mx.array], *more: Any, **how: Any) -> nn.Module:
         if isinstance(bits := config.get("quantization"), dict):
             paths = (path for path, _ in model.named_modules())
-            names = {alias for path in paths for alias in own["_quantization_path_aliases"](path, model)}
+            names = {alias: path for path in paths for alias in own["_quantization_path_aliases"](path, model)}
             config = {**config, "quantization": with_layers_names(bits, names, raw, weights)}
         raw.clear()
         needed = without_extra(_tensors(model), weights, config)
