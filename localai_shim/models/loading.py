@@ -90,7 +90,7 @@ def load_model(
         check_rotation(model, config)
         check_keys(model, config)
         if issubclass(kind, TextModel):
-            compute_windows(model, config, cast(int | None, options.get("context_length")))
+            compute_windows(model, config, options.get("context_length"))
         weights = [array for _, array in tree_flatten(model.parameters())]
         if part:
             evaluate_each(weights)

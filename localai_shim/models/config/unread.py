@@ -174,14 +174,15 @@ def read_module(name: str) -> tuple[frozenset[str], str]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             names.add(node.value)
         elif isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(each) for each in node.decorator_list):
-            names |= {each.attr for each in ast.walk(node) if _is_own(each)}
+            names.update(_own_attributes(node))
     return frozenset(names), " ".join(sorted(words)).lower()
 
 
-def _is_own(node: ast.AST) -> bool:
-    """An attribute that a method of a class of arguments reads."""
-    is_read = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
-    return is_read and isinstance(node.value, ast.Name) and node.value.id == "self"
+def _own_attributes(kind: ast.ClassDef) -> Iterator[str]:
+    """Attributes that the methods of a class of arguments read."""
+    for node in ast.walk(kind):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and ast.unparse(node.value) == "self":
+            yield node.attr
 
 
 def _last(name: str) -> str:
