@@ -62,7 +62,7 @@ def _is_packed(name: str, layers: set[str]) -> bool:
 
 
 def _kind(name: str, weights: Weights, layers: set[str], config: Json) -> str | None:
-    """What a tensor is of; None if the model may need it.
+    """The kind of part that a tensor belongs to; None if the model may need it.
 
     Raises:
         ModelLoadError: see `without_extra`.
@@ -81,7 +81,7 @@ def _kind(name: str, weights: Weights, layers: set[str], config: Json) -> str | 
 
 
 def _has_part(name: str, layers: set[str], kind: str) -> bool:
-    """Whether the model has the encoder that a tensor is of: then it may need the tensor."""
+    """True if the model has the encoder that a tensor belongs to: then it may need the tensor."""
     if kind != "encoders":
         return False
     found = re.match(r"(?:(?:language_)?model\.)?\w+\.", name)
@@ -89,7 +89,7 @@ def _has_part(name: str, layers: set[str], kind: str) -> bool:
 
 
 def _is_beyond(number: int, config: Json) -> bool:
-    """Whether a layer comes behind the model's own, where checkpoints put those that draft tokens."""
+    """True if a layer comes behind the model's own, where checkpoints put those that draft tokens."""
     texts: list[Json] = [config, *(each for each in config.values() if isinstance(each, dict))]
     for text in texts:
         count = text.get("num_hidden_layers")

@@ -31,7 +31,10 @@ def naming_files(config: Json) -> Iterator[None]:
             raise
         modules = _modules(error)
         if any(_CONFIG.fullmatch(name) for name in modules):
-            what = f"config.json has values that transformers refuses ({shown(error)})."
+            what = (
+                f"config.json has values that transformers refuses ({shown(error)}). Copy config.json again from where "
+                "the weights come from, or correct it."
+            )
         elif _TOKENIZER in modules:
             what = f"its tokenizer (tokenizer.json, tokenizer_config.json) cannot be read ({shown(error)})."
         else:

@@ -1,4 +1,4 @@
-"""What each key of a config.json does: nothing for answers, or what a model computes.
+"""Keys of a config.json by their effect: those that change what a model computes, and those that do not.
 
 Keys are judged by their names, which mean the same in all of transformers' families. `unread.py` uses these lists for
 the keys that a model's code does not read.

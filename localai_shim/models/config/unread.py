@@ -40,7 +40,7 @@ _MAX_SHOWN = 100  # characters of a value
 
 
 class Code(NamedTuple):
-    """What the code of a model has in it.
+    """Names in the code of a model.
 
     Attributes:
         names: the keys that it reads.
@@ -61,7 +61,7 @@ class Part(NamedTuple):
 
 
 class _Findings:
-    """What a config says that a model does not compute."""
+    """Settings of a config that a model does not compute: errors, warnings, and names for an info line."""
 
     def __init__(self) -> None:
         self.wrong: list[str] = []

@@ -130,7 +130,7 @@ def _is_mlx_lms(model: nn.Module) -> bool:
 
 
 def _is_limited(cache: Any) -> bool | None:
-    """Whether a layer's cache holds a window only; None if its class does not say."""
+    """True if a layer's cache holds a window only; None if its class does not say."""
     name = type(cache).__name__
     if name in ("RotatingKVCache", "ChunkedKVCache"):
         return True
