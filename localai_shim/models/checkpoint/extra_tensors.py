@@ -9,7 +9,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...types import Json, ModelLoadError
 
@@ -23,13 +23,14 @@ _KINDS = {
     r"(attn|attention)\.bias)",
     "layers that draft tokens": r"(.*\.)?(mtp(_\w+)?|nextn\w*|mtp_block|eagle\w*|medusa\w*)\..*",
     "encoders": r"(\w+\.){0,2}(vision\w*|visual|audio\w*|image\w*|video\w*|speech\w*|multi_?modal\w*|mm\w*|"
-    r"\w*projector|perceiver\w*|connector|mlp1|embed_(vision|audio)|patch_\w+)\..*",
+    r"\w*projector|perceiver\w*|connector|mlp1|embed_(vision|audio)|patch_\w+)(\..*)?",
 }
 """Names of tensors that answers to text do not need, as the model's own code has them."""
 _KIND = {kind: re.compile(names) for kind, names in _KINDS.items()}
-_TIED = re.compile(r"(.*\.)?(lm_head|output|embed_out)\.(weight|scales|biases)")
+_TIED = re.compile(r"((language_)?model\.)*(lm_head|output|embed_out)\.(weight|scales|biases)")
 _EMBEDDINGS = re.compile(r"(.*\.)?(embed_tokens|wte|word_embeddings|embed_in|embeddings|tok_embeddings)\.weight")
 _LAYER = re.compile(r"(.*\.)?(?:layers|h|blocks)\.(\d+)\..*")
+_MASK_AXES = 4  # of a causal mask, which older checkpoints have as the bias of an attention layer
 _PACKED = (".scales", ".biases")
 
 Weights = dict[str, "mx.array"]
@@ -72,6 +73,8 @@ def _kind(name: str, weights: Weights, layers: set[str], config: Json) -> str | 
     if name.rpartition(".")[0] in layers and not _KIND["buffers"].fullmatch(name):
         return None  # of a layer that the model has
     for kind, pattern in _KIND.items():
+        if name.endswith(".bias") and kind == "buffers" and weights[name].ndim < _MASK_AXES:
+            continue
         if pattern.fullmatch(name) and not _has_part(name, layers, kind):
             return kind
     found = _LAYER.fullmatch(name)
@@ -84,7 +87,7 @@ def _has_part(name: str, layers: set[str], kind: str) -> bool:
     """True if the model has the encoder that a tensor belongs to: then it may need the tensor."""
     if kind != "encoders":
         return False
-    found = re.match(r"(?:(?:language_)?model\.)?\w+\.", name)
+    found = re.match(r"((language_)?model\.)*\w+(\.|$)", name)
     return found is not None and any(layer.startswith(found[0]) for layer in layers)
 
 
@@ -107,8 +110,8 @@ def _tied(name: str, weights: Weights, config: Json) -> str | None:
     """
     import mlx.core as mx
 
-    texts: list[Any] = [config, *config.values()]
-    if any(isinstance(text, dict) and text.get("tie_word_embeddings") for text in texts):
+    inner = config.get("text_config")
+    if config.get("tie_word_embeddings") or (isinstance(inner, dict) and inner.get("tie_word_embeddings")):
         return "tied output layers"
     embeddings = next((key for key in weights if _EMBEDDINGS.fullmatch(key)), None)
     head = weights.get(f"{name.rpartition('.')[0]}.weight")
