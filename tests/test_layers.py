@@ -111,7 +111,7 @@ MAY = {
     ),
     "models.adapters": "backends.cuda engine models models.checkpoint options types",
     "models.checkpoint": "backends models models.gguf types",
-    "models.config": "backends types",
+    "models.config": "backends models.checkpoint types",
     "models.attention": "engine",
     "models.encoders": "backends backends.x86 engine models models.config models.heads options types vectors",
     "models.gguf": "threads types",

@@ -19,6 +19,9 @@ from .checkpoint.quantization import check_numbers, check_quantization
 from .checkpoint.reading import naming_files, shown
 from .checkpoint_files import Checkpoint, check_files, check_layers, read_json
 from .config.rotary_layers import check_rotation
+from .config.unread import check_keys
+from .config.windows import compute_windows
+from .config.yarn import set_untruncated
 from .encoders.classifier import ClassifierModel, is_classifier
 from .encoders.embedding import EmbeddingModel, encoder_module
 from .gguf.detection import check_gguf, is_gguf
@@ -83,7 +86,11 @@ def load_model(
         with naming_files(read_json(path / "config.json")):
             model, tokenizer, config = kind.read(path, options)
         check_numbers(model, config)
+        set_untruncated(model, config)
         check_rotation(model, config)
+        check_keys(model, config)
+        if issubclass(kind, TextModel):
+            compute_windows(model, config, options.get("context_length"))
         weights = [array for _, array in tree_flatten(model.parameters())]
         if part:
             evaluate_each(weights)

@@ -21,9 +21,10 @@ from ..output.token_bytes import TokenBytes
 from ..threads.panics import PanicError, panics_are_errors
 from ..types import Adapter, Json, Prompt, Task
 from . import caches
+from .checkpoint.experts import with_experts
 from .checkpoint.generation_config import generation_defaults
 from .checkpoint_files import Checkpoint, context_length, fingerprint
-from .config.reading import query_heads, text_config
+from .config.reading import load_text_model, query_heads
 from .gguf.checkpoint import read_checkpoint, read_wrapped_tokenizer
 from .gguf.detection import is_gguf
 from .heads.generative_reranker import find_judge
@@ -212,7 +213,7 @@ class TextModel:
         batch_attention(model)
         self.one_row = takes_ends_for_positions(model)
         self.one_token = False
-        self._model = model
+        self._model, self._config = model, config
         self.tokenizer = tokenizer
         self.generation_defaults = generation_defaults(path, config)
         bits = options.get("kv_bits")  # None: keys and values are kept as they are
@@ -247,24 +248,20 @@ class TextModel:
     @staticmethod
     def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]:
         """A checkpoint's model, whose weights are not read yet, its tokenizer and its config."""
-        import mlx_lm.utils
-
         trusted, adapter_path = options.get("trust_remote_code", False), options.get("adapter_path")
         if is_gguf(path):
+            import mlx_lm.utils
+
             model, tokenizer, config = read_checkpoint(path)
             if adapter_path is not None:
                 model = mlx_lm.utils.load_adapters(model, os.fspath(adapter_path)).eval()
             return model, tokenizer, config
-        model, tokenizer, config = mlx_lm.utils.load(
-            str(path),
-            model_config=text_config(path),
+        return load_text_model(
+            path,
             adapter_path=None if adapter_path is None else os.fspath(adapter_path),
             tokenizer_config={"trust_remote_code": trusted},
             trust_remote_code=trusted,
-            lazy=True,
-            return_config=True,
         )
-        return model, tokenizer, config
 
     def check(self) -> None:
         """Refuse options that could have no effect."""
@@ -353,7 +350,7 @@ class TextModel:
         """
         from .weights import read_update
 
-        update = read_update(self._model, weights, self._sanitize)
+        update = read_update(self._model, weights, self._sanitize, self._config)
 
         def apply() -> None:
             update()
@@ -368,7 +365,7 @@ class TextModel:
             return weights
         model = copy.copy(self._model)  # some take their head off where none comes, and fail where it is off
         model.setdefault("lm_head", None)
-        made: dict[str, mx.array] = model.sanitize(weights)
+        made: dict[str, mx.array] = model.sanitize(with_experts(weights, self._config))
         return made
 
     @property

@@ -35,6 +35,9 @@ _OLD_KINDS = {
 _FLAT = (".qwen2_vl", ".qwen2_5_vl", ".paddleocr_vl", ".ernie4_5_moe_vl", ".youtu_vl", ".zaya1_vl")
 """Modules that read a language model's settings only from the top level, where transformers 4 wrote them."""
 _LISTS_OF_KINDS = ("layer_types", "layers_block_type", "mtp_layers_block_type")
+_BY_LAYER = "per_layer_config"
+_GLOBAL_HEADS = {"head_dim": "global_head_dim", "num_key_value_heads": "num_global_key_value_heads"}
+_SECTIONS = "mrope_section"  # which transformers' classes have in their code, and some of mlx-vlm's require
 _FLOATS = {"Infinity": float("inf"), "-Infinity": float("-inf"), "NaN": float("nan")}
 
 
@@ -86,6 +89,9 @@ def _translated(config: Json, module: ModuleType | None, name: str, where: str) 
         made["model_type"] = own
     _rename(made, fields, where)
     _add_pattern(made, fields, where)
+    _add_global_heads(made, fields)
+    if (rope := made.get(PARAMETERS)) and _SECTIONS in _default(fields, PARAMETERS):
+        made[PARAMETERS] = {_SECTIONS: _default(fields, PARAMETERS)[_SECTIONS], **rope}
     return made
 
 
@@ -166,6 +172,30 @@ def _add_pattern(config: Json, fields: Fields, where: str) -> None:
                 f"{where}: layer_types puts '{_FULL}' in irregular places ({', '.join(types)}), and this model's code "
                 f"reads {key}, one number for all layers. Such a checkpoint cannot be served."
             )
+
+
+def _add_global_heads(config: Json, fields: Fields) -> None:
+    """Add Gemma 4's sizes of heads with full attention, which transformers 5 writes layer by layer.
+
+    Sizes that no class reads stay where they are.
+    """
+    by_layer, types = config.get(_BY_LAYER), config.get("layer_types")
+    if not isinstance(by_layer, dict) or not isinstance(types, list) or _GLOBAL_HEADS["head_dim"] not in fields:
+        return
+    full = {i for i, kind in enumerate(types) if kind == _FULL}
+    settings = list(by_layer.values())
+    same = all(each == settings[0] and each.keys() <= _GLOBAL_HEADS.keys() for each in settings)
+    if same and (not settings or {int(layer) for layer in by_layer} == full):
+        del config[_BY_LAYER]
+        for key, name in _GLOBAL_HEADS.items():
+            config[name] = (settings[0] if settings else {}).get(key, config.get(key))
+
+
+def _default(fields: Fields, key: str) -> Json:
+    """The class's own object for a key; empty if it has none."""
+    factory: Any = fields[key].default_factory if key in fields else None
+    made = factory() if callable(factory) else None
+    return made if isinstance(made, dict) else {}
 
 
 def _full_layers(pattern: object, key: str, count: int) -> list[bool]:

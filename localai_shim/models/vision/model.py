@@ -64,7 +64,7 @@ class VisionModel(TextModel):
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         _, model, tokenizer, config, path, options, _ = checkpoint
-        self._config, self._path = config, path
+        self._path = path
         self._language: nn.Module = getattr(model, "language_model", model)
         self._decoder = self._language
         module = type(self._language).__module__  # before it is given another class
