@@ -28,7 +28,7 @@ _MSCALE = {**YARN, "mscale": 1.0, "mscale_all_dim": 0.7}
 _SLIDING, _FULL = "sliding_attention", "full_attention"
 _LATENT: Config = {"num_key_value_heads": 4, "num_experts": 8, "n_routed_experts": 8, "n_group": 2, "topk_group": 1}
 _LATENT_GROUPS: Config = {"num_key_value_heads": 4, "n_routed_experts": 8, "n_group": 2, "topk_group": 1}
-_INDEX: Config = {"num_key_value_heads": 4, "index_topk": 16, "index_head_dim": 32, "index_n_heads": 2}
+_INDEX: Config = {"num_key_value_heads": 4, "index_topk": 16, "index_head_dim": 32, "index_n_heads": 16}
 _MUP: Config = {
     "embedding_multiplier": 2.0,
     "attention_multiplier": 0.2,
@@ -329,7 +329,7 @@ CASES: dict[str, dict[str, Case]] = {
     "phi3": _of(
         "phi3",
         plain={"sliding_window": None},
-        longrope=_rope(LONGROPE),
+        longrope={**_rope(LONGROPE), "original_max_position_embeddings": CONTEXT},
         partial=_rope({**PLAIN, "partial_rotary_factor": 0.5}),
         tied=_TIED,
         window={"sliding_window": WINDOW},

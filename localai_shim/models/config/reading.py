@@ -5,15 +5,18 @@ from __future__ import annotations
 import copy
 import importlib
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...backends.patches import rebound
 from ...types import Json
+from ..upstream_faults import corrected
 from .translation import translated, without_unread
 
 if TYPE_CHECKING:
     from mlx import nn
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 TEXT_PARTS = ("text_config", "llm_config", "thinker_config")
 _HEADS = ("num_attention_heads", "n_heads", "n_head", "num_heads")
@@ -28,6 +31,21 @@ def text_config(path: Path) -> Json:
         return translated(config, None)
     _, arguments = mlx_lm.utils._get_classes(config)
     return translated(config, sys.modules[arguments.__module__])
+
+
+def load_text_model(path: str, **how: Any) -> tuple[nn.Module, TokenizerWrapper, Json]:
+    """A model of mlx-lm whose faults are mended, its tokenizer and its config."""
+    import mlx_lm.utils
+
+    def classes(config: Json) -> tuple[Any, Any]:
+        model, arguments = mlx_lm.utils._get_classes(config)
+        return corrected(model, config), arguments
+
+    read = partial(mlx_lm.utils.load_model, get_model_classes=classes)  # its loader passes no classes on
+    loaded: tuple[nn.Module, TokenizerWrapper, Json] = rebound(
+        mlx_lm.utils.load, {**vars(mlx_lm.utils), "load_model": read}
+    )(path, return_config=True, **how)
+    return loaded
 
 
 def query_heads(config: Json) -> int:

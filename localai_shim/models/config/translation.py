@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any, get_args
 
 from ...types import Json, ModelLoadError
+from .completion import complete
 from .rope import PARAMETERS, SCALING, spread
 
 log = logging.getLogger("localai_shim")
@@ -86,6 +87,7 @@ def _translated(config: Json, module: ModuleType | None, name: str, where: str) 
         made["model_type"] = own
     _rename(made, fields, where)
     _add_pattern(made, fields, where)
+    complete(made, fields)
     return made
 
 
