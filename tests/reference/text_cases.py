@@ -101,6 +101,7 @@ CASES: dict[str, dict[str, Case]] = {
             "n_heads": 4,
             "max_seq_len": 512,
             "attn_config": {"kv_n_heads": 2, "clip_qkv": 1, "rope_theta": 5000.0},
+            **_rope(PLAIN),
             "ffn_config": {"ffn_hidden_size": 64, "hidden_size": 64, "moe_num_experts": 4, "moe_top_k": 2},
         },
     ),
@@ -128,7 +129,7 @@ CASES: dict[str, dict[str, Case]] = {
     "exaone4": _of(
         "exaone4",
         plain={"sliding_window": WINDOW, "layer_types": [_SLIDING, _SLIDING, _SLIDING, _FULL]},
-        full={"sliding_window": None, "layer_types": None},
+        full={"sliding_window": None, "layer_types": [_FULL] * 4},
         llama3=_rope(LLAMA3),
     ),
     "exaone_moe": _of(
@@ -225,7 +226,7 @@ CASES: dict[str, dict[str, Case]] = {
         "granitemoehybrid",
         plain={**_MUP, **_MAMBA, "layer_types": ["mamba", "attention"] * 2, "position_embedding_type": "nope"},
         rope={"position_embedding_type": "rope", **_rope(PLAIN)},
-        dense={"num_local_experts": 0},
+        dense={"num_local_experts": 0, "intermediate_size": 32},
     ),
     "helium": _of("helium", biases={"attention_bias": True}),
     "hunyuan_v1_dense": _of("hunyuan_v1_dense", plain=_rope({**DYNAMIC, "alpha": 1000.0, "factor": 1.0})),
@@ -296,7 +297,7 @@ CASES: dict[str, dict[str, Case]] = {
     "minicpm3": _of(
         "minicpm3",
         plain={"num_key_value_heads": 4, "qk_rope_head_dim": 16, "dim_model_base": 32, "scale_emb": 3},
-        longrope=_rope(LONGROPE),
+        longrope={**_rope(LONGROPE), "original_max_position_embeddings": CONTEXT},
     ),
     "minimax": _of("minimax", plain={"layer_types": [_FULL] * 4}),
     "ministral3": _of(
@@ -314,8 +315,9 @@ CASES: dict[str, dict[str, Case]] = {
             "ssm_state_size": 32,
             "n_groups": 2,
             "moe_shared_expert_intermediate_size": 48,
+            "time_step_min": 1e-12,
         },
-        biases={"use_bias": True, "mlp_bias": True, "attention_bias": True},
+        biases={"use_bias": True, "mamba_proj_bias": True, "mlp_bias": True, "attention_bias": True},
     ),
     "olmo2": _of("olmo2", tied=_TIED, yarn=_rope(YARN), biases=_BIASES),
     "olmo3": _of(
@@ -323,7 +325,7 @@ CASES: dict[str, dict[str, Case]] = {
         plain={"sliding_window": WINDOW, "layer_types": [_SLIDING, _SLIDING, _SLIDING, _FULL]},
         yarn=_rope(YARN),
     ),
-    "olmo_hybrid": _of("olmo_hybrid", plain={**_GATED_DELTA, "num_key_value_heads": 4}),
+    "olmo_hybrid": _of("olmo_hybrid", plain={**_GATED_DELTA, "linear_num_key_heads": 4, "num_key_value_heads": 4}),
     "olmoe": _of("olmoe", plain={"norm_topk_prob": True}, unnormalized={"norm_topk_prob": False}),
     "phi": _of("phi", linear={"num_key_value_heads": 4}),
     "phi3": _of(
