@@ -254,6 +254,38 @@ def _multiply_keys(upstream: Sanitize) -> Sanitize:
     return sanitize
 
 
+def _fill_shared_layers(upstream: Sanitize) -> Sanitize:
+    """Layers that use another one's keys have no weights for them; upstream's layers have some, and never use them."""
+
+    def sanitize(self: Any, weights: Weights) -> Weights:
+        from mlx.utils import tree_flatten
+
+        made = upstream(self, weights)
+        for name, array in tree_flatten(self.parameters()):
+            if name not in made and _UNUSED.search(name):
+                made[name] = array
+        return made
+
+    return sanitize
+
+
+def _falcon_norm(self: Any, x: mx.array, gate: mx.array | None = None) -> mx.array:
+    """Like `_grouped_norm`; the gate may follow."""
+    import mlx.core as mx
+    from mlx import nn
+
+    if gate is not None and not self.norm_before_gate:
+        x = nn.silu(gate) * x
+    normed: mx.array = mx.fast.rms_norm(mx.unflatten(x, -1, (self.n_groups, -1)), None, self.variance_epsilon)
+    normed = self.weight * normed.flatten(-2)
+    return nn.silu(gate) * normed if gate is not None and self.norm_before_gate else normed
+
+
+def _falcon_norms(model: nn.Module, config: Json) -> None:
+    for layer in _layers(model, "FalconH1RMSNormGated"):
+        _set_call(layer, _falcon_norm)
+
+
 def _drop_zero_experts(upstream: Sanitize) -> Sanitize:
     """transformers saves weights for LongCat's experts that compute nothing."""
 
@@ -325,6 +357,7 @@ _OLMO_HYBRID = {
     ".attention_layer_norm.": ".input_layernorm.",
     ".feedforward_layer_norm.": ".post_attention_layernorm.",
 }
+_UNUSED = re.compile(r"\.self_attn\.(k_proj|v_proj|k_norm|v_norm)\.")
 _GPT2 = {"transformer.": ""}
 _KIMI_LINEAR = {f".block_sparse_moe.{name}.": f".mlp.{name}." for name in ("gate_proj", "up_proj", "down_proj")}
 _NOT_REPORTED = "not reported"
@@ -347,6 +380,28 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 _NOT_REPORTED,
                 {"Model.sanitize": "0237ca1d0bd5"},
                 sanitize=_multiply_keys,
+            ),
+            Fault(
+                "one norm for all groups of a Mamba layer",
+                _NOT_REPORTED,
+                {"FalconH1RMSNormGated.__call__": "c13398a6124d"},
+                mend=_falcon_norms,
+            ),
+        ),
+        "gemma3n": (
+            Fault(
+                "layers that use another one's keys require weights that transformers 5 does not save",
+                _NOT_REPORTED,
+                {"Model.sanitize": "23ee73861b54"},
+                sanitize=_fill_shared_layers,
+            ),
+        ),
+        "llama4_text": (
+            Fault(
+                "transformers' name of the head is not read",
+                _NOT_REPORTED,
+                {},
+                sanitize=_rename({"lm_head.": "output."}),
             ),
         ),
         "gemma": (

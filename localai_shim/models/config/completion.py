@@ -25,6 +25,8 @@ def complete(config: Json, fields: Mapping[str, Any]) -> None:
     made = {} if make is None else make(config)
     if _needs_head_size(config, fields):
         made["head_dim"] = _head_size(config)
+    if config.get("model_type") == "mimo_v2_flash" and isinstance(config.get("sliding_window_size"), int):
+        config["sliding_window_size"] += 1  # tokens before the query, of which mlx-lm's window is one
     for key, value in made.items():
         if key in fields and config.get(key) is None:
             config[key] = value
@@ -94,6 +96,11 @@ def _mimo_v2(config: Json) -> Json:
     }
 
 
+def _minimax_m2(config: Json) -> Json:
+    partial = (config.get("rope_parameters") or {}).get("partial_rotary_factor", 1.0)
+    return {"shared_intermediate_size": 0, "rotary_dim": int(config.get("head_dim", 0) * partial)}
+
+
 def _dense(config: Json) -> int:
     """Number of layers before the first one with experts."""
     kinds = config.get("mlp_layer_types") or []
@@ -123,6 +130,7 @@ _DERIVED: dict[str, Callable[[Json], Json]] = {
     "minicpm3": lambda config: {
         "rope_scaling": {"original_max_position_embeddings": config.get("max_position_embeddings")}
     },
+    "minimax_m2": _minimax_m2,
     "solar_open": lambda config: {
         "intermediate_size": config.get("moe_intermediate_size"),  # not used: each layer has experts
         "first_k_dense_replace": 0,
