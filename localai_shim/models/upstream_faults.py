@@ -196,6 +196,11 @@ def _set_epsilon(model: nn.Module, config: Json) -> None:
         layer.norm.eps = config["layer_norm_epsilon"]
 
 
+def _no_norms_without_positions(model: nn.Module, config: Json) -> None:
+    for layer in _layers(model, "Attention"):
+        layer.use_qk_norm = layer.use_qk_norm and bool(layer.use_rope)
+
+
 def _scale_tied_logits(model: nn.Module, config: Json) -> None:
     if not config.get("tie_word_embeddings"):
         return
@@ -402,6 +407,12 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 _NOT_REPORTED,
                 {},
                 sanitize=_rename({"lm_head.": "output."}),
+            ),
+            Fault(
+                "keys and queries are normalized in layers without positions, too",
+                _NOT_REPORTED,
+                {"Attention.__call__": "ae4ce70bb071"},
+                mend=_no_norms_without_positions,
             ),
         ),
         "gemma": (
