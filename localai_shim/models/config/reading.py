@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...backends.patches import rebound
 from ...types import Json
-from ..upstream_faults import corrected
+from ..faults.table import corrected
 from .translation import translated, without_unread
 
 if TYPE_CHECKING:
