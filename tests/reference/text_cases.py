@@ -269,7 +269,6 @@ CASES: dict[str, dict[str, Case]] = {
     "laguna": _of("laguna", plain={"sliding_window": WINDOW, "layer_types": [_FULL, _SLIDING] * 2}),
     "lfm2": _of("lfm2", plain={"layer_types": ["conv", _FULL] * 2, "conv_L_cache": 3}, biases={"conv_bias": True}),
     "lfm2_moe": _of("lfm2_moe", plain={"layer_types": ["conv", _FULL] * 2, "num_dense_layers": 1}),
-    "lfm2-vl": _inside("lfm2-vl", "lfm2", layer_types=["conv", _FULL] * 2, conv_L_cache=3),
     "llama": _of(
         "llama",
         plain=_rope(PLAIN),
@@ -409,6 +408,7 @@ REFUSED: dict[str, Case] = {
 EXCEPTIONS: dict[str, str] = {
     "bailing_hybrid": "mlx-lm's model of this name has another kind of attention; that of transformers is refused",
     "bitnet": "mlx-lm's kernels need Metal",
+    "lfm2-vl": "mlx-lm's class reads converted folders only; checkpoints with a vision encoder use mlx-vlm's",
     "minimax_m3_vl": "mlx-lm's class reads other names of tensors; checkpoints with a vision encoder use mlx-vlm's",
     "muse_glimmer": "transformers has no class for its language model alone",
     "muse_spark": "mlx-lm's kernels need Metal",

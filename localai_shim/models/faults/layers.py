@@ -85,7 +85,8 @@ def _grouped_norm(self: Any, x: mx.array, gate: mx.array) -> mx.array:
 
     x = mx.unflatten(nn.silu(gate) * x, -1, (self.groups, -1))
     normed: mx.array = mx.fast.rms_norm(x, None, self.eps).flatten(-2)
-    return self.weight * normed
+    scaled: mx.array = self.weight * normed
+    return scaled
 
 
 def group_norms(name: str, key: str) -> Callable[[nn.Module, Json], None]:

@@ -6,7 +6,6 @@ that it was written for.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import logging
 from collections.abc import Callable, Mapping
@@ -49,7 +48,7 @@ def corrected(kind: Any, config: Json) -> Any:
     Raises:
         ModelLoadError: upstream's code computes something else, and nothing mends that.
     """
-    faults = [each for each in FAULTS.get(kind.__module__, ()) if _is_known(kind, each)]
+    faults = [each for each in FAULTS.get(kind.__module__, ()) if is_known(kind.__module__, each)]
     for fault in faults:
         if reason := fault.refuse(config):
             raise ModelLoadError(reason)
@@ -67,11 +66,12 @@ def corrected(kind: Any, config: Json) -> Any:
     return class_like(kind, {"__init__": create, "sanitize": sanitize})
 
 
-def _is_known(kind: Any, fault: Fault) -> bool:
+def is_known(module: str, fault: Fault) -> bool:
+    """True if upstream's code is what a fault was found in."""
     for name, source in fault.sources.items():
-        found = fingerprint(_found(kind.__module__, name))
+        found = fingerprint(_found(module, name))
         if found != source:
-            log.info("%s: %s is used as upstream has it: its source is another (%s)", kind.__module__, name, found)
+            log.info("%s: %s is used as upstream has it: its source is another (%s)", module, name, found)
             return False
     return True
 
@@ -79,8 +79,10 @@ def _is_known(kind: Any, fault: Fault) -> bool:
 def _found(module: str, name: str) -> Any:
     """A function of a module, or of a module next to it that is named before a colon."""
     other, _, path = name.rpartition(":")
-    place = importlib.import_module(f"mlx_lm.models.{other}" if other else module)
-    return functools.reduce(lambda place, part: getattr(place, part, None), path.split("."), place)
+    place: Any = importlib.import_module(f"mlx_lm.models.{other}" if other else module)
+    for part in path.split("."):
+        place = getattr(place, part, None)
+    return place
 
 
 def _heads_apart(config: Json) -> str:
