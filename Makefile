@@ -32,7 +32,7 @@ GEMMA := 1 2 3 4
 
 SUITE := $(abspath $(VENV))/json-schema-suite
 
-.PHONY: install test-converter demo test test-metal test-exhaustive test-all test-parallel test-soak test-openai2 test-frameworks test-frameworks-all test-ray test-templates test-weights lint bench figures docs clean
+.PHONY: install test-converter demo test test-metal test-exhaustive test-all test-parallel test-soak test-openai2 test-frameworks test-frameworks-all test-ray test-reference test-templates test-weights lint bench figures docs clean
 
 install: $(VENV)/.installed
 
@@ -159,6 +159,20 @@ $(CONVERTER)/.made: $(AROUND)/uv/bin/uv $(VENV)/.dev tests/models/gguf/originals
 	$(CONVERTER)/bin/python tests/models/gguf/originals.py $(CONVERTER)/sources/vendor/llama.cpp $(CONVERTER)/tokenizer $(CONVERTER)/made
 	touch $@
 
+# Logits of tiny checkpoints that transformers saves, compared with transformers' on torch. TORCH names another package
+# where torch's index cannot be reached: `make test-reference TORCH=torch`.
+REFERENCE := $(VENV)-reference
+TORCH ?= --torch-backend cpu torch
+test-reference: export OPENBLAS_NUM_THREADS = 1
+test-reference: export MKL_NUM_THREADS = 1
+test-reference: $(REFERENCE)/.dev
+	$(REFERENCE)/bin/python -m pytest -n $(WORKERS) --dist worksteal tests/reference
+
+$(REFERENCE)/.dev: $(AROUND)/uv/bin/uv pyproject.toml
+	$< venv -q --clear -p $(PYTHON) $(REFERENCE)
+	$< pip install -q -p $(REFERENCE) $(TORCH) -e '.$(EXTRA)' --group tests
+	touch $@
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -183,7 +197,7 @@ docs: $(VENV)/.docs
 	$(BIN)/zensical build --strict
 
 clean:
-	rm -rf $(VENV) $(VENV)-openai2 $(AROUND) $(RAY) .site
+	rm -rf $(VENV) $(VENV)-openai2 $(AROUND) $(RAY) $(REFERENCE) .site
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV) || { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }

@@ -21,7 +21,6 @@ from ..output.token_bytes import TokenBytes
 from ..threads.panics import PanicError, panics_are_errors
 from ..types import Adapter, Json, Prompt, Task
 from . import caches
-from .checkpoint.experts import with_experts
 from .checkpoint.generation_config import generation_defaults
 from .checkpoint_files import Checkpoint, context_length, fingerprint
 from .config.reading import load_text_model, query_heads
@@ -365,7 +364,7 @@ class TextModel:
             return weights
         model = copy.copy(self._model)  # some take their head off where none comes, and fail where it is off
         model.setdefault("lm_head", None)
-        made: dict[str, mx.array] = model.sanitize(with_experts(weights, self._config))
+        made: dict[str, mx.array] = model.sanitize(weights)
         return made
 
     @property

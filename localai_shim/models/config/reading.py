@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...backends.patches import rebound
 from ...types import Json
-from ..checkpoint.experts import with_experts
 from ..checkpoint.extra_tensors import without_extra
 from ..checkpoint.layer_bits import with_layers_names
+from ..faults.table import corrected
 from .translation import translated, without_unread
 
 if TYPE_CHECKING:
@@ -41,18 +41,14 @@ def load_text_model(path: Path, **how: Any) -> tuple[nn.Module, TokenizerWrapper
     import mlx_lm.utils
 
     def classes(config: Json) -> tuple[Any, type]:
-        kind, arguments = mlx_lm.utils._get_classes(config)
+        upstream, arguments = mlx_lm.utils._get_classes(config)
+        kind = corrected(upstream, config)
 
         def make(arguments: Any) -> nn.Module:
             model: nn.Module = kind(arguments)
-            sanitize = getattr(kind, "sanitize", None)
-
-            if sanitize is not None:
-                model.sanitize = lambda weights: sanitize(model, with_experts(weights, config))
 
             def load_weights(weights: list[tuple[str, mx.array]], strict: bool = True) -> nn.Module:
-                for name in ("load_weights", "sanitize"):
-                    vars(model).pop(name, None)
+                vars(model).pop("load_weights", None)
                 return model.load_weights(list(without_extra(_tensors(model), dict(weights), config).items()), strict)
 
             model.load_weights = load_weights

@@ -1,4 +1,7 @@
-"""YaRN as transformers computes it with `truncate: false`, which upstream's layers do not read; gpt-oss has it."""
+"""YaRN as transformers computes it with `truncate: false`, which upstream's layers do not read; gpt-oss has it.
+
+vLLM had the same fault (vllm-project/vllm#27722).
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,6 @@ from mlx.utils import tree_flatten
 from mlx_lm.models import gpt_oss
 
 from localai_shim.engine.ports import StepInput
-from localai_shim.models.checkpoint.experts import with_experts
 from localai_shim.models.loading import load_model
 from localai_shim.models.weights import folder_weights
 from localai_shim.options import LoadOptions
@@ -67,10 +66,3 @@ def test_experts_that_are_not_packed_load(tmp_path: Path) -> None:
     one, other = (np.array(each.forward(StepInput(mx.array([[5, 9, 13, 21]]), each.new_cache()))) for each in loaded)
     assert np.allclose(one, other, atol=1e-4)
     loaded[0].read_weights(folder_weights(tmp_path / "saved"))()
-
-
-def test_packed_experts_and_other_families_stay_as_they_are() -> None:
-    packed = {"model.layers.0.mlp.experts.gate_up_proj_blocks": mx.ones(2), "a.mlp.experts.down_proj_bias": mx.ones(2)}
-    assert with_experts(packed, {"model_type": "gpt_oss"}) is packed
-    others = {"model.layers.0.mlp.experts.gate_up_proj": mx.ones(2)}
-    assert with_experts(others, {"model_type": "qwen3_moe"}) is others
