@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...backends.patches import rebound
 from ...types import Json
-from .translation import translated, without_unread
+from ..checkpoint.tensor_names import fitted, has_head, with_head
+from .translation import argument_fields, translated, without_unread
 
 if TYPE_CHECKING:
     from mlx import nn
@@ -50,11 +51,22 @@ def encoder_config(path: Path, name: str) -> Json:
 def load_vision_model(path: Path, **how: Any) -> tuple[nn.Module, Json]:
     """A model of mlx-vlm, whose weights are not read yet, and its config."""
     import mlx_vlm.utils
+    from mlx.utils import tree_flatten
 
     said: Json = mlx_vlm.utils.load_config(path, **how)
     module = None if said.get("model_file") is not None else mlx_vlm.utils.get_model_and_args(said)[0]
     config = translated(said, module)
+    if module is not None:
+        config = with_head(config, lambda part: "tie_word_embeddings" in argument_fields(module, part), has_head(path))
     read = config if module is None else without_unread(config, module)
-    # Its loader reads the file itself, and takes no other config.
+    load_weights = mlx_vlm.utils.load_model_weights
+
+    def load_fitted(model: nn.Module, config: Json, weights: dict[str, Any], *args: Any, **how: Any) -> nn.Module:
+        known = dict(tree_flatten(model.parameters()))
+        made: nn.Module = load_weights(model, config, fitted(known, weights), *args, **how)
+        return made
+
+    # Its loader reads the files itself, and takes no other config.
     scope = {**vars(mlx_vlm.utils), "load_config": lambda path, **how: copy.deepcopy(read)}
+    scope["load_model_weights"] = load_fitted
     return rebound(mlx_vlm.utils.load_model, scope)(path, lazy=True, **how), config

@@ -63,7 +63,7 @@ def without_unread(config: Json, module: ModuleType) -> Json:
     made = dict(config)
     for name, part in config.items():
         if isinstance(part, dict) and _is_arguments(getattr(module, _class_name(name), None)):
-            unread = usual - _fields(module, name).keys()
+            unread = usual - argument_fields(module, name).keys()
             made[name] = {key: value for key, value in part.items() if key not in unread}
     return made
 
@@ -72,7 +72,7 @@ def _translated(config: Json, module: ModuleType | None, name: str, where: str) 
     for key, value in config.items():
         if isinstance(value, dict) and key not in (PARAMETERS, SCALING):
             config[key] = _translated(value, module, key, f"{where}: {key}")
-    fields = {} if module is None else _fields(module, name)
+    fields = {} if module is None else argument_fields(module, name)
 
     def reads(key: str) -> bool:
         return key in fields if fields else PARAMETERS in config
@@ -100,7 +100,7 @@ def _copied(value: Any) -> Any:
 
 
 @cache
-def _fields(module: ModuleType, name: str) -> Fields:
+def argument_fields(module: ModuleType, name: str) -> Fields:
     """Arguments of the class that a config's key names, such as `text_config`; of all classes if it names none."""
     named: Any = getattr(module, _class_name(name), None)
     classes: Iterable[Any] = [named] if _is_arguments(named) else _argument_classes(module)
