@@ -59,6 +59,23 @@ def with_head(config: dict[str, Any], reads: Any, head: bool | None) -> dict[str
     return config
 
 
+def laid_out(weights: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Weights whose experts lie as mlx-vlm's own code reads them: transformers 5 writes those of Qwen3-VL transposed.
+
+    Args:
+        config: of the whole model.
+    """
+    part = config.get("text_config") or {}
+    size, inner = part.get("hidden_size"), part.get("moe_intermediate_size")
+    if config.get("model_type") != "qwen3_vl_moe" or size == 2 * (inner or 0):
+        return weights
+    turned = {".experts.gate_up_proj": (2 * inner, size), ".experts.down_proj": (size, inner)}
+    return {
+        name: array.transpose(0, 2, 1) if any(name.endswith(k) and array.shape[1:] == s for k, s in turned.items()) else array
+        for name, array in weights.items()
+    }
+
+
 def fitted(known: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, Any]:
     """Weights under the names that a model has for them.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...backends.patches import rebound
 from ...types import Json
-from ..checkpoint.tensor_names import fitted, has_head, with_head
+from ..checkpoint.tensor_names import fitted, has_head, laid_out, with_head
 from .translation import argument_fields, translated, without_unread
 
 if TYPE_CHECKING:
@@ -69,4 +69,11 @@ def load_vision_model(path: Path, **how: Any) -> tuple[nn.Module, Json]:
     # Its loader reads the files itself, and takes no other config.
     scope = {**vars(mlx_vlm.utils), "load_config": lambda path, **how: copy.deepcopy(read)}
     scope["load_model_weights"] = load_fitted
+    upstream = mlx_vlm.utils.sanitize_weights
+
+    def sanitize(part: Any, weights: dict[str, Any], config: Any = None) -> dict[str, Any]:
+        made: dict[str, Any] = upstream(part, weights if config is not None else laid_out(weights, read), config)
+        return made
+
+    scope["sanitize_weights"] = sanitize
     return rebound(mlx_vlm.utils.load_model, scope)(path, lazy=True, **how), config

@@ -34,6 +34,12 @@ _OLD_KINDS = {
 """Kinds of layers that transformers 5 has renamed, of classes that do not know the new names."""
 _FLAT = (".qwen2_vl", ".qwen2_5_vl", ".paddleocr_vl", ".ernie4_5_moe_vl", ".youtu_vl", ".zaya1_vl")
 """Modules that read a language model's settings only from the top level, where transformers 4 wrote them."""
+_OLD_VALUES = {"minimax_m3_vl_text": {"hidden_act": {"silu": "swigluoai"}}}
+"""Values that transformers 5 writes instead of others, which its own code does not read."""
+_SIZE_OF_LAYERS = ("block_dim", "conv_dim", "conv_dim_out")
+"""Keys of LFM2 that always have the value of `hidden_size`, and that transformers 5 does not write."""
+_SHARED = ("mm_tokens_per_image",)
+"""Settings of the whole model that mlx-vlm reads from its language model's."""
 _LISTS_OF_KINDS = ("layer_types", "layers_block_type", "mtp_layers_block_type")
 _FLOATS = {"Infinity": float("inf"), "-Infinity": float("-inf"), "NaN": float("nan")}
 
@@ -50,6 +56,9 @@ def translated(config: Json, module: ModuleType | None, where: str = "config.jso
     """
     copied: Json = _copied(config)
     made = _translated(copied, module, "", where)
+    part = made.get("text_config")
+    if isinstance(part, dict):
+        made["text_config"] = {**{key: made[key] for key in _SHARED if key in made}, **part}
     if module is not None and module.__name__.endswith(_FLAT) and isinstance(made.get("text_config"), dict):
         made = {**made["text_config"], **made}
     return made
@@ -85,6 +94,7 @@ def _translated(config: Json, module: ModuleType | None, name: str, where: str) 
     if isinstance(own, str) and made.get("model_type") == f"{own}_vision":  # transformers 5's name of the same
         made["model_type"] = own
     _rename(made, fields, where)
+    _complete(made, fields)
     _add_pattern(made, fields, where)
     return made
 
@@ -131,12 +141,38 @@ def _rename(config: Json, fields: Fields, where: str) -> None:
     for key in _LISTS_OF_KINDS if kind in _OLD_KINDS else ():
         if isinstance(config.get(key), list):
             config[key] = [_OLD_KINDS[kind].get(each, each) for each in config[key]]
+    for key, values in _OLD_VALUES.get(kind, {}).items():
+        config[key] = values.get(config.get(key), config.get(key))
+    if kind == "lfm2" and "hidden_size" in config:
+        config.update({key: config["hidden_size"] for key in _SIZE_OF_LAYERS if key in fields and key not in config})
     renamed = CONFIG_MAPPING[kind].attribute_map if kind in CONFIG_MAPPING else {}
     for old, new in renamed.items():
         if old not in fields or new in fields or config.get(new) is None:
             continue
         if config.setdefault(old, config[new]) != config[new]:
             log.warning("%s: %s is %s, but %s is %s; the first is used", where, old, config[old], new, config[new])
+
+
+def _complete(config: Json, fields: Fields) -> None:
+    """Add the settings that transformers does not write because they are its defaults, and the class has others."""
+    from transformers import CONFIG_MAPPING
+
+    kind = str(config.get("model_type"))
+    if kind not in CONFIG_MAPPING:
+        return
+    missing = dataclasses.MISSING
+    theirs = {each.name: each.default for each in dataclasses.fields(CONFIG_MAPPING[kind])}
+    for name, each in fields.items():
+        if config.get(name) is not None or name == "model_type":
+            continue
+        value = theirs.get(name, missing)
+        required = each.default is each.default_factory is missing
+        if name == "head_dim" and (required or each.default is not None) and value in (None, missing):
+            size, heads = config.get("hidden_size"), config.get("num_attention_heads")
+            if isinstance(size, int) and isinstance(heads, int) and heads:
+                config[name] = size // heads
+        elif (required or name == "head_dim") and value is not missing:
+            config[name] = value
 
 
 def _add_pattern(config: Json, fields: Fields, where: str) -> None:
