@@ -23,7 +23,7 @@ from ..types import Adapter, Json, Prompt, Task
 from . import caches
 from .checkpoint.generation_config import generation_defaults
 from .checkpoint_files import Checkpoint, context_length, fingerprint
-from .config.reading import query_heads, text_config
+from .config.reading import load_text_model, query_heads, text_config
 from .gguf.checkpoint import read_checkpoint, read_wrapped_tokenizer
 from .gguf.detection import is_gguf
 from .heads.generative_reranker import find_judge
@@ -255,14 +255,13 @@ class TextModel:
             if adapter_path is not None:
                 model = mlx_lm.utils.load_adapters(model, os.fspath(adapter_path)).eval()
             return model, tokenizer, config
-        model, tokenizer, config = mlx_lm.utils.load(
+        model, tokenizer, config = load_text_model(
             str(path),
             model_config=text_config(path),
             adapter_path=None if adapter_path is None else os.fspath(adapter_path),
             tokenizer_config={"trust_remote_code": trusted},
             trust_remote_code=trusted,
             lazy=True,
-            return_config=True,
         )
         return model, tokenizer, config
 

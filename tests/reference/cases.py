@@ -26,7 +26,6 @@ SIZES: Config = {
     "bos_token_id": None,
     "eos_token_id": 1,
     "pad_token_id": 0,
-    "sliding_window": WINDOW,
     "num_experts": 4,
     "num_local_experts": 4,
     "n_routed_experts": 4,
@@ -38,7 +37,9 @@ SIZES: Config = {
     "shared_intermediate_size": 32,
     "n_shared_experts": 1,
     "moe_num_shared_experts": 1,
+    "num_shared_experts": 1,
     "first_k_dense_replace": 1,
+    "num_dense_layers": 1,
     "n_group": 1,
     "topk_group": 1,
     # Latent attention.

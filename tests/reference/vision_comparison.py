@@ -61,7 +61,7 @@ def expected_logits(model: Any, case: VisionCase, pictures: list[Picture]) -> np
     taken = inspect.signature(model.forward).parameters
     for name in ("mm_token_type_ids", "token_type_ids"):
         if name in taken:
-            inputs[name] = seen
+            inputs[name] = seen if case.kind != "paligemma" else torch.zeros_like(seen)  # all is its prefix
     with torch.no_grad():
         logits: np.ndarray = model(**inputs, use_cache=False).logits[0].float().numpy()
     return logits

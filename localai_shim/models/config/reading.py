@@ -5,16 +5,20 @@ from __future__ import annotations
 import copy
 import importlib
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...backends.patches import rebound
+from ...backends.patches import rebound, with_names
 from ...types import Json
 from ..checkpoint.tensor_names import fitted, has_head, laid_out, with_head
+from ..upstream_faults import corrected
+from ..vision.faults import FAULTS
 from .translation import argument_fields, translated, without_unread
 
 if TYPE_CHECKING:
     from mlx import nn
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 TEXT_PARTS = ("text_config", "llm_config", "thinker_config")
 _HEADS = ("num_attention_heads", "n_heads", "n_head", "num_heads")
@@ -29,6 +33,21 @@ def text_config(path: Path) -> Json:
         return translated(config, None)
     _, arguments = mlx_lm.utils._get_classes(config)
     return translated(config, sys.modules[arguments.__module__])
+
+
+def load_text_model(path: str, **how: Any) -> tuple[nn.Module, TokenizerWrapper, Json]:
+    """A model of mlx-lm whose faults are mended, its tokenizer and its config."""
+    import mlx_lm.utils
+
+    def classes(config: Json) -> tuple[Any, Any]:
+        model, arguments = mlx_lm.utils._get_classes(config)
+        return corrected(model, config), arguments
+
+    read = partial(mlx_lm.utils.load_model, get_model_classes=classes)  # its loader passes no classes on
+    loaded: tuple[nn.Module, TokenizerWrapper, Json] = rebound(
+        mlx_lm.utils.load, {**vars(mlx_lm.utils), "load_model": read}
+    )(path, return_config=True, **how)
+    return loaded
 
 
 def query_heads(config: Json) -> int:
@@ -66,9 +85,15 @@ def load_vision_model(path: Path, **how: Any) -> tuple[nn.Module, Json]:
         made: nn.Module = load_weights(model, config, fitted(known, weights), *args, **how)
         return made
 
+    classes = mlx_vlm.utils.get_model_and_args
+
+    def mended(*args: Any, **how: Any) -> tuple[Any, str]:
+        module, name = classes(*args, **how)
+        return with_names(module, Model=corrected(module.Model, read, FAULTS)), name
+
     # Its loader reads the files itself, and takes no other config.
     scope = {**vars(mlx_vlm.utils), "load_config": lambda path, **how: copy.deepcopy(read)}
-    scope["load_model_weights"] = load_fitted
+    scope |= {"load_model_weights": load_fitted, "get_model_and_args": mended}
     upstream = mlx_vlm.utils.sanitize_weights
 
     def sanitize(part: Any, weights: dict[str, Any], config: Any = None) -> dict[str, Any]:

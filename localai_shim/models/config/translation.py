@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any, get_args
 
 from ...types import Json, ModelLoadError
+from .completion import complete
 from .rope import PARAMETERS, SCALING, spread
 
 log = logging.getLogger("localai_shim")
@@ -36,8 +37,6 @@ _FLAT = (".qwen2_vl", ".qwen2_5_vl", ".paddleocr_vl", ".ernie4_5_moe_vl", ".yout
 """Modules that read a language model's settings only from the top level, where transformers 4 wrote them."""
 _OLD_VALUES = {"minimax_m3_vl_text": {"hidden_act": {"silu": "swigluoai"}}}
 """Values that transformers 5 writes instead of others, which its own code does not read."""
-_SIZE_OF_LAYERS = ("block_dim", "conv_dim", "conv_dim_out")
-"""Keys of LFM2 that always have the value of `hidden_size`, and that transformers 5 does not write."""
 _SHARED = ("mm_tokens_per_image",)
 """Settings of the whole model that mlx-vlm reads from its language model's."""
 _LISTS_OF_KINDS = ("layer_types", "layers_block_type", "mtp_layers_block_type")
@@ -94,8 +93,8 @@ def _translated(config: Json, module: ModuleType | None, name: str, where: str) 
     if isinstance(own, str) and made.get("model_type") == f"{own}_vision":  # transformers 5's name of the same
         made["model_type"] = own
     _rename(made, fields, where)
-    _complete(made, fields)
     _add_pattern(made, fields, where)
+    complete(made, fields)
     return made
 
 
@@ -143,36 +142,12 @@ def _rename(config: Json, fields: Fields, where: str) -> None:
             config[key] = [_OLD_KINDS[kind].get(each, each) for each in config[key]]
     for key, values in _OLD_VALUES.get(kind, {}).items():
         config[key] = values.get(config.get(key), config.get(key))
-    if kind == "lfm2" and "hidden_size" in config:
-        config.update({key: config["hidden_size"] for key in _SIZE_OF_LAYERS if key in fields and key not in config})
     renamed = CONFIG_MAPPING[kind].attribute_map if kind in CONFIG_MAPPING else {}
     for old, new in renamed.items():
         if old not in fields or new in fields or config.get(new) is None:
             continue
         if config.setdefault(old, config[new]) != config[new]:
             log.warning("%s: %s is %s, but %s is %s; the first is used", where, old, config[old], new, config[new])
-
-
-def _complete(config: Json, fields: Fields) -> None:
-    """Add the settings that transformers does not write because they are its defaults, and the class has others."""
-    from transformers import CONFIG_MAPPING
-
-    kind = str(config.get("model_type"))
-    if kind not in CONFIG_MAPPING:
-        return
-    missing = dataclasses.MISSING
-    theirs = {each.name: each.default for each in dataclasses.fields(CONFIG_MAPPING[kind])}
-    for name, each in fields.items():
-        if config.get(name) is not None or name == "model_type":
-            continue
-        value = theirs.get(name, missing)
-        required = each.default is each.default_factory is missing
-        if name == "head_dim" and (required or each.default is not None) and value in (None, missing):
-            size, heads = config.get("hidden_size"), config.get("num_attention_heads")
-            if isinstance(size, int) and isinstance(heads, int) and heads:
-                config[name] = size // heads
-        elif (required or name == "head_dim") and value is not missing:
-            config[name] = value
 
 
 def _add_pattern(config: Json, fields: Fields, where: str) -> None:
