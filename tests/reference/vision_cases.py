@@ -125,7 +125,7 @@ def _mrope(sections: list[int], **more: Any) -> Config:
 
 
 def square(
-    tokens: int, *, tiles: tuple[int, ...] = (1, 1), size: int = 56, axes: int = 4, mask: bool = False
+    tokens: int, *, tiles: tuple[int, ...] = (1, 1), size: int = 56, axes: int = 4, mask: bool = False, edges: bool = True
 ) -> Callable[[], list[Picture]]:
     """Images of fixed size, or of several tiles each: so many tokens per tile."""
 
@@ -136,7 +136,8 @@ def square(
             inputs = {"pixel_values": pixels if axes == 4 else pixels[None]}
             if mask:
                 inputs["pixel_attention_mask"] = np.ones((1, count, size, size), bool)
-            found.append(Picture([START, *[IMAGE] * (tokens * count), END], inputs, inputs))
+            places = [IMAGE] * (tokens * count)
+            found.append(Picture([START, *places, END] if edges else places, inputs, inputs))
         return found
 
     return made
@@ -218,7 +219,7 @@ CASES: dict[str, dict[str, VisionCase]] = {
     "qwen2_vl": {"plain": VisionCase("qwen2_vl", patches, _mrope([2, 3, 3]), {"hidden_size": 64}, _QWEN_IDS)},
     "qwen2_5_vl": {"plain": VisionCase("qwen2_5_vl", patches, _mrope([2, 3, 3]), {}, _QWEN_IDS)},
     "qwen3_vl": {"plain": VisionCase("qwen3_vl", patches, _mrope([4, 2, 2]), {}, _QWEN_IDS)},
-    "qwen3_vl_moe": {"plain": VisionCase("qwen3_vl_moe", patches, _mrope([4, 2, 2]), {}, _QWEN_IDS)},
+    "qwen3_vl_moe": {"plain": VisionCase("qwen3_vl_moe", patches, {**_mrope([4, 2, 2]), "moe_intermediate_size": 24}, {}, _QWEN_IDS)},
     "qwen3_5": {"plain": VisionCase("qwen3_5", patches, {**_mrope([2, 1, 1], partial_rotary_factor=0.5)}, {}, _QWEN_IDS)},
     "qwen3_5_moe": {"plain": VisionCase("qwen3_5_moe", patches, {**_mrope([2, 1, 1], partial_rotary_factor=0.5)}, {}, _QWEN_IDS)},
     "qwen4_exp": {"plain": VisionCase("qwen4_exp", patches, {**_mrope([2, 1, 1], partial_rotary_factor=0.5), "ple_embed_dim": 32, "hc_count": 2, "hc_lowrank": 8, "indexer_head_dim": 16, "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_compress_ratio": 2, "indexer_budget": 8, "ngram_vocab_size_base": 64, "split_ngram_parts": 1, "make_ngram_vocab_size_divisible_by": 1}, {}, _QWEN_IDS)},
@@ -232,7 +233,7 @@ CASES: dict[str, dict[str, VisionCase]] = {
     "ernie4_5_moe_vl": {"plain": VisionCase("ernie4_5_vl_moe", patches, {"moe_intermediate_size": [32, 32]}, {}, _QWEN_IDS)},
     "minimax_m3_vl": {"plain": VisionCase("minimax_m3_vl", patches, {"rotary_dim": 8, "dense_intermediate_size": 96, "index_n_heads": 2, "index_head_dim": 16, "index_block_size": 8, "index_topk_blocks": 2}, {}, {"projector_hidden_size": 64, "video_token_index": 393})},
     "gemma3": {"plain": VisionCase("gemma3", square(4), _GEMMA, {}, {"mm_tokens_per_image": 4})},
-    "paligemma": {"plain": VisionCase("paligemma", square(16), {"model_type": "gemma"}, {}, {"projection_dim": 64, "hidden_size": 64})},
+    "paligemma": {"plain": VisionCase("paligemma", square(16, edges=False), {"model_type": "gemma"}, {}, {"projection_dim": 64, "hidden_size": 64})},
     "llava": {"plain": VisionCase("llava", square(16), {"model_type": "llama"}, {"model_type": "clip_vision_model"}, {})},
     "aya_vision": {
         "plain": VisionCase("aya_vision", square(4, tiles=(1, 3)), {"model_type": "cohere2", "logit_scale": 1.0}, {"model_type": "siglip_vision_model"}, {"alignment_intermediate_size": 48}),
@@ -246,7 +247,7 @@ CASES: dict[str, dict[str, VisionCase]] = {
     "granite4_vision": {"plain": VisionCase("granite4_vision", None)},
     "mistral3": {"plain": VisionCase("mistral3", lambda: sized(28), {"model_type": "mistral", "sliding_window": None}, {"model_type": "pixtral", "image_size": 112, "hidden_act": "silu"}, {})},
     "molmo2": {"plain": VisionCase("molmo2")},
-    "llama4": {"plain": VisionCase("llama4", square(4), {"intermediate_size_mlp": 96, "attention_chunk_size": 32}, {"vision_output_dim": 32, "projector_input_dim": 32, "projector_output_dim": 32})},
+    "llama4": {"plain": VisionCase("llama4", square(4), {"model_type": "llama4_text", "intermediate_size_mlp": 96, "attention_chunk_size": 32}, {"vision_output_dim": 32, "projector_input_dim": 32, "projector_output_dim": 32})},
     "gemma4": {"plain": VisionCase("gemma4", positioned, {}, {"pooling_kernel_size": 2, "position_embedding_size": 64, "default_output_length": 6})},
     "gemma4_unified": {"plain": VisionCase("gemma4_unified")},
     "gemma3n": {"plain": VisionCase("gemma3n")},

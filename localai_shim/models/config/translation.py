@@ -39,6 +39,8 @@ _OLD_VALUES = {"minimax_m3_vl_text": {"hidden_act": {"silu": "swigluoai"}}}
 """Values that transformers 5 writes instead of others, which its own code does not read."""
 _SHARED = ("mm_tokens_per_image",)
 """Settings of the whole model that mlx-vlm reads from its language model's."""
+_OF_TEXT = ("hidden_size", "vocab_size")
+"""Settings of the language model that mlx-vlm reads from the whole model's, where transformers does not write them."""
 _LISTS_OF_KINDS = ("layer_types", "layers_block_type", "mtp_layers_block_type")
 _FLOATS = {"Infinity": float("inf"), "-Infinity": float("-inf"), "NaN": float("nan")}
 
@@ -58,6 +60,7 @@ def translated(config: Json, module: ModuleType | None, where: str = "config.jso
     part = made.get("text_config")
     if isinstance(part, dict):
         made["text_config"] = {**{key: made[key] for key in _SHARED if key in made}, **part}
+        made |= {key: part[key] for key in _OF_TEXT if key not in made and part.get(key) is not None}
     if module is not None and module.__name__.endswith(_FLAT) and isinstance(made.get("text_config"), dict):
         made = {**made["text_config"], **made}
     return made

@@ -136,8 +136,8 @@ def _idefics2(self: Any, x: mx.array, mask: mx.array | None = None) -> mx.array:
     return patches + self.position_embedding(mx.array(places))
 
 
-def _exact_gelu(*names: str) -> Mend:
-    """Compute the exact GELU in layers that have an approximate one under one of these names."""
+def _gelu(approximation: str, *names: str) -> Mend:
+    """Compute this GELU in layers that have another one under one of these names."""
 
     def mend(model: nn.Module, config: Json) -> None:
         from mlx import nn
@@ -145,7 +145,7 @@ def _exact_gelu(*names: str) -> Mend:
         for layer in model.modules():
             for name in names:
                 if isinstance(layer.get(name), nn.GELU):
-                    layer[name] = nn.GELU()
+                    layer[name] = nn.GELU(approximation)
 
     return mend
 
@@ -183,13 +183,19 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 {"mlx_vlm.models.idefics2.vision:VisionEmbeddings.__call__": "164d5579f949"},
                 mend=_calling("VisionEmbeddings", _idefics2),
             ),
+            Fault(
+                "GELU by a sigmoid, not by tanh",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.idefics2.vision:MLP.__init__": "2d9cadd20bad"},
+                mend=_gelu("tanh", "activation_fn"),
+            ),
         ),
         "internvl": (
             Fault(
                 "GELU by tanh, not the exact one",
                 _NOT_REPORTED,
                 {"mlx_vlm.models.internvl_chat.vision:MLP.__init__": "2dc2666b61aa", "MultiModalProjector.__init__": "9ccac6397f28"},
-                mend=_exact_gelu("activation", "activation_fn"),
+                mend=_gelu("none", "activation", "activation_fn"),
             ),
         ),
     }.items()
