@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 import importlib
 import logging
+import math
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -32,7 +34,7 @@ class Fault(NamedTuple):
     Attributes:
         what: the difference.
         issue: upstream's, with its number.
-        sources: functions of the module, or of another (`module:name`), whose `fingerprint` has to be this one.
+        sources: functions of the module, or of another one (`module:name`), whose `fingerprint` has to be this one.
         mend: changes a new model's layers; gets its config.
         sanitize: makes another `sanitize` of the model's.
         refuse: says why a model with this config cannot be served; empty if it can be.
@@ -77,13 +79,18 @@ def corrected(kind: Any, config: Json, table: Mapping[str, tuple[Fault, ...]] | 
 
 def _is_known(kind: Any, fault: Fault) -> bool:
     for name, source in fault.sources.items():
-        place, _, path = name.rpartition(":")
-        module = importlib.import_module(place or kind.__module__)
-        found = fingerprint(functools.reduce(lambda place, part: getattr(place, part, None), path.split("."), module))
+        found = fingerprint(_found(kind.__module__, name))
         if found != source:
-            log.info("%s.%s is called as upstream has it: its source is another (%s)", module.__name__, path, found)
+            log.info("%s: %s is used as upstream has it: its source is another (%s)", kind.__module__, name, found)
             return False
     return True
+
+
+def _found(module: str, name: str) -> Any:
+    """A function of a module, or of a module next to it that is named before a colon."""
+    other, _, path = name.rpartition(":")
+    place = importlib.import_module(f"mlx_lm.models.{other}" if other else module)
+    return functools.reduce(lambda place, part: getattr(place, part, None), path.split("."), place)
 
 
 def _layers(model: nn.Module, name: str) -> list[Any]:
@@ -180,10 +187,120 @@ def _grouped_norm(self: Any, x: mx.array, gate: mx.array) -> mx.array:
     return self.weight * normed
 
 
-def _group_norms(model: nn.Module, config: Json) -> None:
-    for layer in _layers(model, "GraniteMoeHybridRMSNormGated"):
-        layer.groups = config["mamba_n_groups"]
-        _set_call(layer, _grouped_norm)
+def _group_norms(name: str, key: str) -> Callable[[nn.Module, Json], None]:
+    def mend(model: nn.Module, config: Json) -> None:
+        for layer in _layers(model, name):
+            layer.groups = config[key]
+            _set_call(layer, _grouped_norm)
+
+    return mend
+
+
+def _set_epsilon(model: nn.Module, config: Json) -> None:
+    for layer in _layers(model, "ResidualBlock"):
+        layer.norm.eps = config["layer_norm_epsilon"]
+
+
+def _scale_tied_logits(model: nn.Module, config: Json) -> None:
+    if not config.get("tie_word_embeddings"):
+        return
+    upstream, scale = type(model).__call__, config["dim_model_base"] / config["hidden_size"]
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> mx.array:
+        logits: mx.array = upstream(self, *args, **kwargs) * scale
+        return logits
+
+    _set_call(model, call)
+
+
+def _yarn_untruncated(model: nn.Module, config: Json) -> None:
+    """The ramp between the frequencies that YaRN keeps and those that it scales has its exact ends."""
+    rope = config.get("rope_scaling") or {}
+    if rope.get("truncate", True):
+        return
+    for layer in _layers(model, "YarnRoPE"):
+        layer._freqs = _yarn(layer.dims, config["rope_theta"], rope)
+
+
+def _yarn(dims: int, theta: float, rope: Json) -> mx.array:
+    """Positions per radian of each pair of values."""
+    import mlx.core as mx
+
+    context = rope["original_max_position_embeddings"]
+    low, high = (
+        dims * math.log(context / (turns * 2 * math.pi)) / (2 * math.log(theta))
+        for turns in (rope.get("beta_fast", 32), rope.get("beta_slow", 1))
+    )
+    low, high = max(low, 0), min(high, dims - 1)
+    scaled = mx.clip((mx.arange(dims // 2) - low) / ((high - low) or 0.001), 0, 1)
+    plain = theta ** -(mx.arange(0, dims, 2) / dims)
+    frequencies: mx.array = 1 / (plain * (1 - scaled) + plain / rope["factor"] * scaled)
+    return frequencies
+
+
+def _multiply_keys(upstream: Sanitize) -> Sanitize:
+    """Falcon-H1's multipliers of keys and values, which upstream multiplies into the weights under other names."""
+
+    def sanitize(self: Any, weights: Weights) -> Weights:
+        made, args = upstream(self, dict(weights)), self.args
+        is_converted = all(made[name] is array for name, array in weights.items())
+        factors = {".k_proj.": args.key_multiplier, ".v_proj.": args.attention_in_multiplier}
+        if is_converted and any(factor != 1 for factor in factors.values()):
+            log.warning(
+                "mlx-lm has converted this checkpoint without its key_multiplier: its answers differ from the "
+                "original's. Use the original checkpoint"
+            )
+            return made
+        for name in made:
+            factor = next((factor for part, factor in factors.items() if part in name), 1)
+            made[name] = made[name] * factor if factor != 1 else made[name]
+        return made
+
+    return sanitize
+
+
+def _fill_shared_layers(upstream: Sanitize) -> Sanitize:
+    """Layers that use another one's keys have no weights for them; upstream's layers have some, and never use them."""
+
+    def sanitize(self: Any, weights: Weights) -> Weights:
+        from mlx.utils import tree_flatten
+
+        made = upstream(self, weights)
+        for name, array in tree_flatten(self.parameters()):
+            if name not in made and _UNUSED.search(name):
+                made[name] = array
+        return made
+
+    return sanitize
+
+
+def _falcon_norm(self: Any, x: mx.array, gate: mx.array | None = None) -> mx.array:
+    """Like `_grouped_norm`; the gate may follow."""
+    import mlx.core as mx
+    from mlx import nn
+
+    if gate is not None and not self.norm_before_gate:
+        x = nn.silu(gate) * x
+    normed: mx.array = mx.fast.rms_norm(mx.unflatten(x, -1, (self.n_groups, -1)), None, self.variance_epsilon)
+    normed = self.weight * normed.flatten(-2)
+    return nn.silu(gate) * normed if gate is not None and self.norm_before_gate else normed
+
+
+def _falcon_norms(model: nn.Module, config: Json) -> None:
+    for layer in _layers(model, "FalconH1RMSNormGated"):
+        _set_call(layer, _falcon_norm)
+
+
+def _drop_zero_experts(upstream: Sanitize) -> Sanitize:
+    """transformers saves weights for LongCat's experts that compute nothing."""
+
+    def sanitize(self: Any, weights: Weights) -> Weights:
+        last = self.args.n_routed_experts
+        numbers = {name: re.search(r"\.mlp\.experts\.(\d+)\.", name) for name in weights}
+        kept = {name: weights[name] for name, found in numbers.items() if found is None or int(found[1]) < last}
+        return upstream(self, kept)
+
+    return sanitize
 
 
 def _heads_apart(config: Json) -> str:
@@ -213,8 +330,8 @@ def _transpose_experts(upstream: Sanitize) -> Sanitize:
     return sanitize
 
 
-def _rename(names: Mapping[str, str], only: str = "") -> Callable[[Sanitize], Sanitize]:
-    """Read the names of tensors that transformers has; `only` is in the name of a layer's tensors that are renamed."""
+def _rename(names: Mapping[str, str]) -> Callable[[Sanitize], Sanitize]:
+    """Read the names of tensors that transformers has."""
 
     def renaming(upstream: Sanitize) -> Sanitize:
         def sanitize(self: Any, weights: Weights) -> Weights:
@@ -245,6 +362,9 @@ _OLMO_HYBRID = {
     ".attention_layer_norm.": ".input_layernorm.",
     ".feedforward_layer_norm.": ".post_attention_layernorm.",
 }
+_UNUSED = re.compile(r"\.self_attn\.(k_proj|v_proj|k_norm|v_norm)\.")
+_GPT2 = {"transformer.": ""}
+_KIMI_LINEAR = {f".block_sparse_moe.{name}.": f".mlp.{name}." for name in ("gate_proj", "up_proj", "down_proj")}
 _NOT_REPORTED = "not reported"
 
 FAULTS: dict[str, tuple[Fault, ...]] = {
@@ -253,10 +373,40 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
         "ernie4_5_moe": (
             Fault(
                 "experts are chosen without e_score_correction_bias",
-                _NOT_REPORTED,
+                "vllm-project/vllm#21586 (the same fault in vLLM)",
                 {"Ernie4_5_MoeMLP.__call__": "05cbd2b7f59c", "Model.sanitize": "1a0c867bd5bd"},
                 mend=_correct_scores,
                 sanitize=_keep_biases,
+            ),
+        ),
+        "falcon_h1": (
+            Fault(
+                "keys without key_multiplier, and values without attention_in_multiplier",
+                _NOT_REPORTED,
+                {"Model.sanitize": "0237ca1d0bd5"},
+                sanitize=_multiply_keys,
+            ),
+            Fault(
+                "one norm for all groups of a Mamba layer",
+                _NOT_REPORTED,
+                {"FalconH1RMSNormGated.__call__": "c13398a6124d"},
+                mend=_falcon_norms,
+            ),
+        ),
+        "gemma3n": (
+            Fault(
+                "layers that use another one's keys require weights that transformers 5 does not save",
+                _NOT_REPORTED,
+                {"Model.sanitize": "23ee73861b54"},
+                sanitize=_fill_shared_layers,
+            ),
+        ),
+        "llama4_text": (
+            Fault(
+                "transformers' name of the head is not read",
+                _NOT_REPORTED,
+                {},
+                sanitize=_rename({"lm_head.": "output."}),
             ),
         ),
         "gemma": (
@@ -265,6 +415,14 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 _NOT_REPORTED,
                 {"MLP.__call__": "3f9b9c7828ec"},
                 mend=_use_gelu("gelu_pytorch_tanh", False),
+            ),
+        ),
+        "gpt2": (
+            Fault(
+                "transformers' names of tensors are not read",
+                _NOT_REPORTED,
+                {"Model.sanitize": "85a04afd528d"},
+                sanitize=_rename(_GPT2),
             ),
         ),
         "gpt_bigcode": (
@@ -296,13 +454,19 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 {"Model.sanitize": "f03a7ae202b9"},
                 sanitize=_transpose_experts,
             ),
+            Fault(
+                "YaRN's ramp has ends that are rounded, whatever truncate says",
+                "vllm-project/vllm#27722 (the same fault in vLLM)",
+                {"rope_utils:YarnRoPE.__init__": "e7df3da9056c"},
+                mend=_yarn_untruncated,
+            ),
         ),
         "granitemoehybrid": (
             Fault(
                 "one norm for all groups of a Mamba layer",
                 _NOT_REPORTED,
                 {"GraniteMoeHybridRMSNormGated.__call__": "68dca54483b5"},
-                mend=_group_norms,
+                mend=_group_norms("GraniteMoeHybridRMSNormGated", "mamba_n_groups"),
             ),
         ),
         "jamba": (
@@ -313,6 +477,44 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 mend=lambda model, config: [
                     _set_call(each, _jamba_experts) for each in _layers(model, "JambaSparseMoeBlock")
                 ],
+            ),
+        ),
+        "kimi_linear": (
+            Fault(
+                "transformers' names of dense layers are not read",
+                _NOT_REPORTED,
+                {"Model.sanitize": "f550c74e56c1"},
+                sanitize=_rename(_KIMI_LINEAR),
+            ),
+        ),
+        "longcat_flash": (
+            Fault(
+                "weights of experts that compute nothing are no part of the model",
+                _NOT_REPORTED,
+                {"Model.sanitize": "3b6a1c1f3a32"},
+                sanitize=_drop_zero_experts,
+            ),
+        ),
+        "mamba2": (
+            Fault(
+                "one norm for all groups of a layer",
+                _NOT_REPORTED,
+                {"MambaRMSNormGated.__call__": "68dca54483b5"},
+                mend=_group_norms("MambaRMSNormGated", "n_groups"),
+            ),
+            Fault(
+                "norms of layers do not use layer_norm_epsilon",
+                _NOT_REPORTED,
+                {"ResidualBlock.__init__": "868a78a3d916"},
+                mend=_set_epsilon,
+            ),
+        ),
+        "minicpm3": (
+            Fault(
+                "logits of a tied head are not scaled by dim_model_base",
+                _NOT_REPORTED,
+                {"Model.__call__": "6e0e2de0b6d8"},
+                mend=_scale_tied_logits,
             ),
         ),
         "nanochat": (

@@ -61,12 +61,14 @@ class Case:
         changes: what its config has besides `SIZES`.
         model_class: the class of transformers; that of `AutoModelForCausalLM` if it is None.
         tolerance: how much logits may differ, as a part of their spread.
+        inside: `model_type` of a model with media, whose config and weights have those of this one inside.
     """
 
     kind: str
     changes: Config = field(default_factory=dict)
     model_class: str | None = None
     tolerance: float = 1e-3
+    inside: str | None = None
 
     def config(self) -> Any:
         """The config, an object of transformers."""

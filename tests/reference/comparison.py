@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import warnings
 from pathlib import Path
@@ -23,6 +25,9 @@ torch.set_num_threads(1)
 PROMPT = [(7 * i * i + 3 * i) % 300 + 2 for i in range(LENGTH)]
 PIECES = (37, 20, 1, 1, 1, 1)
 """Tokens of the passes after which one more reads the rest."""
+_MODEL_FIRST = ("gemma3n", "qwen3_5_moe", "qwen3_vl_moe")
+"""Models whose language model's tensors begin with `model.language_model`."""
+_EXPERT = re.compile(r"(.*\.experts)\.(\d+)\.(gate|up|down)_proj\.weight")
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 
 
@@ -51,15 +56,43 @@ def randomize(model: Any) -> None:
             tensor.copy_(0.15 * draw(tensor) if tensor.ndim > 1 else tensor + 0.15 * draw(tensor))
 
 
-def save(model: Any, folder: Path) -> Path:
-    """The folder of a checkpoint, with a tokenizer."""
+def save(model: Any, folder: Path, inside: str | None = None) -> Path:
+    """The folder of a checkpoint, with a tokenizer; see `Case.inside`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.save_pretrained(folder)
+    if inside is not None:
+        _wrap(folder, inside)
     for name in _TOKENIZER:
         if (file := tiny("qwen3") / name).exists():
             shutil.copy(file, folder)
     return folder
+
+
+def _wrap(folder: Path, kind: str) -> None:
+    old, new = ("model.", "model.language_model.") if kind in _MODEL_FIRST else ("", "language_model.")
+    loaded: Any = mx.load(str(folder / "model.safetensors"))
+    named = {name.replace(old, new, 1) if name.startswith(old) else name: array for name, array in loaded.items()}
+    weights = _fused(named, kind == "qwen3_vl_moe") if kind in _MODEL_FIRST else named
+    mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "pt"})
+    text = json.loads((folder / "config.json").read_text())
+    usual = {key: text[key] for key in ("tie_word_embeddings", "vocab_size", "eos_token_id")}
+    (folder / "config.json").write_text(json.dumps({**usual, "model_type": kind, "text_config": text}))
+
+
+def _fused(weights: dict[str, mx.array], inputs_first: bool) -> dict[str, mx.array]:
+    """Weights with the experts of each layer in one tensor."""
+    found = {name: _EXPERT.fullmatch(name) for name in weights}
+    made = {name: array for name, array in weights.items() if not found[name]}
+    for layer in {match[1] for match in found.values() if match}:
+        count = sum(match is not None and match[1] == layer for match in found.values()) // 3
+        gate, up, down = (
+            mx.stack([weights[f"{layer}.{i}.{part}_proj.weight"] for i in range(count)])
+            for part in ("gate", "up", "down")
+        )
+        for part, array in (("gate_up", mx.concatenate([gate, up], axis=1)), ("down", down)):
+            made[f"{layer}.{part}_proj"] = mx.contiguous(array.swapaxes(1, 2)) if inputs_first else array
+    return made
 
 
 def expected_logits(model: Any, tokens: list[int] = PROMPT) -> np.ndarray:

@@ -66,6 +66,8 @@ class VisionCase:
         top: what its config has besides.
         model_class: the class of transformers; that of `AutoModelForImageTextToText` if it is None.
         tolerance: how much logits may differ, as a part of their spread.
+        join_axis: of the arrays of several images, those are joined along it.
+        saved_as: `model_type` of checkpoints that mlx-vlm reads, if it is another.
     """
 
     kind: str
@@ -76,6 +78,7 @@ class VisionCase:
     model_class: str | None = None
     tolerance: float = 1e-3
     join_axis: int = 0
+    saved_as: str | None = None
 
     def config(self) -> Any:
         """The config, an object of transformers."""
@@ -222,7 +225,7 @@ CASES: dict[str, dict[str, VisionCase]] = {
     "qwen3_vl_moe": {"plain": VisionCase("qwen3_vl_moe", patches, {**_mrope([4, 2, 2]), "moe_intermediate_size": 24}, {}, _QWEN_IDS)},
     "qwen3_5": {"plain": VisionCase("qwen3_5", patches, {**_mrope([2, 1, 1], partial_rotary_factor=0.5)}, {}, _QWEN_IDS)},
     "qwen3_5_moe": {"plain": VisionCase("qwen3_5_moe", patches, {**_mrope([2, 1, 1], partial_rotary_factor=0.5)}, {}, _QWEN_IDS)},
-    "qwen4_exp": {"plain": VisionCase("qwen4_exp", patches, {**_mrope([2, 1, 1], partial_rotary_factor=0.5), "ple_embed_dim": 32, "hc_count": 2, "hc_lowrank": 8, "indexer_head_dim": 16, "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_compress_ratio": 2, "indexer_budget": 8, "ngram_vocab_size_base": 64, "split_ngram_parts": 1, "make_ngram_vocab_size_divisible_by": 1}, {}, _QWEN_IDS)},
+    "qwen4_exp": {"plain": VisionCase("qwen4_exp", patches, {**_mrope([2, 1, 1], partial_rotary_factor=0.5), "output_gate_type": "sigmoid", "ple_embed_dim": 32, "hc_count": 2, "hc_lowrank": 8, "indexer_head_dim": 16, "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_compress_ratio": 2, "indexer_budget": 8, "ngram_vocab_size_base": 64, "split_ngram_parts": 1, "make_ngram_vocab_size_divisible_by": 1}, {}, _QWEN_IDS)},
     "qwen3_omni_moe": {"plain": VisionCase("qwen3_omni_moe_thinker", patches, _mrope([4, 2, 2]), {}, _QWEN_IDS)},
     "glm4v": {"plain": VisionCase("glm4v", patches, {**_mrope([2, 1, 1], partial_rotary_factor=0.5), "eos_token_id": [1]}, {}, _QWEN_IDS)},
     "glm4v_moe": {"plain": VisionCase("glm4v_moe", patches, {**_mrope([2, 1, 1], partial_rotary_factor=0.5), "use_qk_norm": False}, {}, _QWEN_IDS)},
@@ -230,7 +233,7 @@ CASES: dict[str, dict[str, VisionCase]] = {
     "glm5_next": {"plain": VisionCase("glm5_next", patches, {"num_key_value_heads": 4, "qk_rope_head_dim": 0, "index_kpool": 4, "linear_head_dim": 16, "linear_num_heads": 4, "hc_mult": 2, "index_head_dim": 16, "index_n_heads": 2, "index_topk": 8}, {}, _QWEN_IDS)},
     "cohere_compass": {"plain": VisionCase("cohere_compass", patches, {"layer_types": ["sliding_attention", "full_attention"] * 2, "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 5000.0, "mrope_section": [4, 2, 2]}, "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0, "mrope_section": [4, 2, 2]}}}, {}, _QWEN_IDS)},
     "paddleocr_vl": {"plain": VisionCase("paddleocr_vl", lambda: cut(whole=True), {**_mrope([2, 3, 3]), "hidden_size": 1024, "num_hidden_layers": 2}, {}, _QWEN_IDS)},
-    "ernie4_5_moe_vl": {"plain": VisionCase("ernie4_5_vl_moe", patches, {"moe_intermediate_size": [32, 32]}, {}, _QWEN_IDS)},
+    "ernie4_5_moe_vl": {"plain": VisionCase("ernie4_5_vl_moe", patches, {**_mrope([2, 2, 4]), "moe_intermediate_size": [32, 32]}, {}, _QWEN_IDS)},
     "minimax_m3_vl": {"plain": VisionCase("minimax_m3_vl", patches, {"rotary_dim": 8, "dense_intermediate_size": 96, "index_n_heads": 2, "index_head_dim": 16, "index_block_size": 8, "index_topk_blocks": 2}, {}, {"projector_hidden_size": 64, "video_token_index": 393})},
     "gemma3": {"plain": VisionCase("gemma3", square(4), _GEMMA, {}, {"mm_tokens_per_image": 4})},
     "paligemma": {"plain": VisionCase("paligemma", square(16, edges=False), {"model_type": "gemma"}, {}, {"projection_dim": 64, "hidden_size": 64})},
@@ -246,7 +249,8 @@ CASES: dict[str, dict[str, VisionCase]] = {
     "llava_onevision": {"plain": VisionCase("llava_onevision", tiled((56, 52)), {"model_type": "qwen2"}, {"model_type": "siglip_vision_model"}, {"image_grid_pinpoints": [[56, 112], [112, 56], [112, 112]]})},
     "granite4_vision": {"plain": VisionCase("granite4_vision", None)},
     "mistral3": {"plain": VisionCase("mistral3", lambda: sized(28), {"model_type": "mistral", "sliding_window": None}, {"model_type": "pixtral", "image_size": 112, "hidden_act": "silu"}, {})},
-    "molmo2": {"plain": VisionCase("molmo2")},
+    "molmo2": {"plain": VisionCase("molmo2", vision={"image_size": [56, 56]})},
+    "pixtral": {"plain": VisionCase("llava", lambda: sized(14), {"model_type": "mistral", "sliding_window": None}, {"model_type": "pixtral", "image_size": 112, "hidden_act": "silu"}, {"vision_feature_layer": -1, "vision_feature_select_strategy": "full"}, saved_as="pixtral")},
     "llama4": {"plain": VisionCase("llama4", square(4), {"model_type": "llama4_text", "intermediate_size_mlp": 96, "attention_chunk_size": 32}, {"vision_output_dim": 32, "projector_input_dim": 32, "projector_output_dim": 32})},
     "gemma4": {"plain": VisionCase("gemma4", positioned, {}, {"pooling_kernel_size": 2, "position_embedding_size": 64, "default_output_length": 6})},
     "gemma4_unified": {"plain": VisionCase("gemma4_unified")},
@@ -255,7 +259,7 @@ CASES: dict[str, dict[str, VisionCase]] = {
     "kimi_k25": {"plain": VisionCase("kimi_k25", lambda: cut(ours="image_grid_hws"), {}, {"pos_emb_height": 4, "pos_emb_width": 4}, {"projection_hidden_size": 32})},
     "minicpmv4_6": {"plain": VisionCase("minicpmv4_6")},
     "minicpmv4_7": {"plain": VisionCase("minicpmv4_7")},
-    "muse_glimmer": {"plain": VisionCase("muse_glimmer", patches, {}, {"pos_emb_height": 8, "pos_emb_width": 8}, {"out_hidden_size": 64, "projector_hidden_size": 48})},
+    "muse_glimmer": {"plain": VisionCase("muse_glimmer", patches, {}, {"pos_emb_height": 8, "pos_emb_width": 8}, {"out_hidden_size": 128, "projector_hidden_size": 48})},
     "step3p7": {"plain": VisionCase("step3p7")},
     "unlimited_ocr": {"plain": VisionCase("unlimited_ocr")},
     "got": {"plain": VisionCase("got_ocr2")},
@@ -267,9 +271,9 @@ CASES: dict[str, dict[str, VisionCase]] = {
     "cohere2_moe": {"plain": VisionCase("cohere2_moe")},
     "deepseek_v4": {"plain": VisionCase("deepseek_v4")},
     "flint": {"plain": VisionCase("flint")},
-    "hrm_text": {"plain": VisionCase("hrm_text")},
+    "hrm_text": {"plain": VisionCase("hrm_text", top={"num_key_value_heads": 4})},
     "hy_v4": {"plain": VisionCase("hy_v4")},
     "kolibri1": {"plain": VisionCase("kolibri1")},
-    "qwen3_5_text": {"plain": VisionCase("qwen3_5_text")},
+    "qwen3_5_text": {"plain": VisionCase("qwen3_5_text", top=_mrope([2, 1, 1], partial_rotary_factor=0.5))},
     "qwen3_5_moe_text": {"plain": VisionCase("qwen3_5_moe_text")},
 }

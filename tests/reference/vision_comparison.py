@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from localai_shim.models.vision import model as vision_model
 from localai_shim.models.vision.model import VisionModel
 from localai_shim.models.vision.processor import MediaProcessor, Placeholder
 from localai_shim.types import Prompt
+from tests.reference import comparison
 from tests.reference.comparison import load, randomize
 from tests.reference.vision_cases import IMAGE, Picture, VisionCase
 
@@ -39,6 +41,15 @@ def build(case: VisionCase) -> Any:
     model = make(config, attn_implementation="eager", dtype=torch.float32)
     randomize(model)
     return model.float().eval()
+
+
+def save(model: Any, folder: Path, case: VisionCase) -> Path:
+    """The folder of a checkpoint, with a tokenizer."""
+    comparison.save(model, folder)
+    if case.saved_as is not None:
+        path = folder / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "model_type": case.saved_as}))
+    return folder
 
 
 def prompt_of(pictures: list[Picture]) -> list[int]:

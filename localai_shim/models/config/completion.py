@@ -24,6 +24,8 @@ def complete(config: Json, fields: Mapping[str, Any]) -> None:
     made = {} if make is None else make(config)
     if _needs_head_size(config, fields):
         made["head_dim"] = _head_size(config)
+    if config.get("model_type") == "mimo_v2_flash" and isinstance(config.get("sliding_window_size"), int):
+        config["sliding_window_size"] += 1  # tokens before the query, of which mlx-lm's window is one
     for key, value in made.items():
         if key in fields and config.get(key) is None:
             config[key] = value
@@ -71,13 +73,12 @@ def _kimi_linear(config: Json) -> Json:
 
 def _mimo_v2(config: Json) -> Json:
     types = config.get("layer_types") or []
-    each = config.get("per_layer_config") or {}
-    sliding: Json = next((each[str(i)] for i, kind in enumerate(types) if kind == _SLIDING and str(i) in each), {})
     rope = config.get("rope_parameters") or {}
     heads, head_dim = config.get("num_attention_heads"), config.get("head_dim")
     return {
         "hybrid_layer_pattern": [int(kind == _SLIDING) for kind in types],
         "moe_layer_freq": [int(kind == _SPARSE) for kind in config.get("mlp_layer_types") or []],
+        "n_shared_experts": None,
         "add_swa_attention_sink_bias": True,
         "add_full_attention_sink_bias": False,
         "sliding_window_size": config.get("sliding_window"),
@@ -87,11 +88,16 @@ def _mimo_v2(config: Json) -> Json:
         "rope_theta": rope.get("full_attention", {}).get("rope_theta"),
         "partial_rotary_factor": rope.get("full_attention", {}).get("partial_rotary_factor"),
         "swa_rope_theta": rope.get(_SLIDING, {}).get("rope_theta"),
-        "swa_num_attention_heads": sliding.get("num_attention_heads", heads),
-        "swa_num_key_value_heads": sliding.get("num_key_value_heads", config.get("num_key_value_heads")),
-        "swa_head_dim": sliding.get("head_dim", head_dim),
-        "swa_v_head_dim": sliding.get("v_head_dim", config.get("v_head_dim")),
+        "swa_num_attention_heads": heads,
+        "swa_num_key_value_heads": 2 * config.get("num_key_value_heads", 0),
+        "swa_head_dim": head_dim,
+        "swa_v_head_dim": config.get("v_head_dim"),
     }
+
+
+def _minimax_m2(config: Json) -> Json:
+    partial = (config.get("rope_parameters") or {}).get("partial_rotary_factor", 1.0)
+    return {"shared_intermediate_size": 0, "rotary_dim": int(config.get("head_dim", 0) * partial)}
 
 
 def _dense(config: Json) -> int:
@@ -102,6 +108,7 @@ def _dense(config: Json) -> int:
 
 _DERIVED: dict[str, Callable[[Json], Json]] = {
     "apertus": lambda config: {"mlp_bias": False, "post_norm": False, "qk_norm": True},
+    "deepseek_v2": lambda config: {"rope_scaling": {"factor": 1.0, "mscale_all_dim": 0}},
     "exaone_moe": lambda config: {
         "is_moe_layer": [kind == _SPARSE for kind in config.get("mlp_layer_types") or []] or None
     },
@@ -119,6 +126,10 @@ _DERIVED: dict[str, Callable[[Json], Json]] = {
     },
     "mamba2": lambda config: {"intermediate_size": config.get("expand", 2) * config.get("hidden_size", 0)},
     "mimo_v2_flash": _mimo_v2,
+    "minicpm3": lambda config: {
+        "rope_scaling": {"original_max_position_embeddings": config.get("max_position_embeddings")}
+    },
+    "minimax_m2": _minimax_m2,
     "solar_open": lambda config: {
         "intermediate_size": config.get("moe_intermediate_size"),  # not used: each layer has experts
         "first_k_dense_replace": 0,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from types import ModuleType
@@ -125,8 +126,9 @@ def _class_name(key: str) -> str:
 
 
 def _argument_classes(module: ModuleType) -> Iterator[type]:
-    """Classes of arguments in a module, and in the modules of models that it imports."""
+    """Classes of arguments in a module, in the modules of models that it imports, and in those of its model's bases."""
     inner = [value for value in vars(module).values() if isinstance(value, ModuleType)]
+    inner += [sys.modules[base.__module__] for base in getattr(getattr(module, "Model", None), "__mro__", ())]
     for each in (*(other for other in inner if other.__name__.startswith(_MODELS)), module):
         yield from (value for value in vars(each).values() if _is_arguments(value))
 

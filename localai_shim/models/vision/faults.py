@@ -136,25 +136,18 @@ def _idefics2(self: Any, x: mx.array, mask: mx.array | None = None) -> mx.array:
     return patches + self.position_embedding(mx.array(places))
 
 
-def _gelu(approximation: str, *names: str) -> Mend:
-    """Compute this GELU in layers that have another one under one of these names."""
+def _gelu(approximation: str, *names: str, kind: str = "") -> Mend:
+    """Compute this GELU in layers, or those of a class, that have another one under one of these names."""
 
     def mend(model: nn.Module, config: Json) -> None:
         from mlx import nn
 
         for layer in model.modules():
-            for name in names:
+            for name in names if type(layer).__name__ == kind or not kind else ():
                 if isinstance(layer.get(name), nn.GELU):
                     layer[name] = nn.GELU(approximation)
 
     return mend
-
-
-def _no_tiles(config: Json) -> str:
-    return (
-        "mlx-vlm puts the features of tiles into wrong places of the prompt. The model's answers about images would be "
-        "wrong. Pass text_only=True to use the language model alone."
-    )
 
 
 def _glm(family: str) -> tuple[Fault, ...]:
@@ -188,6 +181,28 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 _NOT_REPORTED,
                 {"mlx_vlm.models.idefics2.vision:MLP.__init__": "2d9cadd20bad"},
                 mend=_gelu("tanh", "activation_fn"),
+            ),
+        ),
+        "qwen3_omni_moe": (
+            Fault(
+                "the exact GELU in an encoder's layers, not that by tanh",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.qwen3_omni_moe.vision:MLP.__init__": "474fdde2d7be"},
+                mend=_gelu("tanh", "act_fn", kind="MLP"),
+            ),
+        ),
+        "qwen3_vl_moe": (
+            Fault(
+                "an encoder's layers have the GELU of its merger, and the merger that of the layers",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.qwen3_vl_moe.vision:PatchMerger.__init__": "6e265233afd3"},
+                mend=_gelu("none", "act_fn", kind="PatchMerger"),
+            ),
+            Fault(
+                "an encoder's layers have the GELU of its merger, and the merger that of the layers",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.qwen3_vl_moe.vision:MLP.__init__": "474fdde2d7be"},
+                mend=_gelu("tanh", "act_fn", kind="MLP"),
             ),
         ),
         "internvl": (
