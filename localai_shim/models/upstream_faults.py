@@ -89,7 +89,7 @@ def _is_known(kind: Any, fault: Fault) -> bool:
 def _found(module: str, name: str) -> Any:
     """A function of a module, or of a module next to it that is named before a colon."""
     other, _, path = name.rpartition(":")
-    place = importlib.import_module(f"mlx_lm.models.{other}" if other else module)
+    place = importlib.import_module(f"mlx_lm.models.{other}" if other and "." not in other else other or module)
     return functools.reduce(lambda place, part: getattr(place, part, None), path.split("."), place)
 
 

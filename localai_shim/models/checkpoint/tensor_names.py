@@ -71,7 +71,9 @@ def laid_out(weights: dict[str, Any], config: Mapping[str, Any]) -> dict[str, An
         return weights
     turned = {".experts.gate_up_proj": (2 * inner, size), ".experts.down_proj": (size, inner)}
     return {
-        name: array.transpose(0, 2, 1) if any(name.endswith(k) and array.shape[1:] == s for k, s in turned.items()) else array
+        name: array.transpose(0, 2, 1)
+        if any(name.endswith(k) and array.shape[1:] == s for k, s in turned.items())
+        else array
         for name, array in weights.items()
     }
 

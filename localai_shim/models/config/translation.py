@@ -38,6 +38,8 @@ _FLAT = (".qwen2_vl", ".qwen2_5_vl", ".paddleocr_vl", ".ernie4_5_moe_vl", ".yout
 """Modules that read a language model's settings only from the top level, where transformers 4 wrote them."""
 _OLD_VALUES = {"minimax_m3_vl_text": {"hidden_act": {"silu": "swigluoai"}}}
 """Values that transformers 5 writes instead of others, which its own code does not read."""
+_IMAGE_TOKENS = ("image_token_id", "image_token_index")
+"""Names of the same setting, of which configs and classes have one or the other."""
 _SHARED = ("mm_tokens_per_image",)
 """Settings of the whole model that mlx-vlm reads from its language model's."""
 _OF_TEXT = ("hidden_size", "vocab_size")
@@ -147,6 +149,9 @@ def _rename(config: Json, fields: Fields, where: str) -> None:
             config[key] = [_OLD_KINDS[kind].get(each, each) for each in config[key]]
     for key, values in _OLD_VALUES.get(kind, {}).items():
         config[key] = values.get(config.get(key), config.get(key))
+    for key, other in (_IMAGE_TOKENS, _IMAGE_TOKENS[::-1]):
+        if key in fields and config.get(key) is None and isinstance(config.get(other), int):
+            config[key] = config[other]
     renamed = CONFIG_MAPPING[kind].attribute_map if kind in CONFIG_MAPPING else {}
     for old, new in renamed.items():
         if old not in fields or new in fields or config.get(new) is None:

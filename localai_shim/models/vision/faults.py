@@ -6,14 +6,13 @@ that it was written for.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...types import Json
-from ..upstream_faults import Fault, Sanitize, Weights
+from ..upstream_faults import Fault
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -150,6 +149,17 @@ def _gelu(approximation: str, *names: str, kind: str = "") -> Mend:
     return mend
 
 
+def _last_norm(model: nn.Module, config: Json) -> None:
+    """Give Cohere's vision models the features behind the encoder's last norm, which Aya's do not read."""
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        last, *others, states = self.upstream_call(*args, **kwargs)
+        return (last, *others, (*states[:-1], last))
+
+    if config.get("model_type") == "cohere2_vision":
+        _calling("VisionModel", call)(model, config)
+
+
 def _glm(family: str) -> tuple[Fault, ...]:
     what = "interpolates positions of patches between 4 neighbors and zeros, not 16"
     source = {f"mlx_vlm.models.{family}.vision:Glm4vVisionEmbeddings.__call__": "d5038da9ae96"}
@@ -159,11 +169,22 @@ def _glm(family: str) -> tuple[Fault, ...]:
 FAULTS: dict[str, tuple[Fault, ...]] = {
     f"mlx_vlm.models.{name}.{name}": faults
     for name, faults in {
+        "aya_vision": (
+            Fault(
+                "cohere2_vision: features from before the encoder's last norm",
+                _NOT_REPORTED,
+                {"Model.get_input_embeddings": "e32b6f5f279f", "VisionModel.__call__": "51728684671d"},
+                mend=_last_norm,
+            ),
+        ),
         "gemma3": (
             Fault(
                 "an image's tokens see only those before them",
                 _NOT_REPORTED,
-                {"LanguageModel.__call__": "0a0793ee8287", "mlx_vlm.models.gemma3.language:TransformerBlock.__call__": "d69e0b5fc6c6"},
+                {
+                    "LanguageModel.__call__": "0a0793ee8287",
+                    "mlx_vlm.models.gemma3.language:TransformerBlock.__call__": "d69e0b5fc6c6",
+                },
                 mend=_see_images,
             ),
         ),
@@ -209,7 +230,10 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
             Fault(
                 "GELU by tanh, not the exact one",
                 _NOT_REPORTED,
-                {"mlx_vlm.models.internvl_chat.vision:MLP.__init__": "2dc2666b61aa", "MultiModalProjector.__init__": "9ccac6397f28"},
+                {
+                    "mlx_vlm.models.internvl_chat.vision:MLP.__init__": "2dc2666b61aa",
+                    "MultiModalProjector.__init__": "9ccac6397f28",
+                },
                 mend=_gelu("none", "activation", "activation_fn"),
             ),
         ),
