@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 from tests.reference.cases import SIZES, Config
 
+Arrays = dict[str, npt.NDArray[Any]]
+
 IMAGE, START, END = 390, 391, 392
 """Tokens of images, and of their edges."""
 _SIZES: Config = {**SIZES, "image_token_id": IMAGE, "image_token_index": IMAGE}
@@ -50,8 +52,8 @@ class Picture:
     """
 
     tokens: list[int]
-    theirs: dict[str, npt.NDArray[Any]]
-    ours: dict[str, npt.NDArray[Any]]
+    theirs: Arrays
+    ours: Arrays
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def patches(grids: tuple[tuple[int, int], ...] = ((4, 6), (8, 4)), patch: int = 
     """Images as Qwen's processors cut them, by their rows and columns of patches."""
     made = []
     for number, (rows, columns) in enumerate(grids):
-        inputs = {
+        inputs: Arrays = {
             "pixel_values": _noise(rows * columns, 3 * times * patch * patch, seed=number),
             "image_grid_thw": np.array([[1, rows, columns]], np.int64),
         }
@@ -142,7 +144,7 @@ def square(
         found = []
         for number, count in enumerate(tiles):
             pixels = _noise(count, 3, size, size, seed=number)
-            inputs = {"pixel_values": pixels if axes == 4 else pixels[None]}
+            inputs: Arrays = {"pixel_values": pixels if axes == 4 else pixels[None]}
             if mask:
                 inputs["pixel_attention_mask"] = np.ones((1, count, size, size), bool)
             places = [IMAGE] * (tokens * count)
@@ -158,7 +160,7 @@ def tiled(tokens: tuple[int, int]) -> Callable[[], list[Picture]]:
     def made() -> list[Picture]:
         found = []
         for number, (count, size) in enumerate(zip(tokens, ((112, 56), (56, 112)), strict=True)):
-            pixels = {"pixel_values": _noise(1, 3, 3, 56, 56, seed=number), "image_sizes": np.array([size])}
+            pixels: Arrays = {"pixel_values": _noise(1, 3, 3, 56, 56, seed=number), "image_sizes": np.array([size])}
             found.append(Picture([START, *[IMAGE] * count, END], pixels, pixels))
         return found
 
@@ -188,7 +190,7 @@ def packed() -> list[Picture]:
     for number, (rows, columns) in enumerate(((4, 6), (6, 4))):
         pixels, mask = _noise(1, 32, 3 * 14 * 14, seed=number), np.zeros((1, 32), np.int64)
         mask[:, : rows * columns] = 1
-        inputs = {
+        inputs: Arrays = {
             "pixel_values": pixels,
             "pixel_attention_mask": mask,
             "spatial_shapes": np.array([[rows, columns]]),
@@ -217,7 +219,7 @@ def positioned() -> list[Picture]:
     found = []
     for number, (rows, columns) in enumerate(((4, 6), (6, 4))):
         places = np.stack(np.meshgrid(np.arange(columns), np.arange(rows)), -1).reshape(1, -1, 2)
-        inputs = {
+        inputs: Arrays = {
             "pixel_values": _noise(1, rows * columns, 3 * 14 * 14, seed=number),
             "image_position_ids": places.astype(np.int64),
         }

@@ -32,7 +32,7 @@ def complete(config: Json, fields: Mapping[str, Any]) -> None:
 
 
 def _needs_head_size(config: Json, fields: Mapping[str, Any]) -> bool:
-    """True if the class does not derive the size of a head, and transformers' class has none but what the others give."""
+    """True if the class does not derive the size of a head, and transformers' class only derives it."""
     from transformers import CONFIG_MAPPING
 
     kind, field = config.get("model_type"), fields.get("head_dim")
