@@ -1,10 +1,9 @@
-"""Settings that classes of mlx-lm require, and that transformers 5 does not write or writes otherwise."""
+"""Settings that classes of mlx-lm and mlx-vlm require, and that transformers 5 does not write or writes otherwise."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING
 from typing import Any
 
 from ...types import Json
@@ -33,12 +32,12 @@ def complete(config: Json, fields: Mapping[str, Any]) -> None:
 
 
 def _needs_head_size(config: Json, fields: Mapping[str, Any]) -> bool:
-    """True if the class requires the size of a head, and transformers' class has none but what the others give."""
+    """True if the class does not derive the size of a head, and transformers' class only derives it."""
     from transformers import CONFIG_MAPPING
 
     kind, field = config.get("model_type"), fields.get("head_dim")
-    is_required = field is not None and field.default is field.default_factory is MISSING
-    if not is_required or "head_dim" in config or kind not in CONFIG_MAPPING:
+    is_fixed = field is not None and field.default is not None  # none at all, or one model's
+    if not is_fixed or "head_dim" in config or kind not in CONFIG_MAPPING:
         return False
     return all(each.name != "head_dim" for each in dataclasses.fields(CONFIG_MAPPING[kind]))
 

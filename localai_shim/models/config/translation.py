@@ -36,6 +36,14 @@ _OLD_KINDS = {
 """Kinds of layers that transformers 5 has renamed, of classes that do not know the new names."""
 _FLAT = (".qwen2_vl", ".qwen2_5_vl", ".paddleocr_vl", ".ernie4_5_moe_vl", ".youtu_vl", ".zaya1_vl")
 """Modules that read a language model's settings only from the top level, where transformers 4 wrote them."""
+_OLD_VALUES = {"minimax_m3_vl_text": {"hidden_act": {"silu": "swigluoai"}}}
+"""Values that transformers 5 writes instead of others, which its own code does not read."""
+_IMAGE_TOKENS = ("image_token_id", "image_token_index")
+"""Names of the same setting, of which configs and classes have one or the other."""
+_SHARED = ("mm_tokens_per_image",)
+"""Settings of the whole model that mlx-vlm reads from its language model's."""
+_OF_TEXT = ("hidden_size", "vocab_size")
+"""Settings of the language model that mlx-vlm reads from the whole model's, where transformers does not write them."""
 _LISTS_OF_KINDS = ("layer_types", "layers_block_type", "mtp_layers_block_type")
 _BY_LAYER = "per_layer_config"
 _GLOBAL_HEADS = {"head_dim": "global_head_dim", "num_key_value_heads": "num_global_key_value_heads"}
@@ -55,6 +63,10 @@ def translated(config: Json, module: ModuleType | None, where: str = "config.jso
     """
     copied: Json = _copied(config)
     made = _translated(copied, module, "", where)
+    part = made.get("text_config")
+    if isinstance(part, dict):
+        made["text_config"] = {**{key: made[key] for key in _SHARED if key in made}, **part}
+        made |= {key: part[key] for key in _OF_TEXT if key not in made and part.get(key) is not None}
     if module is not None and module.__name__.endswith(_FLAT) and isinstance(made.get("text_config"), dict):
         made = {**made["text_config"], **made}
     return made
@@ -68,7 +80,7 @@ def without_unread(config: Json, module: ModuleType) -> Json:
     made = dict(config)
     for name, part in config.items():
         if isinstance(part, dict) and _is_arguments(getattr(module, _class_name(name), None)):
-            unread = usual - _fields(module, name).keys()
+            unread = usual - argument_fields(module, name).keys()
             made[name] = {key: value for key, value in part.items() if key not in unread}
     return made
 
@@ -77,7 +89,7 @@ def _translated(config: Json, module: ModuleType | None, name: str, where: str) 
     for key, value in config.items():
         if isinstance(value, dict) and key not in (PARAMETERS, SCALING):
             config[key] = _translated(value, module, key, f"{where}: {key}")
-    fields = {} if module is None else _fields(module, name)
+    fields = {} if module is None else argument_fields(module, name)
 
     def reads(key: str) -> bool:
         return key in fields if fields else PARAMETERS in config
@@ -109,7 +121,7 @@ def _copied(value: Any) -> Any:
 
 
 @cache
-def _fields(module: ModuleType, name: str) -> Fields:
+def argument_fields(module: ModuleType, name: str) -> Fields:
     """Arguments of the class that a config's key names, such as `text_config`; of all classes if it names none."""
     named: Any = getattr(module, _class_name(name), None)
     classes: Iterable[Any] = [named] if _is_arguments(named) else _argument_classes(module)
@@ -141,6 +153,11 @@ def _rename(config: Json, fields: Fields, where: str) -> None:
     for key in _LISTS_OF_KINDS if kind in _OLD_KINDS else ():
         if isinstance(config.get(key), list):
             config[key] = [_OLD_KINDS[kind].get(each, each) for each in config[key]]
+    for key, values in _OLD_VALUES.get(kind, {}).items():
+        config[key] = values.get(str(config.get(key)), config.get(key))
+    for key, other in (_IMAGE_TOKENS, _IMAGE_TOKENS[::-1]):
+        if key in fields and config.get(key) is None and isinstance(config.get(other), int):
+            config[key] = config[other]
     renamed = CONFIG_MAPPING[kind].attribute_map if kind in CONFIG_MAPPING else {}
     for old, new in renamed.items():
         if old not in fields or new in fields or config.get(new) is None:

@@ -42,13 +42,19 @@ class Fault(NamedTuple):
     refuse: Callable[[Json], str] = lambda config: ""
 
 
-def corrected(kind: Any, config: Json) -> Any:
+def corrected(kind: Any, config: Json, table: Mapping[str, tuple[Fault, ...]] | None = None) -> Any:
     """A model's class, or a subclass that computes and reads what upstream's does not.
+
+    Args:
+        kind: upstream's class.
+        config: of the model.
+        table: faults by module; defaults to mlx-lm's.
 
     Raises:
         ModelLoadError: upstream's code computes something else, and nothing mends that.
     """
-    faults = [each for each in FAULTS.get(kind.__module__, ()) if is_known(kind.__module__, each)]
+    known = (FAULTS if table is None else table).get(kind.__module__, ())
+    faults = [each for each in known if is_known(kind.__module__, each)]
     for fault in faults:
         if reason := fault.refuse(config):
             raise ModelLoadError(reason)
@@ -79,7 +85,7 @@ def is_known(module: str, fault: Fault) -> bool:
 def _found(module: str, name: str) -> Any:
     """A function of a module, or of a module next to it that is named before a colon."""
     other, _, path = name.rpartition(":")
-    place: Any = importlib.import_module(f"mlx_lm.models.{other}" if other else module)
+    place: Any = importlib.import_module(f"mlx_lm.models.{other}" if other and "." not in other else other or module)
     for part in path.split("."):
         place = getattr(place, part, None)
     return place

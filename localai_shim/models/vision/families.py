@@ -51,8 +51,12 @@ _REFUSED = {
     **dict.fromkeys(("diffusion_gemma", "llada2_moe", "llada_image", "nemotron_labs_diffusion"), _DIFFUSION),
     **dict.fromkeys(("falcon_ocr", "falcon_perception", "hunyuan_vl", "minicpmo"), _OWN_STATE),
 }
-_NO_MEDIA = {"minicpmv4_7"}
-"""Its images' positions come from what only its own batch code has: text alone is served."""
+_NO_MEDIA = {"llava_next", "minicpmv4_7"}
+"""Text alone is served.
+
+llava_next: mlx-vlm puts the features of an image's tiles into other places than the prompt's. minicpmv4_7: the
+positions of its images come from what only its own batch code has.
+"""
 _VIDEO_FAMILIES = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "gemma4"}
 _AUDIO_FAMILIES = {"gemma3n", "gemma4"}
 _IMAGE_TEXTS = {

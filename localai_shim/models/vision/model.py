@@ -204,6 +204,7 @@ class VisionModel(TextModel):
         with self._at_once():
             made = self._embeddings(mx.array(tokens)[None], inputs.pop("pixel_values", None), **inputs)
         deep = made.deepstack_visual_embeds
+        deep = getattr(deep, "embeddings", deep)  # of cohere_compass, with the places of a whole prompt
         rows = made.inputs_embeds[0, mx.array(places)]
         features = Features(rows, () if deep is None else tuple(layer[...] for layer in deep))
         mx.eval(features.rows, *features.deep)
