@@ -22,8 +22,8 @@ def complete(config: Json, fields: Mapping[str, Any]) -> None:
     """
     make = _DERIVED.get(str(config.get("model_type")))
     made = {} if make is None else make(config)
-    if _needs_head_size(config, fields):
-        made["head_dim"] = _head_size(config)
+    if _needs_head_size(config, fields) and (size := _head_size(config)) is not None:
+        made["head_dim"] = size
     if config.get("model_type") == "mimo_v2_flash" and isinstance(config.get("sliding_window_size"), int):
         config["sliding_window_size"] += 1  # tokens before the query, of which mlx-lm's window is one
     for key, value in made.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ TOKENS = mx.array([[5, 17, 99, 3, 42]])
 def save(folder: Path, name: str, **changes: Any) -> Path:
     """A folder as mlx-lm converts one: its own names of tensors."""
     make_tokenizer(folder)
-    return make_weights(folder, {**config_of(name), **changes})
+    read = {field.name for field in dataclasses.fields(importlib.import_module(f"mlx_lm.models.{name}").ModelArgs)}
+    known = {key: value for key, value in config_of(name).items() if key in read}
+    return make_weights(folder, {**known, **changes})
 
 
 def load(folder: Path) -> TextModel:
