@@ -207,7 +207,7 @@ def _add_global_heads(config: Json, fields: Fields) -> None:
     settings = list(by_layer.values())
     same = all(each == settings[0] and each.keys() <= _GLOBAL_HEADS.keys() for each in settings)
     if same and (not settings or {int(layer) for layer in by_layer} == full):
-        del config[_BY_LAYER]
+        config[_BY_LAYER] = None  # mlx-lm adds the file's own keys where they are missing
         for key, name in _GLOBAL_HEADS.items():
             config[name] = (settings[0] if settings else {}).get(key, config.get(key))
 
