@@ -76,7 +76,8 @@ def test_an_encoder_that_does_not_rotate_is_noticed(monkeypatch: pytest.MonkeyPa
     from mlx_vlm.models.qwen2_vl import vision as encoder
 
     def plant() -> None:
-        monkeypatch.setattr(encoder, "apply_rotary_pos_emb_vision", lambda tensor, freqs: tensor)
+        upstream = encoder.VisionRotaryEmbedding.__call__
+        monkeypatch.setattr(encoder.VisionRotaryEmbedding, "__call__", lambda self, count: 0 * upstream(self, count))
 
     assert difference_with(plant, monkeypatch, tmp_path) > 0.01
 

@@ -28,6 +28,7 @@ log = logging.getLogger("localai_shim")
 _MODELS = ("mlx_lm.models.", "mlx_vlm.models.")
 _HOLDERS = re.compile(r"(.*_)?(args|config|cfg|params)|text|tc")
 """Names of the variables through which upstream's code reads a config."""
+_ENCODER = re.compile(r"(\w+\.)?(vision|visual|audio|image|vpm|apm|speech)\w*(\.|$)")
 _ACTIVATIONS = {
     "silu": re.compile("silu|swish|swiglu"),
     "gelu": re.compile("gelu|geglu"),
@@ -81,12 +82,12 @@ def check_keys(model: nn.Module, config: Json) -> None:
     code = code_of(model)
     if code is None:
         return
-    arguments = list(_arguments(model))
+    arguments, sees = list(_arguments(model)), _has_encoders(model)
     found = _Findings()
-    for part in _parts(config, arguments):
+    for part in _parts(config, arguments if sees else ()):
         for key, value in part.config.items():
             if not isinstance(value, dict) or not key.endswith("_config") or neutral_of(key) is not None:
-                _check(part, key, value, code, arguments, model, found)
+                _check(part, key, value, code, arguments, model, sees, found)
     kind = config.get("model_type")
     if found.rest:
         log.warning("config.json: the code of '%s' does not compute this: %s", kind, "; ".join(found.rest))
@@ -106,12 +107,13 @@ def _check(
     code: Code,
     arguments: Sequence[Any],
     model: nn.Module,
+    sees: bool,
     found: _Findings,
 ) -> None:
     """Add what a key says, if the model does not compute it."""
     neutral, said = neutral_of(key), f"{part.name}{key} is {_shown(value)}"
     matters = neutral is not None or key in LONG_PROMPTS or bool(ACTIVATION.fullmatch(key) or EPSILON.fullmatch(key))
-    if value is None or (has_no_effect(key) and not matters) or (ENCODERS.match(key) and not _has_encoders(arguments)):
+    if value is None or (has_no_effect(key) and not matters) or (ENCODERS.match(key) and not sees):
         return
     names = _names(key, part.config)
     if any(name in code.names for name in names):
@@ -203,12 +205,13 @@ def _arguments(model: nn.Module) -> Iterator[Any]:
         waiting += [value for value in vars(each).values() if dataclasses.is_dataclass(value)]
 
 
-def _has_encoders(arguments: Sequence[Any]) -> bool:
-    return any(dataclasses.is_dataclass(getattr(each, "vision_config", None)) for each in arguments)
+def _has_encoders(model: nn.Module) -> bool:
+    """True if encoders of images or audio were loaded, not the language model alone."""
+    return any(_ENCODER.match(name) for name, _ in model.named_modules())
 
 
 def _parts(config: Json, arguments: Sequence[Any]) -> Iterator[Part]:
-    """The config, that of the language model, and those of encoders that are loaded."""
+    """The config, that of the language model, and those of encoders that are loaded, whose arguments are these."""
     yield Part("", config)
     for name, inner in config.items():
         is_loaded = any(dataclasses.is_dataclass(getattr(each, name, None)) for each in arguments)
