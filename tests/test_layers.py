@@ -113,7 +113,7 @@ MAY = {
     "models.checkpoint": "backends models models.gguf types",
     "models.config": "backends types",
     "models.encoders": "backends backends.x86 engine models models.config models.heads options types vectors",
-    "models.gguf": "threads types",
+    "models.gguf": "backends threads types",
     "models.local": "models models.checkpoint models.gguf types",
     "models.heads": "backends backends.cuda engine models threads types vectors",
     "models.reference": "backends models types",
