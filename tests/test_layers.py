@@ -118,7 +118,8 @@ MAY = {
     "models.heads": "backends backends.cuda engine models threads types vectors",
     "models.reference": "backends models types",
     "models.vision": (
-        "backends backends.cuda backends.x86 engine media models models.config models.heads options threads types"
+        "backends backends.cuda backends.x86 engine media models models.config models.gguf models.heads options "
+        "threads types"
     ),
     # -- beneath
     "state": "threads types",
@@ -162,7 +163,7 @@ PACKAGES = {
     "models.checkpoint": "mlx",
     "models.config": "mlx mlx_lm mlx_vlm numpy transformers",
     "models.encoders": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
-    "models.gguf": "mlx mlx_lm numpy tokenizers transformers",
+    "models.gguf": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
     "models.heads": "mlx mlx_lm numpy tokenizers",
     "models.reference": "mlx mlx_lm",
     "models.local": "huggingface_hub",
