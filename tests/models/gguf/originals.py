@@ -77,6 +77,36 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "qwen2": ("Qwen2", {"head_dim": 16, "rope_parameters": ROPE}),
     "qwen3": ("Qwen3", {"rope_parameters": ROPE}),
+    "qwen2vl": (
+        "Qwen2_5_VL",
+        {
+            "text_config": {**SIZES, "head_dim": 16, "rope_parameters": {**ROPE, "mrope_section": [2, 3, 3]}},
+            "vision_config": {
+                "depth": 1,
+                "hidden_size": 32,
+                "num_heads": 2,
+                "intermediate_size": 32,
+                "out_hidden_size": 32,
+            },
+        },
+    ),
+    "qwen3vl": (
+        "Qwen3VL",
+        {
+            "text_config": {
+                **SIZES,
+                "rope_parameters": {**ROPE, "mrope_section": [4, 6, 6], "mrope_interleaved": True},
+            },
+            "vision_config": {
+                "depth": 1,
+                "hidden_size": 32,
+                "num_heads": 2,
+                "intermediate_size": 32,
+                "out_hidden_size": 32,
+                "deepstack_visual_indexes": [0],
+            },
+        },
+    ),
     "qwen3-yarn": ("Qwen3", {"rope_parameters": {**ROPE, **YARN}}),
     "qwen3moe": ("Qwen3Moe", {**EXPERTS, "rope_parameters": ROPE, "norm_topk_prob": True}),
     "gemma3": (
@@ -223,9 +253,12 @@ def save(name: str, folder: Path, tokenizer: Path) -> Any:
     import transformers
 
     kind, settings = FAMILIES[name]
-    config = getattr(transformers, f"{kind}Config")(**{**SIZES, **settings})
+    config = getattr(transformers, f"{kind}Config")(**{**({} if "text_config" in settings else SIZES), **settings})
     torch.manual_seed(sum(map(ord, name)))
-    model = getattr(transformers, f"{kind.removesuffix('Text')}ForCausalLM")(config).eval()
+    architecture = kind.removesuffix("Text") + (
+        "ForConditionalGeneration" if "text_config" in settings else "ForCausalLM"
+    )
+    model = getattr(transformers, architecture)(config).eval()
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             noise = torch.randn_like(parameter)
@@ -246,7 +279,7 @@ def save(name: str, folder: Path, tokenizer: Path) -> Any:
     if name in DRAFTING:
         _add_drafting_layer(folder)
         text["mtp_num_hidden_layers"] = 1
-    text["architectures"] = [f"{kind.removesuffix('Text')}ForCausalLM"]
+    text["architectures"] = [architecture]
     (folder / "config.json").write_text(json.dumps(text))
     with torch.no_grad():
         return model(torch.tensor([PROMPT])).logits[0, PLACES].float().numpy()
