@@ -145,6 +145,9 @@ $(AROUND)/uv/bin/uv:
 	$(PYTHON) -m venv $(AROUND)/uv
 	$(AROUND)/uv/bin/python -m pip install -q uv
 
+# How uv installs torch. A wheel on disk works too: `make test-converter TORCH=torch.whl`.
+TORCH ?= --torch-backend cpu torch
+
 # Tiny checkpoints of transformers, converted to GGUF by llama.cpp's own converter, with transformers' logits.
 CONVERTER := $(VENV)-converter
 test-converter: $(VENV)/.dev $(CONVERTER)/.made
@@ -152,7 +155,7 @@ test-converter: $(VENV)/.dev $(CONVERTER)/.made
 
 $(CONVERTER)/.made: $(AROUND)/uv/bin/uv $(VENV)/.dev tests/models/gguf/originals.py
 	$< venv -q --clear -p $(PYTHON) $(CONVERTER)
-	$< pip install -q -p $(CONVERTER) --torch-backend cpu torch 'transformers>=5' sentencepiece safetensors
+	$< pip install -q -p $(CONVERTER) $(TORCH) 'transformers>=5' sentencepiece safetensors
 	$(BIN)/python tests/real/sdist.py llama-cpp-python 0.3.36 $(CONVERTER)/sources \
 		'vendor/llama.cpp/conversion/*' 'vendor/llama.cpp/gguf-py/gguf/*' 'vendor/llama.cpp/gguf-py/gguf/scripts/*'
 	$(BIN)/python -c 'import shutil; from tests.tiny import tiny; shutil.copytree(tiny("qwen3"), "$(CONVERTER)/tokenizer")'

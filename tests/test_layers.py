@@ -115,12 +115,13 @@ MAY = {
     "models.attention": "engine",
     "models.faults": "backends types",
     "models.encoders": "backends backends.x86 engine models models.config models.heads options types vectors",
-    "models.gguf": "threads types",
+    "models.gguf": "backends models.faults threads types",
     "models.local": "models models.checkpoint models.gguf types",
     "models.heads": "backends backends.cuda engine models threads types vectors",
     "models.reference": "backends models types",
     "models.vision": (
-        "backends backends.cuda backends.x86 engine media models models.config models.heads options threads types"
+        "backends backends.cuda backends.x86 engine media models models.config models.gguf models.heads options "
+        "threads types"
     ),
     # -- beneath
     "state": "threads types",
@@ -165,7 +166,7 @@ PACKAGES = {
     "models.config": "mlx mlx_lm mlx_vlm numpy transformers",
     "models.encoders": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
     "models.faults": "mlx numpy",
-    "models.gguf": "mlx mlx_lm numpy tokenizers transformers",
+    "models.gguf": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
     "models.attention": "mlx",
     "models.heads": "mlx mlx_lm numpy tokenizers",
     "models.reference": "mlx mlx_lm",

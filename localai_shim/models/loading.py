@@ -25,6 +25,7 @@ from .config.yarn import set_untruncated
 from .encoders.classifier import ClassifierModel, is_classifier
 from .encoders.embedding import EmbeddingModel, encoder_module
 from .gguf.detection import check_gguf, is_gguf
+from .gguf.encoder_files import find_encoder
 from .hub import fetch
 from .sharded import ShardedModel, evaluate_each
 from .text import TextModel
@@ -126,7 +127,8 @@ def _check_device(loaded: TextModel) -> dict[str, int]:
 def _places(path: Path, options: LoadOptions) -> list[Path]:
     """Folders and files that the model's weights come from."""
     adapter_path = options.get("adapter_path")
-    return [path] if adapter_path is None else [path, Path(adapter_path)]
+    encoder = find_encoder(path)[0] if is_gguf(path) and not options.get("text_only") else None
+    return [path, *([] if encoder is None else [encoder]), *([] if adapter_path is None else [Path(adapter_path)])]
 
 
 def not_loaded(path_or_id: str, error: Exception, revision: str | None = None) -> ModelLoadError:
@@ -207,7 +209,7 @@ def _checked_kind(path: Path, options: LoadOptions) -> type[Servable]:
         ModelLoadError: it has too many layers, or cannot be served.
     """
     if is_gguf(path):
-        return TextModel
+        return TextModel if options.get("text_only") or find_encoder(path)[0] is None else _vision_model()
     check_documents(path)
     config = read_json(path / "config.json")
     check_layers(config, path / "config.json")
@@ -235,6 +237,10 @@ def _kind(path: Path, options: LoadOptions) -> type[Servable]:
     refuse(path.name, config, options)
     if model_type(config) is None:  # mlx-lm leaves the tower out where it knows the language model, and else says so
         return TextModel
+    return _vision_model()
+
+
+def _vision_model() -> type[Servable]:
     from .vision.model import VisionModel
 
     return VisionModel

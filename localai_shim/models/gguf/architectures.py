@@ -140,13 +140,19 @@ ARCHITECTURES = {
     "mistral3": Architecture("ministral3", _LAYER, rotates_pairs=True),
     "phi3": Architecture("phi3", _PHI3, rotates_part=True),
     "qwen2": Architecture("qwen2", _LAYER),
+    "qwen2vl": Architecture("qwen2", _LAYER),
     "qwen3": Architecture("qwen3", {**_LAYER, **_HEAD_NORMS}),
     "qwen35": Architecture("qwen3_5", _QWEN3_5, prefix="language_model.", tiles_heads=True, rotates_part=True),
     "qwen35moe": Architecture("qwen3_5", _QWEN3_5, prefix="language_model.", tiles_heads=True, rotates_part=True),
     "qwen3moe": Architecture("qwen3_moe", {**_LAYER, **_HEAD_NORMS, **_EXPERTS}),
+    "qwen3vl": Architecture("qwen3", {**_LAYER, **_HEAD_NORMS}),
     "qwen3next": Architecture("qwen3_5", _QWEN3_5, prefix="language_model.", rotates_part=True),
 }
-"""By llama.cpp's names. Qwen3-Next takes the class of Qwen 3.5, whose layers are split as those of the files are."""
+"""By llama.cpp's names.
+
+Of models that see, the class for texts, whose tokens have one position each. Qwen3-Next takes the class of Qwen
+3.5, whose layers are split as those of the files are.
+"""
 _NAME = re.compile(r"(?:blk\.(\d+)\.)?([\w.]+)")
 _ENDINGS = ("weight", "bias")
 _ENCODERS = ("v.", "a.", "mm.")

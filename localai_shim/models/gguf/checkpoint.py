@@ -6,19 +6,21 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...types import Json
+from ...types import Json, ModelLoadError
 from .config import read_config, read_sampling
+from .encoder_files import find_encoder
 from .header import Header, read_header
 from .tokenizer import end_tokens, read_tokenizer
-from .weights import read_model
+from .vision import image_token, make_processor, read_vision_model, vision_config
+from .weights import read_arrays, read_model
 
 if TYPE_CHECKING:
     from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
+    from transformers import ProcessorMixin
 
 log = logging.getLogger("localai_shim")
 
-_ENCODERS = "mmproj*.gguf"
 SAMPLING = "generation"
 """Key of a file's config for what the generation_config.json of a folder says."""
 
@@ -30,10 +32,50 @@ def read_checkpoint(file: Path) -> tuple[nn.Module, TokenizerWrapper, Json]:
         ModelLoadError: the file cannot be read.
     """
     header = read_header(file)
-    _log_encoder(file)
-    config = {**read_config(header), "eos_token_id": end_tokens(header), SAMPLING: read_sampling(header)}
+    encoder, why = find_encoder(file)
+    if encoder is not None:
+        why = f"the vision encoder in '{encoder.name}' is not used, because text_only=True was passed"
+    if why:
+        log.info("'%s' is loaded as a text model: %s", file.name, why)
+    config = {**read_config(header), **_general(header)}
     tokenizer = _wrapped(header)
     return read_model(header, config), tokenizer, config
+
+
+def read_seeing_checkpoint(file: Path) -> tuple[nn.Module, TokenizerWrapper, Json]:
+    """The same with the vision encoder in another file, as mlx-vlm has it.
+
+    Raises:
+        ModelLoadError: one of the files cannot be read.
+    """
+    header, encoder = read_header(file), _encoder(file)
+    text = read_config(header)
+    tokenizer = _wrapped(header)
+    config = {**vision_config(encoder, text), **_general(header), "image_token_index": image_token(tokenizer)}
+    model = read_vision_model(encoder, config, *read_arrays(header, text))
+    log.info("'%s' reads images with the vision encoder in '%s'", file.name, encoder.name)
+    return model, tokenizer, config
+
+
+def read_processor(file: Path) -> ProcessorMixin:
+    """The processor of a model's images, with its own tokenizer.
+
+    Raises:
+        ModelLoadError: one of the files cannot be read.
+    """
+    header, encoder = read_header(file), _encoder(file)
+    return make_processor(encoder, read_tokenizer(header), vision_config(encoder, read_config(header)))
+
+
+def _general(header: Header) -> Json:
+    return {"eos_token_id": end_tokens(header), SAMPLING: read_sampling(header)}
+
+
+def _encoder(file: Path) -> Path:
+    encoder, why = find_encoder(file)
+    if encoder is None:
+        raise ModelLoadError(why or f"the vision encoder of '{file}' is gone", transient=True)
+    return encoder
 
 
 def read_wrapped_tokenizer(file: Path) -> TokenizerWrapper:
@@ -43,16 +85,6 @@ def read_wrapped_tokenizer(file: Path) -> TokenizerWrapper:
         ModelLoadError: the file cannot be read.
     """
     return _wrapped(read_header(file))
-
-
-def _log_encoder(file: Path) -> None:
-    """Log that a model's vision encoder, which is a file in the same folder, is not used."""
-    if (encoder := next(file.parent.glob(_ENCODERS), None)) is not None:
-        log.info(
-            "'%s' is loaded as a text model: the vision encoder in '%s' is not used. For images, use an MLX folder",
-            file.name,
-            encoder.name,
-        )
 
 
 def _wrapped(header: Header) -> TokenizerWrapper:

@@ -16,17 +16,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...threads.workers import MAX_THREADS, run_all
+from ...threads.workers import CORES, MAX_THREADS, run_all
 from ...types import ModelLoadError
 from .blocks import GROUP, READABLE, Blocks, Bytes
 from .header import Header, Tensor
+from .memory import empty
 
 if TYPE_CHECKING:
     import mlx.core as mx
 
 log = logging.getLogger("localai_shim")
 
-PIECE_BYTES = 1 << 17  # of a file: a piece and all that is made of it fit into a core's cache
+PIECE_BYTES = 1 << 19  # of a file: larger ones leave a core's cache, and with smaller ones threads wait for the GIL
+KEPT_HEAP_BYTES = 30 << 20  # glibc: less than the 32 MiB from which a block would not be counted
 ONE_THREAD_BYTES = 1 << 20  # of a tensor, which more threads would not convert sooner
 LEAST_SCALE = 2.0**-16
 """Least root mean square of a tensor's scales in float16: below it their rounding would add 0.2 % to the values."""
@@ -53,26 +55,21 @@ def read_tensors(header: Header, skipped: Container[str] = ()) -> Iterator[tuple
     Raises:
         ModelLoadError: the file has become shorter.
     """
-    import mlx.core as mx
-
-    floats = mx.float32 if all(READABLE[each.kind].name == "F32" for each in header.tensors.values()) else mx.float16
+    all_single = all(READABLE[each.kind].name == "F32" for each in header.tensors.values())
+    floats = np.float32 if all_single else np.float16
     found = ((name, tensor) for name, tensor in header.tensors.items() if name not in skipped)
     tensors = sorted(found, key=lambda item: item[1].offset)
+    np.empty(KEPT_HEAP_BYTES, np.uint8)  # glibc then keeps memory of this size, where each piece would fault it in anew
     file = os.open(header.path, os.O_RDONLY)
-    arrays = _reserve(tensors[0][1], floats) if tensors else []
     try:
-        for (name, tensor), (_, after) in itertools.zip_longest(tensors, tensors[1:], fillvalue=("", None)):
-            assert tensor is not None
-            mx.eval(arrays)
-            upcoming = _reserve(after, floats) if after else []  # MLX's thread clears their memory meanwhile
+        for name, tensor in tensors:
             try:
-                yield name, _read(file, name, tensor, arrays)
+                yield name, _read(file, name, tensor, _reserve(tensor, floats))
             except EOFError as error:
                 raise ModelLoadError(
                     f"'{header.path}' became shorter while it was read: tensor '{name}' ends past the end of the file.",
                     transient=True,
                 ) from error
-            arrays = upcoming
     finally:
         os.close(file)
 
@@ -110,32 +107,25 @@ def log_rounding(header: Header) -> None:
             )
 
 
-def _reserve(tensor: Tensor, floats: mx.Dtype) -> list[mx.array]:
+def _reserve(tensor: Tensor, floats: type[Any]) -> list[mx.array]:
     """Arrays for a tensor, in memory that the CPU can write to: the weight, its scales, and its biases."""
-    import mlx.core as mx
-
     blocks, (*rows, columns) = READABLE[tensor.kind], tensor.shape
     groups = (*rows, columns // GROUP)
-    packed = ((*rows, columns * blocks.bits // 32), mx.uint32)
-    kinds = {
+    packed = ((*rows, columns * blocks.bits // 32), np.uint32)
+    kinds: dict[str, list[tuple[tuple[int, ...], type[Any]]]] = {
         "": [(tensor.shape, floats)],
-        "affine": [packed, (groups, mx.float16), (groups, mx.float16)],
-        "mxfp4": [packed, (groups, mx.uint8)],
+        "affine": [packed, (groups, np.float16), (groups, np.float16)],
+        "mxfp4": [packed, (groups, np.uint8)],
     }
-    arrays = [mx.zeros(shape, dtype, stream=mx.cpu) for shape, dtype in kinds[blocks.mode if blocks.bits else ""]]
-    mx.async_eval(arrays)  # type: ignore[no-untyped-call]
-    return arrays
+    return [empty(shape, dtype) for shape, dtype in kinds[blocks.mode if blocks.bits else ""]]
 
 
 def _read(file: int, name: str, tensor: Tensor, arrays: list[mx.array]) -> Weight:
-    import mlx.core as mx
-
     blocks = READABLE[tensor.kind]
     mean, largest = _fill(file, tensor, blocks, arrays)
     if len(arrays) == 3 and largest > 0 and not (mean >= LEAST_SCALE and largest <= MOST_SCALE):
         log.info("tensor '%s': its scales are too large or too small for float16, and stay in float32", name)
-        arrays = [arrays[0], *(mx.zeros(each.shape, mx.float32, stream=mx.cpu) for each in arrays[1:])]
-        mx.eval(arrays)
+        arrays = [arrays[0], *(empty(each.shape, np.float32) for each in arrays[1:])]
         _fill(file, tensor, blocks, arrays)
     packing: dict[str, int | str] = {"group_size": GROUP, "bits": blocks.bits, "mode": blocks.mode}
     return Weight(dict(zip(("weight", "scales", "biases"), arrays, strict=False)), packing if blocks.bits else {})
@@ -165,7 +155,7 @@ def _fill(file: int, tensor: Tensor, blocks: Blocks, arrays: Sequence[mx.array])
                     squares += float(np.dot(parts[1].ravel(), parts[1].ravel()))
         return squares, largest
 
-    threads = MAX_THREADS if count * blocks.size > ONE_THREAD_BYTES else 1
+    threads = min(CORES, MAX_THREADS) if count * blocks.size > ONE_THREAD_BYTES else 1
     squares, largest = zip(*run_all([work] * threads), strict=True)
     return math.sqrt(sum(squares) / outputs[-1].size), max(largest)
 
@@ -173,7 +163,8 @@ def _fill(file: int, tensor: Tensor, blocks: Blocks, arrays: Sequence[mx.array])
 def _parts(blocks: Blocks, raw: Bytes) -> Sequence[Array]:
     """Contents of a tensor's arrays for these blocks."""
     if blocks.convert is not None:
-        return blocks.convert(raw)
+        codes, scales, biases = blocks.convert(raw)
+        return codes.reshape(len(raw), -1).view(np.uint8), scales, biases
     if blocks.name == "BF16":
         return [(raw.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)]
     return [raw.view(np.float32 if blocks.name == "F32" else np.float16)]

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...types import Json
+from ..faults.table import corrected
 from .architectures import FACTORS, ROPE_FACTORS, Architecture, architecture_of, needless, weight_name
 from .header import Header
 from .reading import Weight, log_rounding, read_numbers, read_tensors
@@ -28,9 +29,8 @@ def read_model(header: Header, config: Json) -> nn.Module:
     from mlx import nn
 
     module = importlib.import_module(f"mlx_lm.models.{config['model_type']}")
-    model: nn.Module = module.Model(module.ModelArgs.from_dict(config))
-    log_rounding(header)
-    found, packings = _renamed(header, config)
+    model: nn.Module = corrected(module.Model, config)(module.ModelArgs.from_dict(config))
+    found, packings = read_arrays(header, config)
     nn.quantize(model, class_predicate=lambda path, _: packings.get(path, False))
     weights = model.sanitize(found) if hasattr(model, "sanitize") else found
     model.eval()
@@ -40,10 +40,15 @@ def read_model(header: Header, config: Json) -> nn.Module:
     return model
 
 
-def _renamed(header: Header, config: Json) -> tuple[dict[str, mx.array], dict[str, Json]]:
-    """Arrays by mlx-lm's names, in its order of rows, and how layers are packed."""
+def read_arrays(header: Header, config: Json) -> tuple[dict[str, mx.array], dict[str, Json]]:
+    """Arrays by mlx-lm's names, in its order of rows, and how layers are packed.
+
+    Raises:
+        ModelLoadError: the file has become shorter.
+    """
     import mlx.core as mx
 
+    log_rounding(header)
     architecture = architecture_of(header)
     skipped = {name for name in header.tensors if name in FACTORS or needless(header, name)}
     arrays: dict[str, mx.array] = {}

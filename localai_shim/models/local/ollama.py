@@ -26,12 +26,11 @@ _PART = re.compile(r"\w[\w.-]{0,349}", re.ASCII)
 _DIGEST = re.compile(r"sha256[:-]([0-9a-fA-F]{64})")
 _KIND = "application/vnd.ollama.image."
 _MODEL, _TENSOR, _ADAPTER = "model", "tensor", "adapter"
-_PARAMS, _SYSTEM, _MESSAGES, _PROJECTOR, _DRAFT = "params", "system", "messages", "projector", "draft"
+_PARAMS, _SYSTEM, _MESSAGES, _DRAFT = "params", "system", "messages", "draft"
 _TEMPLATE = "template"
 _READ = (_PARAMS, _SYSTEM)
 _PASSED_OVER = {
     _MESSAGES: "its example messages (MESSAGE) are not added to conversations",
-    _PROJECTOR: "its file for images is not read: it takes text only",
     _DRAFT: "its draft model is not used: pass `draft_model`",
 }
 

@@ -13,6 +13,8 @@ from ...media import MediaKind
 from ...options import LoadOptions
 from ...types import Json, ModelLoadError
 from ..checkpoint_files import read_json
+from ..gguf.checkpoint import read_processor
+from ..gguf.detection import is_gguf
 from ..heads.sentence_files import TOKEN_VECTORS
 from ..upstream_imports import LOADING, without_advice
 from .processor import MediaProcessor, Placeholder
@@ -135,8 +137,11 @@ def load_processor(model: nn.Module, path: Path, options: LoadOptions) -> MediaP
         with LOADING, without_advice(), warnings.catch_warnings():
             # Gemma's warns, and where warnings are errors mlx-vlm takes that for a processor that is not its own.
             warnings.simplefilter("ignore")
-            processor = mlx_vlm.utils.load_processor(path, add_detokenizer=False, trust_remote_code=trusted)
-            own = mlx_vlm.utils.load_image_processor(path, trust_remote_code=trusted)
+            if is_gguf(path):
+                processor, own = read_processor(path), None
+            else:
+                processor = mlx_vlm.utils.load_processor(path, add_detokenizer=False, trust_remote_code=trusted)
+                own = mlx_vlm.utils.load_image_processor(path, trust_remote_code=trusted)
     except Exception as error:  # processors raise what they like
         raise ModelLoadError(
             f"The processor of the model '{path.name}' could not be loaded: {type(error).__name__}: {error}. Pass "

@@ -23,6 +23,8 @@ from ...options import LoadOptions
 from ...types import Json, Prompt
 from ..checkpoint_files import Checkpoint
 from ..config.reading import load_vision_model
+from ..gguf.checkpoint import read_seeing_checkpoint
+from ..gguf.detection import is_gguf
 from ..text import TextModel
 from .families import NEGATIVE_IDS, NUMBERS_LAST, ONE_NUMBER, UNSCALED, load_processor, template_beside
 from .pixels import Levels
@@ -98,10 +100,16 @@ class VisionModel(TextModel):
         from mlx_lm.utils import load_tokenizer
 
         trusted, adapter_path = options.get("trust_remote_code", False), options.get("adapter_path")
-        model, config = load_vision_model(path, trust_remote_code=trusted)
+        tokenizer: TokenizerWrapper | None = None
+        if is_gguf(path):
+            model, tokenizer, config = read_seeing_checkpoint(path)
+        else:
+            model, config = load_vision_model(path, trust_remote_code=trusted)
         if adapter_path is not None:
             model = mlx_vlm.utils.apply_lora_layers(model, os.fspath(adapter_path))
             model.eval()
+        if tokenizer is not None:
+            return model, tokenizer, config
         ends = config.get("eos_token_id") or (config.get("text_config") or {}).get("eos_token_id")
         how = {"trust_remote_code": trusted, **template_beside(path, model.config.model_type)}
         tokenizer = load_tokenizer(path, how, eos_token_ids=ends)

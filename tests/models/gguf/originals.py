@@ -77,6 +77,36 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "qwen2": ("Qwen2", {"head_dim": 16, "rope_parameters": ROPE}),
     "qwen3": ("Qwen3", {"rope_parameters": ROPE}),
+    "qwen2vl": (
+        "Qwen2_5_VL",
+        {
+            "text_config": {**SIZES, "head_dim": 16, "rope_parameters": {**ROPE, "mrope_section": [2, 3, 3]}},
+            "vision_config": {
+                "depth": 1,
+                "hidden_size": 32,
+                "num_heads": 2,
+                "intermediate_size": 32,
+                "out_hidden_size": 32,
+            },
+        },
+    ),
+    "qwen3vl": (
+        "Qwen3VL",
+        {
+            "text_config": {
+                **SIZES,
+                "rope_parameters": {**ROPE, "mrope_section": [4, 6, 6], "mrope_interleaved": True},
+            },
+            "vision_config": {
+                "depth": 1,
+                "hidden_size": 32,
+                "num_heads": 2,
+                "intermediate_size": 32,
+                "out_hidden_size": 32,
+                "deepstack_visual_indexes": [0],
+            },
+        },
+    ),
     "qwen3-yarn": ("Qwen3", {"rope_parameters": {**ROPE, **YARN}}),
     "qwen3moe": ("Qwen3Moe", {**EXPERTS, "rope_parameters": ROPE, "norm_topk_prob": True}),
     "gemma3": (
@@ -192,6 +222,27 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 """Names, and transformers' class and settings."""
+IMAGE_TOKENS = ("<start_of_image>", "<end_of_image>", "<image_soft_token>")
+SEEING: dict[str, tuple[str, dict[str, Any]]] = {
+    "gemma3-vision": (
+        "Gemma3",
+        {
+            "text_config": {**SIZES, **FAMILIES["gemma3"][1], "vocab_size": 416},
+            "vision_config": {
+                "hidden_size": 48,
+                "intermediate_size": 96,
+                "num_hidden_layers": 2,
+                "num_attention_heads": 2,
+                "image_size": 56,
+                "patch_size": 7,
+            },
+            "mm_tokens_per_image": 4,
+        },
+    ),
+}
+"""Families with a vision encoder, which the converter writes to a file of its own."""
+PIXELS = numpy.sin(numpy.arange(3 * 56 * 56, dtype=numpy.float32)).reshape(1, 3, 56, 56)
+"""What the encoder reads, as the processor would make it of an image."""
 DRAFTING = ("qwen3next", "qwen35", "qwen35moe")
 """Families whose checkpoints have an MTP layer."""
 
@@ -202,9 +253,12 @@ def save(name: str, folder: Path, tokenizer: Path) -> Any:
     import transformers
 
     kind, settings = FAMILIES[name]
-    config = getattr(transformers, f"{kind}Config")(**{**SIZES, **settings})
+    config = getattr(transformers, f"{kind}Config")(**{**({} if "text_config" in settings else SIZES), **settings})
     torch.manual_seed(sum(map(ord, name)))
-    model = getattr(transformers, f"{kind.removesuffix('Text')}ForCausalLM")(config).eval()
+    architecture = kind.removesuffix("Text") + (
+        "ForConditionalGeneration" if "text_config" in settings else "ForCausalLM"
+    )
+    model = getattr(transformers, architecture)(config).eval()
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             noise = torch.randn_like(parameter)
@@ -225,10 +279,63 @@ def save(name: str, folder: Path, tokenizer: Path) -> Any:
     if name in DRAFTING:
         _add_drafting_layer(folder)
         text["mtp_num_hidden_layers"] = 1
-    text["architectures"] = [f"{kind.removesuffix('Text')}ForCausalLM"]
+    text["architectures"] = [architecture]
     (folder / "config.json").write_text(json.dumps(text))
     with torch.no_grad():
         return model(torch.tensor([PROMPT])).logits[0, PLACES].float().numpy()
+
+
+def save_seeing(name: str, folder: Path, tokenizer: Path) -> Any:
+    """Save the checkpoint of a family with a vision encoder. Returns its logits for a prompt with an image.
+
+    The tokens of the image come after the vocabulary, and attend only to earlier tokens, as all others do.
+    """
+    import torch
+    import transformers
+
+    kind, settings = SEEING[name]
+    for file in tokenizer.iterdir():
+        if file.suffix in (".json", ".jinja") and file.name not in ("config.json", "generation_config.json"):
+            folder.mkdir(exist_ok=True)
+            shutil.copy(file, folder)
+    vocabulary = json.loads((folder / "tokenizer.json").read_text())
+    first = 1 + max(vocabulary["model"]["vocab"].values())
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    for i, text in enumerate(IMAGE_TOKENS):
+        vocabulary["added_tokens"].append({"id": first + i, "content": text, **flags})
+    (folder / "tokenizer.json").write_text(json.dumps(vocabulary))
+    config = getattr(transformers, f"{kind}Config")(**settings, image_token_index=first + 2)
+    torch.manual_seed(sum(map(ord, name)))
+    model = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = (torch.randn_like(parameter) * 2).round() / 16
+            parameter.copy_(noise if parameter.ndim > 1 else parameter + noise)
+    model.save_pretrained(folder)
+    _name_as_published(folder / "model.safetensors")
+    (folder / "preprocessor_config.json").write_text(
+        json.dumps({"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "image_seq_length": 4})
+    )
+    with torch.no_grad():
+        prompt = torch.tensor([image_prompt(first)])
+        logits = model(prompt, pixel_values=torch.from_numpy(PIXELS)).logits[0, PLACES]
+        return logits[:, : first + len(IMAGE_TOKENS)].float().numpy()  # the converter leaves out rows without a token
+
+
+def _name_as_published(file: Path) -> None:
+    """Rename an encoder's tensors, which transformers 5 saves otherwise than the checkpoints that are on the hub."""
+    from safetensors.torch import load_file, save_file
+
+    new = {"vision_tower.": "vision_tower.vision_model."}
+    weights = load_file(file)
+    for old, name in new.items():
+        weights = {key if name in key else key.replace(old, name): value for key, value in weights.items()}
+    save_file(weights, file)
+
+
+def image_prompt(first: int) -> list[int]:
+    """The prompt with an image inside, whose tokens begin with this id."""
+    return [*PROMPT[:5], first, *[first + 2] * 4, first + 1, *PROMPT[5:]]
 
 
 def _add_drafting_layer(folder: Path) -> None:
@@ -244,16 +351,18 @@ def _add_drafting_layer(folder: Path) -> None:
     save_file({**weights, **layer, **norms, "mtp.fc.weight": torch.ones(size, 2 * size)}, folder / "model.safetensors")
 
 
-def convert(folder: Path, file: Path) -> None:
-    """Convert a checkpoint to float32, with its tokenizer as a byte-level one."""
+def convert(folder: Path, file: Path, *, encoder: bool = False) -> None:
+    """Convert a checkpoint to float32, with its tokenizer as a byte-level one; or its vision encoder."""
     import conversion
     import gguf
     from conversion.base import ModelBase, ModelType, TextModel
 
     TextModel.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"
     hparams = ModelBase.load_hparams(folder, False)
-    kind = conversion.get_model_class(conversion.get_model_architecture(hparams, ModelType.TEXT))
-    kind.set_vocab = lambda self: self._set_vocab_gpt2()
+    type_ = ModelType.MMPROJ if encoder else ModelType.TEXT
+    kind = conversion.get_model_class(conversion.get_model_architecture(hparams, type_), mmproj=encoder)
+    if not encoder:
+        kind.set_vocab = lambda self: self._set_vocab_gpt2()
     model = kind(folder, gguf.LlamaFileType.ALL_F32, file)
     model.write()
 
@@ -263,10 +372,12 @@ if __name__ == "__main__":
     sys.path[:0] = [str(llama_cpp / "gguf-py"), str(llama_cpp)]
     target.mkdir(exist_ok=True)
     logits = {}
-    for name in sys.argv[4:] or FAMILIES:
+    for name in sys.argv[4:] or [*FAMILIES, *SEEING]:
         with tempfile.TemporaryDirectory() as temporary:
-            folder, made = Path(temporary) / name, Path(temporary) / f"{name}.gguf"
-            logits[name] = save(name, folder, tokenizer)
-            convert(folder, made)
-            (target / f"{name}.gguf.xz").write_bytes(lzma.compress(made.read_bytes(), preset=9))
+            folder = Path(temporary) / name
+            logits[name] = (save_seeing if name in SEEING else save)(name, folder, tokenizer)
+            for encoder in [False, True] if name in SEEING else [False]:
+                made = Path(temporary) / (f"mmproj-{name}.gguf" if encoder else f"{name}.gguf")
+                convert(folder, made, encoder=encoder)
+                (target / f"{made.name}.xz").write_bytes(lzma.compress(made.read_bytes(), preset=9))
     numpy.savez_compressed(target / "logits.npz", **logits)

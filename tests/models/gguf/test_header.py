@@ -40,12 +40,10 @@ def test_a_header_without_lists_is_the_rest_of_the_header(
     whole = header.read_header(file)
     assert whole.metadata["tokenizer.ggml.tokens"] == words
     rest = {**whole.metadata, "tokenizer.ggml.tokens": []}
-    assert header.read_header(file, lists=False) == whole._replace(metadata=rest)
-    short = header.peek(file)
-    assert short.metadata == rest
-    assert [tensor._replace(offset=0) for tensor in short.tensors.values()] == [
-        tensor._replace(offset=0) for tensor in whole.tensors.values()
-    ]
+    for short in (header.peek(file), header.read_header(file, lists=False)):
+        assert short.metadata == rest
+        assert [tensor[:2] for tensor in short.tensors.values()] == [tensor[:2] for tensor in whole.tensors.values()]
+    assert header.read_header(file, lists=False).tensors == whole.tensors
 
 
 def test_a_tensor_that_mlx_cannot_read_is_shown_and_refused(tmp_path: Path) -> None:

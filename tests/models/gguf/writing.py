@@ -117,11 +117,17 @@ def close(writer: Any) -> Path:
     return Path(writer.path)
 
 
-def rewrite(file: Path, target: Path, change: Callable[[str, np.ndarray], tuple[np.ndarray, Type] | None]) -> Path:
+def rewrite(
+    file: Path,
+    target: Path,
+    change: Callable[[str, np.ndarray], tuple[np.ndarray, Type] | None],
+    rename: Callable[[str], str] = str,
+) -> Path:
     """Write a file of numbers again, with other tensors.
 
     Args:
         change: makes a tensor of its name and values; None leaves it as it is.
+        rename: makes another name of a tensor's.
     """
     reader = gguf.GGUFReader(file)
     writer = gguf.GGUFWriter(target, reader.fields["general.architecture"].contents())
@@ -132,7 +138,7 @@ def rewrite(file: Path, target: Path, change: Callable[[str, np.ndarray], tuple[
     for tensor in reader.tensors:
         values = np.array(tensor.data)
         raw, kind = change(tensor.name, values) or (values, tensor.tensor_type)
-        writer.add_tensor(tensor.name, raw, raw_dtype=kind)
+        writer.add_tensor(rename(tensor.name), raw, raw_dtype=kind)
     return close(writer)
 
 

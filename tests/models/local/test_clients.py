@@ -349,12 +349,13 @@ def test_layers_that_are_damaged_or_unknown_are_named_in_the_log(
     assert said("broken")[1]
     assert "'broken:latest': Ollama's layer 'params' cannot be read, and has no effect" in caplog.text
     caplog.clear()
+    caplog.set_level(logging.INFO, "localai_shim")
     odd = {"temperature": "hot", "stop": 7, "mirostat": 2, "num_gpu": 99, "presence_penalty": 9, "num_predict": -1}
     stores.pulled("odd", model, params=odd, messages=[{"role": "user", "content": "x"}], projector="x")
     assert said("odd")[1]
     for what in ("temperature is 'hot'", "stop is 7", "no effect here: mirostat", "presence_penalty is 9", "(MESSAGE)"):
         assert what in caplog.text, what
-    assert "its file for images is not read" in caplog.text and "num_gpu" not in caplog.text
+    assert "is loaded as a text model: the vision encoder in 'sha256-" in caplog.text and "num_gpu" not in caplog.text
 
 
 def test_a_template_that_only_ollama_reads_is_named_in_the_log(
