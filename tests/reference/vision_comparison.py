@@ -23,7 +23,8 @@ from localai_shim.models.vision.processor import MediaProcessor, Placeholder
 from localai_shim.types import Prompt
 from tests.reference import comparison
 from tests.reference.comparison import load, randomize
-from tests.reference.vision_cases import IMAGE, Picture, VisionCase
+from tests.reference.pictures import IMAGE, Picture
+from tests.reference.vision_cases import VisionCase
 
 _BEFORE, _BETWEEN, _AFTER = [5, 9, 33, 70, 21], [44, 12, 61], [80, 17, 92, 3, 54, 11, 29, 66]
 

@@ -13,14 +13,15 @@ _LINEAR = "linear_attention"
 _SPARSE = "sparse"
 
 
-def complete(config: Json, fields: Mapping[str, Any]) -> None:
+def complete(config: Json, fields: Mapping[str, Any], library: str) -> None:
     """Add settings that follow from others; those in the config stay.
 
     Args:
         config: changed in place.
         fields: arguments of the class that reads it.
+        library: of the class.
     """
-    make = _DERIVED.get(str(config.get("model_type")))
+    make = _DERIVED.get(str(config.get("model_type"))) if library == "mlx_lm" else None
     made = {} if make is None else make(config)
     if _needs_head_size(config, fields) and (size := _head_size(config)) is not None:
         made["head_dim"] = size
@@ -126,4 +127,4 @@ _DERIVED: dict[str, Callable[[Json], Json]] = {
         "first_k_dense_replace": 0,
     },
 }
-"""By `model_type`."""
+"""By `model_type`, for mlx-lm's classes."""

@@ -106,7 +106,7 @@ def _translated(config: Json, module: ModuleType | None, name: str, where: str) 
     _add_global_heads(made, fields)
     if (rope := made.get(PARAMETERS)) and _SECTIONS in _default(fields, PARAMETERS):
         made[PARAMETERS] = {_SECTIONS: _default(fields, PARAMETERS)[_SECTIONS], **rope}
-    complete(made, fields)
+    complete(made, fields, "" if module is None else module.__name__.partition(".")[0])
     return made
 
 

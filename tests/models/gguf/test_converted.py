@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import logging
-import lzma
-import os
 from pathlib import Path
 
 import gguf
@@ -24,19 +22,13 @@ from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions, TextModel
 from localai_shim.types import ModelLoadError
 from tests.models.gguf import writing
+from tests.models.gguf.converting import CONVERTED, unpack
 from tests.models.gguf.originals import FAMILIES, PLACES, PROMPT
 from tests.models.gguf.writing import write
 from tests.tiny import tiny
 
-CONVERTED = Path(os.environ.get("CONVERTED", Path(__file__).with_name("converted")))
 CHOOSING = ("ffn_gate_inp", "ffn_gate_inp_shexp")
 """Layers that choose experts, which llama-quantize leaves as they are."""
-
-
-def unpack(name: str, folder: Path) -> Path:
-    file = folder / f"{name}.gguf"
-    file.write_bytes(lzma.decompress((CONVERTED / file.with_suffix(".gguf.xz").name).read_bytes()))
-    return file
 
 
 def logits(file: Path) -> np.ndarray:

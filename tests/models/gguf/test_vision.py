@@ -21,10 +21,10 @@ from localai_shim.models.text import TextModel
 from localai_shim.models.vision.model import VisionModel
 from localai_shim.options import LoadOptions
 from localai_shim.types import ModelLoadError
+from tests.endpoints.pictures import BLUE, RED, data_url
 from tests.models.gguf import writing
+from tests.models.gguf.converting import CONVERTED, unpack
 from tests.models.gguf.originals import IMAGE_TOKENS, PIXELS, PLACES, image_prompt
-from tests.models.gguf.test_converted import CONVERTED, unpack
-from tests.test_media import BLUE, RED, data_url
 
 NAME = "gemma3-vision"
 
