@@ -6,6 +6,7 @@ that it was written for.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ from .table import Fault
 if TYPE_CHECKING:
     import mlx.core as mx
     from mlx import nn
+
+log = logging.getLogger("localai_shim")
 
 Mend = Callable[["nn.Module", Json], None]
 
@@ -168,6 +171,19 @@ def _glm(family: str) -> tuple[Fault, ...]:
     return (Fault(what, _NOT_REPORTED, source, mend=_calling("Glm4vVisionEmbeddings", _cubic)),)
 
 
+def _unexplained(what: str) -> tuple[Fault, ...]:
+    """A difference whose cause is not known: the log names it."""
+
+    def warn(model: nn.Module, config: Json) -> None:
+        log.warning(
+            "mlx-vlm's code of '%s' gives other logits than transformers: %s. Its answers may be wrong",
+            config.get("model_type"),
+            what,
+        )
+
+    return (Fault(what, _NOT_REPORTED, {}, mend=warn),)
+
+
 FAULTS: dict[str, tuple[Fault, ...]] = {
     f"mlx_vlm.models.{name}.{name}": faults
     for name, faults in {
@@ -190,8 +206,10 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 mend=_see_images,
             ),
         ),
+        "flint": _unexplained("from the first tokens on"),
         "glm4v": _glm("glm4v"),
         "glm4v_moe": _glm("glm4v_moe"),
+        "glm5_next": _unexplained("in prompts of 90 tokens and more"),
         "idefics2": (
             Fault(
                 "positions of patches are one too low",
@@ -206,6 +224,8 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 mend=_gelu("tanh", "activation_fn"),
             ),
         ),
+        "minimax_m3_vl": _unexplained("from the first tokens on"),
+        "muse_glimmer": _unexplained("in prompts with images"),
         "qwen3_omni_moe": (
             Fault(
                 "the exact GELU in an encoder's layers, not that by tanh",

@@ -249,17 +249,11 @@ def _phi3(metadata: _Metadata, base: Json, part: float) -> Json:
         scaling = {"type": "longrope", "short_factor": short, "long_factor": long}
     elif _rope_scaling(metadata, base["head_dim"]) is not None:
         raise metadata.error("rope scaling is supported in the architecture 'phi3' only with tensors of factors")
-    window = metadata.count("attention.sliding_window")
-    if 0 < window < base["max_position_embeddings"]:
-        log.info(
-            "'%s': the attention window of %d tokens is not applied, which can change answers to longer prompts",
-            metadata.header.path.name,
-            window,
-        )
     return {
         **base,
         "num_key_value_heads": metadata.number("attention.head_count_kv", base["num_attention_heads"]),
         "intermediate_size": metadata.number("feed_forward_length"),
+        "sliding_window": metadata.count("attention.sliding_window") or None,
         "partial_rotary_factor": part,
         "rope_scaling": scaling,
         "original_max_position_embeddings": metadata.number(
