@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...backends.machine import has_gpu
 from ...threads.workers import CORES, MAX_THREADS, run_all
 from ...types import ModelLoadError
 from .blocks import GROUP, READABLE, Blocks, Bytes
+from .device_blocks import CONVERT
 from .header import Header, Tensor
 from .memory import empty
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("localai_shim")
 
 PIECE_BYTES = 1 << 19  # of a file: larger ones leave a core's cache, and with smaller ones threads wait for the GIL
+READ_BYTES = 1 << 24  # by a thread at a time, if the GPU converts
 KEPT_HEAP_BYTES = 30 << 20  # glibc: less than the 32 MiB from which a block would not be counted
 ONE_THREAD_BYTES = 1 << 20  # of a tensor, which more threads would not convert sooner
 LEAST_SCALE = 2.0**-16
@@ -58,13 +61,16 @@ def read_tensors(header: Header, skipped: Container[str] = ()) -> Iterator[tuple
     all_single = all(READABLE[each.kind].name == "F32" for each in header.tensors.values())
     floats = np.float32 if all_single else np.float16
     found = ((name, tensor) for name, tensor in header.tensors.items() if name not in skipped)
-    tensors = sorted(found, key=lambda item: item[1].offset)
+    tensors, on_device = sorted(found, key=lambda item: item[1].offset), has_gpu()
     np.empty(KEPT_HEAP_BYTES, np.uint8)  # glibc then keeps memory of this size, where each piece would fault it in anew
     file = os.open(header.path, os.O_RDONLY)
     try:
         for name, tensor in tensors:
             try:
-                yield name, _read(file, name, tensor, _reserve(tensor, floats))
+                if on_device and tensor.kind in CONVERT:
+                    yield name, _read_on_device(file, name, tensor)
+                else:
+                    yield name, _read(file, name, tensor, _reserve(tensor, floats))
             except EOFError as error:
                 raise ModelLoadError(
                     f"'{header.path}' became shorter while it was read: tensor '{name}' ends past the end of the file.",
@@ -120,13 +126,54 @@ def _reserve(tensor: Tensor, floats: type[Any]) -> list[mx.array]:
     return [empty(shape, dtype) for shape, dtype in kinds[blocks.mode if blocks.bits else ""]]
 
 
+def _read_on_device(file: int, name: str, tensor: Tensor) -> Weight:
+    """Read a tensor's bytes with all threads, and let the GPU convert them."""
+    import mlx.core as mx
+
+    blocks, (*rows, columns) = READABLE[tensor.kind], tensor.shape
+    raw = empty((math.prod(tensor.shape) // blocks.values, blocks.size), np.uint8)
+    content = np.array(raw, copy=False).reshape(-1)
+    starts = itertools.count(0, READ_BYTES)
+
+    def work() -> None:
+        while (start := next(starts)) < content.size:
+            _read_at(file, content[start : start + READ_BYTES], tensor.offset + start)
+
+    run_all([work] * (min(CORES, MAX_THREADS) if content.size > ONE_THREAD_BYTES else 1))
+    codes, *factors = CONVERT[tensor.kind](raw)
+    mean, largest = mx.square(factors[0]).mean().sqrt(), mx.maximum(*(mx.abs(each).max() for each in factors))
+    halves = [each.reshape(*rows, columns // GROUP).astype(mx.float16) for each in factors]
+    arrays = [mx.contiguous(codes).view(mx.uint32).reshape(*rows, -1), *halves]
+    mx.eval(mean, largest, arrays)
+    if not _fit_float16(name, float(np.array(mean)), float(np.array(largest))):
+        arrays[1:] = [each.reshape(*rows, columns // GROUP) for each in factors]
+        mx.eval(arrays)
+    return _packed(blocks, arrays)
+
+
 def _read(file: int, name: str, tensor: Tensor, arrays: list[mx.array]) -> Weight:
     blocks = READABLE[tensor.kind]
     mean, largest = _fill(file, tensor, blocks, arrays)
-    if len(arrays) == 3 and largest > 0 and not (mean >= LEAST_SCALE and largest <= MOST_SCALE):
-        log.info("tensor '%s': its scales are too large or too small for float16, and stay in float32", name)
+    if len(arrays) == 3 and not _fit_float16(name, mean, largest):
         arrays = [arrays[0], *(empty(each.shape, np.float32) for each in arrays[1:])]
         _fill(file, tensor, blocks, arrays)
+    return _packed(blocks, arrays)
+
+
+def _fit_float16(name: str, mean: float, largest: float) -> bool:
+    """True if a tensor's scales can be stored in float16; a log line says that they cannot.
+
+    Args:
+        mean: root mean square of its scales.
+        largest: of its scales and biases.
+    """
+    if largest == 0 or (mean >= LEAST_SCALE and largest <= MOST_SCALE):
+        return True
+    log.info("tensor '%s': its scales are too large or too small for float16, and stay in float32", name)
+    return False
+
+
+def _packed(blocks: Blocks, arrays: list[mx.array]) -> Weight:
     packing: dict[str, int | str] = {"group_size": GROUP, "bits": blocks.bits, "mode": blocks.mode}
     return Weight(dict(zip(("weight", "scales", "biases"), arrays, strict=False)), packing if blocks.bits else {})
 

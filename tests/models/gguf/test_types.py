@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Type
 
-from localai_shim.models.gguf import blocks, reading
+from localai_shim.models.gguf import blocks, device_blocks, reading
 from localai_shim.models.gguf.header import read_header
 from localai_shim.models.gguf.reading import read_tensors
 from localai_shim.types import ModelLoadError
@@ -66,6 +66,35 @@ def test_blocks_are_converted_as_llama_cpp_dequantizes_them(type_: Type) -> None
         assert 0 < error(np.array(found), expected) < kind.error
     else:
         assert (np.array(found) == expected).all()
+
+
+@pytest.mark.parametrize("number", device_blocks.CONVERT)
+def test_the_gpu_converts_blocks_like_the_cpu(number: int) -> None:
+    """Codes of Q6_K are rounded, and may differ by a few of 255."""
+    kind = blocks.READABLE[number]
+    raw = random_blocks(Type(number), (24, 512)).reshape(-1, kind.size)
+    assert kind.convert is not None
+    codes, *factors = kind.convert(raw.copy())
+    found, *others = (np.array(each) for each in device_blocks.CONVERT[number](mx.array(raw)))
+    assert all((one.reshape(other.shape) == other).all() for one, other in zip(factors, others, strict=True))
+    difference = np.abs(codes.reshape(-1).view(np.uint8).astype(int) - found.reshape(-1))
+    assert difference.max() <= (3 if kind.error else 0)
+
+
+@pytest.mark.parametrize("type_", [Type(number) for number in device_blocks.CONVERT], ids=lambda type_: type_.name)
+@pytest.mark.parametrize("shape", [(3, 256), (2, 5, 768), (1100, 2048)], ids=str)
+def test_tensors_that_the_gpu_converts_are_read(
+    type_: Type, shape: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = random_blocks(type_, shape, seed=1)
+    file = write(tmp_path / "a.gguf", first=(raw, type_), second=(raw, type_))
+    monkeypatch.setattr(reading, "READ_BYTES", 100_000)
+    monkeypatch.setattr(reading, "has_gpu", lambda: True)
+    expected = dequantized(raw, type_)
+    for weight in dict(read_tensors(read_header(file))).values():
+        assert weight.arrays["scales"].dtype == mx.float16
+        assert values(weight).shape == shape
+        assert error(values(weight), expected) < max(HALF_SCALES, blocks.READABLE[type_].error)
 
 
 @pytest.mark.parametrize("type_", FACTORS, ids=lambda type_: type_.name)
