@@ -251,7 +251,8 @@ def _repacked(codes: Words, scales: Floats, offsets: Floats, top: float, bits: i
     # In fixed point, 16 bits: the integer part is the rounded code. Relative to a middle code, steps err least.
     one = np.float32(1 << (16 - bits))
     factor = (one / np.where(scale > 0, scale, 1))[:, None]
-    steps = np.rint(scales * factor)
+    most = np.float32(65535 // int(top))  # more only if a scale became another one as a subnormal float16
+    steps = np.rint(scales * factor).clip(-most, most)
     middle = np.float32((int(top) + 1) // 2)
     before, after = -middle * steps, (int(top) - middle) * steps
     middles = np.rint((offsets - bias[:, None] + middle * scales) * factor + one / 2)

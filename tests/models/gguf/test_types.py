@@ -72,13 +72,17 @@ def test_blocks_are_converted_as_llama_cpp_dequantizes_them(type_: Type) -> None
 def test_the_gpu_converts_blocks_like_the_cpu(number: int) -> None:
     """Codes of Q6_K are rounded, and may differ by a few of 255."""
     kind = blocks.READABLE[number]
-    raw = random_blocks(Type(number), (24, 512)).reshape(-1, kind.size)
+    raw = random_blocks(Type(number), (240, 4096)).reshape(-1, kind.size)
     assert kind.convert is not None
     codes, *factors = kind.convert(raw.copy())
     found, *others = (np.array(each) for each in device_blocks.CONVERT[number](mx.array(raw)))
     assert all((one.reshape(other.shape) == other).all() for one, other in zip(factors, others, strict=True))
-    difference = np.abs(codes.reshape(-1).view(np.uint8).astype(int) - found.reshape(-1))
-    assert difference.max() <= (3 if kind.error else 0)
+    groups = others[0].size
+    difference = np.abs(codes.reshape(groups, -1).view(np.uint8).astype(int) - found.reshape(groups, -1)).max(1)
+    assert difference[np.abs(others[0].reshape(-1)) > np.finfo(np.float16).smallest_normal].max() <= (
+        3 if kind.error else 0
+    )
+    assert difference.max() <= (20 if kind.error else 0)  # no code is another one after an overflow
 
 
 @pytest.mark.parametrize("type_", [Type(number) for number in device_blocks.CONVERT], ids=lambda type_: type_.name)
