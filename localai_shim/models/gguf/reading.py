@@ -1,8 +1,8 @@
 """Tensors of a GGUF file as MLX arrays, converted piece by piece while the file is read.
 
 The file is read with `pread`, not mapped into memory: it is read once, and a mapped file that somebody shortens would
-kill the process. The arrays' own memory is written to, so that no tensor is held twice. On a GPU, the commonest types are
-read as they are, and MLX converts one tensor at a time.
+kill the process. The arrays' own memory is written to, so that no tensor is held twice. On a GPU, the commonest types
+are read as they are, and MLX converts one tensor at a time.
 """
 
 from __future__ import annotations
