@@ -82,7 +82,7 @@ MIXES = {
     "Q2_K": {"": Type.Q2_K, "v_proj": Type.Q4_K, "down_proj": Type.Q3_K, "lm_head": Type.Q6_K},
 }
 """Types by layers, as llama-quantize mixes them."""
-ROUNDED = {"Q2_K": 0.15, "UD-Q4_K_XL": 0.05, "Q5_K_M": 0.03}
+ROUNDED = {"UD-Q4_K_XL": 0.05}
 """Errors of mixes with more than the rounding of Q6_K."""
 
 
@@ -106,8 +106,8 @@ def test_a_mix_of_types_gives_the_logits_of_the_weights_that_it_holds(mix: str, 
 
     file = write(folder, tmp_path / "a.gguf", packed=packed)
     expected = of_mlx_lm(writing.holding(folder, tmp_path / "held", packed))
-    off = np.linalg.norm(logits(file) - expected) / np.linalg.norm(expected)
-    assert off < ROUNDED.get(mix, 0.02)
+    off = np.linalg.norm(logits(file) - expected, axis=-1) / np.linalg.norm(expected, axis=-1)
+    assert np.median(off) < ROUNDED.get(mix, 0.02)  # after some tokens, rounding makes the next layer leap
 
 
 def test_factors_of_the_rotation_are_those_of_llama_3(tmp_path: Path) -> None:
