@@ -12,7 +12,8 @@ from typing import Any
 
 from ...types import Json
 
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+"""Keys that say how many experts a layer has."""
 
 Neutral = Callable[[Any, Json], bool]
 """True if a value changes nothing in a model whose code does not read the key; the config's other keys may count."""
@@ -124,7 +125,7 @@ def _is_one_or_dense(value: Any, config: Json) -> bool:
 
 def _has_experts(config: Json) -> bool:
     """False if keys about experts are left from another model."""
-    counts = (config.get(key) for key in _EXPERTS)
+    counts = (config.get(key) for key in EXPERTS)
     return any(isinstance(count, int) and count > 1 for count in counts)
 
 

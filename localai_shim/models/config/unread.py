@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...types import Json, ModelLoadError
-from .keys import ACTIVATION, CONSTANTS, ENCODERS, EPSILON, LONG_PROMPTS, has_no_effect, neutral_of
+from .keys import ACTIVATION, CONSTANTS, ENCODERS, EPSILON, EXPERTS, LONG_PROMPTS, has_no_effect, neutral_of
 from .reading import TEXT_PARTS
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _check(
         found.wrong.append(f"{said}, and {_shown(constants[0])} is computed")
     elif neutral is None:
         found.small.append(f"{part.name}{key}")
-    elif not neutral(value, part.config):
+    elif not neutral(value, _of(code, part.config)):
         found.wrong.append(said)
 
 
@@ -203,6 +203,11 @@ def _arguments(model: nn.Module) -> Iterator[Any]:
         seen.add(id(each))
         yield each
         waiting += [value for value in vars(each).values() if dataclasses.is_dataclass(value)]
+
+
+def _of(code: Code, config: Json) -> Json:
+    """A config without experts if the code has none: its layers then hold all weights without any."""
+    return config if code.names & {*EXPERTS} else {key: value for key, value in config.items() if key not in EXPERTS}
 
 
 def _has_encoders(model: nn.Module) -> bool:
