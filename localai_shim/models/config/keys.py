@@ -154,11 +154,13 @@ _EFFECTS: dict[str, Neutral] = {
     "query_pre_attn_scalar": _is_head_size,
     "use_bidirectional_attention": _is_one_way,
     "cross_attention_frequency": _is_one,
-    "experts_per_token": lambda value, config: value in (None, config.get("num_experts_per_tok")),
+    "(num_)?experts_per_token": lambda value, config: (
+        value in (None, config.get("num_experts_per_tok")) or not _has_experts(config)
+    ),
     "compress_rates": lambda value, config: "compress_ratios" in config,
     "time_step_limit": _is_unlimited,
     "no_rope_layers": _is_every_fourth,
-    "n_group|topk_group|num_expert_group|num_experts_per_tok(en)?|(moe_)?top_?k": _is_one_or_dense,
+    "n_group|topk_group|num_expert_group|num_experts_per_tok|(moe_)?top_?k": _is_one_or_dense,
     "routed_scaling_factor": _is_one_or_dense,
     "(?!mtp_|time_step).*(multiplier|(alpha|beta|scaling)_factor|logits?_scal(e|ing)|_temperature)": _is_one,
     "embedding_scale|scale_(emb|depth)|residual_scale|attention_scale|.*_normalize_expert_weights": _is_one,
