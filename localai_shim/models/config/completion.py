@@ -21,7 +21,7 @@ def complete(config: Json, fields: Mapping[str, Any], library: str) -> None:
         fields: arguments of the class that reads it.
         library: of the class.
     """
-    make = _DERIVED.get(str(config.get("model_type"))) if library == "mlx_lm" else None
+    make = DERIVED.get(str(config.get("model_type"))) if library == "mlx_lm" else None
     made = {} if make is None else make(config)
     if _needs_head_size(config, fields) and (size := _head_size(config)) is not None:
         made["head_dim"] = size
@@ -99,7 +99,7 @@ def _dense(config: Json) -> int:
     return kinds.index(_SPARSE) if _SPARSE in kinds else len(kinds)
 
 
-_DERIVED: dict[str, Callable[[Json], Json]] = {
+DERIVED: dict[str, Callable[[Json], Json]] = {
     "apertus": lambda config: {"mlp_bias": False, "post_norm": False, "qk_norm": True},
     "deepseek_v2": lambda config: {"rope_scaling": {"factor": 1.0, "mscale_all_dim": 0}},
     "exaone_moe": lambda config: {
