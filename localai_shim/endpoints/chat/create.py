@@ -57,7 +57,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     given, metadata = fields.require("messages"), request_fields.read_metadata(fields)
     developer = model.tokenizer.knows_developer
     reader = model.media_reader(truncates=asked.truncation[0] is not None)
-    messages = template_messages(given, knows_developer=developer, read_part=reader)
+    messages = model.with_system(template_messages(given, knows_developer=developer, read_part=reader))
     generation = request_fields.read_own(fields, asked.generation, model)
     prompt = asked.prompt(messages, model, generation.salt)
     answer = asked.answer(model, prompt.tokens)

@@ -241,7 +241,7 @@ def _rendered(plan: Plan, model: ServedModel, items: Sequence[Item]) -> tuple[li
         knows_developer=developer,
         read_part=plan.read_part,
     )
-    thinking = asked.thinking
+    thinking, messages = asked.thinking, model.with_system(messages)
     conversation = Conversation(thinking.messages(messages), thinking.variables, asked.tools.rendered, asked.special)
     try:
         return model.tokenizer.render(conversation), conversation
