@@ -13,8 +13,8 @@ from ..runtime.engines import Runtime
 from ..types import Task
 
 if TYPE_CHECKING:
-    from ..endpoints.prepared import Prepared
     from ..endpoints.served import ServedModel
+    from ..endpoints.turn import Turn
     from ..state.store import Store
 
 JsonObject = Mapping[str, object]
@@ -25,7 +25,7 @@ Answer = Callable[..., object]
 class Generation(NamedTuple):
     """An endpoint that runs a model."""
 
-    prepare: Callable[[JsonObject, ServedModel, Callable[[], Store]], Prepared]
+    prepare: Callable[[JsonObject, ServedModel, Callable[[], Store]], Turn]
     """Validate, render and tokenise."""
     task: Task = "generate"
     """Task that the model must serve."""

@@ -26,9 +26,9 @@ from ..answer.tools import ToolPlan, read_tool_plan
 from ..fields import Fields, as_array
 from ..optional_fields import Extras, read_extras
 from ..predictions import PredictionCounts
-from ..prepared import Prepared
 from ..served import ServedModel, make_prompt
 from ..token_fields import most_tokens, read_truncation, truncated, without_oldest
+from ..turn import Turn
 from .assembler import ChatAssembler
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _REFUSED = {
 }
 
 
-def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Prepared:
+def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Turn:
     """Validate a request body and render its prompt.
 
     Raises:
@@ -74,7 +74,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         predicted=PredictionCounts(generation.prediction, asked.n),
     )
     requests = answer.requests(prompt, asked.n, generation, param="messages")
-    return Prepared(assembler, requests, asked.stream)
+    return Turn(assembler, requests, asked.stream)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from ..assembler import Assembler
 from ..fields import Fields, as_array
 from ..optional_fields import NO_PROMPT, Extras
 from ..predictions import PredictionCounts
-from ..prepared import Prepared
 from ..request_fields import Generation, new_id, now, read_own
 from ..served import ServedModel
 from ..token_fields import token_id, truncated
+from ..turn import Turn
 from ..usage import usage_fields
 from .asked import DIFFER, Infilling, read_asked
 from .echo import Echo, by_text, make_echo
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ...state.store import Store
 
 
-def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Prepared:
+def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Turn:
     """Validate a request body and tokenise its prompts.
 
     Raises:
@@ -65,7 +65,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         extras=extras,
         predicted=PredictionCounts(generation.prediction, len(requests)),
     )
-    return Prepared(assembler, requests, asked.stream)
+    return Turn(assembler, requests, asked.stream)
 
 
 def _make_parser(model: ServedModel, generation: Generation, *, with_end: bool) -> TextParser:

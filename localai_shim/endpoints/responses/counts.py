@@ -13,9 +13,9 @@ from ..assembler import Assembler
 from ..fields import Fields
 from ..items.reasoning import seal
 from ..items.resources import new_item_id, user_item
-from ..prepared import Prepared
 from ..request_fields import SERVICE_TIERS, new_id, now, read_generation, read_own
 from ..served import ServedModel
+from ..turn import Turn
 from .assembler import response_usage
 from .create import plan_answer, read_asked, read_plan, render
 
@@ -44,7 +44,7 @@ class _Counted(Assembler[InputTokenCountResponse]):
         return InputTokenCountResponse(input_tokens=self._tokens, object="response.input_tokens")
 
 
-def prepare_count(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Prepared:
+def prepare_count(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Turn:
     """The tokens that a response's prompt would have.
 
     Raises:
@@ -57,10 +57,10 @@ def prepare_count(body: Mapping[str, object], model: ServedModel, store: Callabl
     fields.finish()
     plan = read_plan(body, asked, model, store, counts=True)
     tokens, _ = render(plan, model, 1)
-    return Prepared(_Counted(len(tokens)))
+    return Turn(_Counted(len(tokens)))
 
 
-def prepare_compaction(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Prepared:
+def prepare_compaction(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Turn:
     """Have the model sum up a conversation.
 
     Raises:
@@ -79,7 +79,7 @@ def prepare_compaction(body: Mapping[str, object], model: ServedModel, store: Ca
     plan.context.given.append(user_item(_ASK))
     prompt, answer = plan_answer(plan, model, 1, generation.salt)
     assembler = _Compaction(answer.parser(generation.limits, with_tokens=False), prompt)
-    return Prepared(assembler, answer.requests(prompt, 1, generation, param="input"))
+    return Turn(assembler, answer.requests(prompt, 1, generation, param="input"))
 
 
 class _Compaction(Assembler[CompactedResponse]):

@@ -23,9 +23,9 @@ from ..answer.tools import ToolPlan, read_flat_tool_plan
 from ..fields import Fields
 from ..items.includes import ENCRYPTED, LOGPROBS, read_include
 from ..items.reasoning import unseal
-from ..prepared import Prepared
 from ..served import ServedModel, make_prompt
 from ..token_fields import without_oldest
+from ..turn import Turn
 from .assembler import ResponseAssembler
 from .background import Run
 from .context import Context, read_context, read_input, save_response
@@ -92,7 +92,7 @@ class Plan:
     """Reads its images, videos and sounds."""
 
 
-def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Prepared:
+def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Turn:
     """Validate a request body and render its prompt.
 
     Args:
@@ -128,7 +128,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         keep=(lambda response: save_response(store(), context, response, kept=asked.kept)) if keeps else None,
     )
     requests = answer.requests(prompt, 1, generation, param="input")
-    return Prepared(assembler, requests, asked.stream, Run(assembler, context) if background else None)
+    return Turn(assembler, requests, asked.stream, partial(Run, context) if background else None)
 
 
 def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
