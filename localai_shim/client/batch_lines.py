@@ -261,6 +261,7 @@ class _Request:
         """Leave the engine."""
         if self.turn is not None:
             self.turn.leave()
+            self.turn = None
 
     def answer(self) -> Answered | None:
         """The answer, when a round has ended; None: another one follows.
@@ -295,8 +296,9 @@ class _Request:
         if self.turn is None:
             assert self._local is not None
             return aside(self._local)
-        self._call.save(self.turn.assembler)
-        return self.turn.assembler.result()
+        assembler, self.turn = self.turn.assembler, None  # which has this sink
+        self._call.save(assembler)
+        return assembler.result()
 
     def failed(self, error: Exception) -> Answered:
         """Answer to a request that failed; raises where no other would fare better."""

@@ -130,16 +130,17 @@ class Turn:
     # -- rounds -------------------------------------------------------------------------------------------------
 
     def _submit(self) -> None:
-        self._ticket, self._open = Ticket(), len(self.works)
+        ticket = self._ticket = Ticket()
+        self._open = len(self.works)
         if self._wake_at_end is not None:
             self._wake_at_end(self._open)
         try:
-            self._engine.submit(self.works, self._sink, self._ticket)
+            self._engine.submit(self.works, self._sink, ticket)
         except BaseException:  # that of Ctrl-C may come when the work is with the engine already
             self._cancel()
             raise
-        if self._left:  # by another thread, meanwhile
-            self._cancel()
+        if self._left:  # by another thread, which may have cancelled what was not with the engine yet
+            self._engine.cancel(ticket)
 
     def _cancel(self) -> None:
         if self._ticket is not None and self._open:

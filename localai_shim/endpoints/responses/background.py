@@ -105,6 +105,7 @@ class Run:
         for sink in list(self._followers.values()):
             put_events(sink, [None])
         self._followers.clear()
+        del self.turn  # which has this sink
         if self.ended_with is not None:
             self.ended_with(self._error)
 

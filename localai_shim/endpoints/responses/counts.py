@@ -103,6 +103,6 @@ class _Compaction(Assembler[CompactedResponse]):
             "object": "response.compaction",
             "created_at": now(),
             "output": [item],
-            "usage": response_usage(self._prompt, self._parser),
+            "usage": response_usage([self._prompt], [self._parser]),
         }
         return CompactedResponse.model_validate(fields)
