@@ -13,7 +13,7 @@ Answer = TypeVar("Answer", bound=BaseModel, covariant=True)
 
 
 class Round(NamedTuple):
-    """What follows a round of a turn, see `Assembler.next_round`."""
+    """Continuation of a turn behind a round, see `Assembler.next_round`."""
 
     events: Sequence[BaseModel] = ()
     """Events of a stream that were made since the round ended."""
