@@ -24,8 +24,8 @@ from ..served import ServedModel
 from ..token_fields import token_id, truncated
 from ..turn import Turn
 from ..usage import usage_fields
-from .asked import DIFFER, Infilling, read_asked
 from .echo import Echo, by_text, make_echo
+from .fields import DIFFER, Infilling, read_fields
 
 if TYPE_CHECKING:
     from ...state.store import Store
@@ -37,7 +37,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     Raises:
         BadRequest: with the field, its value and what to do.
     """
-    asked = model.field_cache.get(body, DIFFER, partial(read_asked, model=model))
+    asked = model.field_cache.get(body, DIFFER, partial(read_fields, model=model))
     fields = Fields(body)
     given = _read_prompts(fields.require("prompt"), model.tokenizer, asked.infilling)
     generation = read_own(fields, asked.generation, model)

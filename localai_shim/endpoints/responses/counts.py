@@ -17,7 +17,7 @@ from ..request_fields import SERVICE_TIERS, new_id, now, read_generation, read_o
 from ..served import ServedModel
 from ..turn import Turn
 from .assembler import response_usage
-from .create import plan_answer, read_asked, read_plan, render
+from .create import plan_answer, read_plan, read_prompt_fields, render
 
 if TYPE_CHECKING:
     from ...output.answer import AnswerParser
@@ -53,9 +53,9 @@ def prepare_count(body: Mapping[str, object], model: ServedModel, store: Callabl
     fields = Fields(body)
     fields.string("model")
     fields.string("personality")
-    asked = read_asked(fields, model)
+    given = read_prompt_fields(fields, model)
     fields.finish()
-    plan = read_plan(body, asked, model, store, counts=True)
+    plan = read_plan(body, given, model, store, counts=True)
     tokens, _ = render(plan, model, 1)
     return Turn(_Counted(len(tokens)))
 
@@ -71,9 +71,9 @@ def prepare_compaction(body: Mapping[str, object], model: ServedModel, store: Ca
     fields.refuse(dict.fromkeys(("tools", "tool_choice"), "A summary calls no tools."))
     fields.choice("service_tier", SERVICE_TIERS)
     generation = read_own(fields, read_generation(fields, model, None, top_logprobs=None), model)
-    asked = read_asked(fields, model)
+    given = read_prompt_fields(fields, model)
     fields.finish()
-    plan = read_plan(body, asked, model, store, counts=True)
+    plan = read_plan(body, given, model, store, counts=True)
     if not plan.context.items:
         raise BadRequest.missing("input")
     plan.context.given.append(user_item(_ASK))

@@ -138,15 +138,15 @@ def prepare_response(
     stream, background = fields.boolean("stream") or False, fields.boolean("background") or False
     kept = fields.boolean("store") is not False
     generation = request_fields.read_generation(fields, model, None, top_logprobs=None)
-    asked = create.read_asked(fields, model)
+    given = create.read_prompt_fields(fields, model)
     fields.finish()
-    plan = create.read_plan(body, asked, model, store)
+    plan = create.read_plan(body, given, model, store)
     prompt, answer = create.plan_answer(plan, model, 1, None)
     assembler = SearchingResponse(
         model=model,
         parser=answer.parser(generation.limits, with_tokens=False),
         prompt=prompt,
-        fields={**asked.echo, **_ECHO, "background": background, "store": kept, "conversation": None},
+        fields={**given.echo, **_ECHO, "background": background, "store": kept, "conversation": None},
         logprobs=False,
         token_ids=False,
         summary=False,
