@@ -20,7 +20,7 @@ from ..engine.sinks import AsyncSink, SyncSink, make_async_sink
 from ..errors import RequestError
 from ..runtime.offload import aside, run_to_end
 from ..sdk.event_stream import AnyResponse
-from ..threads.system import make_turn
+from ..threads.system import make_held_lock
 from ..types import EngineClosedError, EngineLike, Failure
 from .call import Call
 
@@ -82,7 +82,7 @@ class SyncEvents(_Events[SyncSink]):
 
     def __init__(self, turn: Turn | _Following, sink: SyncSink, call: Call, ended: Ended) -> None:
         super().__init__(turn, sink, call, ended)
-        self._reading = make_turn()
+        self._reading = make_held_lock()
 
     def __iter__(self) -> SyncEvents:
         return self
