@@ -1,4 +1,4 @@
-"""Fields of a request for a message, which chat completions and responses share."""
+"""Fields that chat completions and responses share: tools, format, thinking."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .tools import ToolPlan
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request says of the message that it asks for. Requests with the same fields share it, unchanged."""
+    """Fields of a request for one message. Requests with the same fields share it, unchanged."""
 
     tools: ToolPlan
     format: AnswerFormat | None
