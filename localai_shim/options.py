@@ -22,6 +22,9 @@ SPECULATION = "auto"
 DRAFT_TOKENS, MAX_DRAFT_TOKENS = 4, 15
 MAX_SWITCH_SECONDS = 1.0  # for which whoever holds the GIL could stop an engine
 ALONE = ("adapter_path", "draft_model", "cache_dir")  # without effect on a model in several processes
+LOCAL_MODELS = "LOCALAI_SHIM_LOCAL_MODELS"
+"""Variable that turns the search for models of other programs on and off."""
+_OFF, _ON = ("0", "false", "no", "off"), ("", "1", "true", "yes", "on")
 _ADAPTER_FILES = ("adapter_config.json", "adapters.safetensors")  # as mlx-lm names them
 
 
@@ -36,8 +39,9 @@ class Option(NamedTuple):
 
 
 MODEL = Option(
-    "Folder of an MLX or Hugging Face checkpoint, GGUF file, or Hugging Face Hub ID. `None` loads the bundled small "
-    "model, `builtin:vision` the bundled vision model. Serves requests for any model name."
+    "Folder of an MLX or Hugging Face checkpoint, GGUF file, Hugging Face Hub ID, or name of a model that LM Studio, "
+    "Ollama, or another program has on this machine, such as `qwen3:8b`. `None` loads the bundled small model, "
+    "`builtin:vision` the bundled vision model. Serves requests for any model name."
 )
 
 
@@ -93,6 +97,26 @@ class LoadOptions(TypedDict, total=False):
         Option(
             "Reasoning format, such as `'think'`; `'none'` leaves reasoning in the content. With `models`, may be a "
             "mapping by model name. Defaults to the format detected from the chat template."
+        ),
+    ]
+
+
+class SearchOptions(TypedDict, total=False):
+    """Settings for finding a model."""
+
+    local_models: Annotated[
+        bool | None,
+        Option(
+            "Search the folders of LM Studio, the Hugging Face cache, Ollama, llama.cpp, omlx, and Jan before asking "
+            "the Hugging Face Hub. Defaults to `True`, or to `False` if `LOCALAI_SHIM_LOCAL_MODELS` is `0`. See "
+            "docs/models.md."
+        ),
+    ]
+    offline: Annotated[
+        bool | None,
+        Option(
+            "Never ask the Hugging Face Hub: models, draft models, and adapters must be on this machine. Defaults to "
+            "`False`, or to `True` if `HF_HUB_OFFLINE` is `1`."
         ),
     ]
 
@@ -188,7 +212,7 @@ class _Models(TypedDict, total=False):
     engine: Annotated[EngineLike | None, Option("Running engine to use. The client does not close it.")]
 
 
-class LocalOptions(_Models, LoadOptions, RunOptions, total=False):
+class LocalOptions(_Models, LoadOptions, SearchOptions, RunOptions, total=False):
     """All that a client has beyond the SDK's own arguments, but for `model`."""
 
     adapters: Annotated[
@@ -271,6 +295,40 @@ def model_options(given: LocalOptions) -> ModelOptions:
     if "cache_dir" in made:
         made["cache_dir"] = str(Path(made["cache_dir"]).expanduser().absolute())
     return cast(ModelOptions, made)
+
+
+class Search(NamedTuple):
+    """Places that a model may come from."""
+
+    local: bool = True
+    """Folders of other programs on this machine."""
+    offline: bool = False
+    """Only from this machine."""
+
+
+ANYWHERE = Search()
+
+
+def search_options(given: LocalOptions) -> Search:
+    """Collect the places from which a client's models may come.
+
+    Raises:
+        ValueError: an option, or the variable, is neither true nor false.
+    """
+    local, offline = given.get("local_models"), given.get("offline")
+    for name, value in (("local_models", local), ("offline", offline)):
+        if value not in (None, True, False):
+            raise ValueError(f"`{name}` must be True, False or None, not {value!r}")
+    return Search(_searches_by_default() if local is None else bool(local), bool(offline))
+
+
+def _searches_by_default() -> bool:
+    value = os.environ.get(LOCAL_MODELS, "").strip().lower()
+    if value in _OFF:
+        return False
+    if value in _ON:
+        return True
+    raise ValueError(f"the variable {LOCAL_MODELS} must be 1 or 0, not {value!r}")
 
 
 def processes(options: LoadOptions) -> int:

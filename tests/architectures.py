@@ -206,6 +206,9 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "lille-130m": {"block_size": 1024, "n_kv_heads": 2},
     "llama4": {
         "attention_chunk_size": WINDOW,
+        "attn_temperature_tuning": 4,
+        "floor_scale": 16,
+        "attn_scale": 0.5,
         "num_experts_per_tok": 1,
         "interleave_moe_layer_step": 2,
         "intermediate_size_mlp": 128,

@@ -18,6 +18,12 @@ def text_models() -> dict[str, str]:
     return {name: how.strip() for name, how in rows}
 
 
+def compared_with() -> dict[str, str]:
+    """Architectures of mlx-lm, and with whose logits each is compared."""
+    section = DOCUMENT.read_text(encoding="utf-8").partition("## Models of mlx-vlm")[0]
+    return dict(re.findall(r"^\| `([^`]+)` \| [^|`]+ \| ([^|]+) \| ", section, re.MULTILINE))
+
+
 def families() -> dict[str, tuple[str, str, str]]:
     """Families of mlx-vlm: how each runs, its caches, and what it reads beside text."""
     section = DOCUMENT.read_text(encoding="utf-8").partition("## Models of mlx-vlm")[2]

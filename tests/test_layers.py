@@ -30,8 +30,8 @@ MAY = {
     "replacing": "client options runtime sdk threads",
     "__main__": "cli",
     "cli": (
-        "backends backends.self_test builtin client engine models models.reference options prompt prompt.fit ray "
-        "replacing runtime sdk stats threads types"
+        "backends backends.self_test builtin client engine models models.gguf models.local models.reference options "
+        "prompt prompt.fit ray replacing runtime sdk stats threads types"
     ),
     "ray": "client endpoints.batches errors options runtime sdk stats threads",
     "testing": (
@@ -53,8 +53,8 @@ MAY = {
     "sdk": "errors prompt runtime",
     "runtime": (
         "backends builtin endpoints endpoints.batches endpoints.responses engine engine.mirror grammar media models "
-        "models.adapters models.gguf options output output.formats parallel prompt prompt.fit state telemetry threads "
-        "types"
+        "models.adapters models.checkpoint models.gguf models.local options output output.formats parallel prompt "
+        "prompt.fit state telemetry threads types"
     ),
     "telemetry": "endpoints stats threads types",
     # -- one model over several processes
@@ -106,18 +106,22 @@ MAY = {
     "backends.x86": "backends",
     "models": (
         "backends backends.cuda backends.self_test backends.x86 engine engine.mirror media models.adapters "
-        "models.checkpoint models.config models.encoders models.gguf models.heads models.vision options output "
-        "output.formats threads types"
+        "models.attention models.checkpoint models.config models.encoders models.gguf models.heads models.local "
+        "models.vision options output output.formats threads types"
     ),
-    "models.adapters": "backends.cuda engine models models.checkpoint types",
+    "models.adapters": "backends.cuda engine models models.checkpoint options types",
     "models.checkpoint": "backends models models.gguf types",
-    "models.config": "backends types",
+    "models.config": "backends models.checkpoint models.faults types",
+    "models.attention": "engine",
+    "models.faults": "backends types",
     "models.encoders": "backends backends.x86 engine models models.config models.heads options types vectors",
-    "models.gguf": "types",
+    "models.gguf": "backends models.faults threads types",
+    "models.local": "models models.checkpoint models.gguf types",
     "models.heads": "backends backends.cuda engine models threads types vectors",
     "models.reference": "backends models types",
     "models.vision": (
-        "backends backends.cuda backends.x86 engine media models models.config models.heads options threads types"
+        "backends backends.cuda backends.x86 engine media models models.config models.gguf models.heads options "
+        "threads types"
     ),
     # -- beneath
     "state": "threads types",
@@ -161,9 +165,12 @@ PACKAGES = {
     "models.checkpoint": "mlx",
     "models.config": "mlx mlx_lm mlx_vlm numpy transformers",
     "models.encoders": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
-    "models.gguf": "mlx mlx_lm tokenizers transformers",
+    "models.faults": "mlx numpy",
+    "models.gguf": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
+    "models.attention": "mlx",
     "models.heads": "mlx mlx_lm numpy tokenizers",
     "models.reference": "mlx mlx_lm",
+    "models.local": "huggingface_hub",
     "models.vision": "PIL mlx mlx_lm mlx_vlm numpy transformers",
     "parallel": "mlx",
     "prompt": "PIL jinja2",

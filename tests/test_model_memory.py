@@ -281,10 +281,10 @@ def test_an_import_that_failed_is_tried_again(path: str, monkeypatch: pytest.Mon
 
     fetch, failing = loading.fetch, [True]
 
-    def interrupted(path_or_id: str, progress: bool | None, revision: str | None) -> Path:
+    def interrupted(*args: Any) -> Path:
         if failing:
             raise ImportError("cannot import name 'AutoTokenizer' from 'transformers'")
-        return fetch(path_or_id, progress, revision)
+        return fetch(*args)
 
     monkeypatch.setattr(loading, "fetch", interrupted)
     with LocalOpenAI(path, keep_alive=0) as client:

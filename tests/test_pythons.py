@@ -40,7 +40,16 @@ def commands(workflow: dict[str, Any]) -> list[str]:
         (WORKFLOW, {"install", "demo", "test"}),
         (
             WEEKLY,
-            {"test-frameworks-all", "test-templates", "test-openai2", "test-exhaustive", "install", "demo", "test"},
+            {
+                "test-frameworks-all",
+                "test-templates",
+                "test-openai2",
+                "test-exhaustive",
+                "test-reference",
+                "install",
+                "demo",
+                "test",
+            },
         ),
     ],
     ids=["ci", "weekly"],

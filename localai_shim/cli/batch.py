@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..types import Json
-from .loading import ending_at_once, open_client
-from .model_options import add_model, given_options
+from .loading import add_model, ending_at_once, given_options, open_client
 from .show import one_line
 
 MAX_NAMED = 20  # failing lines that are named at the end

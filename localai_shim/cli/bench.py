@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from .loading import open_client
+from .loading import add_model, given_options, open_client
 from .measure import measure
-from .model_options import add_model, given_options
 from .show import make_console, print_table, write
 
 STREAMS = (1, 8, 32)

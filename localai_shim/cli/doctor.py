@@ -7,6 +7,7 @@ import glob
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from ..stats import show_bytes
@@ -18,6 +19,7 @@ from .show import make_console, write
 
 if TYPE_CHECKING:
     from ..client.local import LocalOpenAI
+    from .listing import LocalModel
 
 LIBRARIES = ("openai", "mlx", "mlx-lm", "mlx-vlm", "transformers", "llguidance")
 CHECK_STREAMS, CHECK_SECONDS = 8, 3.0
@@ -48,7 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
 
         return write_report(console)
     broken = False
-    for check in (_libraries, _backend, _memory, _processes, _hub_cache, _self_check):
+    found: list[LocalModel] = []
+    for check in (_libraries, _backend, _memory, _processes, partial(_models, found), _self_check):
         for finding in _guarded(check):
             broken = broken or finding.state == "broken"
             write(console, f"{finding.state:7}", STYLES[finding.state])
@@ -56,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         if broken:  # what comes next needs it
             return 1
     write(console, "\n")
-    print_models(console, find_models())
+    print_models(console, found)
     return 0
 
 
@@ -132,14 +135,17 @@ def _memory() -> Iterator[Finding]:
     yield Finding("memory", "ok", f"{show_bytes(total_memory())}{unused}; MLX may use {show_bytes(default_limit())}")
 
 
-def _hub_cache() -> Iterator[Finding]:
-    from ..models.hub import cached_models
+def _models(found: list[LocalModel]) -> Iterator[Finding]:
+    """Look for models, and collect them: reading their files takes a while if there are many."""
+    from .listing import PACKAGE
 
-    found = cached_models()
-    text = f"{len(found)} model{'s' * (len(found) != 1)}, {show_bytes(sum(model.bytes for model in found))} of weights"
-    if useless := [model.name for model in found if model.problem]:
+    found += find_models()
+    others = [model for model in found if model.program != PACKAGE]
+    size = show_bytes(sum(model.bytes for model in others))
+    text = f"{len(others)} model{'s' * (len(others) != 1)} of other programs, {size} of weights"
+    if useless := [model.name for model in others if model.problem]:
         text += f"; these cannot be loaded, see below: {', '.join(useless)}"
-    yield Finding("hub cache", "note" if useless else "ok", text)
+    yield Finding("models", "note" if useless else "ok", text)
 
 
 def _wrong_batch(client: LocalOpenAI) -> str:

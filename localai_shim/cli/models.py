@@ -1,4 +1,4 @@
-"""List the models on this machine: those in the Hub's cache, and the bundled ones.
+"""List the models on this machine: the bundled ones, and those of LM Studio, the Hub's cache, Ollama, and others.
 
 With a model: its formats of tool calls and reasoning, what its chat template shows, and a prompt.
 """
@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ..options import Search, search_options
 from ..stats import show_bytes
 from ..threads.deadline import Budget
-from .show import make_console, print_table, write
+from .show import make_console, one_line, print_table, write
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..models.hub import LocalModel
     from ..prompt.fit.trials import Fitting
     from ..prompt.template import ChatTokenizer
+    from .listing import LocalModel
 
 RUNNING_SHARE = 1.1  # of its weights' bytes, which a model takes at least while it runs
 TOO_SLOW = "it is too slow to test, so conversations are rendered unchanged"
@@ -32,8 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "model",
         nargs="?",
         metavar="MODEL",
-        help="folder, GGUF file, Hub ID, or builtin:vision; shows its chat template",
+        help="folder, GGUF file, Hub ID, name of a model on this machine, or builtin:vision; shows its chat template",
     )
+    parser.add_argument("--json", action="store_true", help="list the models as JSON")
+    parser.add_argument("--no-local-models", action="store_true", help="only the bundled models and the Hub's cache")
+    parser.add_argument("--offline", action="store_true", help="never ask the Hugging Face Hub")
     parser.add_argument("--revision", metavar="NAME", help="branch, tag, or commit on the Hugging Face Hub")
     parser.add_argument("--tool-format", metavar="NAME", help="use this format instead of the detected one")
     parser.add_argument("--reasoning-format", metavar="NAME", help="use this format instead of the detected one")
@@ -43,8 +48,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the table, or what is known of one model."""
     console = make_console()
+    search = search_options(
+        {"local_models": False if arguments.no_local_models else None, "offline": arguments.offline or None}
+    )
     if arguments.model is None:
-        print_models(console, find_models())
+        found = find_models(search)
+        if arguments.json:
+            write(console, f"{json.dumps(to_json(found), indent=2)}\n")
+        else:
+            print_models(console, found)
         return 0
     for subject, text in describe_model(
         arguments.model,
@@ -52,22 +64,54 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.reasoning_format,
         trusts=arguments.trust_remote_code,
         revision=arguments.revision,
+        search=search,
     ):
         write(console, f"{subject:11}", "bold")
         write(console, f"{text}\n")
     return 0
 
 
-def find_models() -> list[LocalModel]:
+def find_models(search: Search | None = None) -> list[LocalModel]:
     """Those that can be had without a network."""
-    from ..models.hub import cached_models, describe
     from ..runtime.sources import BUILTIN_NAMES
+    from .listing import describe_folder, local_models
 
-    return [*(describe(name, path) for path, name in BUILTIN_NAMES.items()), *cached_models()]
+    own = [describe_folder(name, path) for path, name in BUILTIN_NAMES.items()]
+    return own + local_models(hub_only=not (search or search_options({})).local)
 
 
 def print_models(console: Console, found: list[LocalModel]) -> None:
-    """Print a table of models, with whether each fits into the memory that MLX may use."""
+    """Print a table of models, with whether each runs in the memory that MLX may use."""
+    limit = _memory()
+    rows = [
+        (
+            model.name,
+            model.program,
+            show_bytes(model.bytes),
+            model.format,
+            model.kind,
+            model.calls,
+            model.reasoning,
+            _runs(model, limit),
+        )
+        for model in found
+    ]
+    print_table(console, ("model", "from", ">size", "format", "architecture", "calls", "reasoning", "runs"), rows)
+
+
+def to_json(found: list[LocalModel]) -> list[dict[str, Any]]:
+    """The same as values of JSON."""
+    limit = _memory()
+    made = []
+    for model in found:
+        problem = _problem(model, limit)
+        made.append({**dataclasses.asdict(model), "runs": not problem, "batched": not problem and model.batched})
+        made[-1]["problem"] = problem or None
+    return made
+
+
+def _memory() -> int:
+    """Bytes that MLX may use."""
     from ..backends.machine import require_backend
 
     require_backend()
@@ -75,20 +119,18 @@ def print_models(console: Console, found: list[LocalModel]) -> None:
     from ..runtime.host import connect
 
     connect()
-    limit = default_limit()
-    rows = [
-        (model.name, model.kind, model.calls, model.reasoning, show_bytes(model.bytes), _fits(model, limit))
-        for model in found
-    ]
-    print_table(console, ("model", "type", "calls", "reasoning", ">weights", "fits"), rows)
+    return default_limit()
 
 
-def _fits(model: LocalModel, limit: int) -> str:
-    if model.problem:
-        return model.problem
-    if RUNNING_SHARE * model.bytes <= limit:
-        return "yes"
-    return f"no: MLX may use {show_bytes(limit)}"
+def _runs(model: LocalModel, limit: int) -> str:
+    if problem := _problem(model, limit):
+        return f"no: {problem}"
+    return "batched" if model.batched else "one request at a time"
+
+
+def _problem(model: LocalModel, limit: int) -> str:
+    fits = RUNNING_SHARE * model.bytes <= limit
+    return one_line(model.problem) or ("" if fits else f"MLX may use {show_bytes(limit)}")
 
 
 def describe_model(
@@ -98,6 +140,7 @@ def describe_model(
     *,
     trusts: bool = False,
     revision: str | None = None,
+    search: Search | None = None,
 ) -> Iterator[tuple[str, str]]:
     """Findings in a model's tokenizer and chat template, with their reasons: subjects and texts.
 
@@ -110,8 +153,9 @@ def describe_model(
     from ..runtime.sources import make_sources
 
     require_backend()
-    path = make_sources({"": model}, {} if revision is None else {"revision": revision}, None)[""].path
-    folder = fetch(path, None, revision)
+    search = search or search_options({})
+    path = make_sources({"": model}, {} if revision is None else {"revision": revision}, None, search)[""].path
+    folder = fetch(path, None, revision, search)
     from ..models.markup import SAMPLE_QUESTION, SAMPLE_TOOL, find_formats, markup_of
     from ..models.text import load_text_tokenizer
     from ..prompt.fit.tool_text import writer

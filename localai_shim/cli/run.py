@@ -9,8 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .loading import open_client
-from .model_options import add_model, given_options
+from .loading import add_model, given_options, open_client
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -80,6 +80,10 @@ def read_sampling(fields: Fields, model: ServedModel, *, top_logprobs: int | Non
         value = fields.number(name, low, high)
         return default(name, low, high, otherwise) if value is None else value
 
+    def penalty(name: str) -> float:
+        value, own = fields.number(name, -2, 2), model.request_defaults.get(name)
+        return value if value is not None else own if isinstance(own, float) else 0.0
+
     top_k = fields.integer("top_k", -1)
     return SamplingParams(
         temperature=number("temperature", 0, 2, 1.0),
@@ -87,8 +91,8 @@ def read_sampling(fields: Fields, model: ServedModel, *, top_logprobs: int | Non
         top_k=max(0, int(default("top_k", -1, MAX_TOP_K, 0)) if top_k is None else top_k),
         min_p=number("min_p", 0, 1, 0.0),
         repetition_penalty=number("repetition_penalty", 1e-3, 100, 1.0) or 1.0,
-        presence_penalty=fields.number("presence_penalty", -2, 2) or 0.0,
-        frequency_penalty=fields.number("frequency_penalty", -2, 2) or 0.0,
+        presence_penalty=penalty("presence_penalty"),
+        frequency_penalty=penalty("frequency_penalty"),
         logit_bias=_logit_bias(fields, model),
         allowed_token_ids=read_token_ids(fields, "allowed_token_ids", model.tokenizer, empty=False),
         bad_words=read_bad_words(fields, model.tokenizer),
@@ -133,11 +137,12 @@ def read_template_variables(fields: Fields, model: ServedModel, verbosity: str |
     return variables
 
 
-def read_stop(fields: Fields) -> list[str]:
-    """`stop`: a string or up to four."""
+def read_stop(fields: Fields, model: ServedModel) -> list[str]:
+    """`stop`: a string or up to four; the model's own ones by default."""
     value = fields.get("stop")
     if value is None:
-        return []
+        own = model.request_defaults.get("stop")
+        return list(own) if isinstance(own, list) else []
     given = [value] if isinstance(value, str) else value
     strings = as_strings("stop", given, "one of a string or array of strings", most=4)
     if "" in strings:
@@ -231,12 +236,14 @@ def read_limits(fields: Fields, max_tokens: int | None, model: ServedModel) -> L
         why = f"{min_tokens} is above the limit of {max_tokens} output tokens. Lower it, or raise that limit"
         raise BadRequest.refused("min_tokens", why)
     ignore_eos = fields.boolean("ignore_eos") or False
+    own = model.request_defaults.get("stop_token_ids") if fields.get("stop") is None else None
     ends = frozenset(read_token_ids(fields, "stop_token_ids", model.tokenizer) or ())
+    ends |= own if isinstance(own, frozenset) else frozenset()
     return Limits(
         max_tokens,
         min_tokens,
         ignore_eos,
-        read_stop(fields),
+        read_stop(fields, model),
         priority=read_priority(fields),
         stop_token_ids=ends if ignore_eos else ends - model.eos_token_ids,
         include_stop=fields.boolean("include_stop_str_in_output") or False,
@@ -276,11 +283,15 @@ def read_generation(
 
 def read_own(fields: Fields, generation: Generation, model: ServedModel) -> Generation:
     """The settings with what the fields in `OWN` say."""
+    own_seed = model.request_defaults.get("seed")
+    if isinstance(own_seed, int):
+        generation = replace(generation, seed=own_seed)
     if not any(map(fields.has, OWN)):
         return generation
     for name in ("user", "safety_identifier", "prompt_cache_key"):  # which have no effect
         fields.string(name)
     seed, salt = fields.integer("seed"), read_cache_salt(fields)
+    seed = generation.seed if seed is None else seed
     return replace(generation, seed=seed, salt=salt, prediction=read_prediction(fields, model.tokenizer))
 
 

@@ -29,6 +29,8 @@ class ServedModel:
     grammars: GrammarCompiler
     generation_defaults: Mapping[str, object] = field(default_factory=dict[str, object])
     """The model's generation_config.json."""
+    request_defaults: Mapping[str, object] = field(default_factory=dict[str, object])
+    """Defaults that come with a model of Ollama: `system`, `stop`, `stop_token_ids`, `seed`, and penalties."""
     hidden_ids: frozenset[int] = frozenset()
     """Special tokens that are not text of an answer: all but the model's markers."""
     media_rules: MediaRules = NO_SOURCES
@@ -63,6 +65,13 @@ class ServedModel:
         if not self.tokenizer.media_kinds:
             return no_media
         return MediaReader(self.tokenizer.model, self.media_rules, self.media, self.context_length, truncates=truncates)
+
+    def with_system(self, messages: list[Message]) -> list[Message]:
+        """A conversation with the model's own system prompt, if it has one and the conversation begins with none."""
+        system = self.request_defaults.get("system")
+        if not isinstance(system, str) or (messages and messages[0]["role"] in ("system", "developer")):
+            return messages
+        return [{"role": "system", "content": system}, *messages]
 
     @property
     def max_new_tokens(self) -> int | None:

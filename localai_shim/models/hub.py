@@ -1,74 +1,18 @@
-"""The Hugging Face hub: fetches a model, and lists those in the cache on this machine."""
+"""The Hugging Face hub: fetches a model, unless its cache on this machine has it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
 from pathlib import Path
+from typing import Any
 
+from ..options import ANYWHERE, Search
 from ..types import Json, ModelLoadError
-from .checkpoint.completeness import IncompleteError, missing_weights
 from .checkpoint_files import read_json
+from .local.search import hub_model, similar_names
 from .markup import read_formats
 
 _MORE_FILES = ("*_Dense/*.safetensors",)  # of sentence-transformers' layers
-
-
-@dataclass(frozen=True, slots=True)
-class LocalModel:
-    """A checkpoint that is on this machine, as far as its files say."""
-
-    name: str
-    kind: str
-    """The config's `model_type`, and what it reads beside text."""
-    bytes: int
-    """Of its weights' files."""
-    calls: str
-    """Format of its tool calls; empty where it has no chat template."""
-    reasoning: str
-    """Format of its reasoning; likewise."""
-    problem: str = ""
-    """Reason why it cannot be loaded; empty where nothing speaks against it."""
-
-
-def cached_models() -> list[LocalModel]:
-    """The models in the hub's cache, by name."""
-    from huggingface_hub import constants, scan_cache_dir
-    from huggingface_hub.errors import CacheNotFound
-
-    try:
-        found = scan_cache_dir(constants.HF_HUB_CACHE).repos
-    except CacheNotFound:
-        return []
-    repos = [repo for repo in found if repo.repo_type == "model" and repo.revisions]
-    newest = [(repo.repo_id, max(repo.revisions, key=lambda r: ("main" in r.refs, r.last_modified))) for repo in repos]
-    return [describe(name, str(revision.snapshot_path)) for name, revision in sorted(newest, key=lambda pair: pair[0])]
-
-
-def describe(name: str, folder: str) -> LocalModel:
-    """Describe the model of a folder by its files; none of the weights are read."""
-    path = Path(folder)
-    config = read_json(path / "config.json")
-    weights = [file for file in path.glob("*.safetensors") if file.exists()]
-    reads = [kind for kind, key in (("image", "vision_config"), ("audio", "audio_config")) if config.get(key)]
-    kind = ", ".join([str(config.get("model_type") or "unknown"), *reads])
-    problem = ""
-    if not config and next(path.glob("*.gguf"), None):
-        problem = "no: it is GGUF, pass the path of a file"
-    elif not config:
-        problem = "no: it has no config.json"
-    elif not weights:
-        problem = "no: it has no weights as safetensors"
-    else:
-        try:
-            missing = missing_weights(path)
-        except IncompleteError as error:
-            problem = f"no: {error}"
-        else:
-            problem = f"no: {len(missing)} of its files are missing" if missing else ""
-    found = read_formats(path)
-    calls = "" if found is None or found.tools is None else found.tools.name
-    reasoning = "" if found is None else found.reasoning
-    return LocalModel(name, kind, sum(file.stat().st_size for file in weights), calls, reasoning, problem)
 
 
 def config_here(path_or_id: str, revision: str | None = None) -> Json:
@@ -85,13 +29,14 @@ def config_here(path_or_id: str, revision: str | None = None) -> Json:
     return read_json(Path(found)) if isinstance(found, str) else {}
 
 
-def fetch(path_or_id: str, progress: bool | None, revision: str | None = None) -> Path:
+def fetch(path_or_id: str, progress: bool | None, revision: str | None = None, search: Search = ANYWHERE) -> Path:
     """The folder of a model, or its GGUF file; downloaded from the hub if it is not on this machine yet.
 
     Args:
         path_or_id: the folder, the file, or the model's ID on the hub.
         progress: as the client's option.
         revision: of a model on the hub; None: main.
+        search: with `local`, a whole copy in the hub's cache is used without asking the hub for a newer one.
 
     Raises:
         ModelLoadError: it cannot be had. That may change, unless the ID is none.
@@ -101,25 +46,57 @@ def fetch(path_or_id: str, progress: bool | None, revision: str | None = None) -
 
     from .progress import bar_class
 
+    newer = getattr(errors, "IncompleteSnapshotError", None)  # than the oldest version that is supported
+    incomplete = () if newer is None else (newer,)
+    files = [*mlx_lm.utils.DEFAULT_ALLOW_PATTERNS, *_MORE_FILES]
+
+    def get(**how: Any) -> Path:
+        return Path(mlx_lm.utils.snapshot_download(path_or_id, revision=revision, allow_patterns=files, **how))
+
     try:
         if Path(path_or_id).exists():
             return Path(path_or_id)
-        files = [*mlx_lm.utils.DEFAULT_ALLOW_PATTERNS, *_MORE_FILES]
-        how = {"allow_patterns": files, "tqdm_class": bar_class(progress)}
-        return Path(mlx_lm.utils.snapshot_download(path_or_id, revision=revision, **how))
+        if search.offline:
+            return get(local_files_only=True)
+        if search.local and is_whole(path_or_id, revision):
+            with contextlib.suppress(errors.LocalEntryNotFoundError):
+                return get(local_files_only=True)
+        return get(tqdm_class=bar_class(progress))
     except errors.RevisionNotFoundError as error:
         what = f"The model '{path_or_id}' has no revision '{revision or 'main'}' on the Hugging Face Hub."
         raise ModelLoadError(what, missing=True, transient=True) from error
     except Exception as error:
-        if isinstance(error, getattr(errors, "IncompleteSnapshotError", ())):  # newer than the oldest that is supported
+        if isinstance(error, incomplete):
             what = f"The model '{path_or_id}' was downloaded in part only, and the rest cannot be downloaded now"
             raise ModelLoadError(f"{what}: {error}", transient=True) from error
+        similar = similar_names(path_or_id) if search.local else ""
+        if search.offline and isinstance(error, errors.LocalEntryNotFoundError):
+            how = f"{path_or_id} --revision {revision}" if revision else path_or_id
+            raise ModelLoadError(
+                f"The model '{path_or_id}' is not on this machine, and with `offline` the Hugging Face Hub is not "
+                f"asked. Run `hf download {how}`, or leave `offline` out.{similar}",
+                missing=True,
+                transient=True,
+            ) from error
         hint = "" if "/" in path_or_id else " An ID has an owner, as in 'mlx-community/Qwen3-8B-4bit'."
         raise ModelLoadError(
             f"The model '{path_or_id}' is neither a folder on this machine nor a model that could be fetched from "
-            f"the Hugging Face hub.{hint} It says: {error}",
+            f"the Hugging Face hub.{hint}{similar} It says: {error}",
             missing=isinstance(
                 error, errors.RepositoryNotFoundError | errors.HFValidationError | errors.LocalEntryNotFoundError
             ),
             transient=not isinstance(error, errors.HFValidationError),
         ) from error
+
+
+def is_whole(model: str, revision: str | None) -> bool:
+    """True if the hub's cache has all of a model.
+
+    The cache may have the hub's list of files. It has none of models that other programs, or older versions, have put
+    there, perhaps without files that are needed here: a chat template tells that most likely none is missing.
+    """
+    found = hub_model(model, revision)
+    if found is None or found.problem:
+        return False
+    commit, repository = found.path.name, found.path.parents[1]
+    return (repository / "trees" / f"{commit}.json").is_file() or read_formats(found.path) is not None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
 from ..backends.machine import has_gpu, is_out_of_memory
 from ..engine.mirror.journal import journal, mirrored
 from ..engine.ports import StepInput
-from ..options import LoadOptions, ModelOptions, check_names, processes
+from ..options import ANYWHERE, LoadOptions, ModelOptions, Search, check_names, processes
 from ..types import ModelLoadError, Task
 from .checkpoint.completeness import IncompleteError, check_documents, check_weights
 from .checkpoint.contents import contents_of, stamps_of
@@ -18,9 +19,13 @@ from .checkpoint.quantization import check_numbers, check_quantization
 from .checkpoint.reading import naming_files, shown
 from .checkpoint_files import Checkpoint, check_files, check_layers, read_json
 from .config.rotary_layers import check_rotation
+from .config.unread import check_keys
+from .config.windows import compute_windows
+from .config.yarn import set_untruncated
 from .encoders.classifier import ClassifierModel, is_classifier
 from .encoders.embedding import EmbeddingModel, encoder_module
-from .gguf.checkpoint import is_gguf
+from .gguf.detection import check_gguf, is_gguf
+from .gguf.encoder_files import find_encoder
 from .hub import fetch
 from .sharded import ShardedModel, evaluate_each
 from .text import TextModel
@@ -34,7 +39,11 @@ Servable = TextModel | EmbeddingModel | ClassifierModel
 
 @mirrored
 def load_model(
-    path_or_id: str, options: LoadOptions, name: str | None = None, progress: bool | None = None
+    path_or_id: str,
+    options: LoadOptions,
+    name: str | None = None,
+    progress: bool | None = None,
+    search: Sequence[bool] = ANYWHERE,
 ) -> Servable:
     """Load a folder or a hub id; a bar shows how far that is.
 
@@ -43,6 +52,7 @@ def load_model(
         options: see `LoadOptions`.
         name: what `response.model` will say; the folder's or file's name or the hub id by default.
         progress: whether a bar is shown; None: on a terminal.
+        search: see `Search`; a plain value for followers.
 
     Raises:
         ModelLoadError: no such model, or it is broken, or of a kind that cannot be served.
@@ -63,7 +73,9 @@ def load_model(
     announce(name or Path(path_or_id).name, path_or_id, progress)
     name = name or (Path(path_or_id).name if Path(path_or_id).exists() else path_or_id)
     revision = cast(str | None, options.get("revision"))
-    path = fetch(path_or_id, progress, revision)
+    path = fetch(path_or_id, progress, revision, Search(*search))
+    if path.is_file():
+        check_gguf(path)
     check_files(path)
     if not options.get("trust_remote_code") and not is_gguf(path):
         _check_tokenizer(path, path_or_id)
@@ -75,7 +87,11 @@ def load_model(
         with naming_files(read_json(path / "config.json")):
             model, tokenizer, config = kind.read(path, options)
         check_numbers(model, config)
+        set_untruncated(model, config)
         check_rotation(model, config)
+        check_keys(model, config)
+        if issubclass(kind, TextModel):
+            compute_windows(model, config, options.get("context_length"))
         weights = [array for _, array in tree_flatten(model.parameters())]
         if part:
             evaluate_each(weights)
@@ -111,7 +127,8 @@ def _check_device(loaded: TextModel) -> dict[str, int]:
 def _places(path: Path, options: LoadOptions) -> list[Path]:
     """Folders and files that the model's weights come from."""
     adapter_path = options.get("adapter_path")
-    return [path] if adapter_path is None else [path, Path(adapter_path)]
+    encoder = find_encoder(path)[0] if is_gguf(path) and not options.get("text_only") else None
+    return [path, *([] if encoder is None else [encoder]), *([] if adapter_path is None else [Path(adapter_path)])]
 
 
 def not_loaded(path_or_id: str, error: Exception, revision: str | None = None) -> ModelLoadError:
@@ -134,7 +151,11 @@ def not_loaded(path_or_id: str, error: Exception, revision: str | None = None) -
 
 
 def load_draft_model(
-    path_or_id: str, options: LoadOptions, model: Servable, progress: bool | None = None
+    path_or_id: str,
+    options: LoadOptions,
+    model: Servable,
+    progress: bool | None = None,
+    search: Search = ANYWHERE,
 ) -> TextModel | None:
     """Load the model that drafts for another one, which was loaded with these options; see `load_model`.
 
@@ -150,7 +171,7 @@ def load_draft_model(
         how = ModelOptions(trust_remote_code=options.get("trust_remote_code", False), text_only=True)
         if (limit := cast(ModelOptions, options).get("memory_limit")) is not None:
             how["memory_limit"] = limit // DRAFT_LIMIT_DIVISOR
-        draft = load_model(path_or_id, how, progress=progress)
+        draft = load_model(path_or_id, how, progress=progress, search=search)
     except ModelLoadError as error:
         what = f"draft_model: {error}"
         raise ModelLoadError(what, missing=error.missing, transient=error.transient) from error
@@ -188,7 +209,7 @@ def _checked_kind(path: Path, options: LoadOptions) -> type[Servable]:
         ModelLoadError: it has too many layers, or cannot be served.
     """
     if is_gguf(path):
-        return TextModel
+        return TextModel if options.get("text_only") or find_encoder(path)[0] is None else _vision_model()
     check_documents(path)
     config = read_json(path / "config.json")
     check_layers(config, path / "config.json")
@@ -216,9 +237,27 @@ def _kind(path: Path, options: LoadOptions) -> type[Servable]:
     refuse(path.name, config, options)
     if model_type(config) is None:  # mlx-lm leaves the tower out where it knows the language model, and else says so
         return TextModel
+    return _vision_model()
+
+
+def _vision_model() -> type[Servable]:
     from .vision.model import VisionModel
 
     return VisionModel
+
+
+def refusal(path: Path) -> str:
+    """Why a folder cannot be loaded, as far as that shows without its weights; empty if it can be."""
+    try:
+        check_files(path)
+        _check_tokenizer(path, path.name)
+        kind, config = _checked_kind(path, {}), read_json(path / "config.json")
+        model_type = config.get("model_type")
+        if kind is TextModel and not (isinstance(model_type, str) and _mlx_lm_has(model_type)):
+            return f"the architecture '{model_type}' is not supported"
+    except (ModelLoadError, OSError) as error:
+        return str(error)
+    return ""
 
 
 def only_tasks(folder: Path) -> tuple[Task, ...] | None:

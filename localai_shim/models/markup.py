@@ -118,6 +118,11 @@ def grammar_tokens(tokenizer: TokenizerWrapper, special: Container[int]) -> dict
     return {i: text for i, text in added.items() if i in special or text[:1] in ("<", "[")}
 
 
+def formats_of_template(template: str) -> Detected:
+    """The same by a chat template alone."""
+    return detect(Evidence(template, frozenset(), None))
+
+
 def read_formats(folder: Path) -> Detected | None:
     """The same by a checkpoint's files alone; None where it has no chat template."""
     config = read_json(folder / "tokenizer_config.json")

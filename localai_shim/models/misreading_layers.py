@@ -7,6 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..engine.cache_contents import LayerCache
+from .attention.blocks import blocks_by_row, reading_lists, with_lists
+from .attention.chunked import masked_by_row, tuned_by_row, with_rings
+from .attention.one_offset import Counted, embedded_by_row, reusing_by_row
+from .attention.pooled import pooling, scoring_all, with_pools
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -18,14 +22,9 @@ Call: TypeAlias = "Callable[..., mx.array]"
 Experts: TypeAlias = "tuple[mx.array, mx.array]"
 """Their places and scores."""
 Change = Callable[[Any], Callable[..., Any]]
-"""Makes of a layer's `__call__` one that reads rows apart."""
+"""Makes of a method of a layer's, `__call__` mostly, one that reads rows apart."""
 
-_BY_BLOCKS = (
-    "mlx_lm.models.minimax_m3_vl",
-    "mlx_lm.models.phi3small",
-    "mlx_vlm.models.deepseek_v4.language",
-    "mlx_vlm.models.minimax_m3_vl.language",
-)
+_BY_BLOCKS = ("mlx_lm.models.phi3small",)
 
 
 def batch_attention(model: nn.Module) -> int:
@@ -34,11 +33,10 @@ def batch_attention(model: nn.Module) -> int:
     Args:
         model: changed in place; its weights stay as they are. Subclasses are left alone: they may compute otherwise.
     """
-    found = ((layer, _MISREADING.get((type(layer).__module__, type(layer).__name__))) for layer in model.modules())
-    layers = [(layer, change) for layer, change in found if change is not None and getattr(layer, "repeats", 2) > 1]
-    for layer, change in layers:  # nothing is stacked where a key head has one query
+    layers = [layer for layer in model.modules() if _key(layer) in _MISREADING and getattr(layer, "repeats", 2) > 1]
+    for layer in layers:  # nothing is stacked where a key head has one query
         kind: Any = type(layer)
-        layer.__class__ = _class_with(kind, change)
+        layer.__class__ = _corrected(kind)
     return len(layers)
 
 
@@ -51,12 +49,18 @@ def takes_ends_for_positions(model: nn.Module) -> bool:
     return any(type(module).__module__ in _BY_BLOCKS for module in model.modules())
 
 
+def _key(layer: nn.Module) -> tuple[str, str]:
+    return type(layer).__module__, type(layer).__name__
+
+
 @functools.cache
-def _class_with(kind: Any, change: Change) -> type:
-    """A class like this one whose call is changed."""
+def _corrected(kind: type) -> type:
+    """A class like this one with methods that read rows apart."""
     from ..backends.patches import class_like
 
-    return class_like(kind, {"__call__": change(kind.__call__), "__module__": __name__})
+    changes = _MISREADING[kind.__module__, kind.__name__]
+    methods = {name: change(getattr(kind, name)) for name, change in changes.items()}
+    return class_like(kind, {**methods, "__module__": __name__})
 
 
 def _stacking(upstream: Call) -> Call:
@@ -80,20 +84,10 @@ def _counting(upstream: Call) -> Call:
     ) -> mx.array:
         placed = (args[0] if args else kwargs.get("position_ids")) is not None
         if placed and cache is not None and hasattr(cache, "_idx") and not isinstance(cache.offset, int):
-            cache = _Counted(cache, cache._idx)
+            cache = Counted(cache, cache._idx)
         return upstream(self, x, mask, cache, *args, **kwargs)
 
     return call
-
-
-class _Counted:
-    """A cache with another offset."""
-
-    def __init__(self, cache: LayerCache, offset: int | mx.array) -> None:
-        self._cache, self.offset = cache, offset
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cache, name)
 
 
 def _preceding(upstream: Call) -> Call:
@@ -102,7 +96,7 @@ def _preceding(upstream: Call) -> Call:
 
     def call(self: nn.Module, x: mx.array, mask: Mask = None, cache: LayerCache | None = None) -> mx.array:
         if self.is_kv_shared_layer and cache is not None:
-            cache = _Counted(cache, cache.offset - x.shape[1])
+            cache = Counted(cache, cache.offset - x.shape[1])
         return upstream(self, x, mask, cache)
 
     return call
@@ -130,13 +124,31 @@ def _flattening(upstream: Callable[..., Experts]) -> Callable[..., Experts]:
     return call
 
 
-_MISREADING: dict[tuple[str, str], Change] = {
-    ("mlx_lm.models.gemma2", "Attention"): _stacking,
-    ("mlx_vlm.models.gemma2.language", "Attention"): _stacking,
-    ("mlx_vlm.models.qwen3_vl_moe.language", "Attention"): _counting,
-    ("mlx_vlm.models.qwen3_omni_moe.language", "Attention"): _counting,
-    ("mlx_vlm.models.gemma3n.language", "Gemma3nAttention"): _preceding,
-    ("mlx_vlm.models.jina_vlm.language", "RoPE"): _rotating,
-    ("mlx_vlm.models.deepseek_vl_v2.language", "MoEGate"): _flattening,
+def _called(change: Change) -> dict[str, Change]:
+    return {"__call__": change}
+
+
+_MISREADING: dict[tuple[str, str], dict[str, Change]] = {
+    ("mlx_lm.models.gemma2", "Attention"): _called(_stacking),
+    ("mlx_vlm.models.gemma2.language", "Attention"): _called(_stacking),
+    ("mlx_vlm.models.qwen3_vl_moe.language", "Attention"): _called(_counting),
+    ("mlx_vlm.models.qwen3_omni_moe.language", "Attention"): _called(_counting),
+    ("mlx_vlm.models.gemma3n.language", "Gemma3nAttention"): _called(_preceding),
+    ("mlx_vlm.models.jina_vlm.language", "RoPE"): _called(_rotating),
+    ("mlx_vlm.models.deepseek_vl_v2.language", "MoEGate"): _called(_flattening),
+    ("mlx_vlm.models.deepseek_v4.language", "LanguageModel"): {"make_cache": with_pools},
+    ("mlx_vlm.models.deepseek_v4.language", "Compressor"): _called(pooling),
+    ("mlx_vlm.models.deepseek_v4.language", "Indexer"): _called(scoring_all),
+    ("mlx_lm.models.afm7", "AFMModel"): _called(reusing_by_row),
+    ("mlx_lm.models.gpt_bigcode", "GPTBigCodeModel"): _called(embedded_by_row),
+    ("mlx_lm.models.llama4", "Model"): {"make_cache": with_rings},
+    ("mlx_lm.models.llama4", "LlamaModel"): _called(masked_by_row),
+    ("mlx_lm.models.llama4", "Attention"): _called(tuned_by_row),
+    ("mlx_lm.models.minimax_m3_vl", "Attention"): {"_block_mask": blocks_by_row},
+    ("mlx_vlm.models.minimax_m3_vl.language", "LanguageModel"): {"make_cache": with_lists},
+    ("mlx_vlm.models.minimax_m3_vl.language", "MiniMaxM3Model"): _called(reading_lists),
+    ("mlx_vlm.models.llama4.language", "LanguageModel"): {"make_cache": with_rings},
+    ("mlx_vlm.models.llama4.language", "LlamaModel"): _called(masked_by_row),
+    ("mlx_vlm.models.llama4.language", "Attention"): _called(tuned_by_row),
 }
-"""By module and class."""
+"""Methods that are changed, by module and class."""

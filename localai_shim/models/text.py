@@ -23,8 +23,9 @@ from ..types import Adapter, Json, Prompt, Task
 from . import caches
 from .checkpoint.generation_config import generation_defaults
 from .checkpoint_files import Checkpoint, context_length, fingerprint
-from .config.reading import query_heads, text_config
-from .gguf.checkpoint import is_gguf, read_checkpoint, read_wrapped_tokenizer
+from .config.reading import load_text_model, query_heads
+from .gguf.checkpoint import read_checkpoint, read_wrapped_tokenizer
+from .gguf.detection import is_gguf
 from .heads.generative_reranker import find_judge
 from .heads.last_logits import Ending, end_tokens
 from .heads.pooling import Reading, decoder_encoder
@@ -193,6 +194,8 @@ class TextModel:
     """The model that computes."""
     applied: Mapping[str, int] = {}
     """Forms that `backends.prepare` applied, each with its number of layers."""
+    request_defaults: Mapping[str, object] = {}
+    """Other defaults for fields of requests: a system prompt, stop strings, a seed, penalties."""
     _decoder: nn.Module | None = None
     """Part of the model that gives logits of tokens, where there is one."""
 
@@ -209,7 +212,7 @@ class TextModel:
         batch_attention(model)
         self.one_row = takes_ends_for_positions(model)
         self.one_token = False
-        self._model = model
+        self._model, self._config = model, config
         self.tokenizer = tokenizer
         self.generation_defaults = generation_defaults(path, config)
         bits = options.get("kv_bits")  # None: keys and values are kept as they are
@@ -244,24 +247,20 @@ class TextModel:
     @staticmethod
     def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]:
         """A checkpoint's model, whose weights are not read yet, its tokenizer and its config."""
-        import mlx_lm.utils
-
         trusted, adapter_path = options.get("trust_remote_code", False), options.get("adapter_path")
         if is_gguf(path):
+            import mlx_lm.utils
+
             model, tokenizer, config = read_checkpoint(path)
             if adapter_path is not None:
                 model = mlx_lm.utils.load_adapters(model, os.fspath(adapter_path)).eval()
             return model, tokenizer, config
-        model, tokenizer, config = mlx_lm.utils.load(
-            str(path),
-            model_config=text_config(path),
+        return load_text_model(
+            path,
             adapter_path=None if adapter_path is None else os.fspath(adapter_path),
             tokenizer_config={"trust_remote_code": trusted},
             trust_remote_code=trusted,
-            lazy=True,
-            return_config=True,
         )
-        return model, tokenizer, config
 
     def check(self) -> None:
         """Refuse options that could have no effect."""
@@ -350,7 +349,7 @@ class TextModel:
         """
         from .weights import read_update
 
-        update = read_update(self._model, weights, self._sanitize)
+        update = read_update(self._model, weights, self._sanitize, self._config)
 
         def apply() -> None:
             update()

@@ -14,10 +14,11 @@ from mlx import nn
 
 from ..backends.x86.unpacking import Format, packed_format
 from ..engine.ports import NewWeights
-from ..types import ModelLoadError
+from ..types import Json, ModelLoadError
 from .adapters.bank import bare_modules
 from .checkpoint.completeness import check_weights
 from .checkpoint.contents import digest_of
+from .checkpoint.extra_tensors import without_extra
 
 MAX_NAMED = 8  # tensors that an error names
 _NUMBERS = "fiub"  # kinds of NumPy's dtypes that are numbers
@@ -87,13 +88,16 @@ def _pattern(folder: Path) -> str:
     return "model*.safetensors" if next(folder.glob("model*.safetensors"), None) else "*.safetensors"
 
 
-def read_update(model: nn.Module, weights: NewWeights, sanitize: Sanitize | None = None) -> Callable[[], None]:
+def read_update(
+    model: nn.Module, weights: NewWeights, sanitize: Sanitize | None = None, config: Json | None = None
+) -> Callable[[], None]:
     """Read weights for a model; returns what gives them to its layers. On the engine thread.
 
     Args:
         model: gets them.
         weights: some or all of its own.
         sanitize: makes a checkpoint's tensors the model's, as loading does; None: nothing does.
+        config: the model's, by which the tensors of a folder that it does not need are skipped.
 
     Raises:
         ModelLoadError: they do not fit; names the tensors and the shapes. Nothing has changed.
@@ -104,6 +108,8 @@ def read_update(model: nn.Module, weights: NewWeights, sanitize: Sanitize | None
     foreign = weights.folder is not None or any(name not in known for name in given)
     if sanitize is not None:
         given = _sanitized(sanitize, given, needed=foreign)
+    if weights.folder is not None and config is not None:
+        given = without_extra(known.keys(), given, config)
     wrong: list[str] = []
     by_module: defaultdict[str, dict[str, mx.array]] = defaultdict(dict)
     for name, array in given.items():

@@ -58,10 +58,11 @@ class ClientAdapters:
 
     Args:
         allowed: this client may have some.
+        offline: the Hugging Face Hub is not asked for them.
     """
 
-    def __init__(self, *, allowed: bool) -> None:
-        self.allowed = allowed
+    def __init__(self, *, allowed: bool, offline: bool = False) -> None:
+        self.allowed, self._offline = allowed, offline
         self._known: dict[str, _Loading] = {}
         self._gone = set[str]()
         """Names that were unloaded, and not loaded again: the model alone does not answer for them."""
@@ -164,7 +165,7 @@ class ClientAdapters:
         from ..models.adapters.folder import read_adapter
 
         try:
-            adapter, products = read_adapter(name, loading.path)
+            adapter, products = read_adapter(name, loading.path, offline=self._offline)
             cast(AdaptingEngine, loading.engine).load_adapter(adapter, products).result()
         except BaseException as error:
             with self._lock:

@@ -17,10 +17,12 @@ from ..options import (
     KEEP_ALIVE_SECONDS,
     LocalOptions,
     ModelPath,
+    SearchOptions,
     check_number,
     media_rules,
     model_options,
     processes,
+    search_options,
     set_switch_interval,
 )
 from ..telemetry.logs import follow_environment
@@ -69,12 +71,15 @@ def make_runtime(model: ModelPath | None, given: LocalOptions, seconds: float | 
     if (progress := given.get("progress")) not in (None, True, False):
         raise ValueError(f"`progress` must be True, False or None, not {progress!r}")
     set_switch_interval(given)
-    adapters = adapter_paths(given, options)
+    adapters, search = adapter_paths(given, options), search_options(given)
     store_path = None if store is None else os.fspath(store)
     sources: Mapping[str, Source] = {}
     if engine is not None:
         for name, value in options.items():
             if value:
+                raise ValueError(f"`engine` runs already: `{name}` would have no effect")
+        for name in SearchOptions.__annotations__:
+            if given.get(name):
                 raise ValueError(f"`engine` runs already: `{name}` would have no effect")
     elif models is not None and not models:
         raise ValueError("`models` is empty: pass at least one name and path")
@@ -82,7 +87,7 @@ def make_runtime(model: ModelPath | None, given: LocalOptions, seconds: float | 
         if not threads.are_lost():  # as each request says
             importing(require_backend)
         try:
-            sources = make_sources(models or {"": model}, options, progress)
+            sources = make_sources(models or {"": model}, options, progress, search)
         except ModelLoadError as error:
             raise FileNotFoundError(str(error)) from None
         if processes(options) > 1:
@@ -251,7 +256,8 @@ class Runtime:
         self.only = only
         self._engine = engine
         parallel = any(processes(source.options) > 1 for source in sources.values())
-        self.adapters = ClientAdapters(allowed=not only and engine is None and not parallel)
+        offline = any(source.search.offline for source in sources.values())
+        self.adapters = ClientAdapters(allowed=not only and engine is None and not parallel, offline=offline)
         self.is_scripted = bool(getattr(engine, "is_scripted", False))
         self._engines: dict[Source, _Shared] = {}
         self._lock = RLock()

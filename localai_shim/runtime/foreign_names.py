@@ -12,6 +12,7 @@ _SERVICES = {
 }
 _PREFIX = re.compile(r"(openai|azure|anthropic|google|gemini)/")
 _HUB = re.compile(r"(?:https?://)?(?:hf\.co|huggingface\.co)/([^/:]+/[^/:]+)(?:[/:].*)?")
+_FILE = re.compile(r"([^/:]+/[^/:]+):([^/:]+)")
 _OLLAMA = {
     "deepseek-r1:7b": "DeepSeek-R1-Distill-Qwen-7B-4bit",
     "gemma3": "gemma-3-4b-it-4bit",
@@ -51,7 +52,15 @@ def explain_name(name: str) -> str | None:
             return f"'{name}' is a model of {service} and is not available locally. {_PASS}"
     plain = plain.removesuffix(":latest")
     if plain in _OLLAMA:
-        return f"'{name}' is Ollama's name for a model. Pass its Hugging Face ID: 'mlx-community/{_OLLAMA[plain]}'."
+        return (
+            f"'{name}' is Ollama's name for a model. Run `ollama pull {name}`, or pass its Hugging Face ID: "
+            f"'mlx-community/{_OLLAMA[plain]}'."
+        )
+    if found := _FILE.fullmatch(name):
+        return (
+            f"'{name}' names a GGUF file that is not on this machine. Run `hf download {found[1]} --include "
+            f"'*{found[2]}*.gguf'`."
+        )
     if ":" in name and name.count("/") < 2:
         return f"'{name}' is not a Hugging Face ID: these have no colon, as Ollama's names have. {_PASS}"
     return None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..engine.mirror import journal as mirror
 from ..models.checkpoint_files import read_json
-from ..models.gguf.checkpoint import is_gguf
+from ..models.gguf.detection import is_gguf
 from ..models.hub import config_here, fetch
 from ..models.sharded import check_shards
 from ..options import ModelOptions, processes
@@ -53,7 +53,7 @@ def begin(source: Source, on_lost: Callable[[], None]) -> None:
         ModelLoadError: it cannot, or a process could not be started.
     """
     size = processes(source.options)
-    folder = fetch(source.path, source.progress, revision_of(source.options))
+    folder = fetch(source.path, source.progress, revision_of(source.options), source.search)
     _check(source, read_json(folder / "config.json"))
     try:
         lead = group.start if launched.rank() is None else launched.lead

@@ -103,6 +103,7 @@ def _describe(model: LoadedModel, options: LoadOptions | None = None) -> ServedM
         markup=markup,
         grammars=GrammarCompiler(vocabulary),
         generation_defaults=model.generation_defaults,
+        request_defaults=getattr(model, "request_defaults", {}),
         hidden_ids=tokenizer.special_ids - marking,
         tasks=model.tasks,
         is_quick=getattr(model.text, "is_quick", False) and tokenizer.is_quick,

@@ -1,4 +1,6 @@
-"""A model as a client names it: a folder, a hub id, or a checkpoint in the package, and how it is to be loaded."""
+"""A model as a client names it: a folder, a hub id, a model that another program has put on this machine, or a
+checkpoint in the package, and how it is to be loaded.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, cast
 
 from ..builtin import CHECKPOINT, VISION
-from ..options import LoadOptions, ModelOptions, ModelPath
-from ..types import ModelLoadError
+from ..models.gguf.detection import check_gguf
+from ..options import ANYWHERE, LoadOptions, ModelOptions, ModelPath, Search
+from ..types import Json, ModelLoadError
 from .foreign_names import explain_name
 
 BUILTIN_NAMES = {str(CHECKPOINT): "localai-shim-builtin", str(VISION): "localai-shim-builtin-vision"}
@@ -35,11 +39,16 @@ class Source:
     options: ModelOptions = field(default_factory=ModelOptions, hash=False)
     progress: bool | None = field(default=None, compare=False)
     """True if a bar is shown while it is loaded; None: on a terminal."""
+    called: str = ""
+    """Name by which it was found on this machine; empty for a path and a hub id."""
+    defaults: Json = field(default_factory=dict, hash=False)
+    """Ollama's defaults for fields of requests: see `models.local.ollama`."""
+    search: Search = field(default=ANYWHERE, compare=False)
 
     @property
     def name(self) -> str:
-        """Name for `response.model`: the hub id, or the folder's or file's name."""
-        if name := BUILTIN_NAMES.get(self.path):
+        """Name for `response.model`: the hub id, the name that was searched, or the folder's or file's name."""
+        if name := BUILTIN_NAMES.get(self.path) or self.called:
             return name
         return Path(self.path).name if os.path.exists(self.path) else self.path
 
@@ -57,16 +66,52 @@ def builtin_path() -> str:
     return str(CHECKPOINT)
 
 
-def resolve_path(model: ModelPath | None) -> str:
+class Resolved(NamedTuple):
+    """A model that was named: its path or hub id, and what else is known if it was found by its name."""
+
+    path: str
+    called: str = ""
+    defaults: Mapping[str, Any] = MappingProxyType({})
+
+
+def resolve_model(model: ModelPath | None, search: Search = ANYWHERE, revision: str | None = None) -> Resolved:
+    """Find a model: by its path, in the package, or by its name on this machine; otherwise it is a hub id.
+
+    Raises:
+        ModelLoadError: it looks like a path, or like a model in the package, and is none; or it is the name of a model
+            of OpenAI, or of Ollama that is not on this machine; or several models on this machine have this name.
+    """
+    text = builtin_path() if model is None else os.fspath(model)
+    path = Path(text).expanduser()
+    is_name = isinstance(model, str) and not text.startswith((".", "/", "~", _BUILTIN)) and not path.exists()
+    return _find_here(text, revision) if search.local and is_name else Resolved(resolve_path(text))
+
+
+def _find_here(name: str, revision: str | None) -> Resolved:
+    """Find a model by its name on this machine; otherwise it is a hub id."""
+    from ..models.local.ollama import read_defaults  # these read files with NumPy, which other clients do not need
+    from ..models.local.places import HUB
+    from ..models.local.search import find_model, similar_names
+
+    if (found := find_model(name, revision)) is not None:
+        if found.place.program == HUB and found.is_folder:
+            return Resolved(name)  # by its id, so that it is found again when another revision was downloaded
+        return Resolved(str(found.path), found.name, read_defaults(found))
+    try:
+        return Resolved(resolve_path(name))
+    except ModelLoadError as error:
+        if not (similar := similar_names(name)):
+            raise
+        raise ModelLoadError(f"{error}{similar}", missing=error.missing, transient=error.transient) from None
+
+
+def resolve_path(text: str) -> str:
     """A folder's real path, a GGUF file's path, or a hub id as it is; the folder of a checkpoint in the package.
 
     Raises:
         ModelLoadError: it looks like a path, or like a model in the package, and is none; or it is the name of a model
             of OpenAI or Ollama.
     """
-    if model is None:
-        return builtin_path()
-    text = os.fspath(model)
     if text == _VISION:
         return str(VISION)
     if text.startswith(_BUILTIN):
@@ -75,10 +120,7 @@ def resolve_path(model: ModelPath | None) -> str:
         )
     path = Path(text).expanduser()
     if path.is_file():
-        if path.suffix.lower() != _FILE:
-            raise ModelLoadError(
-                f"'{text}' is not a model: it is a file, and none that ends with {_FILE}.", missing=True
-            )
+        check_gguf(path)
         return os.path.abspath(path)  # in the hub's cache it is a link to one without its name
     if path.exists():
         if not (path / "config.json").exists():
@@ -99,7 +141,10 @@ def resolve_path(model: ModelPath | None) -> str:
 
 
 def make_sources(
-    paths: Mapping[str, ModelPath | None], options: ModelOptions, progress: bool | None
+    paths: Mapping[str, ModelPath | None],
+    options: ModelOptions,
+    progress: bool | None = None,
+    search: Search = ANYWHERE,
 ) -> dict[str, Source]:
     """The models of a client, by name; the name is empty where one serves every name.
 
@@ -108,13 +153,22 @@ def make_sources(
         ValueError: a format is not known, or is given for a model that there is none of.
     """
     if (draft := options.get("draft_model")) is not None:
-        options = {**options, "draft_model": resolve_path(draft)}
+        options = {**options, "draft_model": resolve_model(draft, search).path}
     _check_names(options, paths)
     _check_formats(options)
-    sources = {name: Source(resolve_path(path), _options_of(name, options), progress) for name, path in paths.items()}
-    for source in sources.values():
-        _check_revision(source)
-    return sources
+    return {name: _make_source(path, _options_of(name, options), progress, search) for name, path in paths.items()}
+
+
+def _make_source(model: ModelPath | None, options: ModelOptions, progress: bool | None, search: Search) -> Source:
+    revision = revision_of(options)
+    _check_revision(revision)
+    path, called, defaults = resolve_model(model, search, revision)
+    if revision is not None and not called and os.path.exists(path):
+        raise ValueError(
+            f"`revision` has no effect on '{path}', which is on this machine: leave it out, or pass the model's "
+            "Hugging Face Hub ID"
+        )
+    return Source(path, options, progress, called, dict(defaults), search)
 
 
 def revision_of(options: LoadOptions) -> str | None:
@@ -159,22 +213,14 @@ def _check_formats(options: ModelOptions) -> None:
             check(name)
 
 
-def _check_revision(source: Source) -> None:
-    """Refuse a revision that is none, or of what is not on the hub.
+def _check_revision(revision: str | None) -> None:
+    """Refuse a revision that is none.
 
     Raises:
-        ValueError: says why.
+        ValueError: says what it has to be.
     """
-    revision = revision_of(source.options)
-    if revision is None:
-        return
-    if not _REVISION.fullmatch(revision) or ".." in revision:
+    if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision):
         raise ValueError(f"`revision` must be a branch, a tag or a commit, not {revision!r}")
-    if os.path.exists(source.path):
-        raise ValueError(
-            f"`revision` has no effect on '{source.path}', which is on this machine: leave it out, or pass the model's "
-            "Hugging Face Hub ID"
-        )
 
 
 def _values(given: object) -> list[Any]:

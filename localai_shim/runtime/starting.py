@@ -25,19 +25,25 @@ def start_engine(source: Source) -> Engine[Servable]:
     import_modules(*MODULES)
     from ..engine.engine import Engine
     from ..models.loading import load_draft_model, load_model, not_loaded
+    from ..models.text import TextModel
     from .host import connect
+    from .ollama_defaults import apply_defaults
 
     connect()
     path = source.options.get("draft_model")
-    draft = path and partial(load_draft_model, os.fspath(path), source.options, progress=source.progress)
+    draft = path and partial(
+        load_draft_model, os.fspath(path), source.options, progress=source.progress, search=source.search
+    )
 
     def start() -> Servable:
         if processes(source.options) > 1:
             from .parallel import begin
 
             begin(source, end)
-        model = load_model(source.path, source.options, source.name, source.progress)
+        model = load_model(source.path, source.options, source.name, source.progress, tuple(source.search))
         try:
+            if source.defaults and isinstance(model, TextModel):
+                apply_defaults(model, source.defaults, source.options)
             served_models.describe_loaded(model, source.options)
         except Exception as error:
             raise not_loaded(source.path, error) from error

@@ -41,12 +41,12 @@ def test_a_machine_on_which_everything_works(capsys: pytest.CaptureFixture[str])
     shown = capsys.readouterr().out
     checks, models = shown.split("\n\n")
     assert "broken" not in checks
-    for subject in ("localai-shim", *doctor.LIBRARIES, "back end", "memory", "hub cache", "self-check"):
+    for subject in ("localai-shim", *doctor.LIBRARIES, "back end", "memory", "models", "self-check"):
         assert f" {subject} " in checks
     forms = next(line for line in checks.splitlines() if " kernels " in line)
     assert ("attention and activations without MLX's exp (16 layers)" in forms) == on_x86_cpu()
     assert "tok/s" in checks and "MLX may use" in checks
-    assert "localai-shim-builtin" in models and "yes" in models
+    assert "localai-shim-builtin" in models and "batched" in models
 
 
 def test_back_ends_of_several_processes_are_listed_with_what_is_known_to_be_wrong(
@@ -143,8 +143,10 @@ def test_a_model_in_the_cache_that_cannot_be_loaded_is_a_note(
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(doctor, "_self_check", lambda: iter(()))
     assert main(["doctor"]) == 0
-    state, text = findings(capsys)["hub cache"]
-    assert state == "note" and text.startswith("1 model, 0 B of weights; ") and "somebody/empty" in text
+    state, text = findings(capsys)["models"]
+    assert (
+        state == "note" and text.startswith("1 model of other programs, 0 B of weights; ") and "somebody/empty" in text
+    )
 
 
 @pytest.mark.skipif(backend.gpu_memory() is not None, reason="says so on a CPU")

@@ -31,7 +31,7 @@ def _nothing_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.fixture
-def gemma2_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def as_upstream_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without what makes it right: see tests/models/test_misreading_layers.py."""
     monkeypatch.setattr(text, "batch_attention", lambda model: 0)
 
@@ -48,17 +48,18 @@ def test_rounding_is_no_reason(name: str, change: Callable[[TextModel], TextMode
 
 
 @pytest.mark.parametrize("change", [lambda model: model, half], ids=["float32", "bfloat16"])
-@pytest.mark.usefixtures("gemma2_as_it_comes")
+@pytest.mark.usefixtures("as_upstream_has_it")
 def test_a_mask_that_falls_on_the_wrong_axis_is_found(change: Callable[[TextModel], TextModel]) -> None:
     assert agreement(change(text_model("gemma2"))) == Agreement(in_pieces=True, together=False)
 
 
 @pytest.mark.parametrize("rows", [1, 4], ids=["one key head", "four"])
-@pytest.mark.usefixtures("gemma2_as_it_comes")
+@pytest.mark.usefixtures("as_upstream_has_it")
 def test_a_mask_whose_shape_does_not_fit_is_found(rows: int) -> None:
     assert not agreement(text_model("gemma2", num_attention_heads=8, num_key_value_heads=rows)).together
 
 
+@pytest.mark.usefixtures("as_upstream_has_it")
 def test_a_position_that_all_rows_share_is_found() -> None:
     """afm7's last layers take the longest row's length for every row's position."""
     assert agreement(text_model("afm7")) == Agreement(in_pieces=True, together=False)
@@ -76,6 +77,7 @@ def test_states_that_see_tokens_which_do_not_count_are_found(name: str) -> None:
     assert not takes_several(text_model(name))
 
 
+@pytest.mark.usefixtures("as_upstream_has_it")
 def test_a_position_that_is_read_as_a_number_is_found() -> None:
     """gpt_bigcode gives `cache.offset` to NumPy."""
     assert agreement(text_model("gpt_bigcode")) == Agreement(in_pieces=True, together=False)
@@ -86,7 +88,7 @@ def test_a_prompt_that_sees_later_tokens_is_found() -> None:
     assert agreement(text_model("phi3small")) == Agreement(in_pieces=False, together=False)
 
 
-@pytest.mark.usefixtures("gemma2_as_it_comes")
+@pytest.mark.usefixtures("as_upstream_has_it")
 def test_a_model_that_fails_for_two_equal_rows_is_found() -> None:
     """DeepSeek-VL2's choice of experts gives a batch's tokens another shape."""
     model = vlm_architectures.text_model("deepseek_vl_v2", topk_method="noaux_tc")
@@ -127,7 +129,7 @@ def test_a_kernel_that_is_wrong_for_several_rows_is_found(
     assert agreement(change(text_model("qwen3"))) == Agreement(in_pieces=True, together=False)
 
 
-@pytest.mark.usefixtures("gemma2_as_it_comes")
+@pytest.mark.usefixtures("as_upstream_has_it")
 def test_a_model_that_misreads_batches_answers_rightly_with_one_row_at_a_time(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "localai_shim"):
         engine = engine_of("gemma2")
@@ -190,6 +192,7 @@ def test_steps_of_several_tokens_are_tried_once_and_by_no_later_process(
     assert takes_several(model) == first and model.passes == 2 * tried  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("as_upstream_has_it")
 def test_a_model_is_tried_anew_on_another_chip_system_or_mlx(monkeypatch: pytest.MonkeyPatch) -> None:
     model, passes = Counted(text_model("afm7")), list[int]()
     for machine in ("M1, 24F74, mlx 1", "M2, 24F74, mlx 1", "M1, 24G84, mlx 1", "M1, 24F74, mlx 2", "M1, 24F74, mlx 1"):
@@ -206,6 +209,7 @@ def test_another_model_and_other_options_are_tried_anew(monkeypatch: pytest.Monk
     assert one.fingerprint != other.fingerprint
 
 
+@pytest.mark.usefixtures("as_upstream_has_it")
 @pytest.mark.parametrize("content", ["", "1", "\x00", "tried 1", "in_pieces tried"])
 def test_a_damaged_note_is_written_anew(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Counted(text_model("afm7"))

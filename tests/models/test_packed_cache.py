@@ -12,6 +12,7 @@ from localai_shim.engine.engine import Engine
 from localai_shim.models.packed_cache import fitting
 from localai_shim.models.text import TextModel
 from localai_shim.types import ModelLoadError
+from tests import vlm_architectures
 from tests.architectures import text_model
 from tests.engine.harness import generate, request
 
@@ -69,7 +70,6 @@ def test_whether_they_are_unpacked_is_found_by_trial(name: str, unpacks: bool) -
     ("name", "message"),
     [
         ("deepseek_v32", r"the code of 'deepseek_v32' reads its keys and values .*\(TypeError: .*Leave kv_bits out"),
-        ("llama4", r"'llama4' cannot be batched because of its layers \(ChunkedKVCache\)"),
         ("mamba2", "'mamba2' has no layers whose keys and values could be quantized"),
     ],
 )
@@ -77,3 +77,8 @@ def test_what_cannot_be_quantized_is_refused_when_it_is_loaded(name: str, messag
     with pytest.raises(ModelLoadError, match=message) as caught:
         fitting(EIGHT, text_model(name, EIGHT, **WIDE))
     assert len(str(caught.value)) < 500
+
+
+def test_plain_keys_beside_caches_that_slots_cannot_hold_are_refused() -> None:
+    with pytest.raises(ModelLoadError, match=r"'glm5_next' cannot be batched because of its layers \(\w+\)"):
+        fitting(EIGHT, vlm_architectures.text_model("glm5_next", EIGHT))

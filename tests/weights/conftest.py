@@ -26,6 +26,12 @@ def smollm(weights: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def gemma(weights: Path) -> Path:
+    """Gemma 3 270M in Q4_K_M: Q5_0, Q4_K, Q8_0, and Q6_K, since few of its rows are multiples of 256."""
+    return weights / "gemma-3-270m.Q4_K_M.gguf"
+
+
+@pytest.fixture(scope="session")
 def client(smollm: Path) -> Iterator[LocalOpenAI]:
     with LocalOpenAI(model=smollm) as client:
         yield client

@@ -58,7 +58,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     given, metadata = fields.require("messages"), request_fields.read_metadata(fields)
     developer = model.tokenizer.knows_developer
     reader = model.media_reader(truncates=chat.truncation[0] is not None)
-    messages = template_messages(given, knows_developer=developer, read_part=reader)
+    messages = model.with_system(template_messages(given, knows_developer=developer, read_part=reader))
     generation = request_fields.read_own(fields, chat.generation, model)
     prompt = chat.prompt(messages, model, generation.salt)
     answer = chat.answer(model, prompt.tokens)

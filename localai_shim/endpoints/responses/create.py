@@ -241,7 +241,7 @@ def _rendered(plan: Plan, model: ServedModel, items: Sequence[Item]) -> tuple[li
         knows_developer=developer,
         read_part=plan.read_part,
     )
-    conversation = plan.fields.asked.conversation(messages)
+    conversation = plan.fields.asked.conversation(model.with_system(messages))
     try:
         return model.tokenizer.render(conversation), conversation
     except BadRequest as error:

@@ -159,9 +159,11 @@ class KeyValueSlots(LayerSlots):
         """For layers that share another's keys and values: what it has stored, this step's token included."""
         return self.keys_and_values()
 
-    def make_mask(self, n: int, return_array: bool = False, window_size: int | None = None) -> mx.array | None:
+    def make_mask(
+        self, n: int, return_array: bool = False, window_size: int | None = None, chunk_size: int | None = None
+    ) -> mx.array | None:
         """The mask of this step: see `Step.mask`."""
-        return self._step.mask(self._capacity, self._ring, window_size)
+        return self._step.mask(self._capacity, self._ring, window_size, chunk_size)
 
     keys, values = _buffer(0), _buffer(1)
 

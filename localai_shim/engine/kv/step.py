@@ -41,7 +41,7 @@ class Step:
         self._longest, self._shortest = int(lengths.max()) + tokens, int(lengths.min()) + tokens
         self._even = known and not has_free and self._longest == self._shortest
         self._inputs: list[tuple[npt.NDArray[Any], Callable[[Lengths], npt.NDArray[Any]]]] = []
-        self._masks: dict[tuple[int, Ring | None, int | None], mx.array] = {}
+        self._masks: dict[tuple[int, Ring | None, int | None, int | None], mx.array] = {}
         self._indices: dict[tuple[int, int, Ring | None], mx.array] = {}
         self._layers_written = 0
 
@@ -64,23 +64,26 @@ class Step:
         unit = _masked_columns()
         return min(-(-self._longest // unit) * unit, capacity)
 
-    def mask(self, capacity: int, ring: Ring | None, window: int | None) -> mx.array | None:
+    def mask(self, capacity: int, ring: Ring | None, window: int | None, chunk: int | None = None) -> mx.array | None:
         """`[width, 1, tokens, columns]` bool, or None where attention may use all that it reads.
 
         Args:
             capacity: places per slot.
             ring: the layer's, if it has one.
             window: most positions that attention looks back, this one included.
+            chunk: attention looks back to the last position that is a multiple of this.
         """
         if window is not None and (window >= self._longest or (ring is not None and ring.size <= window)):
             window = None
+        if chunk is not None and chunk >= self._longest:
+            chunk = None
         columns = self.columns(capacity, ring)
         all_held = self.tokens == 1 and (ring is None or not self._spare or self._longest <= ring.size)
-        if window is None and all_held and columns <= self._shortest:
+        if window is chunk is None and all_held and columns <= self._shortest:
             return None
-        key = (columns, ring, window)
+        key = (columns, ring, window, chunk)
         if key not in self._masks:
-            self._masks[key] = self._make_mask(columns, ring, window)
+            self._masks[key] = self._make_mask(columns, ring, window, chunk)
         return self._masks[key]
 
     def index(self, heads: int, capacity: int, ring: Ring | None) -> mx.array:
@@ -120,33 +123,33 @@ class Step:
             self._inputs.append((np.array(array, copy=False), make))
         return array
 
-    def _make_mask(self, columns: int, ring: Ring | None, window: int | None) -> mx.array:
+    def _make_mask(self, columns: int, ring: Ring | None, window: int | None, chunk: int | None) -> mx.array:
         first = self._input(lambda lengths: lengths.astype(np.int32))[:, None, None, None]
         last = first if self.tokens == 1 else first + mx.arange(self.tokens, dtype=mx.int32)[:, None]
         position = mx.arange(columns, dtype=mx.int32)
-        if ring is not None and (window is not None or self.tokens > 1 or self._spare):
-            return self._ring_mask(position, first, last, ring, window)
+        looks_back = window is not None or chunk is not None
+        if ring is not None and (looks_back or self.tokens > 1 or self._spare):
+            position = self._positions_in(ring, position, first + (self.tokens - 1))
         mask = position <= last
-        return mask if window is None else mask & (position > last - window)
+        if window is not None:
+            mask = mask & (position > last - window)
+        if chunk is not None:
+            mask = mask & (position >= last - last % chunk)
+        if ring is not None and not looks_back and (self.tokens > 1 or self._spare):
+            mask = mask & ((position < ring.keep) | (position > last - (ring.size - ring.keep)))
+        return mask
 
-    def _ring_mask(self, place: mx.array, first: mx.array, last: mx.array, ring: Ring, window: int | None) -> mx.array:
-        """Mask of the places of a ring that each token may see, which hold more than the ring would without it.
+    def _positions_in(self, ring: Ring, place: mx.array, end: mx.array) -> mx.array:
+        """Positions of the tokens in a ring's places, which hold more than the ring would without spare ones.
 
         Args:
-            place: `[columns]`.
-            first: `[width, 1, 1, 1]` each slot's first position in this step.
-            last: `[width, 1, tokens, 1]` each token's position.
             ring: without the spare places.
-            window: see `mask`.
+            place: `[columns]`.
+            end: `[width, 1, 1, 1]` each slot's last position in this step.
         """
-        places, end = ring.size + self._spare, first + (self.tokens - 1)
+        places = ring.size + self._spare
         turning = end - (end - place) % (places - ring.keep)
-        position = mx.where((place < ring.keep) | (end < places), place, turning)
-        if window is None:
-            held = (position < ring.keep) | (position > last - (ring.size - ring.keep))
-        else:
-            held = position > last - window
-        return held & (position <= last)
+        return mx.where((place < ring.keep) | (end < places), place, turning)
 
 
 @cache

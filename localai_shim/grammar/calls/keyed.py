@@ -47,7 +47,7 @@ def _keyword(name: str) -> str:
 
 
 def _other_keyword(names: Sequence[str]) -> str:
-    return f'(/[a-zA-Z_][a-zA-Z0-9_]*/{other_than(names)}) "="'
+    return f'(/[a-zA-Z_][a-zA-Z0-9_]{{0,127}}/{other_than(names)}) "="'
 
 
 # -- Gemma ------------------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class MarkedStyle(JsonStyle):
         return f"{name}:"
 
     def other_key(self, names: Sequence[str]) -> str:
-        return f'(/[a-zA-Z_][a-zA-Z0-9_]*/{other_than(names)}) ":"'
+        return f'(/[a-zA-Z_][a-zA-Z0-9_]{{0,127}}/{other_than(names)}) ":"'
 
     def _check(self, value: object) -> None:
         if isinstance(value, str):

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...engine.ports import Product
+from ...options import Search
 from ...types import Adapter, ModelLoadError
 from ..checkpoint.completeness import IncompleteError, check_file
 from ..checkpoint.tensors import Tensor, read_header
@@ -57,7 +58,9 @@ class _Factor:
         return f"'{self.name}' {self.dtype} {self.array.shape}"
 
 
-def read_adapter(name: str, path_or_id: str, progress: bool | None = None) -> tuple[Adapter, Mapping[str, Product]]:
+def read_adapter(
+    name: str, path_or_id: str, progress: bool | None = None, *, offline: bool = False
+) -> tuple[Adapter, Mapping[str, Product]]:
     """Read an adapter's folder, fetching it if it is a hub id. What is returned is what was read, whatever becomes of
     the files.
 
@@ -65,6 +68,7 @@ def read_adapter(name: str, path_or_id: str, progress: bool | None = None) -> tu
         name: by which requests name it.
         path_or_id: the folder or the hub id.
         progress: whether a bar is shown; None: on a terminal.
+        offline: the hub is not asked.
 
     Returns:
         The adapter, told by its contents from any other, and the changes of layers by their names.
@@ -72,7 +76,7 @@ def read_adapter(name: str, path_or_id: str, progress: bool | None = None) -> tu
     Raises:
         ModelLoadError: there is no such folder, or it is damaged, or holds what cannot be done per row; says what.
     """
-    folder = fetch(path_or_id, progress)
+    folder = fetch(path_or_id, progress, search=Search(local=False, offline=offline))
     check_files(folder)
     try:
         given = read_json(folder / CONFIG)

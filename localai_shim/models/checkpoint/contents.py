@@ -36,8 +36,13 @@ def stamps_of(places: Iterable[Path]) -> list[tuple[str, int, int, int]]:
 
 
 def _files(places: Iterable[Path]) -> list[Path]:
-    found = (path for place in places for path in (sorted(place.rglob("*")) if place.is_dir() else [place]))
-    return [path for path in found if path.suffix.lower() in _SUFFIXES and path.is_file()]
+    found: list[Path] = []
+    for place in places:
+        if place.is_dir():
+            found += (path for path in sorted(place.rglob("*")) if path.suffix.lower() in _SUFFIXES and path.is_file())
+        elif place.is_file():  # a GGUF file, whose name may have no such ending
+            found.append(place)
+    return found
 
 
 def digest_of(files: Iterable[Path]) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ...types import Json
 from ..checkpoint_files import read_json
-from ..gguf.checkpoint import SAMPLING, is_gguf
+from ..gguf.checkpoint import SAMPLING
+from ..gguf.detection import is_gguf
 
 log = logging.getLogger("localai_shim")
 
@@ -26,7 +27,11 @@ _RANGES = {
 def generation_defaults(path: Path, config: Json) -> Json:
     """The settings of a folder or a GGUF file, without those that mean nothing, which the log names."""
     file = path if is_gguf(path) else path / "generation_config.json"
-    given: Json = config[SAMPLING] if is_gguf(path) else read_json(file)
+    return usable_settings(config[SAMPLING] if is_gguf(path) else read_json(file), str(file))
+
+
+def usable_settings(given: Json, file: str) -> Json:
+    """Settings without those that mean nothing, which the log names."""
     usable = dict(given)
     for name, (least, most) in _RANGES.items():
         value = given.get(name)

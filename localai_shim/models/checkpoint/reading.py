@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 
 from ...backends.machine import is_out_of_memory
@@ -10,6 +11,7 @@ from ...types import Json, ModelLoadError
 from .quantization import quantization_error
 
 MAX_SHOWN = 500  # characters of what upstream says: some of it lists all tensors
+_CONFIG = re.compile(r"transformers\.(models\..*\.configuration_\w+|configuration_utils)")
 _TOKENIZER = "mlx_lm.tokenizer_utils"
 
 
@@ -27,7 +29,13 @@ def naming_files(config: Json) -> Iterator[None]:
     except Exception as error:
         if is_out_of_memory(error) or isinstance(error, OSError | ImportError):
             raise
-        if _TOKENIZER in _modules(error):
+        modules = _modules(error)
+        if any(_CONFIG.fullmatch(name) for name in modules):
+            what = (
+                f"config.json has values that transformers refuses ({shown(error)}). Copy config.json again from where "
+                "the weights come from, or correct it."
+            )
+        elif _TOKENIZER in modules:
             what = f"its tokenizer (tokenizer.json, tokenizer_config.json) cannot be read ({shown(error)})."
         else:
             what = quantization_error(config, str(error), shown(error)) or (

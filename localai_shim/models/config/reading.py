@@ -5,15 +5,23 @@ from __future__ import annotations
 import copy
 import importlib
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...backends.patches import rebound
+from ...backends.patches import rebound, with_names
 from ...types import Json
-from .translation import translated, without_unread
+from ..checkpoint.extra_tensors import without_extra
+from ..checkpoint.layer_bits import with_layers_names
+from ..checkpoint.tensor_names import fitted, has_head, laid_out, with_head
+from ..faults.table import corrected
+from ..faults.vision import FAULTS
+from .translation import argument_fields, translated, without_unread
 
 if TYPE_CHECKING:
+    import mlx.core as mx
     from mlx import nn
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 TEXT_PARTS = ("text_config", "llm_config", "thinker_config")
 _HEADS = ("num_attention_heads", "n_heads", "n_head", "num_heads")
@@ -28,6 +36,39 @@ def text_config(path: Path) -> Json:
         return translated(config, None)
     _, arguments = mlx_lm.utils._get_classes(config)
     return translated(config, sys.modules[arguments.__module__])
+
+
+def load_text_model(path: Path, **how: Any) -> tuple[nn.Module, TokenizerWrapper, Json]:
+    """A model of mlx-lm, whose weights are not read yet, its tokenizer, and its config."""
+    import mlx_lm.utils
+
+    def classes(config: Json) -> tuple[Any, type]:
+        upstream, arguments = mlx_lm.utils._get_classes(config)
+        kind = corrected(upstream, config)
+
+        def make(arguments: Any) -> nn.Module:
+            model: nn.Module = kind(arguments)
+
+            def load_weights(weights: list[tuple[str, mx.array]], strict: bool = True) -> nn.Module:
+                vars(model).pop("load_weights", None)
+                return model.load_weights(list(without_extra(_tensors(model), dict(weights), config).items()), strict)
+
+            model.load_weights = load_weights
+            return model
+
+        return make, arguments
+
+    load_model = partial(mlx_lm.utils.load_model, get_model_classes=classes)
+    load = rebound(mlx_lm.utils.load, {**vars(mlx_lm.utils), "load_model": load_model})
+    loaded: tuple[nn.Module, TokenizerWrapper, Json]
+    loaded = load(str(path), model_config=text_config(path), lazy=True, return_config=True, **how)
+    return loaded
+
+
+def _tensors(model: nn.Module) -> set[str]:
+    from mlx.utils import tree_flatten
+
+    return {name for name, _ in tree_flatten(model.parameters())}
 
 
 def query_heads(config: Json) -> int:
@@ -48,13 +89,58 @@ def encoder_config(path: Path, name: str) -> Json:
 
 
 def load_vision_model(path: Path, **how: Any) -> tuple[nn.Module, Json]:
-    """A model of mlx-vlm, whose weights are not read yet, and its config."""
+    """A model of mlx-vlm whose faults are mended, whose weights are not read yet, and its config."""
     import mlx_vlm.utils
 
     said: Json = mlx_vlm.utils.load_config(path, **how)
     module = None if said.get("model_file") is not None else mlx_vlm.utils.get_model_and_args(said)[0]
     config = translated(said, module)
+    if module is not None:
+        config = with_head(config, lambda part: "tie_word_embeddings" in argument_fields(module, part), has_head(path))
     read = config if module is None else without_unread(config, module)
-    # Its loader reads the file itself, and takes no other config.
-    scope = {**vars(mlx_vlm.utils), "load_config": lambda path, **how: copy.deepcopy(read)}
+    own = vars(mlx_vlm.utils)
+
+    def find_classes(*args: Any, **how: Any) -> tuple[Any, str]:
+        module, name = own["get_model_and_args"](*args, **how)
+        return with_names(module, Model=corrected(module.Model, read, FAULTS)), name
+
+    # Its loader reads the files itself, and takes no other config.
+    scope = {**own, **_reading_weights(own, read), "get_model_and_args": find_classes}
+    scope["load_config"] = lambda path, **how: copy.deepcopy(read)
     return rebound(mlx_vlm.utils.load_model, scope)(path, lazy=True, **how), config
+
+
+def _reading_weights(own: Json, read: Json) -> Json:
+    """Functions of mlx-vlm's loader that read weights under the names of checkpoints and of transformers 5.
+
+    Args:
+        own: the loader's own, by name.
+        read: the model's config.
+    """
+    raw: dict[str, mx.array] = {}
+
+    def load_file(file: str) -> dict[str, mx.array]:
+        found: dict[str, mx.array] = own["_load_safetensors"](file)
+        raw.update(found)
+        return found
+
+    def sanitize(part: Any, weights: dict[str, mx.array], config: Any = None) -> dict[str, mx.array]:
+        if config is None:  # of the whole model
+            weights = laid_out(weights, read)
+        made: dict[str, mx.array] = own["sanitize_weights"](part, weights, config)
+        return made
+
+    def load_weights(model: nn.Module, config: Json, weights: dict[str, mx.array], *more: Any, **how: Any) -> nn.Module:
+        known = _tensors(model)
+        weights = fitted(known, weights)
+        if isinstance(bits := config.get("quantization"), dict):
+            paths = (path for path, _ in model.named_modules())
+            names = {alias: path for path in paths for alias in own["_quantization_path_aliases"](path, model)}
+            config = {**config, "quantization": with_layers_names(bits, names, raw, weights)}
+        raw.clear()
+        loaded: nn.Module = own["load_model_weights"](
+            model, config, without_extra(known, weights, config), *more, **how
+        )
+        return loaded
+
+    return {"_load_safetensors": load_file, "sanitize_weights": sanitize, "load_model_weights": load_weights}

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from types import ModuleType
 from typing import Any, get_args
 
 from ...types import Json, ModelLoadError
+from .completion import complete
 from .rope import PARAMETERS, SCALING, spread
 
 log = logging.getLogger("localai_shim")
@@ -34,7 +36,18 @@ _OLD_KINDS = {
 """Kinds of layers that transformers 5 has renamed, of classes that do not know the new names."""
 _FLAT = (".qwen2_vl", ".qwen2_5_vl", ".paddleocr_vl", ".ernie4_5_moe_vl", ".youtu_vl", ".zaya1_vl")
 """Modules that read a language model's settings only from the top level, where transformers 4 wrote them."""
+_OLD_VALUES = {"minimax_m3_vl_text": {"hidden_act": {"silu": "swigluoai"}}}
+"""Values that transformers 5 writes instead of others, which its own code does not read."""
+_IMAGE_TOKENS = ("image_token_id", "image_token_index")
+"""Names of the same setting, of which configs and classes have one or the other."""
+_SHARED = ("mm_tokens_per_image",)
+"""Settings of the whole model that mlx-vlm reads from its language model's."""
+_OF_TEXT = ("hidden_size", "vocab_size")
+"""Settings of the language model that mlx-vlm reads from the whole model's, where transformers does not write them."""
 _LISTS_OF_KINDS = ("layer_types", "layers_block_type", "mtp_layers_block_type")
+_BY_LAYER = "per_layer_config"
+_GLOBAL_HEADS = {"head_dim": "global_head_dim", "num_key_value_heads": "num_global_key_value_heads"}
+_SECTIONS = "mrope_section"  # which transformers' classes have in their code, and some of mlx-vlm's require
 _FLOATS = {"Infinity": float("inf"), "-Infinity": float("-inf"), "NaN": float("nan")}
 
 
@@ -50,6 +63,10 @@ def translated(config: Json, module: ModuleType | None, where: str = "config.jso
     """
     copied: Json = _copied(config)
     made = _translated(copied, module, "", where)
+    part = made.get("text_config")
+    if isinstance(part, dict):
+        made["text_config"] = {**{key: made[key] for key in _SHARED if key in made}, **part}
+        made |= {key: part[key] for key in _OF_TEXT if key not in made and part.get(key) is not None}
     if module is not None and module.__name__.endswith(_FLAT) and isinstance(made.get("text_config"), dict):
         made = {**made["text_config"], **made}
     return made
@@ -63,7 +80,7 @@ def without_unread(config: Json, module: ModuleType) -> Json:
     made = dict(config)
     for name, part in config.items():
         if isinstance(part, dict) and _is_arguments(getattr(module, _class_name(name), None)):
-            unread = usual - _fields(module, name).keys()
+            unread = usual - argument_fields(module, name).keys()
             made[name] = {key: value for key, value in part.items() if key not in unread}
     return made
 
@@ -72,7 +89,7 @@ def _translated(config: Json, module: ModuleType | None, name: str, where: str) 
     for key, value in config.items():
         if isinstance(value, dict) and key not in (PARAMETERS, SCALING):
             config[key] = _translated(value, module, key, f"{where}: {key}")
-    fields = {} if module is None else _fields(module, name)
+    fields = {} if module is None else argument_fields(module, name)
 
     def reads(key: str) -> bool:
         return key in fields if fields else PARAMETERS in config
@@ -86,6 +103,10 @@ def _translated(config: Json, module: ModuleType | None, name: str, where: str) 
         made["model_type"] = own
     _rename(made, fields, where)
     _add_pattern(made, fields, where)
+    _add_global_heads(made, fields)
+    if (rope := made.get(PARAMETERS)) and _SECTIONS in _default(fields, PARAMETERS):
+        made[PARAMETERS] = {_SECTIONS: _default(fields, PARAMETERS)[_SECTIONS], **rope}
+    complete(made, fields, "" if module is None else module.__name__.partition(".")[0])
     return made
 
 
@@ -100,7 +121,7 @@ def _copied(value: Any) -> Any:
 
 
 @cache
-def _fields(module: ModuleType, name: str) -> Fields:
+def argument_fields(module: ModuleType, name: str) -> Fields:
     """Arguments of the class that a config's key names, such as `text_config`; of all classes if it names none."""
     named: Any = getattr(module, _class_name(name), None)
     classes: Iterable[Any] = [named] if _is_arguments(named) else _argument_classes(module)
@@ -113,8 +134,9 @@ def _class_name(key: str) -> str:
 
 
 def _argument_classes(module: ModuleType) -> Iterator[type]:
-    """Classes of arguments in a module, and in the modules of models that it imports."""
+    """Classes of arguments in a module, in the modules of models that it imports, and in those of its model's bases."""
     inner = [value for value in vars(module).values() if isinstance(value, ModuleType)]
+    inner += [sys.modules[base.__module__] for base in getattr(getattr(module, "Model", None), "__mro__", ())]
     for each in (*(other for other in inner if other.__name__.startswith(_MODELS)), module):
         yield from (value for value in vars(each).values() if _is_arguments(value))
 
@@ -131,6 +153,11 @@ def _rename(config: Json, fields: Fields, where: str) -> None:
     for key in _LISTS_OF_KINDS if kind in _OLD_KINDS else ():
         if isinstance(config.get(key), list):
             config[key] = [_OLD_KINDS[kind].get(each, each) for each in config[key]]
+    for key, values in _OLD_VALUES.get(kind, {}).items():
+        config[key] = values.get(str(config.get(key)), config.get(key))
+    for key, other in (_IMAGE_TOKENS, _IMAGE_TOKENS[::-1]):
+        if key in fields and config.get(key) is None and isinstance(config.get(other), int):
+            config[key] = config[other]
     renamed = CONFIG_MAPPING[kind].attribute_map if kind in CONFIG_MAPPING else {}
     for old, new in renamed.items():
         if old not in fields or new in fields or config.get(new) is None:
@@ -166,6 +193,30 @@ def _add_pattern(config: Json, fields: Fields, where: str) -> None:
                 f"{where}: layer_types puts '{_FULL}' in irregular places ({', '.join(types)}), and this model's code "
                 f"reads {key}, one number for all layers. Such a checkpoint cannot be served."
             )
+
+
+def _add_global_heads(config: Json, fields: Fields) -> None:
+    """Add Gemma 4's sizes of heads with full attention, which transformers 5 writes layer by layer.
+
+    Sizes that no class reads stay where they are.
+    """
+    by_layer, types = config.get(_BY_LAYER), config.get("layer_types")
+    if not isinstance(by_layer, dict) or not isinstance(types, list) or _GLOBAL_HEADS["head_dim"] not in fields:
+        return
+    full = {i for i, kind in enumerate(types) if kind == _FULL}
+    settings = list(by_layer.values())
+    same = all(each == settings[0] and each.keys() <= _GLOBAL_HEADS.keys() for each in settings)
+    if same and (not settings or {int(layer) for layer in by_layer} == full):
+        config[_BY_LAYER] = None  # mlx-lm adds the file's own keys where they are missing
+        for key, name in _GLOBAL_HEADS.items():
+            config[name] = (settings[0] if settings else {}).get(key, config.get(key))
+
+
+def _default(fields: Fields, key: str) -> Json:
+    """The class's own object for a key; empty if it has none."""
+    factory: Any = fields[key].default_factory if key in fields else None
+    made = factory() if callable(factory) else None
+    return made if isinstance(made, dict) else {}
 
 
 def _full_layers(pattern: object, key: str, count: int) -> list[bool]:

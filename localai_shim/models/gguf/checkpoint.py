@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...types import Json
+from ...types import Json, ModelLoadError
 from .config import read_config, read_sampling
+from .encoder_files import find_encoder
 from .header import Header, read_header
 from .tokenizer import end_tokens, read_tokenizer
-from .weights import read_model
+from .vision import image_token, make_processor, read_vision_model, vision_config
+from .weights import read_arrays, read_model
 
 if TYPE_CHECKING:
     from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
+    from transformers import ProcessorMixin
 
-SUFFIX = ".gguf"
+log = logging.getLogger("localai_shim")
+
 SAMPLING = "generation"
 """Key of a file's config for what the generation_config.json of a folder says."""
-
-
-def is_gguf(path: Path) -> bool:
-    """True for a file that is named as a GGUF file is."""
-    return path.suffix.lower() == SUFFIX and path.is_file()
 
 
 def read_checkpoint(file: Path) -> tuple[nn.Module, TokenizerWrapper, Json]:
@@ -32,9 +32,50 @@ def read_checkpoint(file: Path) -> tuple[nn.Module, TokenizerWrapper, Json]:
         ModelLoadError: the file cannot be read.
     """
     header = read_header(file)
-    config = {**read_config(header), "eos_token_id": end_tokens(header), SAMPLING: read_sampling(header)}
+    encoder, why = find_encoder(file)
+    if encoder is not None:
+        why = f"the vision encoder in '{encoder.name}' is not used, because text_only=True was passed"
+    if why:
+        log.info("'%s' is loaded as a text model: %s", file.name, why)
+    config = {**read_config(header), **_general(header)}
     tokenizer = _wrapped(header)
-    return read_model(file, config), tokenizer, config
+    return read_model(header, config), tokenizer, config
+
+
+def read_seeing_checkpoint(file: Path) -> tuple[nn.Module, TokenizerWrapper, Json]:
+    """The same with the vision encoder in another file, as mlx-vlm has it.
+
+    Raises:
+        ModelLoadError: one of the files cannot be read.
+    """
+    header, encoder = read_header(file), _encoder(file)
+    text = read_config(header)
+    tokenizer = _wrapped(header)
+    config = {**vision_config(encoder, text), **_general(header), "image_token_index": image_token(tokenizer)}
+    model = read_vision_model(encoder, config, *read_arrays(header, text))
+    log.info("'%s' reads images with the vision encoder in '%s'", file.name, encoder.name)
+    return model, tokenizer, config
+
+
+def read_processor(file: Path) -> ProcessorMixin:
+    """The processor of a model's images, with its own tokenizer.
+
+    Raises:
+        ModelLoadError: one of the files cannot be read.
+    """
+    header, encoder = read_header(file), _encoder(file)
+    return make_processor(encoder, read_tokenizer(header), vision_config(encoder, read_config(header)))
+
+
+def _general(header: Header) -> Json:
+    return {"eos_token_id": end_tokens(header), SAMPLING: read_sampling(header)}
+
+
+def _encoder(file: Path) -> Path:
+    encoder, why = find_encoder(file)
+    if encoder is None:
+        raise ModelLoadError(why or f"the vision encoder of '{file}' is gone", transient=True)
+    return encoder
 
 
 def read_wrapped_tokenizer(file: Path) -> TokenizerWrapper:

@@ -1,64 +1,28 @@
-"""Config of a GGUF file's model, as mlx-lm's classes take it, and names of its weights."""
+"""Config of a GGUF file's model, as mlx-lm's classes take it."""
 
 from __future__ import annotations
 
+import logging
 import math
-import re
-from typing import NamedTuple
+from collections.abc import Callable
 
 from ...types import Json, ModelLoadError
+from .architectures import (
+    FACTORS,
+    LONG_FACTORS,
+    ROPE_FACTORS,
+    SHORT_FACTORS,
+    architecture_of,
+    layer_of,
+    needless,
+    weight_name,
+)
+from .blocks import GROUP
 from .header import Header
+from .reading import read_numbers
 
-ROPE_FACTORS = "rope_freqs.weight"
-_TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_HEAD_NORMS = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
-_EXPERTS = {
-    "ffn_gate_inp": "mlp.gate",
-    "ffn_gate_exps": "mlp.switch_mlp.gate_proj",
-    "ffn_up_exps": "mlp.switch_mlp.up_proj",
-    "ffn_down_exps": "mlp.switch_mlp.down_proj",
-}
-_FOUR_NORMS = {
-    "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "pre_feedforward_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
-}
+log = logging.getLogger("localai_shim")
 
-
-class Architecture(NamedTuple):
-    """One `general.architecture`.
-
-    Attributes:
-        model_type: mlx-lm's name.
-        layer: names of weights in a layer.
-        rotates_pairs: rows of q and k are stored in another order, for a rotation of neighbouring values.
-        norms_plus_one: 1 was added to the norms' weights.
-    """
-
-    model_type: str
-    layer: dict[str, str]
-    rotates_pairs: bool = False
-    norms_plus_one: bool = False
-
-
-ARCHITECTURES = {
-    "gemma3": Architecture("gemma3_text", {**_LAYER, **_HEAD_NORMS, **_FOUR_NORMS}, norms_plus_one=True),
-    "llama": Architecture("llama", _LAYER, rotates_pairs=True),
-    "qwen2": Architecture("qwen2", _LAYER),
-    "qwen3": Architecture("qwen3", {**_LAYER, **_HEAD_NORMS}),
-    "qwen3moe": Architecture("qwen3_moe", {**_LAYER, **_HEAD_NORMS, **_EXPERTS}),
-}
 _LLAMA3 = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -67,40 +31,48 @@ _LLAMA3 = {
     "original_max_position_embeddings": 8192,
 }
 _LAYERS_OF_GEMMA_27B = 62  # whose queries are scaled otherwise, which no key says
-_NAME = re.compile(r"(?:blk\.(\d+)\.)?(\w+)\.(\w+)")
 _MAX_NUMBER = (1 << 31) - 1  # as MLX counts
+_UNROTATED = 1e29  # factors of dimensions that do not rotate are larger
 _SAMPLING = {"temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
 
 
-def architecture_of(header: Header) -> Architecture:
-    """Architecture of a file.
+class _Metadata:
+    """Metadata of one architecture, with errors that name the key."""
 
-    Raises:
-        ModelLoadError: it is none of those that can be read.
-    """
-    name = header.get("general.architecture", "")
-    if name not in ARCHITECTURES:
-        raise ModelLoadError(
-            f"'{header.path}' is of the architecture '{name[:100]}'. GGUF files of these can be read: "
-            f"{', '.join(ARCHITECTURES)}. Others are served from a folder (safetensors)."
-        )
-    if (parts := header.get("split.count", 0)) > 1:
-        raise ModelLoadError(
-            f"'{header.path}' is one of {parts} parts. Make one file of them: `llama-gguf-split --merge FIRST NEW`."
-        )
-    return ARCHITECTURES[name]
+    def __init__(self, header: Header) -> None:
+        self.header, self.prefix = header, header.get("general.architecture", "")
 
+    def number(self, key: str, default: int = 0) -> int:
+        """A number above 0; the default may be what is missing."""
+        value = self.header.get(f"{self.prefix}.{key}", default)
+        if not value:
+            raise self.error(f"the metadata lacks '{self.prefix}.{key}', or it is 0")
+        if not 0 < value <= _MAX_NUMBER:
+            raise self.error(f"the metadata's '{self.prefix}.{key}' is {value}")
+        return value
 
-def weight_name(architecture: Architecture, name: str) -> str | None:
-    """mlx-lm's name of a weight; None: it has none."""
-    found = _NAME.fullmatch(name)
-    if found is None:
-        return None
-    layer, stem, suffix = found.groups()
-    known = (_TOP if layer is None else architecture.layer).get(stem)
-    if known is None:
-        return None
-    return f"{known}.{suffix}" if layer is None else f"model.layers.{layer}.{known}.{suffix}"
+    def count(self, key: str) -> int:
+        """A number that may be 0, and is if it is missing."""
+        value = self.header.get(f"{self.prefix}.{key}", 0)
+        return self.number(key) if value else 0
+
+    def real(self, key: str, default: float) -> float:
+        value = self.header.get(f"{self.prefix}.{key}", default)
+        if not 0 < value < math.inf:
+            raise self.error(f"the metadata's '{self.prefix}.{key}' is {value}")
+        return value
+
+    def per_layer(self, key: str, layers: int) -> list[int]:
+        """Numbers of all layers, where the file has a list or one number."""
+        if not isinstance(self.header.metadata.get(f"{self.prefix}.{key}"), list):
+            return [self.number(key)] * layers
+        values = self.header.list_of(f"{self.prefix}.{key}", int)
+        if len(values) != layers or not all(0 < value <= _MAX_NUMBER for value in values):
+            raise self.error(f"the metadata's '{self.prefix}.{key}' is not a number for each of {layers} layers")
+        return values
+
+    def error(self, what: str) -> ModelLoadError:
+        return ModelLoadError(f"'{self.header.path}': {what}.")
 
 
 def read_config(header: Header) -> Json:
@@ -109,79 +81,271 @@ def read_config(header: Header) -> Json:
     Raises:
         ModelLoadError: it has what mlx-lm's class does not compute, or lacks what that needs.
     """
-    architecture, prefix = architecture_of(header), header.get("general.architecture", "")
-    if unknown := [name for name in header.tensors if not (name == ROPE_FACTORS or weight_name(architecture, name))]:
-        raise ModelLoadError(f"'{header.path}': tensor '{unknown[0]}' is not known in the architecture '{prefix}'.")
-    if "token_embd.weight" not in header.tensors:
-        raise ModelLoadError(f"'{header.path}' has no tensor 'token_embd.weight': it is not a whole model.")
-
-    def number(key: str, default: int = 0) -> int:
-        value = header.get(f"{prefix}.{key}", default)
-        if not value:
-            raise ModelLoadError(f"'{header.path}': the metadata lacks '{prefix}.{key}', or it is 0.")
-        if not 0 < value <= _MAX_NUMBER:
-            raise ModelLoadError(f"'{header.path}': the metadata's '{prefix}.{key}' is {value}.")
-        return value
-
-    def real(key: str, default: float) -> float:
-        value = header.get(f"{prefix}.{key}", default)
-        if not 0 < value < math.inf:
-            raise ModelLoadError(f"'{header.path}': the metadata's '{prefix}.{key}' is {value}.")
-        return value
-
-    heads, width, layers = number("attention.head_count"), number("embedding_length"), number("block_count")
-    if layers != (there := _layers(header)):
-        raise ModelLoadError(
-            f"'{header.path}': the metadata's '{prefix}.block_count' is {layers}, but there are tensors of {there} "
-            "layers."
-        )
-    head_dim = number("attention.key_length", width // heads)
-    if (rotated := number("rope.dimension_count", head_dim)) != head_dim:
-        raise ModelLoadError(f"'{header.path}': Partial RoPE ({rotated} of {head_dim} dims) is not supported.")
-    if ROPE_FACTORS in header.tensors and (shape := header.tensors[ROPE_FACTORS].shape) != (head_dim // 2,):
-        raise ModelLoadError(
-            f"'{header.path}': tensor '{ROPE_FACTORS}' has the shape {list(shape)}, not [{head_dim // 2}]."
-        )
-    config: Json = {
+    architecture = architecture_of(header)
+    metadata = _Metadata(header)
+    _check_names(header)
+    layers = metadata.number("block_count")
+    used = layers - metadata.count("nextn_predict_layers")
+    numbers = {layer for name in header.tensors if (layer := layer_of(name)) is not None}
+    if len(numbers) > layers or max(numbers, default=0) >= layers or sum(each < used for each in numbers) != used:
+        key = f"{metadata.prefix}.block_count"
+        raise metadata.error(f"the metadata's '{key}' is {layers}, but there are tensors of {len(numbers)} layers")
+    heads, width = metadata.number("attention.head_count"), metadata.number("embedding_length")
+    head_dim = metadata.number("attention.key_length", width // heads)
+    if metadata.number("attention.value_length", head_dim) != head_dim:
+        raise metadata.error("heads whose keys and values have different lengths are not supported")
+    rotated = metadata.number("rope.dimension_count", head_dim)
+    if rotated > head_dim or (rotated < head_dim and not architecture.rotates_part):
+        raise metadata.error(f"Partial RoPE ({rotated} of {head_dim} dims) is not supported")
+    base: Json = {
         "model_type": architecture.model_type,
         "hidden_size": width,
-        "num_hidden_layers": layers,
+        "num_hidden_layers": used,
         "num_attention_heads": heads,
-        "num_key_value_heads": number("attention.head_count_kv", heads),
         "head_dim": head_dim,
-        "rms_norm_eps": real("attention.layer_norm_rms_epsilon", 1e-6),
-        "rope_theta": real("rope.freq_base", 10000.0),
-        "rope_scaling": _rope_scaling(header, prefix),
-        "max_position_embeddings": number("context_length"),
+        "rms_norm_eps": metadata.real("attention.layer_norm_rms_epsilon", 1e-6),
+        "rope_theta": metadata.real("rope.freq_base", 10000.0),
+        "max_position_embeddings": metadata.number("context_length"),
         "vocab_size": header.tensors["token_embd.weight"].shape[0],
         "tie_word_embeddings": "output.weight" not in header.tensors,
         "attention_bias": "blk.0.attn_output.bias" in header.tensors,
-        "intermediate_size": number("feed_forward_length", 1 if architecture.layer.keys() & _EXPERTS.keys() else 0),
     }
-    if prefix == "qwen3moe":
-        config |= {
-            "num_experts": number("expert_count"),
-            "num_experts_per_tok": number("expert_used_count"),
-            "moe_intermediate_size": number("expert_feed_forward_length"),
-            "decoder_sparse_step": 1,
-            "mlp_only_layers": [],
-            "norm_topk_prob": True,
-        }
-    elif prefix == "gemma3":
-        config |= {
-            "sliding_window": number("attention.sliding_window"),
-            "sliding_window_pattern": number("attention.sliding_window_pattern", 6),
-            "rope_local_base_freq": real("rope.freq_base_swa", 10000.0),
-            "rope_theta": real("rope.freq_base", 1000000.0),
-            "query_pre_attn_scalar": width // heads if layers == _LAYERS_OF_GEMMA_27B else head_dim,
-        }
-    return config
+    return _READERS.get(metadata.prefix, _plain)(metadata, base, rotated / head_dim)
 
 
-def _layers(header: Header) -> int:
-    """Number of layers that a file has tensors of."""
-    found = (_NAME.fullmatch(name) for name in header.tensors)
-    return len({name[1] for name in found if name is not None and name[1]})
+def _check_names(header: Header) -> None:
+    """Refuse tensors that are not known, and a file without an embedding; log those that the model does not need."""
+    architecture, skipped = architecture_of(header), dict[str, int]()
+    for name in header.tensors:
+        if what := needless(header, name):
+            skipped[what] = skipped.get(what, 0) + 1
+        elif name not in FACTORS and weight_name(architecture, name) is None:
+            raise ModelLoadError(
+                f"'{header.path}': tensor '{name}' is not known in the architecture "
+                f"'{header.get('general.architecture', '')}'."
+            )
+    if "token_embd.weight" not in header.tensors:
+        raise ModelLoadError(f"'{header.path}' has no tensor 'token_embd.weight': it is not a whole model.")
+    for what, count in skipped.items():
+        log.info("'%s': %d tensors are skipped, which the model does not need (%s)", header.path.name, count, what)
+
+
+def _plain(metadata: _Metadata, base: Json, part: float) -> Json:
+    """A decoder whose layers are all alike."""
+    return {
+        **base,
+        "num_key_value_heads": metadata.number("attention.head_count_kv", base["num_attention_heads"]),
+        "rope_scaling": _rope_scaling(metadata, base["head_dim"]),
+        "intermediate_size": metadata.number("feed_forward_length"),
+    }
+
+
+def _gemma3(metadata: _Metadata, base: Json, part: float) -> Json:
+    layers, head_dim = base["num_hidden_layers"], base["head_dim"]
+    by_width = base["hidden_size"] // base["num_attention_heads"]
+    return {
+        **_plain(metadata, base, part),
+        "sliding_window": metadata.number("attention.sliding_window"),
+        "sliding_window_pattern": metadata.number("attention.sliding_window_pattern", 6),
+        "rope_local_base_freq": metadata.real("rope.freq_base_swa", 10000.0),
+        "rope_theta": metadata.real("rope.freq_base", 1000000.0),
+        "query_pre_attn_scalar": by_width if layers == _LAYERS_OF_GEMMA_27B else head_dim,
+    }
+
+
+def _experts(metadata: _Metadata) -> Json:
+    return {
+        "num_experts": metadata.number("expert_count"),
+        "num_experts_per_tok": metadata.number("expert_used_count"),
+        "moe_intermediate_size": metadata.number("expert_feed_forward_length"),
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "norm_topk_prob": True,
+    }
+
+
+def _qwen3_moe(metadata: _Metadata, base: Json, part: float) -> Json:
+    return {
+        **base,
+        **_experts(metadata),
+        "num_key_value_heads": metadata.number("attention.head_count_kv", base["num_attention_heads"]),
+        "rope_scaling": _rope_scaling(metadata, base["head_dim"]),
+        "intermediate_size": metadata.number("feed_forward_length", 1),
+    }
+
+
+def _qwen3_5(metadata: _Metadata, base: Json, part: float) -> Json:
+    """Every so many layers one has attention, and the others a gated delta net."""
+    if _rope_scaling(metadata, base["head_dim"]) is not None:
+        raise metadata.error(f"rope scaling is not supported in the architecture '{metadata.prefix}'")
+    value_heads, inner = metadata.number("ssm.time_step_rank"), metadata.number("ssm.inner_size")
+    sparse = {}
+    if metadata.count("expert_count"):
+        shared = metadata.header.tensors.get("blk.0.ffn_up_shexp.weight")
+        sparse = {**_experts(metadata), "shared_expert_intermediate_size": shared.shape[0] if shared else 0}
+    rope = {"type": "default", "rope_theta": base["rope_theta"], "partial_rotary_factor": part}
+    text = {
+        **base,
+        **sparse,
+        "num_key_value_heads": metadata.number("attention.head_count_kv"),
+        "intermediate_size": metadata.number("feed_forward_length", 1 if sparse else 0),
+        "rope_parameters": rope,
+        "full_attention_interval": metadata.number("full_attention_interval", 4),
+        "linear_num_value_heads": value_heads,
+        "linear_num_key_heads": metadata.number("ssm.group_count"),
+        "linear_key_head_dim": metadata.number("ssm.state_size"),
+        "linear_value_head_dim": inner // value_heads,
+        "linear_conv_kernel_dim": metadata.number("ssm.conv_kernel"),
+    }
+    if value_heads % text["linear_num_key_heads"] or inner % (GROUP * value_heads):
+        raise metadata.error("heads of linear attention of this number or size are not supported")
+    _check_layer_kinds(metadata, text)
+    del text["rope_theta"]
+    return {"model_type": base["model_type"], "tie_word_embeddings": base["tie_word_embeddings"], "text_config": text}
+
+
+def _check_layer_kinds(metadata: _Metadata, text: Json) -> None:
+    """Refuse a file whose layers of attention are not those of the interval."""
+    for layer in range(text["num_hidden_layers"]):
+        attends = f"blk.{layer}.attn_q.weight" in metadata.header.tensors
+        if attends != ((layer + 1) % text["full_attention_interval"] == 0):
+            raise metadata.error(f"layer {layer} is not of the kind that 'full_attention_interval' says")
+
+
+def _gpt_oss(metadata: _Metadata, base: Json, part: float) -> Json:
+    return {
+        **_plain(metadata, base, part),
+        "num_local_experts": metadata.number("expert_count"),
+        "num_experts_per_tok": metadata.number("expert_used_count"),
+        "intermediate_size": metadata.number("expert_feed_forward_length"),
+        "sliding_window": metadata.number("attention.sliding_window"),
+        "layer_types": [("sliding_attention", "full_attention")[i % 2] for i in range(base["num_hidden_layers"])],
+    }
+
+
+def _ministral3(metadata: _Metadata, base: Json, part: float) -> Json:
+    scaling = _rope_scaling(metadata, base["head_dim"]) or {"rope_type": "default"}
+    multiplier = metadata.header.get(f"{metadata.prefix}.rope.scaling.yarn_log_multiplier", 0.0)
+    if multiplier:
+        scaling |= {"mscale": multiplier, "mscale_all_dim": multiplier}
+    scaling = {
+        "original_max_position_embeddings": base["max_position_embeddings"],
+        **scaling,
+        "rope_theta": base["rope_theta"],
+        "llama_4_scaling_beta": metadata.header.get(f"{metadata.prefix}.attention.temperature_scale", 0.0),
+    }
+    plain = _plain(metadata, base, part)
+    del plain["rope_scaling"], plain["rope_theta"]
+    return {**plain, "rope_parameters": scaling}
+
+
+def _phi3(metadata: _Metadata, base: Json, part: float) -> Json:
+    short, long = (read_numbers(metadata.header, name) for name in (SHORT_FACTORS, LONG_FACTORS))
+    dims = round(part * base["head_dim"] / 2)
+    scaling: Json | None = None
+    if long or short:
+        if len(long) != dims or len(short) != dims:
+            raise metadata.error(f"tensors '{SHORT_FACTORS}' and '{LONG_FACTORS}' do not have {dims} values each")
+        scaling = {"type": "longrope", "short_factor": short, "long_factor": long}
+    elif _rope_scaling(metadata, base["head_dim"]) is not None:
+        raise metadata.error("rope scaling is supported in the architecture 'phi3' only with tensors of factors")
+    return {
+        **base,
+        "num_key_value_heads": metadata.number("attention.head_count_kv", base["num_attention_heads"]),
+        "intermediate_size": metadata.number("feed_forward_length"),
+        "sliding_window": metadata.count("attention.sliding_window") or None,
+        "partial_rotary_factor": part,
+        "rope_scaling": scaling,
+        "original_max_position_embeddings": metadata.number(
+            "rope.scaling.original_context_length", base["max_position_embeddings"]
+        ),
+    }
+
+
+def _glm4_moe(metadata: _Metadata, base: Json, part: float) -> Json:
+    if metadata.header.get(f"{metadata.prefix}.expert_gating_func", 2) != 2:
+        raise metadata.error("its experts are not chosen by sigmoids, which mlx-lm's class needs")
+    plain = _plain(metadata, base, part)
+    if plain["rope_scaling"] is not None:
+        raise metadata.error("rope scaling is not supported in the architecture 'glm4moe'")
+    experts = _experts(metadata)
+    return {
+        **plain,
+        "num_experts_per_tok": experts["num_experts_per_tok"],
+        "moe_intermediate_size": experts["moe_intermediate_size"],
+        "n_routed_experts": experts["num_experts"],
+        "n_shared_experts": metadata.number("expert_shared_count"),
+        "first_k_dense_replace": metadata.count("leading_dense_block_count"),
+        "routed_scaling_factor": metadata.real("expert_weights_scale", 1.0),
+        "norm_topk_prob": metadata.header.get(f"{metadata.prefix}.expert_weights_norm", True),
+        "n_group": metadata.number("expert_group_count", 1),
+        "topk_group": metadata.number("expert_group_used_count", 1),
+        "use_qk_norm": "blk.0.attn_q_norm.weight" in metadata.header.tensors,
+        "attention_bias": "blk.0.attn_q.bias" in metadata.header.tensors,
+        "partial_rotary_factor": part,
+    }
+
+
+def _gemma4(metadata: _Metadata, base: Json, part: float) -> Json:
+    """Layers with a window, and layers without, whose heads are larger."""
+    layers, header = base["num_hidden_layers"], metadata.header
+    slides = header.list_of(f"{metadata.prefix}.attention.sliding_window_pattern", bool)
+    if len(slides) != layers or True not in slides:
+        raise metadata.error(
+            f"the metadata's '{metadata.prefix}.attention.sliding_window_pattern' is not a list of layers"
+        )
+    kv_heads, sizes = (
+        metadata.per_layer("attention.head_count_kv", layers),
+        metadata.per_layer("feed_forward_length", layers),
+    )
+    full = slides.index(False) if False in slides else 0
+    factors = read_numbers(header, ROPE_FACTORS)
+    rotating = sum(factor < _UNROTATED for factor in factors) / len(factors) if factors else 0.25
+    sparse = metadata.count("expert_count")
+    rotations = {
+        "full_attention": {
+            "rope_type": "proportional",
+            "rope_theta": base["rope_theta"],
+            "partial_rotary_factor": rotating,
+        },
+        "sliding_attention": {"rope_type": "default", "rope_theta": metadata.real("rope.freq_base_swa", 10000.0)},
+    }
+    plain = {key: value for key, value in base.items() if key != "rope_theta"}
+    return {
+        **plain,
+        "head_dim": metadata.number("attention.key_length_swa"),
+        "global_head_dim": base["head_dim"],
+        "num_key_value_heads": kv_heads[slides.index(True)],
+        "num_global_key_value_heads": kv_heads[full],
+        "attention_k_eq_v": f"blk.{full}.attn_v.weight" not in header.tensors,
+        "num_kv_shared_layers": metadata.count("attention.shared_kv_layers"),
+        "intermediate_size": sizes[0],
+        "use_double_wide_mlp": sizes[-1] == 2 * sizes[0],
+        "hidden_size_per_layer_input": metadata.count("embedding_length_per_layer_input"),
+        "vocab_size_per_layer_input": base["vocab_size"],
+        "sliding_window": metadata.number("attention.sliding_window"),
+        "layer_types": ["sliding_attention" if slide else "full_attention" for slide in slides],
+        "final_logit_softcapping": header.get(f"{metadata.prefix}.final_logit_softcapping", 0.0) or None,
+        "rope_parameters": rotations,
+        "enable_moe_block": bool(sparse),
+        "num_experts": sparse or None,
+        "top_k_experts": metadata.count("expert_used_count") or None,
+        "moe_intermediate_size": metadata.count("expert_feed_forward_length") or None,
+    }
+
+
+_READERS: dict[str, Callable[[_Metadata, Json, float], Json]] = {
+    "gemma3": _gemma3,
+    "gemma4": _gemma4,
+    "glm4moe": _glm4_moe,
+    "gpt-oss": _gpt_oss,
+    "mistral3": _ministral3,
+    "phi3": _phi3,
+    "qwen35": _qwen3_5,
+    "qwen35moe": _qwen3_5,
+    "qwen3moe": _qwen3_moe,
+    "qwen3next": _qwen3_5,
+}
 
 
 def read_sampling(header: Header) -> Json:
@@ -190,16 +354,25 @@ def read_sampling(header: Header) -> Json:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _rope_scaling(header: Header, prefix: str) -> Json | None:
-    kind = header.get(f"{prefix}.rope.scaling.type", "none")
-    factor = header.get(f"{prefix}.rope.scaling.factor", 1.0)
+def _rope_scaling(metadata: _Metadata, head_dim: int) -> Json | None:
+    header, key = metadata.header, f"{metadata.prefix}.rope.scaling"
+    kind, factor = header.get(f"{key}.type", "none"), header.get(f"{key}.factor", 1.0)
     if ROPE_FACTORS in header.tensors:  # they replace what follows from these
+        if (shape := header.tensors[ROPE_FACTORS].shape) != (head_dim // 2,):
+            raise metadata.error(f"tensor '{ROPE_FACTORS}' has the shape {list(shape)}, not [{head_dim // 2}]")
         return dict(_LLAMA3)
     if kind == "none" or (kind == "linear" and factor == 1):
         return None
     if kind not in ("linear", "yarn"):
-        raise ModelLoadError(f"'{header.path}': rope scaling '{kind[:100]}' is not supported.")
+        raise metadata.error(f"rope scaling '{kind[:100]}' is not supported")
     if not 0 < factor < math.inf:
-        raise ModelLoadError(f"'{header.path}': the metadata's '{prefix}.rope.scaling.factor' is {factor}.")
-    original = header.get(f"{prefix}.rope.scaling.original_context_length", 0)
-    return {"rope_type": kind, "factor": factor} | ({"original_max_position_embeddings": original} if original else {})
+        raise metadata.error(f"the metadata's '{key}.factor' is {factor}")
+    found: Json = {"rope_type": kind, "factor": factor}
+    if original := header.get(f"{key}.original_context_length", 0):
+        found["original_max_position_embeddings"] = original
+    if kind == "yarn":
+        names = {"beta_fast": "yarn_beta_fast", "beta_slow": "yarn_beta_slow"}
+        found |= {
+            name: header.get(f"{key}.{own}", 0.0) for name, own in names.items() if f"{key}.{own}" in header.metadata
+        }
+    return found

@@ -1,6 +1,6 @@
 """Header of a GGUF file: its metadata, and names, types and shapes of its tensors. None of the weights are read.
 
-MLX's own reader trusts a file, and aborts the process over some: whatever it would trip over is refused here.
+Nothing in a file is trusted: sizes and places are checked here, before any memory is reserved for a tensor.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from ...types import ModelLoadError
+from .blocks import READABLE
+from .detection import MAGIC, check_gguf
 
 Value = bool | int | float | str | list[bool] | list[int] | list[float] | list[str]
 T = TypeVar("T", bool, int, float, str)
@@ -24,8 +26,11 @@ MAX_VALUES = 1 << 21  # of a list that is read: four times the merges of the lar
 MAX_KEY_BYTES, MAX_NAME_BYTES = 65_535, 255
 MAX_DIMENSIONS, MAX_DIMENSION = 4, (1 << 31) - 1  # as ggml has it, and as MLX does
 MAX_ALIGNMENT = 1 << 16
-_MAGIC, _VERSIONS, _ALIGNMENT = b"GGUF", (2, 3), 32
-_READ_LISTS = "tokenizer.ggml."  # others are passed over
+_VERSIONS, _ALIGNMENT = (2, 3), 32
+_LONG_LIST = 1_000  # texts
+_KEYS = (b"tokenizer.", b"general.")  # beginnings of those that follow a vocabulary
+_READ_LISTS = "tokenizer.ggml."  # others are passed over, unless they are short
+_SHORT = 4096  # numbers, such as one for each layer
 _NUMBERS = {
     0: "B",
     1: "b",
@@ -39,24 +44,33 @@ _NUMBERS = {
     11: "q",
     12: "d",
 }  # as struct has it
-_POINTER = b"version https://git-lfs.github.com/spec"
 _TEXT, _ARRAY = 8, 9
 _SIZE = struct.Struct("<Q")
-READABLE = {
-    0: ("F32", 1, 4),
-    1: ("F16", 1, 2),
-    2: ("Q4_0", 32, 18),
-    3: ("Q4_1", 32, 20),
-    8: ("Q8_0", 32, 34),
-    14: ("Q6_K", 256, 210),
-    30: ("BF16", 1, 2),
+_UNREADABLE = {
+    9: "Q8_1",
+    15: "Q8_K",
+    16: "IQ2_XXS",
+    17: "IQ2_XS",
+    18: "IQ3_XXS",
+    19: "IQ1_S",
+    21: "IQ3_S",
+    22: "IQ2_S",
+    24: "I8",
+    25: "I16",
+    26: "I32",
+    27: "I64",
+    28: "F64",
+    29: "IQ1_M",
+    34: "TQ1_0",
+    35: "TQ2_0",
+    40: "NVFP4",
+    41: "Q1_0",
 }
-"""Types of tensors that MLX reads rightly: name, values and bytes of a block. It takes Q6_K apart to float16."""
-_NAMES = {6: "Q5_0", 7: "Q5_1", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 15: "Q8_K", 39: "MXFP4"}
+"""Names of the types that `blocks` does not convert, for errors."""
 
 
 class Tensor(NamedTuple):
-    """Entry of a tensor; its shape is as NumPy has it, rows first."""
+    """Entry of a tensor; its shape is as NumPy has it, rows first, and its offset that in the file."""
 
     kind: int
     shape: tuple[int, ...]
@@ -98,47 +112,72 @@ class Header(NamedTuple):
         return [value for value in values if isinstance(value, kind)]
 
 
-def read_header(path: Path) -> Header:
-    """Read a file's header, and check that MLX can read all its tensors.
+def read_header(path: Path, *, lists: bool = True) -> Header:
+    """Read a file's header, and check that all its tensors can be read.
+
+    Args:
+        lists: read the tokenizer's lists, which takes most of the time; otherwise they are empty.
 
     Raises:
-        ModelLoadError: it is no such file, it is cut off or damaged, or a tensor has a type that MLX does not read.
+        ModelLoadError: it is no such file, it is cut off or damaged, or a tensor has a type that cannot be read.
     """
+    header, start, size = _read(path, lists)
+    try:
+        start = _check_tensors(header, start, size)
+    except ValueError as error:
+        raise _damaged(path, error) from error
+    tensors = {name: tensor._replace(offset=start + tensor.offset) for name, tensor in header.tensors.items()}
+    return header._replace(tensors=tensors)
+
+
+def peek(path: Path) -> Header:
+    """A file's header without the tokenizer's lists, whether or not its tensors can be read; offsets are relative.
+
+    Raises:
+        ModelLoadError: it is no such file, or its header is cut off or damaged.
+    """
+    return _read(path, lists=False)[0]
+
+
+def _read(path: Path, lists: bool) -> tuple[Header, int, int]:
+    """A file's header, where that ends, and the file's size."""
+    check_gguf(path)
     with path.open("rb") as file:
         content = file.read(MAX_HEADER_BYTES)
         size = os.fstat(file.fileno()).st_size
-    if content.startswith(_POINTER):
-        raise ModelLoadError(
-            f"'{path}' is a pointer of git-lfs, not the file itself. Run `git lfs pull` in its folder, or download it "
-            "again."
-        )
-    if content[:4] != _MAGIC:
-        raise ModelLoadError(f"'{path}' is no GGUF file: it does not begin with 'GGUF'.")
-    reader = _Reader(content)
-    try:
-        version = int(reader.number("I"))
-        if version not in _VERSIONS:
-            raise ModelLoadError(f"'{path}' is of GGUF version {version}; versions 2 and 3 can be read.")
-        header = Header(path, *reader.entries())
-        _check_tensors(header, reader.position, size)
-    except (struct.error, ValueError) as error:
-        raise ModelLoadError(
-            f"'{path}' is damaged, or was not downloaded completely: {error}. Download it again."
-        ) from error
-    return header
+    for jumps in (False,) if lists else (True, False):  # a jump that fails may have led to a wrong place
+        reader = _Reader(content, jumps)
+        try:
+            version = int(reader.number("I"))
+            if version not in _VERSIONS:
+                raise ModelLoadError(f"'{path}' is of GGUF version {version}; versions 2 and 3 can be read.")
+            return Header(path, *reader.entries(lists)), reader.position, size
+        except (struct.error, ValueError) as error:
+            if not jumps:
+                raise _damaged(path, error) from error
+    raise AssertionError("the second try returns or raises")
+
+
+def _damaged(path: Path, error: Exception) -> ModelLoadError:
+    return ModelLoadError(f"'{path}' is damaged, or was not downloaded completely: {error}. Download it again.")
 
 
 class _Reader:
     """Position in a file's first bytes, and the values that follow.
 
     Its methods raise `ValueError` if what follows is in no GGUF file.
+
+    Args:
+        content: the file's first bytes.
+        jumps: go past long lists of texts by looking for the key after them. That is right for files as converters
+            write them, and takes a tenth of the time.
     """
 
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-        self.position = 4
+    def __init__(self, content: bytes, jumps: bool = False) -> None:
+        self._content, self._jumps = content, jumps
+        self.position = len(MAGIC)
 
-    def entries(self) -> tuple[dict[str, Value], dict[str, Tensor]]:
+    def entries(self, lists: bool) -> tuple[dict[str, Value], dict[str, Tensor]]:
         tensors, pairs = (int(count) for count in self.numbers("Q", 2))
         for count, what in ((tensors, "tensors"), (pairs, "keys of metadata")):
             if count > MAX_ENTRIES:
@@ -151,7 +190,7 @@ class _Reader:
             kind = int(self.number("I"))
             if key == "general.alignment" and kind != 4:
                 raise ValueError(f"its '{key}' is not an unsigned number of 32 bits")
-            metadata[key] = self.value(kind, reads=key.startswith(_READ_LISTS))
+            metadata[key] = self.value(kind, reads=lists and key.startswith(_READ_LISTS))
         found: dict[str, Tensor] = {}
         for _ in range(tensors):
             name = self.text(MAX_NAME_BYTES)
@@ -182,15 +221,31 @@ class _Reader:
             raise ValueError(f"its metadata has a list of {count:,} values, and no model has more than {MAX_VALUES:,}")
         if kind != _TEXT:
             letter = _letter(kind)
-            if reads:
+            if reads or count <= _SHORT:
                 return list(self.numbers(letter, count))
             self._skip(count * struct.calcsize("<" + letter))
             return []
         if reads:
             return [self.text() for _ in range(count)]
+        self._skip_texts(count)
+        return []
+
+    def _skip_texts(self, count: int) -> None:
+        """Go past a list of texts."""
+        if self._jumps and count > _LONG_LIST and (at := self._next_key()):
+            self.position = at
+            return
         for _ in range(count):
             self._skip(int(self.number("Q")))
-        return []
+
+    def _next_key(self) -> int | None:
+        """Position of the next key of metadata whose name all files have; None if there is none."""
+        starts = (self._content.find(b"\0\0\0\0" + name, self.position) for name in _KEYS)
+        at = min((start - 4 for start in starts if start > 0), default=None)
+        if at is None:
+            return None
+        [size] = _SIZE.unpack_from(self._content, at)
+        return at if size < MAX_NAME_BYTES and self._content[at + 8 : at + 8 + size].isascii() else None
 
     def text(self, most: int = MAX_HEADER_BYTES) -> str:
         [size] = _SIZE.unpack_from(self._content, self._skip(_SIZE.size))
@@ -218,14 +273,19 @@ class _Reader:
         return at
 
 
+def type_name(kind: int) -> str:
+    """Name of a tensor's type."""
+    return READABLE[kind].name if kind in READABLE else _UNREADABLE.get(kind, f"the unknown type {kind}")
+
+
 def _letter(kind: int) -> str:
     if kind not in _NUMBERS:
         raise ValueError(f"its metadata has a value of the unknown type {kind}")
     return _NUMBERS[kind]
 
 
-def _check_tensors(header: Header, start: int, size: int) -> None:
-    """Refuse what MLX reads wrongly, or past the end of the file.
+def _check_tensors(header: Header, start: int, size: int) -> int:
+    """Refuse what cannot be read, or is past the end of the file. Returns where the tensors begin.
 
     Raises:
         ModelLoadError: a type cannot be read.
@@ -238,13 +298,12 @@ def _check_tensors(header: Header, start: int, size: int) -> None:
     places = []
     for name, tensor in header.tensors.items():
         if tensor.kind not in READABLE:
-            kind = _NAMES.get(tensor.kind, f"type {tensor.kind}")
             raise ModelLoadError(
-                f"'{header.path}': tensor '{name}' is {kind}, which MLX cannot read. Choose a file of the same model "
-                "in Q8_0, Q4_0, Q4_1, F16, BF16 or F32, make one (`llama-quantize --allow-requantize FILE NEW Q8_0`), "
-                "or take its MLX folder."
+                f"'{header.path}': tensor '{name}' is {type_name(tensor.kind)}, which MLX has no form for. Choose "
+                "another file of the same model, such as Q4_K_M or Q8_0, make one (`llama-quantize "
+                "--allow-requantize FILE NEW Q4_K_M`), or take its MLX folder."
             )
-        kind, values, block = READABLE[tensor.kind]
+        kind, values, block = READABLE[tensor.kind][:3]
         what = f"tensor '{name}' ({kind}, {list(tensor.shape)})"
         if tensor.shape[-1] % values:
             raise ValueError(f"{what} has rows that are no multiple of {values} values")
@@ -257,3 +316,4 @@ def _check_tensors(header: Header, start: int, size: int) -> None:
     for (_, end, name), (offset, _, other) in pairwise(sorted(places)):
         if offset < end:
             raise ValueError(f"tensors '{name}' and '{other}' overlap")
+    return start

@@ -17,9 +17,14 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED = 1, 2, 3, 4, 5
 _SPACE = "\u2581"
 _PADDING = re.compile(r"\[PAD\d+\]")  # what fills the vocabulary up to the number of rows of the embedding
 _ENDS = frozenset(
-    ["<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>"]
+    [
+        *("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>"),
+        *("<|return|>", "<|call|>", "<turn|>", "<|tool_response>"),
+    ]
 )
-"""Control tokens that end an answer, whatever the metadata names."""
+"""Special tokens that end an answer, whatever the metadata names."""
+_HARMONY = {"<|return|>", "<|call|>"}
+_HARMONY_MESSAGE = "<|end|>"  # where both are, it ends one of several messages of an answer
 MAX_TOKENS = 1 << 20  # four times the largest vocabulary
 MAX_TOKEN_CHARACTERS = 4096  # eight times the longest
 MAX_PIECE_CHARACTERS = 256  # of SentencePiece: a merge is looked for at every place of each piece
@@ -56,6 +61,14 @@ _GPT2 = Splits(gpt2=True)
 _BY_DIGIT = Splits(digits=True, gpt2=True)
 _LLAMA3 = Splits((rf"{_ENGLISH}|{_LETTERS}|\p{{N}}{{1,3}}|{_REST}",), whole_words=True, bos=True)
 _QWEN2 = Splits((rf"{_ENGLISH}|{_LETTERS}|\p{{N}}|{_REST}",), composes=True)
+_QWEN35 = (
+    rf"{_ENGLISH}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
+    r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_O200K = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_ENGLISH}?|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_ENGLISH}?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _TEKKEN = rf"{_TEKKEN_LETTERS}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 SPLITS = {
     **dict.fromkeys(("gpt-2", "gpt2", "mpt", "olmo", "jais", "phi-2"), _GPT2),
@@ -63,6 +76,9 @@ SPLITS = {
     **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"), _LLAMA3),
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez"), _QWEN2),
     **dict.fromkeys(("dbrx", "smaug-bpe"), _LLAMA3._replace(whole_words=False, bos=False)),
+    **dict.fromkeys(("glm4", "chatglm-bpe"), _LLAMA3._replace(whole_words=False, bos=False)),
+    **dict.fromkeys(("gpt-4o", "llama4"), Splits((_O200K,))),
+    "qwen35": Splits((_QWEN35,)),
     "tekken": Splits((_TEKKEN,), whole_words=True, bos=True),
     "deepseek-llm": Splits(
         ("[\r\n]", r"\s?[\p{Lu}\p{Ll}\p{Lt}]+", "\\s?[!-/:-~！-／：-～‘-‟\u3000-。]+", r"\s+$", _HAN),
@@ -91,11 +107,11 @@ def read_tokenizer(header: Header) -> PreTrainedTokenizerFast:
     kind = header.get("tokenizer.ggml.model", "")
     if kind == "gpt2":
         tokenizer, bos = _byte_level(header, texts)
-    elif kind == "llama":
-        tokenizer, bos = _sentencepiece(header, texts, kinds)
+    elif kind in ("llama", "gemma4"):
+        tokenizer, bos = _sentencepiece(header, texts, kinds, has_merges=kind == "gemma4"), True
     else:
         raise ModelLoadError(
-            f"'{header.path}': tokenizers of the kind '{kind[:100]}' cannot be read, only gpt2 and llama."
+            f"'{header.path}': tokenizers of the kind '{kind[:100]}' cannot be read, only gpt2, llama, and gemma4."
         )
     added = {CONTROL: True, UNKNOWN: True, USER_DEFINED: False}
     tokenizer.add_tokens(
@@ -129,7 +145,10 @@ def end_tokens(header: Header) -> list[int]:
     """Ids that end an answer, the end of sequence first."""
     named = [header.get(f"tokenizer.ggml.{name}_token_id", -1) for name in ("eos", "eot", "eom")]
     texts, kinds = _tokens(header)
-    by_name = [i for i, (text, kind) in enumerate(zip(texts, kinds, strict=True)) if kind == CONTROL and text in _ENDS]
+    special = (CONTROL, USER_DEFINED)
+    by_name = [i for i, (text, kind) in enumerate(zip(texts, kinds, strict=True)) if kind in special and text in _ENDS]
+    if {texts[i] for i in by_name} >= _HARMONY:
+        by_name = [i for i in by_name if texts[i] != _HARMONY_MESSAGE]
     return [i for i in dict.fromkeys([*named, *by_name]) if 0 <= i < len(texts)]
 
 
@@ -173,13 +192,7 @@ def _byte_level(header: Header, texts: list[str]) -> tuple[Tokenizer, bool]:
             f"{', '.join(SPLITS)}. Use the model's folder of safetensors instead."
         )
     splits = SPLITS[pre]
-    pairs = []
-    for merge in header.list_of("tokenizer.ggml.merges", str):
-        at = merge.find(" ", 1)
-        if at < 0:
-            raise ModelLoadError(f"'{header.path}': 'tokenizer.ggml.merges' has '{merge[:100]}', which is no pair.")
-        pairs.append((merge[:at], merge[at + 1 :]))
-    tokenizer = Tokenizer(_bpe(models.BPE, header, texts, pairs, ignore_merges=splits.whole_words))
+    tokenizer = Tokenizer(_bpe(models.BPE, header, texts, _pairs(header), ignore_merges=splits.whole_words))
     parts: list[pre_tokenizers.PreTokenizer] = [
         pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in splits.patterns
     ]
@@ -193,18 +206,25 @@ def _byte_level(header: Header, texts: list[str]) -> tuple[Tokenizer, bool]:
     return tokenizer, splits.bos
 
 
-def _sentencepiece(header: Header, texts: list[str], kinds: list[int]) -> tuple[Tokenizer, bool]:
-    """A SentencePiece model of the BPE kind, whose scores say in what order pieces are merged."""
+def _pairs(header: Header) -> list[tuple[str, str]]:
+    """Merges that the metadata lists."""
+    pairs = []
+    for merge in header.list_of("tokenizer.ggml.merges", str):
+        at = merge.find(" ", 1)
+        if at < 0:
+            raise ModelLoadError(f"'{header.path}': 'tokenizer.ggml.merges' has '{merge[:100]}', which is no pair.")
+        pairs.append((merge[:at], merge[at + 1 :]))
+    return pairs
+
+
+def _sentencepiece(header: Header, texts: list[str], kinds: list[int], *, has_merges: bool) -> Tokenizer:
+    """A SentencePiece model of the BPE kind: its merges are listed, or the order of its pieces' scores."""
     from tokenizers import Tokenizer, decoders, models, normalizers
 
-    scores = header.list_of("tokenizer.ggml.scores", float)
-    if len(scores) < len(texts):
-        raise ModelLoadError(f"'{header.path}': the metadata's 'tokenizer.ggml.scores' has no score for each token.")
-    _check_lengths(header, texts, MAX_PIECE_CHARACTERS)
-    plain = {text: score for text, score, kind in zip(texts, scores, kinds, strict=False) if kind == NORMAL}
+    merges = _pairs(header) if has_merges else _merges(_scores(header, texts, kinds))
     unknown = next((text for text, kind in zip(texts, kinds, strict=True) if kind == UNKNOWN), None)
     more = {"unk_token": unknown} if unknown is not None else {}
-    tokenizer = Tokenizer(_bpe(models.BPE, header, texts, _merges(plain), byte_fallback=True, fuse_unk=True, **more))
+    tokenizer = Tokenizer(_bpe(models.BPE, header, texts, merges, byte_fallback=True, fuse_unk=True, **more))
     replace = normalizers.Replace(" ", _SPACE)
     parts = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     if header.get("tokenizer.ggml.add_space_prefix", True):
@@ -213,7 +233,16 @@ def _sentencepiece(header: Header, texts: list[str], kinds: list[int]) -> tuple[
     else:
         tokenizer.normalizer = replace
     tokenizer.decoder = decoders.Sequence(parts)
-    return tokenizer, True
+    return tokenizer
+
+
+def _scores(header: Header, texts: list[str], kinds: list[int]) -> dict[str, float]:
+    """Scores of the pieces that are text."""
+    scores = header.list_of("tokenizer.ggml.scores", float)
+    if len(scores) < len(texts):
+        raise ModelLoadError(f"'{header.path}': the metadata's 'tokenizer.ggml.scores' has no score for each token.")
+    _check_lengths(header, texts, MAX_PIECE_CHARACTERS)
+    return {text: score for text, score, kind in zip(texts, scores, kinds, strict=False) if kind == NORMAL}
 
 
 def _bpe(make: type[BPE], header: Header, texts: list[str], merges: list[tuple[str, str]], **how: bool | str) -> BPE:

@@ -1,69 +1,96 @@
-"""Weights of a GGUF file in mlx-lm's model; quantised products stay packed, as MLX's quantised layers."""
+"""Weights of a GGUF file in mlx-lm's model; quantized products stay packed, as MLX's quantized layers."""
 
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...types import Json
-from .config import ARCHITECTURES, ROPE_FACTORS, Architecture, weight_name
+from ..faults.table import corrected
+from .architectures import FACTORS, ROPE_FACTORS, Architecture, architecture_of, needless, weight_name
+from .header import Header
+from .memory import compute
+from .reading import Weight, log_rounding, read_numbers, read_tensors
 
 if TYPE_CHECKING:
     import mlx.core as mx
     from mlx import nn
 
+_GATE_UP = ".gate_up_proj"
 
-def read_model(file: Path, config: Json) -> nn.Module:
-    """A file's model, by its config."""
-    import mlx.core as mx
+
+def read_model(header: Header, config: Json) -> nn.Module:
+    """A file's model, by its config.
+
+    Raises:
+        ModelLoadError: the file has become shorter.
+    """
     from mlx import nn
-    from mlx_lm.utils import infer_quant_config
 
     module = importlib.import_module(f"mlx_lm.models.{config['model_type']}")
-    model: nn.Module = module.Model(module.ModelArgs.from_dict(config))
-    found: dict[str, mx.array] = mx.load(str(file), format="gguf")  # type: ignore[assignment]
-    factors = found.pop(ROPE_FACTORS, None)
-    weights = model.sanitize(_renamed(found, config))
-
-    def packed(path: str, layer: nn.Module) -> bool | Json:
-        how: Json = infer_quant_config(path, layer, weights) if f"{path}.scales" in weights else {}
-        return how or False
-
-    nn.quantize(model, class_predicate=packed)
+    model: nn.Module = corrected(module.Model, config)(module.ModelArgs.from_dict(config))
+    found, packings = read_arrays(header, config)
+    nn.quantize(model, class_predicate=lambda path, _: packings.get(path, False))
+    weights = model.sanitize(found) if hasattr(model, "sanitize") else found
     model.eval()
     model.load_weights(list(weights.items()), strict=True)
-    if factors is not None:
+    if (factors := read_numbers(header, ROPE_FACTORS)) and architecture_of(header).rotates_pairs:
         _set_rope(model, config, factors)
     return model
 
 
-def _renamed(found: dict[str, mx.array], config: Json) -> dict[str, mx.array]:
-    """Weights by mlx-lm's names, in its order of rows and in one type: float16 but where all are float32."""
-    import mlx.core as mx
+def read_arrays(header: Header, config: Json) -> tuple[dict[str, mx.array], dict[str, Json]]:
+    """Arrays by mlx-lm's names, in its order of rows, and how layers are packed.
 
-    [architecture] = [each for each in ARCHITECTURES.values() if each.model_type == config["model_type"]]
-    dtype = mx.float16 if any(array.dtype == mx.float16 for array in found.values()) else mx.float32
-    weights: dict[str, mx.array] = {}
-    for name, array in found.items():
-        if architecture.norms_plus_one and name.endswith("norm.weight"):
-            array = array - 1
-        if architecture.rotates_pairs and (heads := _heads(name, config)):
-            array = _unpaired(array, heads)
-        weights[_known(architecture, name)] = array.astype(dtype) if mx.issubdtype(array.dtype, mx.floating) else array
-    return weights
+    Raises:
+        ModelLoadError: the file has become shorter.
+    """
+
+    log_rounding(header)
+    architecture = architecture_of(header)
+    skipped = {name for name in header.tensors if name in FACTORS or needless(header, name)}
+    arrays: dict[str, mx.array] = {}
+    packings: dict[str, Json] = {}
+    for name, weight in read_tensors(header, skipped):
+        known = weight_name(architecture, name)
+        assert known is not None, name  # the header's names were checked
+        for path, part in _parts(architecture, known, weight, config.get("text_config", config)):
+            layer = path.rpartition(".")[0]
+            if part.packing:
+                packings[layer] = dict(part.packing)
+            for kind, array in part.arrays.items():
+                arrays[path if kind == "weight" else f"{layer}.{kind}"] = array
+                compute(array)
+    return arrays, packings
 
 
-def _known(architecture: Architecture, name: str) -> str:
-    known = weight_name(architecture, name)
-    assert known is not None, name  # the header's names were checked
-    return known
+def _parts(architecture: Architecture, path: str, weight: Weight, config: Json) -> Iterator[tuple[str, Weight]]:
+    """A file's tensor as mlx-lm has it: with its rows in order, and perhaps as two."""
+    if architecture.norms_plus_one and path.endswith("norm.weight"):
+        yield path, _changed(weight, lambda array: array - 1)
+    elif architecture.rotates_pairs and (heads := _heads(path, config)):
+        yield path, _changed(weight, lambda array: _unpaired(array, heads))
+    elif ".linear_attn." in path:
+        yield from _linear_attention(architecture, path, weight, config)
+    elif _GATE_UP in path and architecture.model_type == "gemma4_text":
+        for i, half in enumerate((".gate_proj", ".up_proj")):
+            yield path.replace(_GATE_UP, half), _changed(weight, partial(_half, which=i))
+    elif path.endswith("shared_expert_gate.weight"):
+        yield path, _changed(weight, lambda array: array.reshape(1, -1))
+    else:
+        yield path, weight
 
 
-def _heads(name: str, config: Json) -> int:
+def _changed(weight: Weight, change: Callable[[mx.array], mx.array]) -> Weight:
+    return weight._replace(arrays={kind: change(array) for kind, array in weight.arrays.items()})
+
+
+def _heads(path: str, config: Json) -> int:
     """Number of heads whose rows are those of a weight; 0: its rows are not rotated."""
-    kinds = {"attn_q": "num_attention_heads", "attn_k": "num_key_value_heads"}
-    return int(config.get(kinds.get(name.rsplit(".", 2)[-2], ""), 0))
+    kinds = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}
+    return int(config.get(kinds.get(path.rsplit(".", 2)[-2], ""), 0))
 
 
 def _unpaired(array: mx.array, heads: int) -> mx.array:
@@ -72,10 +99,62 @@ def _unpaired(array: mx.array, heads: int) -> mx.array:
     return array.reshape(heads, rows // heads // 2, 2, *rest).swapaxes(1, 2).reshape(rows, *rest)
 
 
-def _set_rope(model: nn.Module, config: Json, factors: mx.array) -> None:
+def _linear_attention(
+    architecture: Architecture, path: str, weight: Weight, config: Json
+) -> Iterator[tuple[str, Weight]]:
+    """Parts of a gated delta net, with the value heads of a key head next to each other.
+
+    Files of Qwen 3.5 have a value head of each key head in turn; those of Qwen3-Next have the original's order, but b
+    and a in one tensor.
+    """
+    import mlx.core as mx
+
+    keys, values = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    rows_before = 2 * keys * config["linear_key_head_dim"]
+    name = path.partition(".linear_attn.")[2].partition(".")[0]
+
+    def grouped(array: mx.array) -> mx.array:
+        size, *rest = array.shape
+        if not architecture.tiles_heads:
+            return array
+        return array.reshape(values // keys, keys, size // values, *rest).swapaxes(0, 1).reshape(size, *rest)
+
+    def behind(array: mx.array) -> mx.array:
+        return mx.concatenate([array[:rows_before], grouped(array[rows_before:])])
+
+    if name == "in_proj_ba":
+        for i, letter in enumerate("ba"):
+            part = _changed(weight, partial(_every_other, keys=keys, which=i))
+            yield path.replace("in_proj_ba", f"in_proj_{letter}"), part
+    elif name == "in_proj_qkv":
+        yield path, _changed(weight, behind)
+    elif name == "conv1d":
+        yield path, _changed(weight, lambda array: behind(array)[..., None])
+    elif name == "out_proj":
+        yield path, _changed(weight, lambda array: grouped(array.T).T)
+    elif name == "A_log":
+        yield path, _changed(weight, lambda array: grouped(mx.log(-array)))
+    elif name == "norm":
+        yield path, weight
+    else:
+        yield path, _changed(weight, grouped)
+
+
+def _half(array: mx.array, which: int) -> mx.array:
+    """The first or the second half of the rows."""
+    return array.split(2, -2)[which]
+
+
+def _every_other(array: mx.array, keys: int, which: int) -> mx.array:
+    """The first or the second half of the rows of each key head."""
+    rows, *rest = array.shape
+    return array.reshape(keys, 2, rows // keys // 2, *rest)[:, which].reshape(-1, *rest)
+
+
+def _set_rope(model: nn.Module, config: Json, factors: list[float]) -> None:
     """Give every layer the wave lengths that the file's factors make, as Llama 3.1's."""
     import mlx.core as mx
 
     size = config["head_dim"]
     for layer in model.layers:
-        layer.self_attn.rope._freqs = config["rope_theta"] ** (mx.arange(0, size, 2) / size) * factors
+        layer.self_attn.rope._freqs = config["rope_theta"] ** (mx.arange(0, size, 2) / size) * mx.array(factors)

@@ -13,6 +13,8 @@ from ...media import MediaKind
 from ...options import LoadOptions
 from ...types import Json, ModelLoadError
 from ..checkpoint_files import read_json
+from ..gguf.checkpoint import read_processor
+from ..gguf.detection import is_gguf
 from ..heads.sentence_files import TOKEN_VECTORS
 from ..upstream_imports import LOADING, without_advice
 from .processor import MediaProcessor, Placeholder
@@ -51,8 +53,12 @@ _REFUSED = {
     **dict.fromkeys(("diffusion_gemma", "llada2_moe", "llada_image", "nemotron_labs_diffusion"), _DIFFUSION),
     **dict.fromkeys(("falcon_ocr", "falcon_perception", "hunyuan_vl", "minicpmo"), _OWN_STATE),
 }
-_NO_MEDIA = {"minicpmv4_7"}
-"""Its images' positions come from what only its own batch code has: text alone is served."""
+_NO_MEDIA = {"llava_next", "minicpmv4_7"}
+"""Text alone is served.
+
+llava_next: mlx-vlm puts the features of an image's tiles into other places than the prompt's. minicpmv4_7: the
+positions of its images come from what only its own batch code has.
+"""
 _VIDEO_FAMILIES = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "gemma4"}
 _AUDIO_FAMILIES = {"gemma3n", "gemma4"}
 _IMAGE_TEXTS = {
@@ -131,8 +137,11 @@ def load_processor(model: nn.Module, path: Path, options: LoadOptions) -> MediaP
         with LOADING, without_advice(), warnings.catch_warnings():
             # Gemma's warns, and where warnings are errors mlx-vlm takes that for a processor that is not its own.
             warnings.simplefilter("ignore")
-            processor = mlx_vlm.utils.load_processor(path, add_detokenizer=False, trust_remote_code=trusted)
-            own = mlx_vlm.utils.load_image_processor(path, trust_remote_code=trusted)
+            if is_gguf(path):
+                processor, own = read_processor(path), None
+            else:
+                processor = mlx_vlm.utils.load_processor(path, add_detokenizer=False, trust_remote_code=trusted)
+                own = mlx_vlm.utils.load_image_processor(path, trust_remote_code=trusted)
     except Exception as error:  # processors raise what they like
         raise ModelLoadError(
             f"The processor of the model '{path.name}' could not be loaded: {type(error).__name__}: {error}. Pass "

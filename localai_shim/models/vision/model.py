@@ -23,6 +23,8 @@ from ...options import LoadOptions
 from ...types import Json, Prompt
 from ..checkpoint_files import Checkpoint
 from ..config.reading import load_vision_model
+from ..gguf.checkpoint import read_seeing_checkpoint
+from ..gguf.detection import is_gguf
 from ..text import TextModel
 from .families import NEGATIVE_IDS, NUMBERS_LAST, ONE_NUMBER, UNSCALED, load_processor, template_beside
 from .pixels import Levels
@@ -64,9 +66,10 @@ class VisionModel(TextModel):
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         _, model, tokenizer, config, path, options, _ = checkpoint
-        self._config, self._path = config, path
+        self._path = path
         self._language: nn.Module = getattr(model, "language_model", model)
         self._decoder = self._language
+        module = type(self._language).__module__  # before it is given another class
         super().__init__(checkpoint)
         family = config.get("model_type")
         self._negative, self._unscaled = family in NEGATIVE_IDS, family in UNSCALED
@@ -81,7 +84,6 @@ class VisionModel(TextModel):
         self._processor: MediaProcessor | None = processor
         self._positions: StepPositions | None = None
         if hasattr(self._language, "get_rope_index"):
-            module = type(self._language).__module__
             self._positions = StepPositions(last=module in NUMBERS_LAST, one=module in ONE_NUMBER)
         self._whole_images = not _chunks(model, {"mm_token_type_ids": self._mx.array([[1]])})
         # In both directions, if it is not "vision" alone.
@@ -98,10 +100,16 @@ class VisionModel(TextModel):
         from mlx_lm.utils import load_tokenizer
 
         trusted, adapter_path = options.get("trust_remote_code", False), options.get("adapter_path")
-        model, config = load_vision_model(path, trust_remote_code=trusted)
+        tokenizer: TokenizerWrapper | None = None
+        if is_gguf(path):
+            model, tokenizer, config = read_seeing_checkpoint(path)
+        else:
+            model, config = load_vision_model(path, trust_remote_code=trusted)
         if adapter_path is not None:
             model = mlx_vlm.utils.apply_lora_layers(model, os.fspath(adapter_path))
             model.eval()
+        if tokenizer is not None:
+            return model, tokenizer, config
         ends = config.get("eos_token_id") or (config.get("text_config") or {}).get("eos_token_id")
         how = {"trust_remote_code": trusted, **template_beside(path, model.config.model_type)}
         tokenizer = load_tokenizer(path, how, eos_token_ids=ends)
@@ -204,6 +212,7 @@ class VisionModel(TextModel):
         with self._at_once():
             made = self._embeddings(mx.array(tokens)[None], inputs.pop("pixel_values", None), **inputs)
         deep = made.deepstack_visual_embeds
+        deep = getattr(deep, "embeddings", deep)  # of cohere_compass, with the places of a whole prompt
         rows = made.inputs_embeds[0, mx.array(places)]
         features = Features(rows, () if deep is None else tuple(layer[...] for layer in deep))
         mx.eval(features.rows, *features.deep)

@@ -150,7 +150,7 @@ def test_a_client_of_another_model_does_not_go_on_but_cancels(make: Make) -> Non
 
 @pytest.mark.parametrize("is_open", [True, False])
 def test_what_is_not_done_in_time_expires(make: Make, monkeypatch: pytest.MonkeyPatch, is_open: bool) -> None:
-    monkeypatch.setattr(stored, "_WINDOW_SECONDS", 1)
+    monkeypatch.setattr(stored, "_WINDOW_SECONDS", 3)  # enough for one answer on a busy machine
     client, _, _ = make("a")
     batch = start(client, [line("a"), line("x")])
     if not is_open:

@@ -75,7 +75,7 @@ def test_another_adapter_of_the_same_size_and_time_is_another_model(folder: Path
 
 
 def test_gguf_file_is_told_by_its_contents(tmp_path: Path) -> None:
-    path = write(tiny("qwen3"), tmp_path / "a.gguf")
+    path = write(tiny("qwen3"), tmp_path / "a.gguf").rename(tmp_path / "sha256-1")
 
     def fingerprint() -> str:
         return load_model(str(path), LoadOptions()).fingerprint

@@ -9,8 +9,18 @@ import math
 from typing import Any
 
 import pytest
-from mlx_lm.models import cohere2, exaone4, gemma3, gemma3_text, granitemoehybrid, mellum, qwen3_moe, qwen3_next
-from mlx_vlm.models import glm_ocr, modernbert, qwen2_vl, qwen3_5
+from mlx_lm.models import (
+    cohere2,
+    exaone4,
+    gemma3,
+    gemma3_text,
+    gemma4_text,
+    granitemoehybrid,
+    mellum,
+    qwen3_moe,
+    qwen3_next,
+)
+from mlx_vlm.models import gemma4, glm_ocr, modernbert, qwen2_vl, qwen3_5, qwen3_5_moe_text, qwen3_5_text
 from transformers import CONFIG_MAPPING
 
 from localai_shim.models.config.translation import translated, without_unread
@@ -121,3 +131,34 @@ def test_the_config_that_is_given_stays_as_it_is() -> None:
     made["rope_parameters"]["rope_theta"] = 1.0
     made["layer_types"].pop()
     assert config == before and json.dumps(config)
+
+
+def test_sizes_of_gemma_4s_heads_are_read_of_the_layers() -> None:
+    types = [SLIDING, SLIDING, FULL] * 2
+    old = {"num_hidden_layers": 6, "layer_types": types, "head_dim": 16, "global_head_dim": 32}
+    old |= {"attention_k_eq_v": True, "num_key_value_heads": 4, "num_global_key_value_heads": 2}
+    new = saved({"model_type": "gemma4_text", **old})
+    assert "global_head_dim" not in new and "per_layer_config" in new
+    made = translated(new, gemma4_text)
+    assert (made["global_head_dim"], made["num_global_key_value_heads"]) == (32, 2)
+    assert made["per_layer_config"] is None
+    inner = translated({"model_type": "gemma4", "text_config": new}, gemma4)["text_config"]
+    assert inner["global_head_dim"] == 32
+
+
+@pytest.mark.parametrize(
+    "by_layer",
+    [{"0": {"head_dim": 32}}, {"2": {"head_dim": 32}, "5": {"head_dim": 64}}, {"2": {"x": 1}, "5": {"x": 1}}],
+)
+def test_sizes_that_no_class_reads_stay_to_be_refused(by_layer: Any) -> None:
+    config = {"model_type": "gemma4_text", "layer_types": [SLIDING, SLIDING, FULL] * 2, "per_layer_config": by_layer}
+    assert translated(config, gemma4_text)["per_layer_config"] == by_layer
+
+
+@pytest.mark.parametrize("module", [qwen3_5_text, qwen3_5_moe_text])
+def test_a_language_model_of_qwen_3_5_alone_has_the_settings_that_its_class_requires(module: Any) -> None:
+    new = saved({"model_type": module.__name__.rpartition(".")[2]})
+    assert "mrope_section" not in new["rope_parameters"]
+    arguments = module.ModelConfig.from_dict(translated(new, module))
+    assert arguments.rope_parameters["mrope_section"] == [11, 11, 10]
+    assert arguments.rope_parameters["rope_theta"] == new["rope_parameters"]["rope_theta"]

@@ -11,14 +11,15 @@ import gguf
 import mlx.core as mx
 import mlx_lm
 import numpy as np
+import openai
 import pytest
 from gguf import GGMLQuantizationType as Type
 from mlx.utils import tree_flatten
 from mlx_lm.tuner.utils import linear_to_lora_layers
 
 from localai_shim import LocalOpenAI
+from localai_shim.cli.listing import describe_folder
 from localai_shim.cli.main import main
-from localai_shim.models.hub import describe
 from localai_shim.models.loading import load_model
 from localai_shim.options import LoadOptions
 from localai_shim.types import ModelLoadError
@@ -92,7 +93,7 @@ def test_the_command_line_describes_a_file(file: Path, capsys: pytest.CaptureFix
 
 
 def test_a_folder_of_files_says_to_name_one(file: Path) -> None:
-    assert describe("it", str(file.parent)).problem == "no: it is GGUF, pass the path of a file"
+    assert describe_folder("it", str(file.parent)).problem
     with pytest.raises(FileNotFoundError, match=r"no config.json. It has GGUF files: pass .*tiny.gguf"):
         LocalOpenAI(model=file.parent)
 
@@ -100,9 +101,35 @@ def test_a_folder_of_files_says_to_name_one(file: Path) -> None:
 def test_a_name_that_is_no_file_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"There is no file 'nowhere.gguf'"):
         LocalOpenAI(model="nowhere.gguf")
-    (tmp_path / "model.bin").write_bytes(b"GGUF")
-    with pytest.raises(FileNotFoundError, match=r"it is a file, and none that ends with \.gguf"):
-        LocalOpenAI(model=tmp_path / "model.bin")
+    (tmp_path / "model.gguf").write_bytes(b"PK\3\4")
+    with pytest.raises(FileNotFoundError, match=r"model.gguf' is not a model: it is no GGUF file"):
+        LocalOpenAI(model=tmp_path / "model.gguf")
+
+
+def test_a_file_is_gguf_by_its_first_bytes_whatever_its_name(file: Path, tmp_path: Path) -> None:
+    """As in Ollama's store."""
+    blob = tmp_path / "sha256-0123456789abcdef"
+    blob.write_bytes(file.read_bytes())
+    with LocalOpenAI(model=blob) as client, LocalOpenAI(model=file) as named:
+        answers = [
+            each.chat.completions.create(messages=MESSAGES, model="any", max_tokens=8, temperature=0)
+            for each in (client, named)
+        ]
+    assert answers[0].model == blob.name
+    assert answers[0].choices[0].message == answers[1].choices[0].message
+
+
+def test_a_tensor_that_cannot_be_read_is_named_before_anything_is_loaded(tmp_path: Path) -> None:
+    """The error of a request and that of loading have the same text."""
+    unreadable(tmp_path / "a.gguf")
+    message = r"tensor 'blk.0.ffn_up.weight' is IQ3_S, which MLX has no form for. Choose another file .*llama-quantize"
+    with pytest.raises(ModelLoadError, match=message) as loading:
+        load_model(str(tmp_path / "a.gguf"), LoadOptions())
+    with LocalOpenAI(model=tmp_path / "a.gguf") as client:
+        for _ in range(2):
+            with pytest.raises(openai.APIError, match=message) as asking:
+                client.chat.completions.create(messages=MESSAGES, model="any")
+            assert str(loading.value) in str(asking.value)
 
 
 def test_a_file_runs_in_one_process(file: Path) -> None:
@@ -114,9 +141,9 @@ def cut(path: Path, size: int) -> None:
     path.write_bytes(path.read_bytes()[:size])
 
 
-def k_quant(path: Path) -> None:
+def unreadable(path: Path) -> None:
     writer = gguf.GGUFWriter(path, "llama")
-    writer.add_tensor("blk.0.ffn_up.weight", np.zeros((2, 144), np.uint8), raw_dtype=Type.Q4_K)
+    writer.add_tensor("blk.0.ffn_up.weight", np.zeros((2, 110), np.uint8), raw_dtype=Type.IQ3_S)
     writing.close(writer)
 
 
@@ -140,7 +167,7 @@ def metadata(key: str, value: Any) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (k_quant, r"tensor 'blk.0.ffn_up.weight' is Q4_K, which MLX cannot read. Choose .*llama-quantize"),
+        (unreadable, r"tensor 'blk.0.ffn_up.weight' is IQ3_S, which MLX has no form for. Choose .*llama-quantize"),
         (lambda path: cut(path, 300), "is damaged, or was not downloaded completely"),
         (lambda path: cut(path, 6), "is damaged, or was not downloaded completely"),
         (
@@ -160,7 +187,7 @@ def metadata(key: str, value: Any) -> Callable[[Path], None]:
         (metadata("qwen3.block_count", 10**9), "'qwen3.block_count' is 1000000000, but there are tensors of 2 layers"),
         (metadata("qwen3.context_length", -1), "'qwen3.context_length' is -1"),
         (metadata("qwen3.rope.freq_base", float("nan")), "'qwen3.rope.freq_base' is nan"),
-        (metadata("general.architecture", "mamba"), "architecture 'mamba'. GGUF files of these can be read: gemma3, l"),
+        (metadata("general.architecture", "mamba"), "architecture 'mamba'. GGUF files of these can be read: gemma3, g"),
         (metadata("split.count", 3), "one of 3 parts.*llama-gguf-split --merge"),
         (metadata("qwen3.block_count", None), "the metadata lacks 'qwen3.block_count'"),
         (metadata("qwen3.context_length", "long"), "the metadata's 'qwen3.context_length' is a str"),

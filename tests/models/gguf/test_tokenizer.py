@@ -155,7 +155,7 @@ def test_ids_that_only_fill_the_vocabulary_are_no_tokens(vocabulary: Path) -> No
     ("key", "value", "message"),
     [
         ("tokenizer.ggml.pre", "unheard-of", r"Unsupported pre-tokenizer 'unheard-of'.*Supported: gpt-2"),
-        ("tokenizer.ggml.model", "bert", "tokenizers of the kind 'bert' cannot be read, only gpt2 and llama"),
+        ("tokenizer.ggml.model", "bert", "tokenizers of the kind 'bert' cannot be read, only gpt2, llama, and gemma4"),
         ("tokenizer.ggml.model", "llama", "'tokenizer.ggml.scores' has no score for each token"),
         ("tokenizer.ggml.merges", ["zzz zzz"], "the tokenizer in the metadata is damaged"),
         ("tokenizer.ggml.tokens", ["a", "a"], "has the same token twice"),
@@ -169,3 +169,41 @@ def test_a_tokenizer_that_cannot_be_read_is_said(key: str, value: Any, message: 
     broken["tokenizer.ggml.token_type"] = []
     with pytest.raises(ModelLoadError, match=message):
         read_tokenizer(header._replace(metadata=broken))
+
+
+def test_a_message_of_harmony_does_not_end_an_answer(tmp_path: Path) -> None:
+    """`<|end|>` ends an answer of Phi 3, and one of several messages of gpt-oss."""
+
+    def with_tokens(*texts: str) -> list[str]:
+        def tokens(writer: Any) -> None:
+            writer.add_tokenizer_model("gpt2")
+            writer.add_token_list([*texts, "a"])
+            writer.add_token_types([TokenType.CONTROL] * len(texts) + [TokenType.NORMAL])
+
+        return [texts[i] for i in end_tokens(read_header(file_of(tmp_path / "a.gguf", tokens)))]
+
+    assert with_tokens("<|end|>", "<|user|>") == ["<|end|>"]
+    assert with_tokens("<|end|>", "<|return|>", "<|call|>") == ["<|return|>", "<|call|>"]
+    assert with_tokens("<turn|>", "<|tool_response>") == ["<turn|>", "<|tool_response>"]
+
+
+def test_pieces_with_listed_merges_are_merged_in_their_order(tmp_path: Path) -> None:
+    """Gemma 4 has pieces as SentencePiece has, and merges as BPE has."""
+    texts = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", "a", "b", "c", "ab", "bc", "\u2581ab"]
+
+    def tokens(writer: Any) -> None:
+        writer.add_tokenizer_model("gemma4")
+        writer.add_token_list(texts)
+        kinds = [TokenType.UNKNOWN, *[TokenType.BYTE] * 256, *[TokenType.NORMAL] * 7]
+        writer.add_token_types(kinds)
+        writer.add_token_merges(["b c", "a b", "\u2581 ab"])
+        writer.add_add_space_prefix(False)
+
+    tokenizer = read_tokenizer(read_header(file_of(tmp_path / "a.gguf", tokens)))
+
+    def pieces(text: str) -> list[str]:
+        return tokenizer.convert_ids_to_tokens(tokenizer.encode(text, add_special_tokens=False))
+
+    assert pieces("abc ab") == ["a", "bc", "\u2581ab"]
+    assert pieces("a\u00e9") == ["a", "<0xC3>", "<0xA9>"]
+    assert tokenizer.decode(tokenizer.encode("abc ab\u00e9", add_special_tokens=False)) == "abc ab\u00e9"

@@ -6,7 +6,7 @@ Written down here is what its converter does beside: the order of the rows of q 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,25 @@ ARCHITECTURES = {
 WRITTEN = (Type.F32, Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q4_1)
 
 
-def write(folder: Path, file: Path, type_: Type = Type.F32, *, rest: Mapping[str, Any] | None = None) -> Path:
+Packed = Callable[[str, np.ndarray], tuple[np.ndarray, Type]]
+"""Blocks that take the place of a matrix, by its name and values, and their type."""
+
+
+def write(
+    folder: Path,
+    file: Path,
+    type_: Type = Type.F32,
+    *,
+    rest: Mapping[str, Any] | None = None,
+    packed: Packed | None = None,
+    more: Mapping[str, np.ndarray] | None = None,
+) -> Path:
     """Convert a checkpoint; matrices are of the type.
 
     Args:
         rest: further metadata; None as a value leaves a key away.
+        packed: makes other matrices.
+        more: further tensors, in float32.
     """
     config = json.loads((folder / "config.json").read_text())
     name = ARCHITECTURES[config["model_type"]]
@@ -49,9 +63,16 @@ def write(folder: Path, file: Path, type_: Type = Type.F32, *, rest: Mapping[str
     for original, values in read(folder).items():
         known = names.get_name(_stacked(original), try_suffixes=(".weight", ".bias"))
         assert known is not None, original
+        if packed is not None and values.ndim > 1:
+            raw, kind = packed(original, values)
+            order = _converted(original, np.arange(values.shape[-2], dtype=np.int64), config)
+            writer.add_tensor(known, raw[..., order, :] if "_proj" in original else raw, raw_dtype=kind)
+            continue
         matrix = values.ndim > 1
         stored = gguf.quants.quantize(_converted(original, values, config), type_ if matrix else Type.F32)
         writer.add_tensor(known, stored, raw_dtype=type_ if matrix else Type.F32)
+    for known, values in (more or {}).items():
+        writer.add_tensor(known, values)
     return close(writer)
 
 
@@ -64,6 +85,18 @@ def rounded(folder: Path, target: Path, type_: Type) -> Path:
     for name, values in read(folder).items():
         values = values if values.ndim < 2 else gguf.quants.dequantize(gguf.quants.quantize(values, type_), type_)
         held[name] = mx.array(values)
+    mx.save_safetensors(str(target / "model.safetensors"), held, metadata={"format": "mlx"})
+    return target
+
+
+def holding(folder: Path, target: Path, packed: Packed) -> Path:
+    """The checkpoint of the weights that a file with these blocks holds, in float32."""
+    target.mkdir()
+    for file in folder.iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+    held = {}
+    for name, values in read(folder).items():
+        held[name] = mx.array(gguf.quants.dequantize(*packed(name, values)) if values.ndim > 1 else values)
     mx.save_safetensors(str(target / "model.safetensors"), held, metadata={"format": "mlx"})
     return target
 
@@ -82,6 +115,31 @@ def close(writer: Any) -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return Path(writer.path)
+
+
+def rewrite(
+    file: Path,
+    target: Path,
+    change: Callable[[str, np.ndarray], tuple[np.ndarray, Type] | None],
+    rename: Callable[[str], str] = str,
+) -> Path:
+    """Write a file of numbers again, with other tensors.
+
+    Args:
+        change: makes a tensor of its name and values; None leaves it as it is.
+        rename: makes another name of a tensor's.
+    """
+    reader = gguf.GGUFReader(file)
+    writer = gguf.GGUFWriter(target, reader.fields["general.architecture"].contents())
+    for field in reader.fields.values():
+        if not field.name.startswith("GGUF.") and field.name != "general.architecture":
+            inner = field.types[1] if len(field.types) > 1 else None
+            writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=inner)
+    for tensor in reader.tensors:
+        values = np.array(tensor.data)
+        raw, kind = change(tensor.name, values) or (values, tensor.tensor_type)
+        writer.add_tensor(rename(tensor.name), raw, raw_dtype=kind)
+    return close(writer)
 
 
 def write_tokenizer(writer: Any, folder: Path, pre: str = "gpt-2") -> None:

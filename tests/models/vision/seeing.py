@@ -104,6 +104,8 @@ def alone(model: VisionModel, inputs: dict[str, Any]) -> list[Step]:
 
     ids, pixels, mask = (inputs[name] for name in ("input_ids", "pixel_values", "mask"))
     rest = {name: value for name, value in inputs.items() if name not in ("input_ids", "pixel_values", "mask")}
+    if model._whole_images and "image_token_index" in vars(model._model.config):  # gemma3, as it is mended
+        rest.setdefault("mm_token_type_ids", (ids == model._model.config.image_token_index).astype(mx.int32))
     poison(model, None)
     steps = generate_step(ids, model._model, pixels, mask, max_tokens=TOKENS, temperature=0.0, **rest)
     found = [(int(token), np.array(logprobs).reshape(-1)) for token, logprobs in steps]

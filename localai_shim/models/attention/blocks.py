@@ -1,0 +1,122 @@
+"""MiniMax M3's sparse attention in a batch: each token chooses blocks of keys by its own row's position."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...engine.cache_contents import LayerCache, RowCache
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+Mask = Any
+"""An array, "causal" or None, as attention takes it."""
+Call = Callable[..., Any]
+
+
+def blocks_by_row(upstream: Call) -> Call:
+    """mlx-lm's choice of blocks, which takes the end of the keys for all rows' position."""
+
+    def block_mask(
+        self: Any, x: mx.array, mask: Mask, offset: int | mx.array, cache: LayerCache | None
+    ) -> mx.array | None:
+        import mlx.core as mx
+
+        if isinstance(offset, int) or cache is None:
+            plain: mx.array | None = upstream(self, x, mask, offset, cache)
+            return plain
+        rows, k, _ = x.shape
+        own = self.index_k_norm(self.index_k_proj(x)[:, :, None]).transpose(0, 2, 1, 3)
+        keys, _ = cache.update_and_fetch(self.index_rope(own, offset=offset), mx.zeros((rows, 1, k, 0), own.dtype))
+        if keys.shape[2] <= self.index_topk_blocks * self.index_block_size:
+            return None if mask is None else mx.array(mask)
+        queries = self.index_q_proj(x).reshape(rows, k, self.index_n_heads, -1)
+        queries = self.index_rope(self.index_q_norm(queries).transpose(0, 2, 1, 3), offset=offset)
+        scores = queries.astype(mx.float32) @ keys.astype(mx.float32).swapaxes(-1, -2)
+        position = (offset[:, None] + mx.arange(k))[:, None, :, None]
+        seen = mask if isinstance(mask, mx.array) else mx.arange(keys.shape[2]) <= position
+        kept = _best_blocks(
+            mx.where(seen, scores, -mx.inf),
+            position // self.index_block_size,
+            self.index_block_size,
+            self.index_topk_blocks,
+            self.index_local_blocks,
+        )
+        return mx.repeat(kept & seen, self.num_attention_heads // self.index_n_heads, axis=1)
+
+    return block_mask
+
+
+def _best_blocks(scores: mx.array, own: mx.array, size: int, most: int, local: int) -> mx.array:
+    """Which keys are in the blocks with the largest scores, or in the last ones of a token.
+
+    Args:
+        scores: `[rows, heads, tokens, keys]`, -inf for keys that a token must not see.
+        own: `[rows, 1, tokens, 1]` each token's block.
+        size: keys of a block.
+        most: blocks that are chosen, the last ones included; fewer than there are.
+        local: so many last blocks are always chosen.
+    """
+    import mlx.core as mx
+
+    keys = scores.shape[-1]
+    padded = mx.pad(scores, [(0, 0)] * 3 + [(0, -keys % size)], constant_values=-mx.inf)
+    best = padded.reshape(*scores.shape[:-1], -1, size).max(axis=-1)
+    block = mx.arange(best.shape[-1])
+    best = mx.where((block <= own) & (block > own - local), mx.inf, best)
+    chosen = mx.argpartition(-best, kth=most - 1, axis=-1)[..., :most]
+    kept = mx.put_along_axis(mx.zeros(best.shape, mx.bool_), chosen, mx.array(True), axis=-1)
+    return mx.repeat(kept, size, axis=-1)[..., :keys]
+
+
+# -- mlx-vlm's ---------------------------------------------------------------------------------------------------------
+
+
+def with_lists(upstream: Callable[[Any], RowCache]) -> Callable[[Any], RowCache]:
+    """Give sparse layers a list of two plain caches: of keys and values, and of the keys that choose blocks."""
+
+    def make_cache(self: Any) -> RowCache:
+        return [_listed(layer) if type(layer).__name__ == "MiniMaxM3KVCache" else layer for layer in upstream(self)]
+
+    return make_cache
+
+
+def _listed(layer: LayerCache) -> LayerCache:
+    classes = importlib.import_module(type(layer.kv_cache).__module__)
+    made: LayerCache = classes.CacheList(classes.KVCache(), classes.KVCache())
+    return made
+
+
+def reading_lists(upstream: Call) -> Call:
+    """The decoder's call, which finds such lists as it finds mlx-vlm's cache of one row."""
+
+    def call(self: Any, inputs: mx.array, *args: Any, cache: RowCache | None = None, **kwargs: Any) -> Any:
+        if cache is not None:
+            cache = [_Indexed(*layer.caches) if hasattr(layer, "caches") else layer for layer in cache]
+        return upstream(self, inputs, *args, cache=cache, **kwargs)
+
+    return call
+
+
+class _Indexed:
+    """Two caches as one of mlx-vlm's `MiniMaxM3KVCache`."""
+
+    def __init__(self, pairs: LayerCache, index: LayerCache) -> None:
+        self._pairs, self._index = pairs, index
+
+    @property
+    def index_offset(self) -> int:
+        """Position of the pass's first token, if it is the same in all rows; otherwise `position_ids` say it."""
+        offset = self._index.offset
+        return offset if isinstance(offset, int) else 0
+
+    def update_index_and_fetch(self, keys: mx.array) -> mx.array:
+        import mlx.core as mx
+
+        stored: mx.array = self._index.update_and_fetch(keys, mx.zeros((*keys.shape[:3], 0), keys.dtype))[0]
+        return stored
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pairs, name)

@@ -1,0 +1,249 @@
+"""DeepSeek V4's compressed tokens, in a batch and in pieces.
+
+A layer pools each group of `ratio` tokens into one, of this group and, if `ratio` is 4, of the one before. mlx-vlm's
+`PoolingCache` forgets the group before at the end of each pass: with each answer token, and wherever a prompt is cut.
+It also searches blocks of pooled tokens first, which misses some, and only if a row is alone. Here a token depends on
+neither its pass nor its neighbors.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...engine.cache_contents import LayerCache, RowCache
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+Call = Callable[..., Any]
+
+SPARE_PLACES = 64  # that are allocated in a pool of several rows: it is copied when they are full
+MOST_SCORES = 2**25  # numbers of a layer, of all heads and pooled tokens, that are computed together
+
+
+class Pool:
+    """The pooled tokens of one layer, of one row or several, and the last groups of tokens that were not pooled.
+
+    Args:
+        ratio: tokens of a group.
+    """
+
+    def __init__(self, ratio: int) -> None:
+        self.ratio = ratio
+        self.tokens = [0]
+        """Of each row."""
+        self.last: list[mx.array] = []
+        """Values and gates of the last two groups' tokens, `[rows, 2 * ratio, dim]`."""
+        self.pooled: mx.array | None = None
+        """`[rows, places, dim]`; there may be more places than tokens."""
+
+    @property
+    def counts(self) -> list[int]:
+        """Pooled tokens of each row."""
+        return [tokens // self.ratio for tokens in self.tokens]
+
+    def add(self, values: mx.array, gates: mx.array, dim: int, compress: Call) -> mx.array:
+        """Add a pass's tokens; returns the pooled ones, `[rows, most of a row, dim]`.
+
+        Args:
+            values: `[rows, k, width]` of the tokens.
+            gates: `[rows, k, width]`, too.
+            dim: of a pooled token.
+            compress: pools groups of values and gates, each with the one before; the first group is only seen. Its
+                last argument is the position of the second one.
+        """
+        import mlx.core as mx
+
+        ratio, k = self.ratio, values.shape[1]
+        if not self.last:
+            shape = (len(self.tokens), 2 * ratio, values.shape[2])
+            self.last = [mx.zeros(shape, values.dtype), mx.full(shape, -mx.inf, gates.dtype)]
+        seen = [mx.concatenate([*pair], axis=1) for pair in zip(self.last, (values, gates), strict=True)]
+        self.last = [array[:, -2 * ratio :] for array in seen]
+        before, self.tokens = self.tokens, [tokens + k for tokens in self.tokens]
+        if len(before) == 1:
+            begun, new = before[0] % ratio, self.counts[0] - before[0] // ratio
+            if new:
+                first = ratio - begun
+                groups = [array[:, first : first + (1 + new) * ratio] for array in seen]
+                made = compress(*groups, before[0] - begun)
+                known = [] if self.pooled is None else [self.pooled[:, : before[0] // ratio]]
+                self.pooled = mx.concatenate([*known, made], axis=1)
+        elif k > 1:
+            raise ValueError("several rows take one token each")
+        elif any(tokens % ratio == 0 for tokens in self.tokens):
+            self._put(compress(*self.last, mx.array([tokens - ratio for tokens in self.tokens])))
+        if self.pooled is None:
+            return mx.zeros((len(self.tokens), 0, dim), values.dtype)
+        return self.pooled[:, : max(self.counts)]
+
+    def _put(self, made: mx.array) -> None:
+        """Put one pooled token per row behind those that it has; rows whose group is not whole overwrite it later."""
+        import mlx.core as mx
+
+        places = [-(-tokens // self.ratio) - 1 for tokens in self.tokens]
+        if self.pooled is None:
+            self.pooled = mx.zeros((len(places), 0, made.shape[2]), made.dtype)
+        if max(places) >= self.pooled.shape[1]:
+            self.pooled = _widened(self.pooled, max(places) + SPARE_PLACES)
+        self.pooled = mx.put_along_axis(self.pooled, mx.array(places)[:, None, None], made, axis=1)
+
+    def make_mask(self, k: int = 1, offset: int | mx.array = 0) -> mx.array | None:
+        """`[rows, k, most pooled tokens of a row]`: those that each of the last k tokens sees; None: all."""
+        import mlx.core as mx
+
+        counts = self.counts
+        if not max(counts) or (k == 1 and min(counts) == max(counts)):
+            return None
+        own = (mx.array(self.tokens)[:, None] - k + mx.arange(1, k + 1)) // self.ratio
+        if len(counts) == 1:  # a part of a pass asks for its own tokens
+            own = ((offset + mx.arange(1, k + 1)) // self.ratio)[None]
+        return mx.arange(max(counts)) < own[..., None]
+
+    # -- what rows that join and leave need ---------------------------------------------------------------------
+
+    @classmethod
+    def merge(cls, pools: Sequence[Pool]) -> Pool:
+        made = cls(pools[0].ratio)
+        made.tokens = [tokens for pool in pools for tokens in pool.tokens]
+        made._join(pools)
+        return made
+
+    def extend(self, other: Pool) -> None:
+        pools = [copy.copy(self), other]
+        self.tokens = [*self.tokens, *other.tokens]
+        self._join(pools)
+
+    def _join(self, pools: Sequence[Pool]) -> None:
+        import mlx.core as mx
+
+        self.last = [mx.concatenate([*arrays]) for arrays in zip(*(pool.last for pool in pools), strict=True)]
+        known = next((pool.pooled for pool in pools if pool.pooled is not None), None)
+        if known is None:
+            return
+        places = max(self.counts) + SPARE_PLACES
+        empty = [mx.zeros((len(pool.tokens), 0, known.shape[2]), known.dtype) for pool in pools]
+        rows = [none if pool.pooled is None else pool.pooled for pool, none in zip(pools, empty, strict=True)]
+        self.pooled = mx.concatenate([_widened(row, places) for row in rows])
+
+    def filter(self, rows: Sequence[int]) -> None:
+        import mlx.core as mx
+
+        kept = mx.array(list(rows))
+        self.tokens = [self.tokens[row] for row in rows]
+        self.last = [array[kept] for array in self.last]
+        if self.pooled is not None:
+            self.pooled = self.pooled[kept]
+
+    def extract(self, row: int) -> Pool:
+        made = copy.copy(self)
+        made.filter([row])
+        count = made.counts[0]
+        made.pooled = made.pooled[:, :count] if made.pooled is not None and count else None
+        return made
+
+    # -- what the engine and the model ask of any cache -------------------------------------------------------------
+
+    @property
+    def state(self) -> list[mx.array]:
+        return [*self.last, *([] if self.pooled is None else [self.pooled])]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.state)
+
+    def empty(self) -> bool:
+        return not self.last
+
+
+def _widened(pooled: mx.array, places: int) -> mx.array:
+    """With so many places in each row."""
+    import mlx.core as mx
+
+    return mx.pad(pooled[:, :places], [(0, 0), (0, max(0, places - pooled.shape[1])), (0, 0)])
+
+
+# -- mlx-vlm's ---------------------------------------------------------------------------------------------------------
+
+
+def with_pools(upstream: Callable[[Any], RowCache]) -> Callable[[Any], RowCache]:
+    """Give compressed layers these caches."""
+
+    def make_cache(self: Any) -> RowCache:
+        row = upstream(self)
+        for layer in row:
+            parts: Any = layer
+            if hasattr(parts, "caches"):
+                parts.caches = tuple(_pool_for(part) for part in parts.caches)
+        return row
+
+    return make_cache
+
+
+def _pool_for(layer: LayerCache) -> LayerCache | Pool:
+    return Pool(layer.ratio) if type(layer).__name__ == "PoolingCache" else layer
+
+
+def pooling(upstream: Call) -> Call:
+    """The compressor's call: groups see the one before, in whichever pass it was."""
+    compress = {True: upstream.__globals__["_overlap_compress_kv"], False: upstream.__globals__["_simple_compress_kv"]}
+
+    def pooled(layer: Any, values: mx.array, gates: mx.array, position: int | mx.array) -> mx.array:
+        shape = (values.shape[0], -1, layer.compress_ratio, layer.out_dim)
+        groups = [array.reshape(shape) for array in (values, gates)]
+        if layer.overlap:
+            made = compress[True](*groups, layer.ape, layer.head_dim)[:, 1:]
+        else:
+            made = compress[False](*(array[:, 1:] for array in groups), layer.ape, layer.head_dim)
+        turned: mx.array = layer.rope(layer.norm(made)[:, None], offset=position).squeeze(1)
+        return turned
+
+    def call(self: Any, x: mx.array, pool_cache: Any, offset: int | mx.array) -> mx.array:
+        if not isinstance(pool_cache, Pool):
+            plain: mx.array = upstream(self, x, pool_cache, offset)
+            return plain
+        return pool_cache.add(self.wkv(x), self.wgate(x), self.head_dim, partial(pooled, self))
+
+    return call
+
+
+def scoring_all(upstream: Call) -> Call:
+    """The indexer's call: it scores all pooled tokens, for a part of a long pass at a time."""
+
+    def call(
+        self: Any, x: mx.array, q_residual: mx.array, position_rope: Any, pool_cache: Any, offset: int | mx.array
+    ) -> mx.array | None:
+        import mlx.core as mx
+
+        pooled = self.compressor(x, pool_cache, offset)
+        scorer = copy.copy(self)
+        scorer.index_block, scorer.compressor = 0, lambda *_: pooled
+        part = max(1, MOST_SCORES // (self.n_heads * max(1, pooled.shape[1])))
+        if x.shape[1] <= part or not pooled.shape[1]:
+            whole: mx.array | None = upstream(scorer, x, q_residual, position_rope, pool_cache, offset)
+            return whole
+        starts = range(0, x.shape[1], part)
+        pieces = [slice(start, start + part) for start in starts]
+        masks = pool_cache.make_mask(x.shape[1], offset)
+        return mx.concatenate(
+            [
+                upstream(scorer, x[:, at], q_residual[:, at], position_rope, _Masked(masks[:, at]), offset + at.start)
+                for at in pieces
+            ],
+            axis=1,
+        )
+
+    return call
+
+
+class _Masked:
+    """A pool of which a part of a pass sees this."""
+
+    def __init__(self, mask: mx.array) -> None:
+        self._mask = mask
+
+    def make_mask(self, k: int, offset: int | mx.array) -> mx.array:
+        return self._mask

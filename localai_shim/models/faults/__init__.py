@@ -1,0 +1,1 @@
+"""Faults of mlx-lm's models, and what mends them."""

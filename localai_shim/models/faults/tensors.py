@@ -1,0 +1,145 @@
+"""Tensors of checkpoints that mlx-lm reads under other names, in another order, or not at all."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+log = logging.getLogger("localai_shim")
+
+Weights: TypeAlias = "dict[str, mx.array]"
+Sanitize = Callable[[Any, Weights], Weights]
+"""Makes a checkpoint's tensors the model's."""
+
+NANOCHAT = {
+    "model.embed_tokens.": "transformer.wte.",
+    "model.layers.": "transformer.h.",
+    ".self_attn.q_proj.": ".attn.c_q.",
+    ".self_attn.k_proj.": ".attn.c_k.",
+    ".self_attn.v_proj.": ".attn.c_v.",
+    ".self_attn.o_proj.": ".attn.c_proj.",
+    ".mlp.fc1.": ".mlp.c_fc.",
+    ".mlp.fc2.": ".mlp.c_proj.",
+}
+
+OLMO_HYBRID = {
+    ".attention_layer_norm.": ".input_layernorm.",
+    ".feedforward_layer_norm.": ".post_attention_layernorm.",
+}
+
+_UNUSED = re.compile(r"\.self_attn\.(k_proj|v_proj|k_norm|v_norm)\.")
+
+GPT2 = {"transformer.": ""}
+
+KIMI_LINEAR = {f".block_sparse_moe.{name}.": f".mlp.{name}." for name in ("gate_proj", "up_proj", "down_proj")}
+
+
+def keep_biases(upstream: Sanitize) -> Sanitize:
+    """Read the biases of ERNIE's experts; a checkpoint that mlx-lm has converted has none."""
+    key = "e_score_correction_bias"
+
+    def sanitize(self: Any, weights: Weights) -> Weights:
+        import mlx.core as mx
+
+        biases = {}
+        for name, array in weights.items():
+            if name.endswith(key) and ".mlp." in name:
+                biases[name.replace(".moe_statics.", ".").replace(".gate.", ".")] = array.reshape(-1)
+        made = upstream(self, weights)
+        for number, layer in enumerate(self.layers):
+            if key in layer.mlp:
+                made[name] = biases.get(name := f"model.layers.{number}.mlp.{key}", mx.zeros_like(layer.mlp[key]))
+        if not biases:
+            log.warning("the checkpoint has no %s: it was lost when the model was converted to MLX", key)
+        return made
+
+    return sanitize
+
+
+def multiply_keys(upstream: Sanitize) -> Sanitize:
+    """Falcon-H1's multipliers of keys and values, which upstream multiplies into the weights under other names."""
+
+    def sanitize(self: Any, weights: Weights) -> Weights:
+        made, args = upstream(self, dict(weights)), self.args
+        is_converted = all(made[name] is array for name, array in weights.items())
+        factors = {".k_proj.": args.key_multiplier, ".v_proj.": args.attention_in_multiplier}
+        if is_converted and any(factor != 1 for factor in factors.values()):
+            log.warning(
+                "mlx-lm has converted this checkpoint without its key_multiplier: its answers differ from the "
+                "original's. Use the original checkpoint"
+            )
+            return made
+        for name in made:
+            factor = next((factor for part, factor in factors.items() if part in name), 1)
+            made[name] = made[name] * factor if factor != 1 else made[name]
+        return made
+
+    return sanitize
+
+
+def fill_shared_layers(upstream: Sanitize) -> Sanitize:
+    """Layers that use another one's keys have no weights for them; upstream's layers have some, and never use them."""
+
+    def sanitize(self: Any, weights: Weights) -> Weights:
+        from mlx.utils import tree_flatten
+
+        made = upstream(self, weights)
+        for name, array in tree_flatten(self.parameters()):
+            if name not in made and _UNUSED.search(name):
+                made[name] = array
+        return made
+
+    return sanitize
+
+
+def drop_zero_experts(upstream: Sanitize) -> Sanitize:
+    """transformers saves weights for LongCat's experts that compute nothing."""
+
+    def sanitize(self: Any, weights: Weights) -> Weights:
+        last = self.args.n_routed_experts
+        numbers = {name: re.search(r"\.mlp\.experts\.(\d+)\.", name) for name in weights}
+        kept = {name: weights[name] for name, found in numbers.items() if found is None or int(found[1]) < last}
+        return upstream(self, kept)
+
+    return sanitize
+
+
+def transpose_experts(upstream: Sanitize) -> Sanitize:
+    """Read gpt-oss' experts in float, which transformers saves with their inputs first."""
+
+    def sanitize(self: Any, weights: Weights) -> Weights:
+        ends = ("experts.gate_up_proj", "experts.down_proj")
+        return upstream(
+            self,
+            {
+                f"{name}.weight" if name.endswith(ends) else name: array.swapaxes(-1, -2)
+                if name.endswith(ends)
+                else array
+                for name, array in weights.items()
+            },
+        )
+
+    return sanitize
+
+
+def rename(names: Mapping[str, str]) -> Callable[[Sanitize], Sanitize]:
+    """Read the names of tensors that transformers has."""
+
+    def renaming(upstream: Sanitize) -> Sanitize:
+        def sanitize(self: Any, weights: Weights) -> Weights:
+            return upstream(self, {_renamed(name, names): array for name, array in weights.items()})
+
+        return sanitize
+
+    return renaming
+
+
+def _renamed(name: str, names: Mapping[str, str]) -> str:
+    for old, new in names.items():
+        name = name.replace(old, new)
+    return name

@@ -1,0 +1,264 @@
+"""Families of mlx-vlm whose code computes something else than the model's authors, and what mends it.
+
+Each row was found by `make test-reference`, which compares logits with transformers'. A row applies only to the source
+that it was written for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...types import Json
+from .table import Fault
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+    from mlx import nn
+
+log = logging.getLogger("localai_shim")
+
+Mend = Callable[["nn.Module", Json], None]
+
+_NOT_REPORTED = "not reported"
+_CUBIC = -0.75  # PyTorch's
+
+
+def _calling(name: str, call: Callable[..., Any], **members: Any) -> Mend:
+    """Give the layers of a class another `__call__`."""
+
+    def mend(model: nn.Module, config: Json) -> None:
+        for layer in model.modules():
+            if type(layer).__name__ == name:
+                layer.__class__ = _called(type(layer), call, **members)
+
+    return mend
+
+
+def _called(kind: type, call: Callable[..., Any], **members: Any) -> type:
+    from ...backends.patches import class_like
+
+    return class_like(kind, {"__call__": call, "upstream_call": kind.__call__, **members})
+
+
+def _cubic(
+    self: Any, embeddings: mx.array, lengths: list[int], shapes: mx.array, rows: mx.array, columns: mx.array
+) -> mx.array:
+    """Add positions that are interpolated between 16 neighbors, those at the edges repeated."""
+    import mlx.core as mx
+
+    table = self.position_embedding.weight
+    side = int(table.shape[0] ** 0.5)
+    number = np.repeat(np.arange(len(lengths)), np.array(lengths, int) if isinstance(lengths, list) else lengths)
+    height, width = shapes[mx.array(number), 1], shapes[mx.array(number), 2]
+    ys, y_weights = _taps(rows, height, side)
+    xs, x_weights = _taps(columns, width, side)
+    found = table.astype(mx.float32)[ys[:, :, None] * side + xs[:, None, :]]
+    weights = y_weights[:, :, None, None] * x_weights[:, None, :, None]
+    added: mx.array = (found * weights).sum(axis=(1, 2))
+    return embeddings + added.astype(embeddings.dtype)
+
+
+def _taps(places: mx.array, count: mx.array, side: int) -> tuple[mx.array, mx.array]:
+    """Four places of a table around each of `count` places, and their weights."""
+    import mlx.core as mx
+
+    exact = (places.astype(mx.float32) + 0.5) / count.astype(mx.float32) * side - 0.5
+    first = mx.floor(exact)
+    near = exact - first
+
+    def inner(t: mx.array) -> mx.array:
+        return ((_CUBIC + 2) * t - (_CUBIC + 3)) * t * t + 1
+
+    def outer(t: mx.array) -> mx.array:
+        return ((_CUBIC * t - 5 * _CUBIC) * t + 8 * _CUBIC) * t - 4 * _CUBIC
+
+    weights = mx.stack([outer(near + 1), inner(near), inner(1 - near), outer(2 - near)], axis=-1)
+    taps = first.astype(mx.int32)[:, None] + mx.array([-1, 0, 1, 2])
+    return mx.clip(taps, 0, side - 1), weights
+
+
+class _ImageMasks:
+    """Masks of layers that see all of an image that a token belongs to."""
+
+    def __init__(self, types: mx.array, window: int) -> None:
+        import mlx.core as mx
+
+        kinds = np.array(types[0]) == 1
+        starts = kinds & ~np.concatenate([[False], kinds[:-1]])
+        images = np.where(kinds, np.cumsum(starts), 0)
+        same = (images[:, None] == images) & kinds
+        places = np.arange(len(kinds))
+        causal = places[:, None] >= places
+        self.full = mx.array(causal | same)
+        self.sliding = mx.array((causal & (places[:, None] - places < window)) | same)
+
+
+def _gemma3(self: Any, inputs: mx.array, *args: Any, **kwargs: Any) -> Any:
+    """Tokens of an image see each other, in both directions."""
+    types = kwargs.pop("mm_token_type_ids", None)
+    types = kwargs.pop("token_type_ids", None) if types is None else types
+    if types is not None and inputs.shape[1] == types.shape[1] > 1 and bool((types == 1).any()):
+        kwargs["mask"] = _ImageMasks(types, self.config.sliding_window)
+    return self.upstream_call(inputs, *args, **kwargs)
+
+
+def _gemma3_layer(self: Any, x: mx.array, mask: Any = None, cache: Any = None) -> Any:
+    if isinstance(mask, _ImageMasks):
+        mask = mask.sliding if self.self_attn.is_sliding else mask.full
+    return self.upstream_call(x, mask, cache)
+
+
+def _in_one_pass(self: Any, *args: Any, prefill_kwargs: Any = None, **kwargs: Any) -> bool:
+    """False for a prompt with images, which has to be run in one pass."""
+    types = (prefill_kwargs or {}).get("mm_token_type_ids")
+    return types is None or not bool((types == 1).any())
+
+
+def _see_images(model: nn.Module, config: Json) -> None:
+    _calling("LanguageModel", _gemma3, chunked_prefill_policy=_in_one_pass)(model, config)
+    _calling("TransformerBlock", _gemma3_layer)(model, config)
+
+
+def _idefics2(self: Any, x: mx.array, mask: mx.array | None = None) -> mx.array:
+    """Positions of patches are those of as many equal parts as the position table has."""
+    import mlx.core as mx
+
+    patches = self.patch_embedding(x).flatten(1, 2)
+    edges = np.arange(1 / self.num_patches, 1.0, 1 / self.num_patches, dtype=np.float32)
+    places = np.zeros(patches.shape[:2], int)
+    for number, seen in enumerate(np.array(mask)):
+        rows, columns = (
+            np.digitize(np.minimum(np.arange(count, dtype=np.float32) / count, 1 - 1e-6), edges)
+            for count in (seen[:, 0].sum(), seen[0].sum())
+        )
+        places[number][seen.reshape(-1)] = (rows[:, None] * self.num_patches + columns).reshape(-1)
+    placed: mx.array = patches + self.position_embedding(mx.array(places))
+    return placed
+
+
+def _gelu(approximation: str, *names: str, kind: str = "") -> Mend:
+    """Compute this GELU in layers, or those of a class, that have another one under one of these names."""
+
+    def mend(model: nn.Module, config: Json) -> None:
+        from mlx import nn
+
+        for layer in model.modules():
+            for name in names if type(layer).__name__ == kind or not kind else ():
+                if isinstance(layer.get(name), nn.GELU):
+                    layer[name] = nn.GELU(approximation)
+
+    return mend
+
+
+def _last_norm(model: nn.Module, config: Json) -> None:
+    """Give Cohere's vision models the features behind the encoder's last norm, which Aya's do not read."""
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        last, *others, states = self.upstream_call(*args, **kwargs)
+        return (last, *others, (*states[:-1], last))
+
+    if config.get("model_type") == "cohere2_vision":
+        _calling("VisionModel", call)(model, config)
+
+
+def _glm(family: str) -> tuple[Fault, ...]:
+    what = "interpolates positions of patches between 4 neighbors and zeros, not 16"
+    source = {f"mlx_vlm.models.{family}.vision:Glm4vVisionEmbeddings.__call__": "d5038da9ae96"}
+    return (Fault(what, _NOT_REPORTED, source, mend=_calling("Glm4vVisionEmbeddings", _cubic)),)
+
+
+def _unexplained(what: str) -> tuple[Fault, ...]:
+    """A difference whose cause is not known: the log names it."""
+
+    def warn(model: nn.Module, config: Json) -> None:
+        log.warning(
+            "mlx-vlm's code of '%s' gives other logits than transformers: %s. Its answers may be wrong",
+            config.get("model_type"),
+            what,
+        )
+
+    return (Fault(what, _NOT_REPORTED, {}, mend=warn),)
+
+
+FAULTS: dict[str, tuple[Fault, ...]] = {
+    f"mlx_vlm.models.{name}.{name}": faults
+    for name, faults in {
+        "aya_vision": (
+            Fault(
+                "cohere2_vision: features from before the encoder's last norm",
+                _NOT_REPORTED,
+                {"Model.get_input_embeddings": "e32b6f5f279f", "VisionModel.__call__": "51728684671d"},
+                mend=_last_norm,
+            ),
+        ),
+        "gemma3": (
+            Fault(
+                "an image's tokens see only those before them",
+                _NOT_REPORTED,
+                {
+                    "LanguageModel.__call__": "0a0793ee8287",
+                    "mlx_vlm.models.gemma3.language:TransformerBlock.__call__": "d69e0b5fc6c6",
+                },
+                mend=_see_images,
+            ),
+        ),
+        "flint": _unexplained("from the first tokens on"),
+        "glm4v": _glm("glm4v"),
+        "glm4v_moe": _glm("glm4v_moe"),
+        "glm5_next": _unexplained("in prompts of 90 tokens and more"),
+        "idefics2": (
+            Fault(
+                "positions of patches are one too low",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.idefics2.vision:VisionEmbeddings.__call__": "164d5579f949"},
+                mend=_calling("VisionEmbeddings", _idefics2),
+            ),
+            Fault(
+                "GELU by a sigmoid, not by tanh",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.idefics2.vision:MLP.__init__": "2d9cadd20bad"},
+                mend=_gelu("tanh", "activation_fn"),
+            ),
+        ),
+        "minimax_m3_vl": _unexplained("from the first tokens on"),
+        "muse_glimmer": _unexplained("in prompts with images"),
+        "qwen3_omni_moe": (
+            Fault(
+                "the exact GELU in an encoder's layers, not that by tanh",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.qwen3_omni_moe.vision:MLP.__init__": "474fdde2d7be"},
+                mend=_gelu("tanh", "act_fn", kind="MLP"),
+            ),
+        ),
+        "qwen3_vl_moe": (
+            Fault(
+                "an encoder's layers have the GELU of its merger, and the merger that of the layers",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.qwen3_vl_moe.vision:PatchMerger.__init__": "6e265233afd3"},
+                mend=_gelu("none", "act_fn", kind="PatchMerger"),
+            ),
+            Fault(
+                "an encoder's layers have the GELU of its merger, and the merger that of the layers",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.qwen3_vl_moe.vision:MLP.__init__": "474fdde2d7be"},
+                mend=_gelu("tanh", "act_fn", kind="MLP"),
+            ),
+        ),
+        "internvl": (
+            Fault(
+                "GELU by tanh, not the exact one",
+                _NOT_REPORTED,
+                {
+                    "mlx_vlm.models.internvl_chat.vision:MLP.__init__": "2dc2666b61aa",
+                    "MultiModalProjector.__init__": "9ccac6397f28",
+                },
+                mend=_gelu("none", "activation", "activation_fn"),
+            ),
+        ),
+    }.items()
+}
+"""By the module that defines the model."""

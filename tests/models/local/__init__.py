@@ -1,0 +1,1 @@
+"""Models that other programs have put on this machine."""

@@ -1,0 +1,145 @@
+"""Images of prompts, as transformers' models and ours get them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+IMAGE, START, END = 390, 391, 392
+"""Tokens of images, and of their edges."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image of a prompt, as models get it.
+
+    Attributes:
+        tokens: of the prompt, those that features replace among them.
+        theirs: arguments of transformers' model.
+        ours: arguments of mlx-vlm's model.
+    """
+
+    tokens: list[int]
+    theirs: Arrays
+    ours: Arrays
+
+
+def _noise(*shape: int, seed: int = 0) -> npt.NDArray[np.float32]:
+    return np.random.default_rng((seed, *shape)).normal(size=shape).astype(np.float32)
+
+
+def patches(grids: tuple[tuple[int, int], ...] = ((4, 6), (8, 4)), patch: int = 14, times: int = 2) -> list[Picture]:
+    """Images as Qwen's processors cut them, by their rows and columns of patches."""
+    made = []
+    for number, (rows, columns) in enumerate(grids):
+        inputs: Arrays = {
+            "pixel_values": _noise(rows * columns, 3 * times * patch * patch, seed=number),
+            "image_grid_thw": np.array([[1, rows, columns]], np.int64),
+        }
+        made.append(Picture([START, *[IMAGE] * (rows * columns // 4), END], inputs, inputs))
+    return made
+
+
+def square(
+    tokens: int,
+    *,
+    tiles: tuple[int, ...] = (1, 1),
+    size: int = 56,
+    axes: int = 4,
+    mask: bool = False,
+    edges: bool = True,
+) -> Callable[[], list[Picture]]:
+    """Images of fixed size, or of several tiles each: so many tokens per tile."""
+
+    def made() -> list[Picture]:
+        found = []
+        for number, count in enumerate(tiles):
+            pixels = _noise(count, 3, size, size, seed=number)
+            inputs: Arrays = {"pixel_values": pixels if axes == 4 else pixels[None]}
+            if mask:
+                inputs["pixel_attention_mask"] = np.ones((1, count, size, size), bool)
+            places = [IMAGE] * (tokens * count)
+            found.append(Picture([START, *places, END] if edges else places, inputs, inputs))
+        return found
+
+    return made
+
+
+def tiled(tokens: tuple[int, int]) -> Callable[[], list[Picture]]:
+    """An upright and a wide image, each of two tiles and an overview."""
+
+    def made() -> list[Picture]:
+        found = []
+        for number, (count, size) in enumerate(zip(tokens, ((112, 56), (56, 112)), strict=True)):
+            pixels: Arrays = {"pixel_values": _noise(1, 3, 3, 56, 56, seed=number), "image_sizes": np.array([size])}
+            found.append(Picture([START, *[IMAGE] * count, END], pixels, pixels))
+        return found
+
+    return made
+
+
+def sized(step: int) -> list[Picture]:
+    """Images of any height and width, one token per square of so many pixels."""
+    found = []
+    for number, (height, width) in enumerate(((56, 84), (112, 56))):
+        pixels = _noise(1, 3, height, width, seed=number)
+        sizes = {"image_sizes": np.array([[height, width]])}
+        padded = np.zeros((1, 3, 112, 84), np.float32)
+        padded[..., :height, :width] = pixels
+        count = (height // step) * (width // step)
+        found.append(
+            Picture(
+                [START, *[IMAGE] * count, END], {"pixel_values": padded, **sizes}, {"pixel_values": pixels, **sizes}
+            )
+        )
+    return found
+
+
+def packed() -> list[Picture]:
+    """Patches of images of any size, filled up to a common number."""
+    found = []
+    for number, (rows, columns) in enumerate(((4, 6), (6, 4))):
+        pixels, mask = _noise(1, 32, 3 * 14 * 14, seed=number), np.zeros((1, 32), np.int64)
+        mask[:, : rows * columns] = 1
+        inputs: Arrays = {
+            "pixel_values": pixels,
+            "pixel_attention_mask": mask,
+            "spatial_shapes": np.array([[rows, columns]]),
+        }
+        found.append(Picture([START, *[IMAGE] * (rows * columns // 4), END], inputs, inputs))
+    return found
+
+
+def cut(name: str = "image_grid_thw", ours: str = "image_grid_thw", whole: bool = False) -> list[Picture]:
+    """Patches as pictures, with the rows and columns of each image."""
+    found = []
+    for number, (rows, columns) in enumerate(((4, 6), (8, 4))):
+        pixels, grid = _noise(rows * columns, 3, 14, 14, seed=number), np.array([[1, rows, columns]])
+        found.append(
+            Picture(
+                [START, *[IMAGE] * (rows * columns // 4), END],
+                {"pixel_values": pixels, name: grid},
+                {"pixel_values": pixels[None] if whole else pixels, ours: grid},
+            )
+        )
+    return found
+
+
+def positioned() -> list[Picture]:
+    """Patches with their places."""
+    found = []
+    for number, (rows, columns) in enumerate(((4, 6), (6, 4))):
+        places = np.stack(np.meshgrid(np.arange(columns), np.arange(rows)), -1).reshape(1, -1, 2)
+        inputs: Arrays = {
+            "pixel_values": _noise(1, rows * columns, 3 * 14 * 14, seed=number),
+            "image_position_ids": places.astype(np.int64),
+        }
+        found.append(Picture([START, *[IMAGE] * (rows * columns // 4), END], inputs, inputs))
+    return found
