@@ -22,7 +22,7 @@ def test_unpatched_programs_use_the_standard_library() -> None:
     assert type(thread) is threading.Thread and thread.daemon
     assert (system.Lock, system.RLock, system.sleep) == (_thread.allocate_lock, _thread.RLock, time.sleep)
     assert type(system.make_queue()) is queue.SimpleQueue is system.SimpleQueue
-    assert type(system.make_turn()) is type(threading.Lock())
+    assert type(system.make_held_lock()) is type(threading.Lock())
     assert system.current_thread() is threading.current_thread()
     assert isinstance(system.Future(), concurrent.futures.Future)
     assert not greenlets.are_used() and not greenlets.are_here()
@@ -104,7 +104,7 @@ def test_a_queue_of_greenlets_that_stays_empty_says_so() -> None:
 
 
 def test_a_turn_of_greenlets_is_for_one_at_a_time() -> None:
-    turn, inside, most = system.Turn(), list[int](), list[int]()
+    turn, inside, most = system.HeldLock(), list[int](), list[int]()
 
     def take(number: int) -> None:
         for _ in range(50):

@@ -15,8 +15,8 @@ import openai
 from ..endpoints.batches.job import Progress
 from ..endpoints.batches.lines import NO_USAGE, Answered, Line, answer_text, error_text, read_lines, usage_json
 from ..endpoints.batches.runner import Batches
-from ..endpoints.prepared import Prepared
 from ..endpoints.responses.background import Background
+from ..endpoints.turn import Turn, TurnEvent
 from ..errors import BadRequest
 from ..runtime.engines import Runtime
 from ..runtime.offload import aside
@@ -25,7 +25,7 @@ from ..sdk.stock_clients import stock_client
 from ..state.store import Store
 from ..threads.deadline import Overdue
 from ..threads.system import SimpleQueue, make_queue
-from ..types import EngineClosedError, EngineLike, Event, Failure, Json, QueueFullError, Ticket, Token
+from ..types import EngineClosedError, EngineLike, Json, QueueFullError, Token
 from .call import Call
 
 BATCH_PRIORITY = 1_000_000
@@ -35,7 +35,7 @@ QUEUED_SHARE = 0.5  # of `max_rows`: rows that wait in the engine's queue, lest 
 _USUAL_ROWS = 64  # of engines that do not say how many they have
 
 Inbox = SimpleQueue["_Request | None"]
-"""Queue of requests that have ended; None has `run_lines` return to its caller at once."""
+"""Queue of requests whose round, or whose turn, has ended; None has `run_lines` return to its caller at once."""
 
 
 def run_lines(runtime: Runtime, lines: Iterable[Line], inbox: Inbox) -> Generator[Answered | None]:
@@ -54,7 +54,7 @@ def run_lines(runtime: Runtime, lines: Iterable[Line], inbox: Inbox) -> Generato
             yield _wait(running, inbox)
     finally:
         while running:
-            running.pop().cancel()
+            running.pop().leave()
 
 
 def _start(request: _Request, running: set[_Request], inbox: Inbox) -> Generator[Answered | None]:
@@ -64,14 +64,14 @@ def _start(request: _Request, running: set[_Request], inbox: Inbox) -> Generator
         while engine is not None and not engine.is_ready:
             yield _wait(running, inbox)
         request.prepare()
-        while request.prepared is not None and not request.submit(sum(each.rows for each in running)):
+        while request.turn is not None and not request.submit(sum(each.rows for each in running)):
             yield _wait(running, inbox)
     except Overdue:  # lines have no timeout
         raise EngineClosedError("the interpreter is ending") from None
     except Exception as error:
         yield request.failed(error)
         return
-    if request.prepared is None:
+    if request.turn is None:
         yield request.answer()
     else:
         running.add(request)
@@ -79,14 +79,19 @@ def _start(request: _Request, running: set[_Request], inbox: Inbox) -> Generator
 
 def _wait(running: set[_Request], inbox: Inbox) -> Answered | None:
     """The next answer; None where none comes for a while, or the caller is wanted."""
-    try:
-        request = inbox.get(timeout=POLL_SECONDS)
-    except queue.Empty:
-        return None
-    if request is None or request not in running:
-        return None
-    running.remove(request)
-    return request.answer()
+    request = next((each for each in running if each.refused), None)
+    answered = None if request is None else request.answer()
+    if request is None or request.refused:
+        try:
+            request = inbox.get(timeout=POLL_SECONDS)
+        except queue.Empty:
+            return None
+        if request is None or request not in running:
+            return None
+        answered = request.answer()
+    if answered is not None:
+        running.remove(request)
+    return answered
 
 
 def make_batches(reference: weakref.ref[Runtime], store: Store, background: Background) -> Batches:
@@ -185,11 +190,13 @@ def read_requests(lines: Iterable[str | bytes], endpoint: str | None, failed: li
 
 
 class _Request:
-    """One request on its way; an engine's sink, which keeps tokens until the last one has come."""
+    """One request on its way; its turn's sink, which keeps the events of a round until the last one has come."""
 
     waker = None
-    prepared: Prepared | None = None
+    turn: Turn | None = None
     rows = most_rows = _open = 0
+    refused = False
+    """The engine had no room for its next round."""
 
     def __init__(self, runtime: Runtime, line: Line, inbox: Inbox) -> None:
         url = line.url.removeprefix("/v1")
@@ -197,9 +204,7 @@ class _Request:
         self._call, self._line, self._inbox = Call(stock_client(False), runtime, options), line, inbox
         self._local: Callable[[], object] | None = None
         self._engine: EngineLike | None = None
-        self._ticket: Ticket | None = None
-        self._tokens: list[tuple[int, Token]] = []
-        self._error: Exception | None = None
+        self._events: list[tuple[int, TurnEvent]] = []
 
     def engine(self) -> EngineLike | None:
         """Engine that is to serve the request; None: no model has to run."""
@@ -217,51 +222,56 @@ class _Request:
             if self._line.body.get(name):
                 raise BadRequest(f"'{name}' is not supported in a batch: leave it out.", param=name)
         if self._engine is not None:
-            prepared = aside(partial(self._call.prepare, self._engine))
-            self.prepared = self._call.staged(self._engine, prepared)
-            for work in self.prepared.works:
-                work.priority += BATCH_PRIORITY
-            self.rows = len(self.prepared.works) or 1
+            turn = aside(partial(self._call.prepare, self._engine))
+            turn.defer(BATCH_PRIORITY)
+            self._call.stage(self._engine, turn)
+            self.turn, self.rows = turn, len(turn.works) or 1
             max_rows = self._engine.stats().max_rows or _USUAL_ROWS
             self.most_rows = max_rows + max(1, int(QUEUED_SHARE * max_rows))
 
     def submit(self, running: int) -> bool:
         """Have the engine run it beside so many rows; False where there is no room."""
-        assert self.prepared is not None and self._engine is not None
+        assert self.turn is not None
         if running >= self.most_rows:
             return False
-        self._open = self.rows
-        with contextlib.suppress(QueueFullError):
-            self._ticket = self._engine.submit(self.prepared.works, self)
-        return self._ticket is not None
+        try:
+            self._start(self.turn)
+        except QueueFullError:
+            return False
+        return True
 
-    def put(self, index: int, event: Event) -> None:
-        """Take an event; runs on the engine thread, and wakes nobody before the last one."""
-        if isinstance(event, Failure):
-            self._error, self._open = event.error, 0  # the other choices end with it
-        elif self._error is None:
-            self._tokens.append((index, event))
-            if event.finish_reason is None:
+    def _start(self, turn: Turn) -> None:
+        assert self._engine is not None
+        turn.start(self._engine, self, self._expect)
+
+    def _expect(self, rows: int) -> None:
+        """A round of so many rows begins."""
+        self._open = rows
+
+    def put(self, index: int, event: TurnEvent) -> None:
+        """Take an event; runs on the engine thread, and wakes nobody before a round's last one, or a failure."""
+        self._events.append((index, event))
+        if type(event) is Token:
+            self._open -= event.finish_reason is not None
+            if self._open:
                 return
-            self._open -= 1
-        else:
-            return
-        if not self._open:
-            self._inbox.put(self)
+        self._inbox.put(self)
 
-    def cancel(self) -> None:
+    def leave(self) -> None:
         """Leave the engine."""
-        if self._engine is not None and self._ticket is not None:
-            with contextlib.suppress(EngineClosedError):
-                self._engine.cancel(self._ticket)
+        if self.turn is not None:
+            self.turn.leave()
+            self.turn = None
 
-    def answer(self) -> Answered:
-        """The answer, once there is one.
+    def answer(self) -> Answered | None:
+        """The answer, when a round has ended; None: another one follows.
 
         Raises:
             EngineClosedError: there will be none.
         """
         try:
+            if self.turn is not None and not self._collect(self.turn):
+                return None
             answer = self._made()
             response = self._call.whole(answer)
         except Exception as error:
@@ -269,15 +279,24 @@ class _Request:
         text = answer_text(self._line.custom_id, 200, response.headers["x-request-id"], response.content)
         return Answered(self._line, text, True, getattr(answer, "model", None), read_usage(answer))
 
+    def _collect(self, turn: Turn) -> bool:
+        """Have the turn take what has come; True if it has finished."""
+        events, self._events = self._events, []
+        try:
+            if self.refused:
+                self._start(turn)
+            for event in events:
+                turn.collect(*event)
+            self.refused = False
+        except QueueFullError:
+            self.refused = True
+        return turn.assembler.finished
+
     def _made(self) -> object:
-        if self._error is not None:
-            raise self._error
-        if self.prepared is None:
+        if self.turn is None:
             assert self._local is not None
             return aside(self._local)
-        assembler, tokens = self.prepared.assembler, self._tokens
-        for index, token in tokens:
-            assembler.collect(index, token)
+        assembler, self.turn = self.turn.assembler, None  # which has this sink
         self._call.save(assembler)
         return assembler.result()
 
@@ -285,7 +304,7 @@ class _Request:
         """Answer to a request that failed; raises where no other would fare better."""
         if isinstance(error, EngineClosedError):
             raise error
-        self.cancel()
+        self.leave()
         try:
             self._call.fail(error)
         except openai.APIStatusError as failure:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 from urllib.parse import parse_qsl
 
 import openai
@@ -15,7 +15,7 @@ from openai.types.create_embedding_response import Usage
 
 from .. import types
 from ..endpoints.models import unknown_model
-from ..endpoints.prepared import AnyAssembler, Prepared
+from ..endpoints.turn import AnyAssembler, Turn
 from ..engine import threads
 from ..errors import BadRequest, NotFound, RequestError, TooManyRequests, listed
 from ..grammar import TooComplexError
@@ -164,7 +164,7 @@ class Call:
             raise _unknown_adapter(given, self.runtime.adapters.paths())
         return given
 
-    def prepare(self, engine: EngineLike) -> Prepared:
+    def prepare(self, engine: EngineLike) -> Turn:
         """Validate, render and tokenise, and read files and URLs for it. Not for event loops."""
         while True:
             try:
@@ -172,7 +172,7 @@ class Call:
             except UnreadError:
                 wait(self.read_contents(), self.deadline)
 
-    def read(self, engine: EngineLike) -> Prepared:
+    def read(self, engine: EngineLike) -> Turn:
         """Prepare the request from what is there.
 
         Raises:
@@ -204,7 +204,7 @@ class Call:
         """Read the files and URLs that a request names, on threads that nothing else waits for."""
         return read_all(self._contents.unread, self.deadline)
 
-    def read_at_once(self, engine: EngineLike) -> Prepared | None:
+    def read_at_once(self, engine: EngineLike) -> Turn | None:
         """Do what `read` does on an event loop; None: it takes too long, or nobody knows how long."""
         if not self.is_light(engine):
             return None
@@ -228,26 +228,32 @@ class Call:
         served = self.runtime.served(engine, adapter=self.adapter)
         return served.is_quick and served.field_cache.is_light(self.body, texts, differ)
 
-    def staged(self, engine: EngineLike, prepared: Prepared) -> Prepared:
-        """A request as it is submitted: a test's engine may see it before. What needs no caller is started.
+    def stage(self, engine: EngineLike, turn: Turn) -> Run | None:
+        """Do what comes before a turn is submitted: a test's engine may see it. One in the background is started.
 
         Raises:
             Overdue: nobody waits for it any more: it is not to be submitted.
         """
         if self._generation is not None and self._generation.task == "embed":
-            prepared.assembler.decoded = _decodes_vectors(self._options)
+            turn.assembler.decoded = _decodes_vectors(self._options)
         stage = getattr(engine, "stage_call", None)
-        prepared = prepared if stage is None else stage(self, prepared)
+        if stage is not None:
+            turn.stage = partial(stage, self)
+            turn.stage(turn)
         self._contents = Contents()  # which may be large
         if self.runtime.is_scripted:  # what a script takes is said by its replies, and not by the machine
             self.deadline = Deadline(self.timeout)
         if self._observation is not None:
-            self._observation.prepared(engine, prepared)
+            self._observation.prepared(engine, turn)
         self.deadline.check()
-        if prepared.run is not None:
-            with until(Deadline() if self.runtime.is_scripted else self.deadline):
-                self.runtime.background().start(prepared.run, engine, prepared.works)
-        return prepared
+        if turn.background is None:
+            return None
+        run = cast("Run", turn.background(turn))
+        if self._observation is not None:
+            run.ended_with = self._observation.end
+        with until(Deadline() if self.runtime.is_scripted else self.deadline):
+            self.runtime.background().start(run, engine)
+        return run
 
     def ended(self, error: BaseException | None = None) -> None:
         """Report the end of the request to its observers. Only the first call counts."""

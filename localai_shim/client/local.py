@@ -38,13 +38,13 @@ from .arguments import (
 )
 from .call import Call
 from .changes import AsyncModelChanges, ModelChanges
-from .streams import AsyncGeneration, SyncGeneration, answer, answer_async, follow, follow_async
+from .streams import answer, answer_async, follow, follow_async, start
 from .transport import LocalAsyncTransport, LocalTransport
 
 if TYPE_CHECKING:
     from ..endpoints.batches.runner import Batches
-    from ..endpoints.prepared import Prepared
-    from ..endpoints.responses.background import Background
+    from ..endpoints.responses.background import Background, Run
+    from ..endpoints.turn import Turn
     from ..state.store import Store
 
 
@@ -204,17 +204,16 @@ class LocalOpenAI(ModelChanges, _LocalClient, sdk.OpenAI):
         if not engine.is_ready:
             wait(engine.ready, call.deadline)
         if not greenlets.are_here() and (call.runtime.is_scripted or call.is_light(engine)):
-            prepared = call.prepare(engine)
+            turn = call.prepare(engine)
         else:  # nothing could have this thread return in time
-            prepared = run(partial(call.prepare, engine), call.deadline)
-        staged = partial(call.staged, engine, prepared)
-        prepared = staged() if prepared.run is None else aside(staged)  # it is stored
-        if prepared.run is not None:
-            return follow(call, prepared.run) if prepared.stream else call.whole(prepared.run.queued)
+            turn = run(partial(call.prepare, engine), call.deadline)
+        stage = partial(call.stage, engine, turn)
+        begun = stage() if turn.background is None else aside(stage)  # it is stored
+        if begun is not None:
+            return follow(call, begun) if turn.stream else call.whole(begun.queued)
         sink = SyncSink()
-        if not prepared.stream:
-            sink.wake_at_end(len(prepared.works))
-        return answer(call, prepared, SyncGeneration(engine, prepared.works, sink))
+        start(turn, engine, sink)
+        return answer(call, turn, sink)
 
     if not TYPE_CHECKING:
 
@@ -281,25 +280,22 @@ class AsyncLocalOpenAI(AsyncModelChanges, _LocalClient, sdk.AsyncOpenAI):
             await wait_async(engine.ready, call.deadline)
         sink = make_async_sink()
 
-        def start(prepared: Prepared) -> tuple[Prepared, AsyncGeneration | None]:
-            prepared = call.staged(engine, prepared)
-            if prepared.run is not None:
-                return prepared, None
-            if not prepared.stream:
-                sink.wake_at_end(len(prepared.works))
-            # Submitted from here: the engine starts while the event loop is still being woken. Should the task be
-            # cancelled meanwhile, nobody takes the generation, and it leaves the engine as it is dropped.
-            return prepared, AsyncGeneration(engine, prepared.works, sink)
+        def begin(turn: Turn) -> tuple[Turn, Run | None]:
+            begun = call.stage(engine, turn)
+            if begun is None:
+                # Submitted from here: the engine starts while the event loop is still being woken. Should the task be
+                # cancelled meanwhile, nobody takes the turn, and it leaves the engine as it is dropped.
+                start(turn, engine, sink)
+            return turn, begun
 
         light = call.read_at_once(engine)
-        if light is not None and light.run is None:  # which is stored first
-            prepared, generation = start(light)
+        if light is not None and light.background is None:  # which is stored first
+            turn, begun = begin(light)
         else:
-            prepared, generation = await _prepared(call, lambda: start(call.read(engine)))
-        if prepared.run is not None:
-            return follow_async(call, prepared.run) if prepared.stream else call.whole(prepared.run.queued)
-        assert generation is not None
-        return await answer_async(call, prepared, generation, waited=light is None)
+            turn, begun = await _prepared(call, lambda: begin(call.read(engine)))
+        if begun is not None:
+            return follow_async(call, begun) if turn.stream else call.whole(begun.queued)
+        return await answer_async(call, turn, sink, waited=light is None)
 
     if not TYPE_CHECKING:
 

@@ -13,8 +13,8 @@ from ..runtime.engines import Runtime
 from ..types import Task
 
 if TYPE_CHECKING:
-    from ..endpoints.prepared import Prepared
     from ..endpoints.served import ServedModel
+    from ..endpoints.turn import Turn
     from ..state.store import Store
 
 JsonObject = Mapping[str, object]
@@ -25,7 +25,7 @@ Answer = Callable[..., object]
 class Generation(NamedTuple):
     """An endpoint that runs a model."""
 
-    prepare: Callable[[JsonObject, ServedModel, Callable[[], Store]], Prepared]
+    prepare: Callable[[JsonObject, ServedModel, Callable[[], Store]], Turn]
     """Validate, render and tokenise."""
     task: Task = "generate"
     """Task that the model must serve."""
@@ -65,8 +65,8 @@ def _routes() -> list[Route]:
     from ..endpoints.batches import stored as batches
     from ..endpoints.chat import create as chat
     from ..endpoints.chat import stored as stored_chat
-    from ..endpoints.completions import asked
     from ..endpoints.completions import create as completions
+    from ..endpoints.completions import fields as completion_fields
     from ..endpoints.embeddings import create as embeddings
     from ..endpoints.embeddings import rerank
     from ..endpoints.items import conversations
@@ -79,7 +79,11 @@ def _routes() -> list[Route]:
     )
     return [
         ("post", "/chat/completions", Generation(chat.prepare, texts=chat.TEXTS, differ=chat.DIFFER)),
-        ("post", "/completions", Generation(completions.prepare, texts=asked.TEXTS, differ=asked.DIFFER)),
+        (
+            "post",
+            "/completions",
+            Generation(completions.prepare, texts=completion_fields.TEXTS, differ=completion_fields.DIFFER),
+        ),
         ("post", "/embeddings", Generation(embeddings.prepare, task="embed")),
         ("post", "/rerank", Generation(rerank.prepare, task="rerank")),
         ("post", "/responses", Generation(responses.prepare, texts=responses.TEXTS, differ=responses.DIFFER)),

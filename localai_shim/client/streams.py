@@ -1,6 +1,6 @@
 """A request that is running, as its consumer sees it: an explicit sync/async pair.
 
-A generation leaves the engine when it is closed, dropped, cancelled or times out.
+A turn leaves the engine when it is closed, dropped, cancelled or times out.
 """
 
 from __future__ import annotations
@@ -16,148 +16,47 @@ import openai
 from openai import BaseModel
 
 from ..endpoints.assembler import Assembler
-from ..endpoints.prepared import AnyAssembler
 from ..engine.sinks import AsyncSink, SyncSink, make_async_sink
 from ..errors import RequestError
 from ..runtime.offload import aside, run_to_end
 from ..sdk.event_stream import AnyResponse
-from ..threads.system import make_turn
-from ..types import EngineClosedError, EngineLike, Event, Failure, Sink, Ticket, Token, Work
+from ..threads.system import make_held_lock
+from ..types import EngineClosedError, EngineLike, Failure
 from .call import Call
 
 if TYPE_CHECKING:
-    from ..endpoints.prepared import BackgroundRun, Prepared
+    from ..endpoints.responses.background import Run
     from ..endpoints.responses.stored import StoredEvents
+    from ..endpoints.turn import Turn
 
-    Followable = BackgroundRun | StoredEvents
+    Followable = Run | StoredEvents
 
 Ended = Callable[[BaseException | None], None]
 """Takes what went wrong, if something did."""
 SinkT = TypeVar("SinkT", SyncSink, AsyncSink)
 
 
-def _closed() -> Failure:
-    """Failure for the reader of a stream that somebody else has closed."""
-    return Failure(EngineClosedError("the stream was closed while it was read"))
-
-
-# -- tokens ---------------------------------------------------------------------------------------------------------
-
-
-class _Generation(Generic[SinkT]):
-    """Parts that both share: the ticket, and leaving the engine exactly once."""
-
-    _ticket: Ticket | None = None
-
-    def __init__(self, engine: EngineLike | _Followed, works: Sequence[Work], sink: SinkT) -> None:
-        self._engine = engine
-        self.sink: SinkT = sink
-        self._open, self._ticket = len(works), Ticket()
-        try:
-            engine.submit(works, sink, self._ticket)
-        except BaseException:  # that of Ctrl-C may come when the work is with the engine already
-            self.cancel()
-            raise
-
-    def cancel(self) -> None:
-        """Leave the engine; nothing happens if the last token has come already."""
-        ticket = self._ticket
-        if ticket is not None and self._open:
-            self._engine.cancel(ticket)
-        self._ticket = None  # last: who is interrupted before it cancels again
-
-    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not is_ending():  # by then engines have stopped, and modules are empty
-            self.cancel()
-
-    def _take(self, index: int, event: Event) -> tuple[int, Token]:
-        """Count a choice's last token, or the end of what is followed; raise its failure, and end all with it."""
-        if isinstance(event, Failure):
-            self._open -= 1
-            self.cancel()
-            raise event.error
-        if event is None or (isinstance(event, Token) and event.finish_reason is not None):
-            self._open -= 1
-        return index, event
-
-
-class SyncGeneration(_Generation[SyncSink]):
-    """Tokens of a submission, for a thread."""
-
-    def next(self, timeout: float | None) -> tuple[int, Token]:
-        """The next token, with the index of its request.
-
-        Raises:
-            TimeoutError: none came within `timeout` seconds; the rows have left the engine.
-            EngineError: the request failed.
-        """
-        try:
-            index, event = self.sink.get(timeout)
-        except BaseException:
-            self.cancel()
-            raise
-        if type(event) is Token and event.finish_reason is None:
-            return index, event
-        return self._take(index, event)
-
-    def interrupt(self) -> None:
-        """Leave the engine, and have a thread that waits in `next` get an EngineClosedError."""
-        self.cancel()
-        self.sink.put(0, _closed())
-
-
-class AsyncGeneration(_Generation[AsyncSink]):
-    """Tokens of a submission, for the task that made the sink. May be made on another thread."""
-
-    async def next(self, timeout: float | None) -> tuple[int, Token]:
-        """Async form of `SyncGeneration.next`."""
-        try:
-            while not self.sink.ready:
-                await self.sink.wait(timeout)
-            return self.pop()
-        except BaseException:
-            self.close()
-            raise
-
-    def pop(self) -> tuple[int, Token]:
-        """The next token, when the sink is `ready`. Whatever it raises, `close` is to be called."""
-        index, event = self.sink.pop()
-        if type(event) is Token and event.finish_reason is None:
-            return index, event
-        taken = self._take(index, event)
-        if not self._open:
-            self.sink.close()
-        return taken
-
-    def interrupt(self) -> None:
-        """Have a task that is in `wait` get an EngineClosedError. Runs on the event loop."""
-        self.sink.put(0, _closed())
-        self.sink.notify()
-
-    def close(self) -> None:
-        """Leave the engine, from the event loop."""
-        self.sink.close()
-        self.cancel()
+def start(turn: Turn, engine: EngineLike, sink: SyncSink | AsyncSink) -> None:
+    """Have an engine run a turn; the reader of a whole answer is woken at the end of each round."""
+    turn.start(engine, sink, None if turn.stream else sink.wake_at_end)
 
 
 # -- chunks of an answer --------------------------------------------------------------------------------------------
 
 _SHARED = "another task is reading this stream: one at a time can"
 _RAISED = (TimeoutError, EngineClosedError, RequestError, openai.OpenAIError)
-GenerationT = TypeVar("GenerationT", SyncGeneration, AsyncGeneration)
 
 
-class _Events(Generic[GenerationT]):
+class _Events(Generic[SinkT]):
     """Chunks of a streamed answer. `ended` is called once: on completion, on failure, or when the reader leaves."""
 
-    def __init__(self, generation: GenerationT, assembler: AnyAssembler, call: Call, ended: Ended) -> None:
-        self._generation: GenerationT = generation
-        self._ended, self._fail = ended, call.fail_amid_stream
-        self._save = partial(call.save, assembler, call.timeout)  # in no more time than a chunk may take
-        self._assembler, self._timeout = assembler, call.timeout
-        self._ready: deque[BaseModel] = deque(assembler.begin())
+    def __init__(self, turn: Turn | _Following, sink: SinkT, call: Call, ended: Ended) -> None:
+        self._turn, self._assembler = turn, turn.assembler
+        self._sink: SinkT = sink
+        self._ended, self._fail, self._timeout = ended, call.fail_amid_stream, call.timeout
+        self._save = partial(call.save, turn.assembler, call.timeout)  # in no more time than a chunk may take
+        self._ready: deque[BaseModel] = deque(turn.assembler.begin())
         self._closed = False
-        self._turn = make_turn()
 
     def _last(self, error: BaseException) -> Sequence[BaseModel]:
         """The events by which a stream says that its answer failed; raises where the consumer gets an exception."""
@@ -171,23 +70,31 @@ class _Events(Generic[GenerationT]):
         self._ended(GeneratorExit())
         self._closed = True
         self._ready.clear()
+        self._turn.leave()
+
+    def _interrupt(self) -> None:
+        """Have a reader that waits get an EngineClosedError."""
+        self._sink.put(0, Failure(EngineClosedError("the stream was closed while it was read")))
 
 
-class SyncEvents(_Events[SyncGeneration]):
-    """Chunks of a streamed answer, for threads: those that share one take turns."""
+class SyncEvents(_Events[SyncSink]):
+    """Chunks of a streamed answer, for threads: those that share one read it by turns."""
+
+    def __init__(self, turn: Turn | _Following, sink: SyncSink, call: Call, ended: Ended) -> None:
+        super().__init__(turn, sink, call, ended)
+        self._reading = make_held_lock()
 
     def __iter__(self) -> SyncEvents:
         return self
 
     def __next__(self) -> object:
         ready = self._ready
-        with self._turn:
+        with self._reading:
             while not ready:
                 if self._closed or self._assembler.finished:
                     raise StopIteration
                 try:
-                    index, token = self._generation.next(self._timeout)
-                    events = self._assembler.feed(index, token)
+                    events = self._turn.feed(*self._sink.get(self._timeout))
                     if len(events) == 1 and not self._assembler.finished:
                         return events[0]
                     if self._assembler.finished:
@@ -210,10 +117,10 @@ class SyncEvents(_Events[SyncGeneration]):
     def close(self) -> None:
         """Leave the engine; what was not read is dropped. Another thread may be reading."""
         self._drop()
-        self._generation.interrupt()
+        self._interrupt()
 
 
-class AsyncEvents(_Events[AsyncGeneration]):
+class AsyncEvents(_Events[AsyncSink]):
     """Async form of `SyncEvents`, for one task at a time."""
 
     _waiting = False
@@ -222,8 +129,7 @@ class AsyncEvents(_Events[AsyncGeneration]):
         return self
 
     async def __anext__(self) -> object:
-        ready, generation = self._ready, self._generation
-        sink = generation.sink
+        ready, sink = self._ready, self._sink
         while not ready:
             if self._closed or self._assembler.finished:
                 raise StopAsyncIteration
@@ -234,18 +140,18 @@ class AsyncEvents(_Events[AsyncGeneration]):
                     self._waiting = True
                     await sink.wait(self._timeout)
                     self._waiting = False
-                index, token = generation.pop()
-                events = self._assembler.feed(index, token)
+                events = self._turn.feed(*sink.pop())
                 if len(events) == 1 and not self._assembler.finished:
                     return events[0]
                 if self._assembler.finished:
+                    sink.close()
                     await self._save_elsewhere()
                     self._ended(None)
             except BaseException as error:
                 self._waiting = False
                 self._ended(error)
                 self.close()
-                generation.close()
+                sink.close()
                 events = self._last(error)
                 try:
                     await self._save_elsewhere()
@@ -262,80 +168,91 @@ class AsyncEvents(_Events[AsyncGeneration]):
     def close(self) -> None:
         """Leave the engine; what was not read is dropped."""
         self._drop()
-        self._generation.cancel()
 
     async def aclose(self) -> None:
         """Async form of `close`; another task may be reading."""
         self.close()
         if self._waiting:
-            self._generation.interrupt()
-        self._generation.close()
+            self._interrupt()
+            self._sink.notify()
+        self._sink.close()
 
 
 # -- answers -------------------------------------------------------------------------------------------------------
 
 
-def answer(call: Call, prepared: Prepared, generation: SyncGeneration) -> AnyResponse:
-    """The whole answer of a request, or a stream of it. Where that fails, its rows leave the engine."""
-    assembler = prepared.assembler
+def answer(call: Call, turn: Turn, sink: SyncSink) -> AnyResponse:
+    """The whole answer of a turn that was started, or a stream of it. Where that fails, the turn leaves the engine."""
+    assembler = turn.assembler
     try:
-        if prepared.stream:
-            return call.streamed(SyncEvents(generation, assembler, call, call.ended))
+        if turn.stream:
+            return call.streamed(SyncEvents(turn, sink, call, call.ended))
         while not assembler.finished:
-            assembler.collect(*generation.next(call.deadline.left()))
+            turn.collect(*sink.get(call.deadline.left()))
         call.save(assembler)
         return call.whole(assembler.result())
     except BaseException:
-        generation.cancel()  # now: who keeps the exception keeps this frame
+        turn.leave()  # now: who keeps the exception keeps this frame
         raise
 
 
-async def answer_async(call: Call, prepared: Prepared, generation: AsyncGeneration, *, waited: bool) -> AnyResponse:
+async def answer_async(call: Call, turn: Turn, sink: AsyncSink, *, waited: bool) -> AnyResponse:
     """Async form of `answer`; `waited`: the task has waited for something."""
-    assembler, sink = prepared.assembler, generation.sink
+    assembler = turn.assembler
     try:
-        if prepared.stream:
+        if turn.stream:
             if not waited:
                 await anyio.lowlevel.checkpoint()
-            return call.streamed(AsyncEvents(generation, assembler, call, call.ended))
+            return call.streamed(AsyncEvents(turn, sink, call, call.ended))
         while not assembler.finished:
-            assembler.collect(*(generation.pop() if sink.ready else await generation.next(call.deadline.left())))
+            while not sink.ready:
+                await sink.wait(call.deadline.left())
+            turn.collect(*sink.pop())
+        sink.close()
         if assembler.keeps:
             await run_to_end(partial(call.save, assembler))
         return call.whole(assembler.result())
     except BaseException:
-        generation.close()
+        sink.close()
+        turn.leave()
         raise
 
 
 # -- events of a response in the background -------------------------------------------------------------------------
 
 
-class _Followed:
-    """A response in the background in the place of an engine: leaving it does not stop it."""
+class _Following(Assembler[BaseModel]):
+    """Events of a response in the background that come behind one, in the place of a turn: the response goes on when
+    its reader leaves."""
 
     def __init__(self, source: Followable, after: int) -> None:
+        super().__init__()
         self._source, self._after = source, after
+        self._sink: SyncSink | AsyncSink | None = None
 
-    def submit(self, works: Sequence[Work], sink: Sink, ticket: Ticket) -> Ticket:
+    @property
+    def assembler(self) -> Assembler[BaseModel]:
+        return self
+
+    def start(self, sink: SinkT) -> SinkT:
         self._sink = sink
         self._source.follow(sink, self._after)
-        return ticket
+        return sink
 
-    def cancel(self, ticket: Ticket) -> None:
-        self._source.leave(self._sink)
+    def feed(self, index: int, event: Any) -> Sequence[BaseModel]:
+        """Take an event, or None behind the last one."""
+        if type(event) is Failure:  # the stream was closed
+            raise event.error
+        self.finished = event is None
+        return () if event is None else (event,)
 
+    def leave(self) -> None:
+        if self._sink is not None:
+            self._source.leave(self._sink)
 
-class _Passed(Assembler[BaseModel]):
-    """Takes events that were made already, and None behind the last one."""
-
-    def feed(self, index: int, token: Any) -> Sequence[BaseModel]:
-        self.finished = token is None
-        return () if token is None else (token,)
-
-
-_FOLLOWING = (Work(),)
-"""One stream of events."""
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_ending():
+            self.leave()
 
 
 def _unheard(error: BaseException | None) -> None:
@@ -344,12 +261,12 @@ def _unheard(error: BaseException | None) -> None:
 
 def follow(call: Call, source: Followable, after: int = -1) -> AnyResponse:
     """The events of a response in the background that come behind one, for threads."""
-    made = partial(SyncGeneration, _Followed(source, after), _FOLLOWING, SyncSink())
-    generation = aside(made)  # which may wait until the response's last event is stored
-    return call.streamed(SyncEvents(generation, _Passed(), call, _unheard))
+    following = _Following(source, after)
+    sink = aside(partial(following.start, SyncSink()))  # which may wait until the response's last event is stored
+    return call.streamed(SyncEvents(following, sink, call, _unheard))
 
 
 def follow_async(call: Call, source: Followable, after: int = -1) -> AnyResponse:
     """Async form of `follow`."""
-    generation = AsyncGeneration(_Followed(source, after), _FOLLOWING, make_async_sink())
-    return call.streamed(AsyncEvents(generation, _Passed(), call, _unheard))
+    following = _Following(source, after)
+    return call.streamed(AsyncEvents(following, following.start(make_async_sink()), call, _unheard))

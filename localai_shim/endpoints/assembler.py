@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from openai import BaseModel
 
-from ..types import Token
+from ..types import Token, Work
 
 Answer = TypeVar("Answer", bound=BaseModel, covariant=True)
+
+
+class Round(NamedTuple):
+    """Continuation of a turn behind a round, see `Assembler.next_round`."""
+
+    events: Sequence[BaseModel] = ()
+    """Events of a stream that were made since the round ended."""
+    works: Sequence[Work] = ()
+    """Works of the next round; empty: the answer has finished, or `next_round` is called again for more events."""
 
 
 class Assembler(Generic[Answer]):
@@ -45,6 +54,13 @@ class Assembler(Generic[Answer]):
     def collect(self, index: int, token: Token) -> None:
         """Take the next token of a choice, when the answer is wanted whole."""
         raise NotImplementedError
+
+    def next_round(self) -> Round:
+        """Go on when all works of a round have ended and the answer has not `finished`.
+
+        Runs on a thread that may wait. What it raises fails the answer.
+        """
+        raise RuntimeError("all rows of this request have ended, and its answer has not")
 
     def fail(self, error: Exception) -> Sequence[BaseModel] | None:
         """End a stream with an error; its last events, or None where the consumer gets an exception."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import sys
 import time
@@ -16,7 +17,7 @@ from . import request_log
 from .timings import Observer, Served, measure
 
 if TYPE_CHECKING:
-    from ..endpoints.prepared import AnyAssembler, Prepared
+    from ..endpoints.turn import AnyAssembler, Turn
 
 
 def observe(method: str, path: str, body: Mapping[str, object], started: float) -> Observation | None:
@@ -51,18 +52,15 @@ class Observation:
         self._method, self._path, self._body, self._started = method, path, body, started
         self._observers = [observers]  # taken out once: by whoever ends the request first, on whatever thread
         self._engine: EngineLike | None = None
-        self._works: Sequence[Work] = ()
+        self._rounds: Sequence[Sequence[Work]] = ()
         self._assembler: AnyAssembler | None = None
         self._in_background = False
         _late.start()
 
-    def prepared(self, engine: EngineLike, prepared: Prepared) -> None:
+    def prepared(self, engine: EngineLike, turn: Turn) -> None:
         """The request was read. From here on it may end in the background."""
-        self._engine, self._works = engine, prepared.works
-        self._assembler = prepared.assembler
-        if prepared.run is not None:
-            self._in_background = True
-            prepared.run.ended_with = self.end
+        self._engine, self._rounds, self._assembler = engine, turn.rounds, turn.assembler
+        self._in_background = turn.background is not None
 
     def answered(self) -> None:
         """A whole answer was returned. Its response may still run in the background."""
@@ -96,7 +94,7 @@ class Observation:
             return []
 
     def _served(self, error: BaseException | None) -> Served:
-        timings = measure(self._works, self._started, time.monotonic())
+        timings = measure([*itertools.chain(*self._rounds)], self._started, time.monotonic())
         answer_id: str | None = getattr(self._assembler, "id", None)
         if self._assembler is not None:
             reasons, reasoning = self._assembler.finish_reasons(), self._assembler.reasoning_tokens

@@ -20,7 +20,7 @@ from opentelemetry import context, metrics, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from ..stats import EngineStats
-from ..threads.system import Lock, Turn
+from ..threads.system import HeldLock, Lock
 from ..types import VERSION, EngineError, EngineLike
 from .timings import Observer, RequestTimings, Served
 
@@ -100,7 +100,7 @@ def _is_idle(provider: object, api: ModuleType) -> bool:
 
 def _made_once(make: Callable[[ProviderT], MadeT]) -> Callable[[ProviderT], MadeT]:
     """Keep what `make` returns for the latest provider. By identity: Logfire's providers cannot be hashed."""
-    turn = Turn()
+    turn = HeldLock()
     latest: tuple[ProviderT, MadeT] | None = None
 
     def made(provider: ProviderT) -> MadeT:

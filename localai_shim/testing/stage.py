@@ -30,7 +30,7 @@ from .script import Script, UnexpectedRequest
 
 if TYPE_CHECKING:
     from ..client.call import Call
-    from ..endpoints.prepared import Prepared
+    from ..endpoints.turn import Turn
 
 
 MAX_DIMENSIONS = 3072
@@ -74,25 +74,24 @@ class Stage(ScriptedEngine):
         self.budgets: list[Budget] = []
         self.clock.on_change(self._player.wake)
 
-    def stage_call(self, call: Call, prepared: Prepared) -> Prepared:
-        """Choose the replies to a request. Runs where the request was prepared, just before it is submitted.
+    def stage_call(self, call: Call, turn: Turn) -> None:
+        """Choose the replies to a round of a request's turn. Runs just before the round is submitted.
 
         Raises:
             openai.APIError: the script has the request fail.
             RequestError: the script has no reply, or one of its functions raised; that is the cause.
         """
-        if prepared.works:
-            generates = prepared.works[0].task == "generate"
-            stage: Callable[[Call, Prepared, Any], None] = self._stage_rows if generates else self._stage_vectors
+        if turn.works:
+            generates = turn.works[0].task == "generate"
+            stage: Callable[[Call, Turn, Any], None] = self._stage_rows if generates else self._stage_vectors
             try:
-                stage(call, prepared, prepared.works)
+                stage(call, turn, turn.works)
             except (openai.OpenAIError, RequestError):
                 raise
             except Exception as error:
                 if any(error is each for each in self.raised):
                     raise _refusal(error) from error
                 raise
-        return prepared
 
     def failed_with(self, error: BaseException) -> bool:
         """True if a script made a request fail with this exception."""
@@ -111,7 +110,7 @@ class Stage(ScriptedEngine):
 
     # -----------------------------------------------------------------------------------------------------------
 
-    def _stage_rows(self, call: Call, prepared: Prepared, rows: Sequence[GenerationRequest]) -> None:
+    def _stage_rows(self, call: Call, turn: Turn, rows: Sequence[GenerationRequest]) -> None:
         prompts = {id(each.prompt): each.prompt.tokens for each in rows}
         asked = self._note(call, list(prompts.values()))
         try:
@@ -121,12 +120,12 @@ class Stage(ScriptedEngine):
             raise
         marked = {i: mark for i, (_, mark) in enumerate(played) if mark is not None}
         if marked:
-            marks.apply_marks(prepared.assembler, marked)
-        patience = None if call.timeout is None else Patience(call.timeout, not prepared.stream)
+            marks.apply_marks(turn.assembler, marked)
+        patience = None if call.timeout is None else Patience(call.timeout, not turn.stream)
         for each, (reply, _) in zip(rows, played, strict=True):
             each.reply = functools.partial(self._choice, asked, reply, patience)
 
-    def _stage_vectors(self, call: Call, prepared: Prepared, works: Sequence[EmbeddingRequest]) -> None:
+    def _stage_vectors(self, call: Call, turn: Turn, works: Sequence[EmbeddingRequest]) -> None:
         [request] = works
         asked = self._note(call, request.texts)
         asked.texts = [t.document if isinstance(t, Pair) else self.tokenizer.decode(t) for t in request.texts]

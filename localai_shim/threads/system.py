@@ -4,7 +4,7 @@ The engine and all that works for callers use these. If nothing is patched, they
 may be a greenlet: while it waits for one of them, the other greenlets of its thread run.
 
 A lock of this module is never held while something is waited for: the next greenlet of the thread that wants it would
-stop them all. `make_turn` makes a lock that may be.
+stop them all. `make_held_lock` makes a lock that may be.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def make_queue() -> SimpleQueue[Any]:
     return cast("SimpleQueue[Any]", _GreenletQueue()) if greenlets.are_used() else SimpleQueue()
 
 
-class Turn:
+class HeldLock:
     """A lock that a greenlet may hold while it waits for something. May be made before the program is patched."""
 
     def __init__(self) -> None:
@@ -218,6 +218,6 @@ class Turn:
         self._waiters.wake()
 
 
-def make_turn() -> contextlib.AbstractContextManager[object]:
-    """Make a `Turn`, which is a plain lock if nothing is patched by now."""
-    return Turn() if greenlets.are_used() else Lock()
+def make_held_lock() -> contextlib.AbstractContextManager[object]:
+    """Make a `HeldLock`, which is a plain lock if nothing is patched by now."""
+    return HeldLock() if greenlets.are_used() else Lock()

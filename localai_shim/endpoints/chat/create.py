@@ -19,16 +19,17 @@ from ...prompt.parts import media_parts
 from ...prompt.template import Conversation
 from ...types import Prompt
 from .. import request_fields
-from ..answer.format import AnswerFormat, read_answer_format
+from ..answer.asked import Asked
+from ..answer.format import read_answer_format
 from ..answer.plan import AnswerPlan
-from ..answer.thinking import EFFORTS, ThinkingPlan, read_thinking
-from ..answer.tools import ToolPlan, read_tool_plan
+from ..answer.thinking import EFFORTS, read_thinking
+from ..answer.tools import read_tool_plan
 from ..fields import Fields, as_array
 from ..optional_fields import Extras, read_extras
 from ..predictions import PredictionCounts
-from ..prepared import Prepared
 from ..served import ServedModel, make_prompt
 from ..token_fields import most_tokens, read_truncation, truncated, without_oldest
+from ..turn import Turn
 from .assembler import ChatAssembler
 
 if TYPE_CHECKING:
@@ -46,39 +47,39 @@ _REFUSED = {
 }
 
 
-def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Prepared:
+def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Turn:
     """Validate a request body and render its prompt.
 
     Raises:
         BadRequest: with the field, its value and what to do.
     """
-    asked = model.field_cache.get(body, DIFFER, partial(_read, model=model))
+    chat = model.field_cache.get(body, DIFFER, partial(_read, model=model))
     fields = Fields(body)
     given, metadata = fields.require("messages"), request_fields.read_metadata(fields)
     developer = model.tokenizer.knows_developer
-    reader = model.media_reader(truncates=asked.truncation[0] is not None)
+    reader = model.media_reader(truncates=chat.truncation[0] is not None)
     messages = model.with_system(template_messages(given, knows_developer=developer, read_part=reader))
-    generation = request_fields.read_own(fields, asked.generation, model)
-    prompt = asked.prompt(messages, model, generation.salt)
-    answer = asked.answer(model, prompt.tokens)
+    generation = request_fields.read_own(fields, chat.generation, model)
+    prompt = chat.prompt(messages, model, generation.salt)
+    answer = chat.answer(model, prompt.tokens)
     logprobs = generation.sampling.top_logprobs is not None
     assembler = ChatAssembler(
         model=model,
-        parsers=[answer.parser(generation.limits, with_tokens=logprobs) for _ in range(asked.n)],
+        parsers=[answer.parser(generation.limits, with_tokens=logprobs) for _ in range(chat.n)],
         prompt=prompt,
         logprobs=logprobs,
         metadata=metadata,
-        legacy=asked.tools.legacy,
-        keep=partial(_keep, given, store) if asked.store else None,
-        extras=asked.extras,
-        predicted=PredictionCounts(generation.prediction, asked.n),
+        legacy=chat.asked.tools.legacy,
+        keep=partial(_keep, given, store) if chat.store else None,
+        extras=chat.extras,
+        predicted=PredictionCounts(generation.prediction, chat.n),
     )
-    requests = answer.requests(prompt, asked.n, generation, param="messages")
-    return Prepared(assembler, requests, asked.stream)
+    requests = answer.requests(prompt, chat.n, generation, param="messages")
+    return Turn(assembler, requests, chat.stream)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ChatFields:
     """Settings of a request, without the fields that differ. Requests with the same ones share them, unchanged."""
 
     stream: bool
@@ -87,11 +88,7 @@ class _Asked:
     generation: request_fields.Generation
     extras: Extras
     truncation: tuple[int | None, bool]
-    tools: ToolPlan
-    format: AnswerFormat | None
-    thinking: ThinkingPlan
-    special: bool
-    """The caller's texts may spell special tokens."""
+    asked: Asked
     opens_turn: bool
     """The prompt ends with what opens an assistant's turn."""
     continues: bool
@@ -99,10 +96,8 @@ class _Asked:
 
     def prompt(self, messages: list[Message], model: ServedModel, salt: str | None) -> Prompt:
         """The rendered conversation, truncated as the request asks; `salt` as in `Prompt`."""
-        generation, variables = self.generation, self.thinking.variables
-        if self.continues:
-            variables = {**variables, "continue_final_message": True}
-        conversation = Conversation(self.thinking.messages(messages), variables, self.tools.rendered, self.special)
+        generation = self.generation
+        conversation = self.asked.conversation(messages, {"continue_final_message": True} if self.continues else None)
         whole = model.tokenizer.render(conversation, generation_prompt=self.opens_turn)
         tokens = truncated(whole, self.truncation, model.context_length, generation.limits.max_tokens)
         if tokens is not whole and media_parts(messages):
@@ -136,10 +131,10 @@ class _Asked:
     def answer(self, model: ServedModel, tokens: list[int]) -> AnswerPlan:
         """Plan of the answer to a prompt of these tokens."""
         end = _open_end(tokens, model) if self.continues else model.tokenizer.prompt_end(tokens)
-        return AnswerPlan(model, self.tools, self.format, self.thinking, end, continuing=self.continues)
+        return self.asked.plan(model, end, continuing=self.continues)
 
 
-def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
+def _read(body: Mapping[str, object], model: ServedModel) -> _ChatFields:
     """Read a request's fields, without those that differ."""
     fields = Fields(body)
     fields.string("model")
@@ -153,7 +148,7 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
     stream = fields.boolean("stream") or False
     top_logprobs = _read_top_logprobs(fields)
     _read_without_effect(fields)
-    asked = _Asked(
+    read = _ChatFields(
         stream=stream,
         n=fields.integer("n", 1, 128) or 1,
         store=fields.boolean("store") or False,
@@ -162,15 +157,12 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
         ),
         extras=read_extras(fields, stream, reasoning=fields.boolean("include_reasoning") is not False),
         truncation=read_truncation(fields),
-        tools=tools,
-        format=format,
-        thinking=thinking,
-        special=request_fields.read_allow_special_tokens(fields),
+        asked=Asked(tools, format, thinking, request_fields.read_allow_special_tokens(fields)),
         opens_turn=opens_turn,
         continues=continues,
     )
     fields.finish(DIFFER)
-    return asked
+    return read
 
 
 def _keep(messages: Any, store: Callable[[], Store], completion: ChatCompletion) -> None:

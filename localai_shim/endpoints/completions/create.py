@@ -19,25 +19,25 @@ from ..assembler import Assembler
 from ..fields import Fields, as_array
 from ..optional_fields import NO_PROMPT, Extras
 from ..predictions import PredictionCounts
-from ..prepared import Prepared
 from ..request_fields import Generation, new_id, now, read_own
 from ..served import ServedModel
 from ..token_fields import token_id, truncated
+from ..turn import Turn
 from ..usage import usage_fields
-from .asked import DIFFER, Infilling, read_asked
 from .echo import Echo, by_text, make_echo
+from .fields import DIFFER, Infilling, read_fields
 
 if TYPE_CHECKING:
     from ...state.store import Store
 
 
-def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Prepared:
+def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Turn:
     """Validate a request body and tokenise its prompts.
 
     Raises:
         BadRequest: with the field, its value and what to do.
     """
-    asked = model.field_cache.get(body, DIFFER, partial(read_asked, model=model))
+    asked = model.field_cache.get(body, DIFFER, partial(read_fields, model=model))
     fields = Fields(body)
     given = _read_prompts(fields.require("prompt"), model.tokenizer, asked.infilling)
     generation = read_own(fields, asked.generation, model)
@@ -65,7 +65,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         extras=extras,
         predicted=PredictionCounts(generation.prediction, len(requests)),
     )
-    return Prepared(assembler, requests, asked.stream)
+    return Turn(assembler, requests, asked.stream)
 
 
 def _make_parser(model: ServedModel, generation: Generation, *, with_end: bool) -> TextParser:

@@ -16,10 +16,10 @@ from ...types import EmbeddingRequest, Token
 from ...vectors import Embedding
 from ..assembler import Assembler
 from ..fields import Fields, as_array
-from ..prepared import Prepared
 from ..request_fields import read_priority
 from ..served import ServedModel
 from ..token_fields import token_id
+from ..turn import Turn
 from .foreign_tokens import as_texts
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ Text = str | Sequence[int]
 Format = Literal["float", "base64"]
 
 
-def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Prepared:
+def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Turn:
     """Validate a request body and tokenise its texts.
 
     Raises:
@@ -53,7 +53,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     tokens = [fitting(ids[path], path, texts[path], model, cut=cut) for path in texts]
     skip = 0 if embedding.pools_prompt or not before else prompt_tokens(before, model)
     request = EmbeddingRequest(tokens, priority=priority, skip=skip, adapter=model.adapter)
-    return Prepared(EmbeddingAssembler(model.name, request, dimensions, format), [request])
+    return Turn(EmbeddingAssembler(model.name, request, dimensions, format), [request])
 
 
 def _read_texts(given: object) -> dict[str, Text]:

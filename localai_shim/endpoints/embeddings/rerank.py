@@ -12,9 +12,9 @@ from ...types import EmbeddingRequest, Json, Token
 from ...vectors import Ranking
 from ..assembler import Assembler
 from ..fields import Fields, as_array
-from ..prepared import Prepared
 from ..request_fields import new_id, read_priority
 from ..served import ServedModel
+from ..turn import Turn
 from .create import encode_texts, fitting, named_prompt, prompt_tokens
 from .reranking import RerankResponse, RerankResult, RerankUsage
 
@@ -30,7 +30,7 @@ _TEXT = ("text",)
 Document = Json
 
 
-def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Prepared:
+def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Turn:
     """Validate a request body and tokenise its documents, each with the query, or by itself for models that embed.
 
     Raises:
@@ -51,7 +51,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     fields.finish()
     make = _make_pairs if "rerank" in model.tasks else _make_texts
     request = make(Ranking(query, texts, instruction, most_each=most_each), model, priority, cut=cut)
-    return Prepared(RerankAssembler(model.name, request, top_n, returned), [request])
+    return Turn(RerankAssembler(model.name, request, top_n, returned), [request])
 
 
 def _make_pairs(asked: Ranking, model: ServedModel, priority: int, *, cut: bool) -> EmbeddingRequest:

@@ -130,7 +130,9 @@ class ResponseAssembler(Assembler[types.Response]):
     ) -> None:
         super().__init__(keep)
         self.id = new_id("resp_", 24)
-        self._model, self._parser, self._prompt = model, parser, prompt
+        self._model, self._parser = model, parser
+        self._prompts, self._parsers = [prompt], [parser]
+        """Those of each round."""
         self._logprobs, self._summary, self._encrypted = logprobs, summary, encrypted
         self._sampled: list[Token] | None = [] if token_ids else None
         self._namespaces = namespaces or {}
@@ -207,7 +209,7 @@ class ResponseAssembler(Assembler[types.Response]):
 
     @property
     def reasoning_tokens(self) -> int:
-        return self._parser.reasoning_tokens
+        return sum(parser.reasoning_tokens for parser in self._parsers)
 
     def result(self) -> types.Response:
         """The response as it is now."""
@@ -224,7 +226,7 @@ class ResponseAssembler(Assembler[types.Response]):
         if self._sampled is None:
             return {}
         logprobs = {"token_logprobs": [token.logprob for token in self._sampled]} if self._logprobs else {}
-        ids = {"prompt_token_ids": list(self._prompt.tokens), "token_ids": [token.id for token in self._sampled]}
+        ids = {"prompt_token_ids": list(self._prompts[0].tokens), "token_ids": [token.id for token in self._sampled]}
         return {**ids, **logprobs}
 
     # -- events -------------------------------------------------------------------------------------------------
@@ -345,19 +347,21 @@ class ResponseAssembler(Assembler[types.Response]):
 
     def _end(self, status: Status, **ending: object) -> None:
         self.status, self.finished = status, True
-        self._ending = {"usage": response_usage(self._prompt, self._parser), **self._tokens(), **ending}
+        self._ending = {"usage": response_usage(self._prompts, self._parsers), **self._tokens(), **ending}
 
 
-def response_usage(prompt: Prompt, parser: TextParser | AnswerParser) -> dict[str, object]:
-    """Token counts in the form of this API."""
-    usage = usage_fields([prompt], parser.generated, parser.reasoning_tokens)
+def response_usage(prompts: Sequence[Prompt], parsers: Sequence[TextParser | AnswerParser]) -> dict[str, object]:
+    """Token counts of all rounds in the form of this API."""
+    reasoning = sum(parser.reasoning_tokens for parser in parsers)
+    usage = usage_fields(prompts, sum(parser.generated for parser in parsers), reasoning)
     cached = usage["prompt_tokens_details"]["cached_tokens"]
-    details = by_kind([prompt]) if prompt.media else {}  # under chat.completions' names: this API has none
+    # Under chat.completions' names: this API has none.
+    details = by_kind(prompts) if any(prompt.media for prompt in prompts) else {}
     return {
         "input_tokens": usage["prompt_tokens"],
         "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0, **details},
         "output_tokens": usage["completion_tokens"],
-        "output_tokens_details": {"reasoning_tokens": parser.reasoning_tokens},
+        "output_tokens_details": {"reasoning_tokens": reasoning},
         "total_tokens": usage["total_tokens"],
     }
 

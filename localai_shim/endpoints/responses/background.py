@@ -6,20 +6,19 @@ to whoever follows.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import secrets
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ...state.processes import is_running, start_time
 from ...threads.system import Event as Flag
 from ...threads.system import Lock, RLock, SimpleQueue, Thread, make_thread
-from ...types import EngineClosedError, EngineLike, Event, Ticket, Token, Work, log
-from ..prepared import BackgroundRun, Follower
+from ...types import EngineClosedError, EngineLike, Failure, log
+from ..turn import EventSink, Turn, TurnEvent, put_events
 from .context import Context, save_response
 
 if TYPE_CHECKING:
@@ -30,20 +29,19 @@ if TYPE_CHECKING:
 
 _owners: set[str] = set()  # in this process
 _POLL_SECONDS = 0.5  # after which a cancellation by another process is noticed at the latest
-_Inbox = SimpleQueue[tuple["Run", Event | None] | None]
-"""Events of rows, None for one that is to be cancelled, and None alone where all are to end."""
+_Inbox = SimpleQueue[tuple["Run", TurnEvent | None] | None]
+"""Events of turns, None for one that is to be cancelled, and None alone where all are to end."""
 
 
 class Run:
-    """One response that runs in the background; its engine's sink, all of whose tokens go into the one inbox."""
+    """One response that runs in the background; its turn's sink, all of whose events go into the one inbox."""
 
     waker = None
     inbox: _Inbox
 
-    def __init__(self, assembler: ResponseAssembler, context: Context) -> None:
-        self.assembler, self.context = assembler, context
-        self.row: tuple[EngineLike, Ticket] | None = None
-        """Engine and ticket of the row, once it runs."""
+    def __init__(self, context: Context, turn: Turn) -> None:
+        self.context, self.turn = context, turn
+        self.assembler = cast("ResponseAssembler", turn.assembler)
         self.lock = RLock()
         self.ended = False
         self.over = Flag()
@@ -53,12 +51,12 @@ class Run:
         self.queued = self.assembler.result()
         """The response as it was when it was queued."""
         self.events: list[ResponseStreamEvent] = list(self.assembler.begin())
-        self._followers: dict[int, Follower] = {}
+        self._followers: dict[int, EventSink] = {}
         self.ended_with: Callable[[BaseException | None], None] | None = None
         """Takes what went wrong, if something did, when it has ended."""
         self._error: BaseException | None = None
 
-    def put(self, index: int, event: Event) -> None:
+    def put(self, index: int, event: TurnEvent) -> None:
         self.inbox.put((self, event))
 
     @property
@@ -72,7 +70,7 @@ class Run:
             made = self.assembler.result()
             return made if self.unstored is None else made.model_copy(update=_unstored(self.unstored))
 
-    def follow(self, sink: Follower, after: int) -> None:
+    def follow(self, sink: EventSink, after: int) -> None:
         """Have a sink get the events with larger sequence numbers than `after`, and None behind the last one."""
         with self.lock:
             put_events(sink, [event for event in self.events if event.sequence_number > after])
@@ -81,16 +79,9 @@ class Run:
             else:
                 self._followers[id(sink)] = sink
 
-    def leave(self, sink: Follower) -> None:
+    def leave(self, sink: EventSink) -> None:
         """The sink wants no more. Takes no lock: it may be called by the garbage collector, on any thread."""
         self._followers.pop(id(sink), None)
-
-    def cancel_row(self) -> None:
-        """Have the engine drop its row."""
-        if self.row is not None:
-            engine, ticket = self.row
-            with contextlib.suppress(EngineClosedError):
-                engine.cancel(ticket)
 
     def fail(self, error: Exception) -> Sequence[ResponseStreamEvent]:
         """Its last events, as it failed. Called with the lock held."""
@@ -114,17 +105,9 @@ class Run:
         for sink in list(self._followers.values()):
             put_events(sink, [None])
         self._followers.clear()
+        del self.turn  # which has this sink
         if self.ended_with is not None:
             self.ended_with(self._error)
-
-
-def put_events(sink: Follower, events: Sequence[ResponseStreamEvent | None]) -> None:
-    """Have a sink get events, and its reader woken."""
-    for event in events:
-        sink.put(0, event)
-    if sink.waker is not None and events:
-        with contextlib.suppress(RuntimeError):  # its event loop has ended
-            sink.waker.wake()
 
 
 class Background:
@@ -149,14 +132,13 @@ class Background:
             return owner in _owners
         return is_running(pid, started)
 
-    def start(self, run: BackgroundRun, engine: EngineLike, works: Sequence[Work]) -> None:
+    def start(self, run: Run, engine: EngineLike) -> None:
         """Store a response as queued and let it run.
 
         Raises:
             EngineError: it cannot be submitted; nothing is stored then.
         """
-        assert isinstance(run, Run)
-        run.inbox, run.row = self._inbox, (engine, Ticket())
+        run.inbox = self._inbox
         with self._lock:
             self._check_open()
             if self._thread is None:
@@ -168,9 +150,9 @@ class Background:
                 with self._lock:
                     self._check_open()
                     self._runs[run.id] = run
-                engine.submit(works, run, run.row[1])
+                run.turn.start(engine, run)
         except BaseException:
-            run.cancel_row()
+            run.turn.leave()
             self._runs.pop(run.id, None)
             self._store.delete("response", run.id)
             raise
@@ -228,10 +210,10 @@ class Background:
 
 
 def _stop(run: Run, runs: dict[str, Run], store: Store, end: Callable[[], Sequence[ResponseStreamEvent]]) -> None:
-    """Take a response's row from the engine and end it."""
+    """Take a response's work from the engine and end it."""
     with run.lock:
         if not run.ended:
-            run.cancel_row()
+            run.turn.leave()
             _finish(run, runs, store, end())
 
 
@@ -280,7 +262,7 @@ def _look(run: Run, runs: dict[str, Run], store: Store) -> None:
         log.exception("a response in the background could not be looked up")
 
 
-def _take(run: Run, event: Event | None, runs: dict[str, Run], store: Store) -> None:
+def _take(run: Run, event: TurnEvent | None, runs: dict[str, Run], store: Store) -> None:
     if event is None:
         _stop(run, runs, store, run.cancel)
         return
@@ -291,15 +273,13 @@ def _take(run: Run, event: Event | None, runs: dict[str, Run], store: Store) -> 
         begun = assembler.start()
         if begun:
             store.update("response", run.id, _begun)
-        if isinstance(event, Token):
-            try:
-                events: Sequence[ResponseStreamEvent] = assembler.feed(0, event)
-            except Exception as error:
+        try:
+            events = cast("Sequence[ResponseStreamEvent]", run.turn.feed(0, event))
+        except Exception as error:
+            if not isinstance(event, Failure):
                 log.exception("a response in the background could not be read")
-                run.cancel_row()
-                events = run.fail(error)
-        else:
-            events = run.fail(event.error)
+            run.turn.leave()
+            events = run.fail(error)
         if assembler.finished:
             _finish(run, runs, store, [*begun, *events])
         else:

@@ -13,11 +13,11 @@ from ..assembler import Assembler
 from ..fields import Fields
 from ..items.reasoning import seal
 from ..items.resources import new_item_id, user_item
-from ..prepared import Prepared
 from ..request_fields import SERVICE_TIERS, new_id, now, read_generation, read_own
 from ..served import ServedModel
+from ..turn import Turn
 from .assembler import response_usage
-from .create import plan_answer, read_asked, read_plan, render
+from .create import plan_answer, read_plan, read_prompt_fields, render
 
 if TYPE_CHECKING:
     from ...output.answer import AnswerParser
@@ -44,7 +44,7 @@ class _Counted(Assembler[InputTokenCountResponse]):
         return InputTokenCountResponse(input_tokens=self._tokens, object="response.input_tokens")
 
 
-def prepare_count(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Prepared:
+def prepare_count(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Turn:
     """The tokens that a response's prompt would have.
 
     Raises:
@@ -53,14 +53,14 @@ def prepare_count(body: Mapping[str, object], model: ServedModel, store: Callabl
     fields = Fields(body)
     fields.string("model")
     fields.string("personality")
-    asked = read_asked(fields, model)
+    given = read_prompt_fields(fields, model)
     fields.finish()
-    plan = read_plan(body, asked, model, store, counts=True)
+    plan = read_plan(body, given, model, store, counts=True)
     tokens, _ = render(plan, model, 1)
-    return Prepared(_Counted(len(tokens)))
+    return Turn(_Counted(len(tokens)))
 
 
-def prepare_compaction(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Prepared:
+def prepare_compaction(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Turn:
     """Have the model sum up a conversation.
 
     Raises:
@@ -71,15 +71,15 @@ def prepare_compaction(body: Mapping[str, object], model: ServedModel, store: Ca
     fields.refuse(dict.fromkeys(("tools", "tool_choice"), "A summary calls no tools."))
     fields.choice("service_tier", SERVICE_TIERS)
     generation = read_own(fields, read_generation(fields, model, None, top_logprobs=None), model)
-    asked = read_asked(fields, model)
+    given = read_prompt_fields(fields, model)
     fields.finish()
-    plan = read_plan(body, asked, model, store, counts=True)
+    plan = read_plan(body, given, model, store, counts=True)
     if not plan.context.items:
         raise BadRequest.missing("input")
     plan.context.given.append(user_item(_ASK))
     prompt, answer = plan_answer(plan, model, 1, generation.salt)
     assembler = _Compaction(answer.parser(generation.limits, with_tokens=False), prompt)
-    return Prepared(assembler, answer.requests(prompt, 1, generation, param="input"))
+    return Turn(assembler, answer.requests(prompt, 1, generation, param="input"))
 
 
 class _Compaction(Assembler[CompactedResponse]):
@@ -103,6 +103,6 @@ class _Compaction(Assembler[CompactedResponse]):
             "object": "response.compaction",
             "created_at": now(),
             "output": [item],
-            "usage": response_usage(self._prompt, self._parser),
+            "usage": response_usage([self._prompt], [self._parser]),
         }
         return CompactedResponse.model_validate(fields)

@@ -16,16 +16,17 @@ from ...prompt.parts import ReadPart
 from ...prompt.template import Conversation
 from ...types import Prompt, map_texts
 from .. import request_fields
+from ..answer.asked import Asked
 from ..answer.format import AnswerFormat, read_answer_format
 from ..answer.plan import AnswerPlan
-from ..answer.thinking import EFFORTS, ThinkingPlan, read_thinking
+from ..answer.thinking import EFFORTS, read_thinking
 from ..answer.tools import ToolPlan, read_flat_tool_plan
 from ..fields import Fields
 from ..items.includes import ENCRYPTED, LOGPROBS, read_include
 from ..items.reasoning import unseal
-from ..prepared import Prepared
 from ..served import ServedModel, make_prompt
 from ..token_fields import without_oldest
+from ..turn import Turn
 from .assembler import ResponseAssembler
 from .background import Run
 from .context import Context, read_context, read_input, save_response
@@ -50,16 +51,12 @@ DIFFER = (*_INPUT, "metadata", *request_fields.OWN)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PromptFields:
     """Fields of a request beside its input that counting tokens needs. Requests that have the same share them."""
 
     instructions: str | None
-    thinking: ThinkingPlan
-    tools: ToolPlan
-    format: AnswerFormat | None
+    asked: Asked
     truncates: bool
-    special: bool
-    """The caller's texts may spell special tokens."""
     summary: str | None
     """The kind of summary of its reasoning."""
     echo: dict[str, object]
@@ -67,10 +64,10 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ResponseFields:
     """Fields of a request, without those that differ. Requests with the same ones share them, unchanged."""
 
-    plan: Asked
+    prompt: PromptFields
     echo: dict[str, object]
     """Fields of the response."""
     stream: bool
@@ -86,13 +83,13 @@ class _Asked:
 class Plan:
     """Plan of a prompt and its answer: all that counting tokens needs."""
 
-    asked: Asked
+    fields: PromptFields
     context: Context
     read_part: ReadPart
     """Reads its images, videos and sounds."""
 
 
-def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Prepared:
+def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Turn:
     """Validate a request body and render its prompt.
 
     Args:
@@ -101,37 +98,37 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     Raises:
         RequestError: with the field, its value and what to do.
     """
-    asked = model.field_cache.get(body, DIFFER, partial(_read, model=model))
+    read = model.field_cache.get(body, DIFFER, partial(_read, model=model))
     fields = Fields(body)
-    generation = request_fields.read_own(fields, asked.generation, model)
-    plan = read_plan(body, asked.plan, model, store)
-    context, background = plan.context, asked.background
+    generation = request_fields.read_own(fields, read.generation, model)
+    plan = read_plan(body, read.prompt, model, store)
+    context, background = plan.context, read.background
     prompt, answer = plan_answer(plan, model, generation.limits.max_tokens or 1, generation.salt)
     # What runs a response in the background stores it, and must not hold on to the client.
-    keeps = not background and (asked.kept or context.conversation is not None)
+    keeps = not background and (read.kept or context.conversation is not None)
     assembler = ResponseAssembler(
         model=model,
-        parser=answer.parser(generation.limits, with_tokens=asked.logprobs),
+        parser=answer.parser(generation.limits, with_tokens=read.logprobs),
         prompt=prompt,
         fields={
-            **map_texts(asked.echo, str),  # which the caller of a response may change
+            **map_texts(read.echo, str),  # which the caller of a response may change
             **_read_own_echo(fields),
             "previous_response_id": context.previous,
             "conversation": {"id": context.conversation} if context.conversation else None,
         },
-        logprobs=asked.logprobs,
-        token_ids=asked.token_ids,
-        summary=plan.asked.summary is not None,
-        encrypted=ENCRYPTED in asked.include,
+        logprobs=read.logprobs,
+        token_ids=read.token_ids,
+        summary=plan.fields.summary is not None,
+        encrypted=ENCRYPTED in read.include,
         background=background,
-        namespaces=plan.asked.tools.namespaces,
-        keep=(lambda response: save_response(store(), context, response, kept=asked.kept)) if keeps else None,
+        namespaces=plan.fields.asked.tools.namespaces,
+        keep=(lambda response: save_response(store(), context, response, kept=read.kept)) if keeps else None,
     )
     requests = answer.requests(prompt, 1, generation, param="input")
-    return Prepared(assembler, requests, asked.stream, Run(assembler, context) if background else None)
+    return Turn(assembler, requests, read.stream, partial(Run, context) if background else None)
 
 
-def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
+def _read(body: Mapping[str, object], model: ServedModel) -> _ResponseFields:
     """Read a request's fields, without those that differ."""
     fields = Fields(body)
     fields.string("model")
@@ -144,9 +141,9 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
         fields, model, model.max_new_tokens if given is None else given, top_logprobs=top_logprobs if logprobs else None
     )
     token_ids = fields.boolean("return_token_ids") or False
-    plan = read_asked(fields, model)
+    prompt = read_prompt_fields(fields, model)
     echo = {
-        **plan.echo,
+        **prompt.echo,
         **_read_without_effect(fields),
         "background": background,
         "max_output_tokens": given,
@@ -158,10 +155,10 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _Asked:
         "store": kept,
     }
     fields.finish(DIFFER)
-    return _Asked(plan, echo, stream, background, kept, include, logprobs, token_ids, generation)
+    return _ResponseFields(prompt, echo, stream, background, kept, include, logprobs, token_ids, generation)
 
 
-def read_asked(fields: Fields, model: ServedModel) -> Asked:
+def read_prompt_fields(fields: Fields, model: ServedModel) -> PromptFields:
     """Read the fields that creating a response and counting its tokens have in common, but for the input."""
     for name in _INPUT:
         fields.get(name)
@@ -181,12 +178,17 @@ def read_asked(fields: Fields, model: ServedModel) -> Asked:
         "truncation": truncation,
         **tool_echo,
     }
-    special = request_fields.read_allow_special_tokens(fields)
-    return Asked(instructions, thinking, tools, format, truncation == "auto", special, summary, echo)
+    asked = Asked(tools, format, thinking, request_fields.read_allow_special_tokens(fields))
+    return PromptFields(instructions, asked, truncation == "auto", summary, echo)
 
 
 def read_plan(
-    body: Mapping[str, object], asked: Asked, model: ServedModel, store: Callable[[], Store], *, counts: bool = False
+    body: Mapping[str, object],
+    given: PromptFields,
+    model: ServedModel,
+    store: Callable[[], Store],
+    *,
+    counts: bool = False,
 ) -> Plan:
     """Read the input, and what it continues.
 
@@ -195,9 +197,9 @@ def read_plan(
     """
     fields = Fields(body)
     context = read_input(fields, read_context(fields, store), store)
-    if not context.items and asked.instructions is None:
+    if not context.items and given.instructions is None:
         raise BadRequest.missing("input")
-    return Plan(asked, context, model.media_reader(truncates=asked.truncates or counts))
+    return Plan(given, context, model.media_reader(truncates=given.truncates or counts))
 
 
 def plan_answer(plan: Plan, model: ServedModel, reserve: int, salt: str | None) -> tuple[Prompt, AnswerPlan]:
@@ -205,9 +207,7 @@ def plan_answer(plan: Plan, model: ServedModel, reserve: int, salt: str | None) 
     tokens, conversation = render(plan, model, reserve)
     boundaries = model.tokenizer.boundaries(tokens, conversation)
     prompt = make_prompt(tokens, conversation.messages, model, boundaries=boundaries, salt=salt)
-    end = model.tokenizer.prompt_end(tokens)
-    asked = plan.asked
-    return prompt, AnswerPlan(model, asked.tools, asked.format, asked.thinking, end)
+    return prompt, plan.fields.asked.plan(model, model.tokenizer.prompt_end(tokens))
 
 
 def render(plan: Plan, model: ServedModel, reserve: int) -> tuple[list[int], Conversation]:
@@ -218,7 +218,7 @@ def render(plan: Plan, model: ServedModel, reserve: int) -> tuple[list[int], Con
     """
     items, limit = plan.context.items, model.context_length
     made = _rendered(plan, model, items)
-    if not plan.asked.truncates or limit is None or len(made[0]) + reserve <= limit:
+    if not plan.fields.truncates or limit is None or len(made[0]) + reserve <= limit:
         return made
     later = range(1, len(items))
     starts = [i for i in later if items[i]["type"] == "message" and items[i]["role"] == "user"] or list(later)
@@ -232,17 +232,16 @@ def render(plan: Plan, model: ServedModel, reserve: int) -> tuple[list[int], Con
 
 def _rendered(plan: Plan, model: ServedModel, items: Sequence[Item]) -> tuple[list[int], Conversation]:
     """The same for some of the items."""
-    developer, asked = model.tokenizer.knows_developer, plan.asked
+    developer = model.tokenizer.knows_developer
     messages = item_messages(
         items,
-        asked.instructions,
+        plan.fields.instructions,
         unseal,
         paths=plan.context.paths,
         knows_developer=developer,
         read_part=plan.read_part,
     )
-    thinking, messages = asked.thinking, model.with_system(messages)
-    conversation = Conversation(thinking.messages(messages), thinking.variables, asked.tools.rendered, asked.special)
+    conversation = plan.fields.asked.conversation(model.with_system(messages))
     try:
         return model.tokenizer.render(conversation), conversation
     except BadRequest as error:

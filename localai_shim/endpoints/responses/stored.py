@@ -12,12 +12,13 @@ from ...errors import BadRequest, NotFound
 from ..fields import Fields
 from ..items.includes import read_include
 from ..paging import finish, found, list_object, read_paging, stored_page, url_value
+from ..turn import put_events
 from .assembler import UNFINISHED, make_event, make_response
-from .background import Background, Run, put_events
+from .background import Background, Run
 
 if TYPE_CHECKING:
     from ...state.store import Json, Store
-    from ..prepared import Follower
+    from ..turn import EventSink
 
 _ENDED_WITH_PROCESS = {"code": "server_error", "message": "The process that ran this response has ended."}
 
@@ -28,7 +29,7 @@ class StoredEvents:
     def __init__(self, events: Sequence[Json]) -> None:
         self._events = events
 
-    def follow(self, sink: Follower, after: int) -> None:
+    def follow(self, sink: EventSink, after: int) -> None:
         """Put the stored events behind `after` into a sink, like `Run.follow`."""
         events = []
         for event in self._events:
@@ -38,7 +39,7 @@ class StoredEvents:
                 events.append(make_event(**event))
         put_events(sink, [*events, None])
 
-    def leave(self, sink: Follower) -> None:
+    def leave(self, sink: EventSink) -> None:
         """Nothing more comes."""
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ...client.call import Call
     from ...client.local import LocalOpenAI
-    from ...endpoints.prepared import Prepared
+    from ...endpoints.turn import Turn
 
 _ENDLESS = 2**31
 """Most tokens of a recorded answer: it ends where it ended."""
@@ -80,25 +80,21 @@ class CassetteEngine(ScriptedEngine):
         self.model.takes_any_token = True
         self.cassette = cassette
 
-    def stage_call(self, call: Call, prepared: Prepared) -> Prepared:
-        """Put what was recorded into the place of what a model would say. Runs where the request was prepared."""
-        if not prepared.works:
-            return prepared
+    def stage_call(self, call: Call, turn: Turn) -> None:
+        """Put what was recorded into the place of what a model would say. Runs where the request was turn."""
+        if not turn.works:
+            return
         try:
             played = self.cassette.answer(api_of(call.path), _request(call))
         except RecursionError:
             refused = f"{self.cassette.path}: a request is nested so deeply that it cannot be compared."
             raise self.cassette.refuse(refused) from None
-        for index, work in enumerate(prepared.works):
+        for index, work in enumerate(turn.works):
             work.reply = partial(self._replay, played, index)
-        chosen = range(len(prepared.works))
+        chosen = range(len(turn.works))
         marked: dict[int, Mark] = {index: mark for index in chosen if (mark := _mark(played, index)) is not None}
-        marks.apply_marks(prepared.assembler, marked)
-        marks.change_answers(prepared.assembler, lambda answer: _sign(answer, played))
-        if prepared.run is not None:  # it has been queued
-            for queued in (prepared.run.queued, *prepared.run.events):
-                _sign(queued, played)
-        return prepared
+        marks.apply_marks(turn.assembler, marked)
+        marks.change_answers(turn.assembler, lambda answer: _sign(answer, played))
 
     def _replay(self, played: Interaction, choice: int, work: Work, place: Place) -> PlayedRow:
         """The row of a recorded answer, which ends where that ended, whatever else was asked for; or its vectors."""

@@ -19,7 +19,7 @@ ELSEWHERE = {
     "backends.": "tried when a model is loaded, where an error is that of `backends.prepare`; see tests/backends",
     "endpoints.batches.runner:Batches._run": "threads: test_machine.py",
     "endpoints.responses.background:Background._start_thread": "threads: test_machine.py",
-    "endpoints.responses.background:Background.start": "submits, or is refused; tests/endpoints",
+    "endpoints.turn:Turn": "submits, or is refused, or begins another round; tests/endpoints/turns",
     "state.processes:": "asks the system for processes; tests/state",
     "engine.drafts.draft_model:": "an error turns drafts off; tests/engine/drafts and tests/test_draft_model.py",
     "engine.threads:_after_fork": "a thread that passes on Ctrl-C; tests/engine/test_threads.py",

@@ -42,7 +42,7 @@ turn_lock = system.Lock
 def turn(self):
     self._lock, self._waiters = turn_lock(), greenlets.Waiters()
 
-system.Turn.__init__ = turn  # it is there to be held
+system.HeldLock.__init__ = turn  # it is there to be held
 system.Lock, system.RLock = watched(system.Lock), watched(system.RLock)
 greenlet.settrace(switched)
 """

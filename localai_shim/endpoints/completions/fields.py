@@ -118,7 +118,7 @@ def _read_infilling(fields: Fields, tokenizer: ChatTokenizer, echo: bool) -> Inf
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CompletionFields:
     """Fields of a request, without those that differ. Requests with the same ones share them, unchanged."""
 
     echo: bool
@@ -134,7 +134,7 @@ class Asked:
     continuation: Continuation
 
 
-def read_asked(body: Mapping[str, object], model: ServedModel) -> Asked:
+def read_fields(body: Mapping[str, object], model: ServedModel) -> CompletionFields:
     """Read a request's fields, without those that differ."""
     fields = Fields(body)
     fields.string("model")
@@ -155,7 +155,7 @@ def read_asked(body: Mapping[str, object], model: ServedModel) -> Asked:
     truncation = read_truncation(fields)
     continuation = _read_continuation(fields, model)
     fields.finish(DIFFER)
-    return Asked(
+    return CompletionFields(
         echo, infilling, stream, n, best_of, logprobs, max_tokens, generation, extras, truncation, continuation
     )
 

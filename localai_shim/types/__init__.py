@@ -1,0 +1,59 @@
+"""The nouns that all layers share. Imports nothing heavy, neither the SDK nor MLX."""
+
+import logging
+
+from .engines import EngineLike, LoadedModel, Ticket
+from .errors import (
+    AdapterGoneError,
+    BackendMissingError,
+    EngineClosedError,
+    EngineError,
+    ModelLoadError,
+    QueueFullError,
+    RowError,
+    TooManyRowsError,
+)
+from .events import Event, Failure, FinishReason, Recipient, Sink, Token, Waker
+from .prompts import Adapter, Prompt, TokenScore, common_length
+from .values import Json, map_texts
+from .work import EmbeddingRequest, GenerationRequest, GrammarConstraint, Input, SamplingParams, StopChecker, Task, Work
+
+__all__ = [
+    "VERSION",
+    "Adapter",
+    "AdapterGoneError",
+    "BackendMissingError",
+    "EmbeddingRequest",
+    "EngineClosedError",
+    "EngineError",
+    "EngineLike",
+    "Event",
+    "Failure",
+    "FinishReason",
+    "GenerationRequest",
+    "GrammarConstraint",
+    "Input",
+    "Json",
+    "LoadedModel",
+    "ModelLoadError",
+    "Prompt",
+    "QueueFullError",
+    "Recipient",
+    "RowError",
+    "SamplingParams",
+    "Sink",
+    "StopChecker",
+    "Task",
+    "Ticket",
+    "Token",
+    "TokenScore",
+    "TooManyRowsError",
+    "Waker",
+    "Work",
+    "common_length",
+    "log",
+    "map_texts",
+]
+
+log = logging.getLogger("localai_shim")
+VERSION = "0.2.0"

@@ -1,0 +1,177 @@
+"""Work for an engine: its kinds, and the settings of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from ..stats import InputCounts, RowTimings
+from .prompts import Adapter, Prompt
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+
+Task = Literal["generate", "embed", "rerank"]
+"""Task of a model."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """Settings by which one row samples its tokens.
+
+    Semantics follow OpenAI's API reference, and vLLM where OpenAI has no such field (`top_k`, `min_p`,
+    `repetition_penalty`, `allowed_token_ids`, `bad_words`).
+    """
+
+    temperature: float = 1.0
+    """0 is greedy."""
+    top_p: float = 1.0
+    top_k: int = 0
+    """0 keeps the whole vocabulary."""
+    min_p: float = 0.0
+    """Tokens less likely than `min_p` times the likeliest one are dropped."""
+    repetition_penalty: float = 1.0
+    """Divides positive and multiplies negative logits of tokens of the prompt and of the output."""
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
+    """-inf rules a token out."""
+    allowed_token_ids: tuple[int, ...] | None = None
+    """The only tokens that may be sampled; None: all. A grammar constraint that allows none of them counts alone."""
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    """Sequences of tokens whose last one is not sampled where the output ends with those before it."""
+    seed: int = 0
+    top_logprobs: int | None = None
+    """None: no logprobs. 0: the sampled token's only. n: those of the n likeliest tokens as well."""
+
+
+class StopChecker(Protocol):
+    """Says when a row's output has one of its stop strings. One per row; called on the engine thread only."""
+
+    def feed(self, token_id: int) -> bool:
+        """Take the next output token, before the row's constraint does; True when the row ends with it."""
+
+
+class GrammarConstraint(Protocol):
+    """Constraint on the tokens that may follow one row's output; one per row, called on the engine thread only."""
+
+    @property
+    def idle(self) -> bool:
+        """It allows every token from here on, whatever is generated."""
+
+    @property
+    def escape(self) -> int | None:
+        """A token that is sampled in spite of `mask` where it is the likeliest of all, for the next token only."""
+
+    def mask(self, out: Any) -> bool:
+        """Fill the logits mask of the next token; False when every token is allowed. Changes nothing but `out`.
+
+        Args:
+            out: `[words]` int32, NumPy, zeroed: token i is allowed where bit i % 32 of word i // 32 is set.
+        """
+
+    def accept(self, token_id: int) -> bool:
+        """Take the token that was sampled; True when nothing may follow it, and the row ends."""
+
+    def forced(self) -> Sequence[int]:
+        """Tokens that probably come next, as the constraint leaves no choice about the text. Changes nothing."""
+
+
+class Input(Protocol):
+    """Tokens that work reads: once for all work that holds the same object."""
+
+    def counts(self) -> InputCounts: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Work:
+    """One piece of work for an engine, of some kind. It gets events up to one that ends it."""
+
+    emits_tokens: ClassVar[bool] = False
+    """Its events are an output's tokens; others get one `Token` that means nothing, after their result."""
+    priority: int = 0
+    """Lower ones are served first, as in vLLM."""
+    timings: RowTimings = field(default_factory=RowTimings, compare=False, repr=False)
+    """The engine fills them in."""
+    reply: object = field(default=None, compare=False, repr=False)
+    """Answer to play, for an engine that plays answers; others ignore it."""
+
+    @property
+    def task(self) -> Task:
+        """Its kind: an engine has a table of who runs which."""
+        raise NotImplementedError
+
+    @property
+    def input(self) -> Input:
+        raise NotImplementedError
+
+    @property
+    def uses(self) -> Adapter | None:
+        """The adapter that it needs; None: the model alone."""
+        raise NotImplementedError
+
+
+@dataclass(slots=True)
+class GenerationRequest(Work):
+    """One row: what to continue, how, and for how long."""
+
+    emits_tokens = True
+    prompt: Prompt
+    sampling: SamplingParams
+    max_tokens: int
+    min_tokens: int = 0
+    """Ends of sequence, stop tokens and stop strings are not honoured before this many tokens."""
+    ignore_eos: bool = False
+    stop_token_ids: frozenset[int] = frozenset()
+    """Tokens that end the row, whether or not `ignore_eos`."""
+    stop: StopChecker | None = None
+    constraint: GrammarConstraint | None = None
+    prediction: Callable[[], Callable[[Sequence[int], int], Sequence[int]]] | None = None
+    """Begins to follow the caller's prediction of the output: (output so far, most) -> tokens that may come next."""
+    speculation: bool = True
+    """Drafts may be run for it, where the engine has some."""
+
+    @property
+    def task(self) -> Task:
+        return "generate"
+
+    @property
+    def input(self) -> Prompt:
+        return self.prompt
+
+    @property
+    def uses(self) -> Adapter | None:
+        return self.prompt.adapter
+
+
+@dataclass(slots=True, eq=False)
+class EmbeddingRequest(Work):
+    """A request for vectors of texts."""
+
+    texts: Sequence[Sequence[int]]
+    """Token ids of each; none is empty, or longer than `Embedding.max_tokens`."""
+    skip: int = 0
+    """Tokens at the beginning of each text that are a prompt's, where pooling leaves these out."""
+    ranks: bool = False
+    """Each text is a query with a document, as `Reranking.encode` makes it, and gets a score."""
+    adapter: Adapter | None = None
+    vectors: npt.NDArray[np.float32] | None = field(default=None, init=False)
+    """`[texts, dimensions]`, a row of length 1 per text; scores are `[texts, 1]`, from 0 to 1. Set before the event."""
+
+    @property
+    def task(self) -> Task:
+        return "rerank" if self.ranks else "embed"
+
+    @property
+    def input(self) -> EmbeddingRequest:
+        return self
+
+    @property
+    def uses(self) -> Adapter | None:
+        return self.adapter
+
+    def counts(self) -> InputCounts:
+        return InputCounts(sum(map(len, self.texts)))

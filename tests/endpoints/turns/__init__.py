@@ -1,0 +1,1 @@
+"""Turns, whose answers may have several rounds."""
