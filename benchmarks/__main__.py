@@ -23,7 +23,7 @@ import mlx_lm
 import openai
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.backends.prepare import prepare
+from localai_shim.backends.forms import forms
 
 from . import adapters, blas, gpu, gpu_parallel, gpu_vision, report, servers, streams, tuning, vision_models
 from .bare import BareModel
@@ -125,7 +125,7 @@ def run_parts(options: argparse.Namespace, stack: ExitStack) -> None:
     if not (folder / "config.json").exists():
         make_model(folder, SIZES[options.size], options.vocabulary)
     model, tokenizer = mlx_lm.load(str(folder))[:2]
-    prepare(model)  # the limit is that of the forms that the client's model computes in
+    forms().prepare(model)  # the limit is that of the forms that the client's model computes in
     config = json.loads((folder / "config.json").read_text())
     facts = report.machine_facts(model, config)
     for key, value in facts.items():

@@ -15,7 +15,7 @@ import mlx.nn as nn
 from mlx_lm.utils import load_tokenizer
 
 from localai_shim import AsyncLocalOpenAI
-from localai_shim.backends.prepare import prepare
+from localai_shim.backends.forms import forms
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.models.checkpoint_files import Checkpoint
 from localai_shim.models.text import LoadOptions, TextModel
@@ -131,7 +131,7 @@ def adapted(folder: Path, model: Any, tokenizer: Any, config: dict[str, Any], bi
     if bits is not None:
         _quantize(ours, group_size=_GROUP, bits=bits)
     ours.update(model.parameters())  # arrays are shared, and nothing of what they replace was computed
-    prepare(ours)
+    forms().prepare(ours)
     return TextModel(Checkpoint("bench", ours, tokenizer, config, folder, LoadOptions()))
 
 

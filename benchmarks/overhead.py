@@ -13,7 +13,7 @@ import mlx_lm
 import openai
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.backends.prepare import prepare
+from localai_shim.backends.forms import forms
 
 from .bare import BareModel
 from .models import Size, make_model
@@ -49,7 +49,7 @@ def request_overhead(count: int) -> Overhead:
         path = Path(folder) / "model"
         make_model(path, TINY, TINY.vocabulary)
         model, tokenizer = mlx_lm.load(str(path))[:2]
-        prepare(model)
+        forms().prepare(model)
         prompts = Prompts(tokenizer, TINY.prompt_tokens)
         with closing(LocalOpenAI(model=path, keep_alive=0)) as sync:
             asynchronous = AsyncLocalOpenAI(model=path, keep_alive=0)

@@ -17,8 +17,8 @@ import openai
 from mlx_lm.utils import load_tokenizer
 
 from localai_shim import AsyncLocalOpenAI
-from localai_shim.backends.prepare import prepare
-from localai_shim.backends.x86.forms import at_once
+from localai_shim.backends.forms import forms
+from localai_shim.backends.x86.exponentials import at_once
 
 from . import servers, stalls, streams
 from .bench import Bench
@@ -43,7 +43,7 @@ class BareVision:
         from mlx_vlm import load
 
         self._model, self._processor = load(str(folder), trust_remote_code=False)
-        prepare(self._model)
+        forms().prepare(self._model)
         self.tokenizer = load_tokenizer(folder)
 
     def tower_seconds(self, side: int, seed: int) -> float:

@@ -86,7 +86,7 @@ MAY = {
         "engine.prefix engine.prompts engine.work media options stats threads types"
     ),
     "engine.costs": "engine stats",
-    "engine.decode": "engine engine.drafts engine.kv engine.prefix engine.prompts engine.sampling types",
+    "engine.decode": "engine engine.costs engine.drafts engine.kv engine.prefix engine.prompts engine.sampling types",
     "engine.drafts": "engine engine.costs engine.kv engine.sampling options stats",
     "engine.failures": "engine engine.mirror types",
     "engine.kv": "engine engine.mirror",
@@ -96,29 +96,26 @@ MAY = {
     "engine.sampling": "engine types",
     "engine.work": ("engine engine.costs engine.decode engine.drafts engine.prefix engine.prompts threads types"),
     # -- models and machines, which fill its ports
-    "backends": "backends.cuda backends.x86 threads types",
+    "backends": "backends.cuda backends.x86 engine threads types",
     "backends.cuda": "backends engine",
     "backends.self_test": "backends backends.cuda backends.x86 types",
     "backends.x86": "backends",
     "models": (
-        "backends backends.cuda backends.self_test backends.x86 engine engine.mirror media models.adapters "
+        "backends backends.self_test engine engine.mirror media models.adapters "
         "models.attention models.checkpoint models.config models.encoders models.gguf models.heads models.local "
         "models.vision options output output.formats threads types"
     ),
-    "models.adapters": "backends.cuda engine models models.checkpoint options types",
+    "models.adapters": "engine models models.checkpoint options types",
     "models.checkpoint": "backends models models.gguf types",
     "models.config": "backends models.checkpoint models.faults types",
     "models.attention": "engine",
     "models.faults": "backends types",
-    "models.encoders": "backends backends.x86 engine models models.config models.heads options types vectors",
+    "models.encoders": "backends engine models models.config models.heads options types vectors",
     "models.gguf": "backends models.faults threads types",
     "models.local": "models models.checkpoint models.gguf types",
-    "models.heads": "backends backends.cuda engine models threads types vectors",
+    "models.heads": "backends engine models threads types vectors",
     "models.reference": "backends models types",
-    "models.vision": (
-        "backends backends.cuda backends.x86 engine media models models.config models.gguf models.heads options "
-        "threads types"
-    ),
+    "models.vision": ("backends engine media models models.config models.gguf models.heads options threads types"),
     # -- beneath
     "state": "threads types",
     "threads": "",
@@ -237,6 +234,14 @@ def circle(graph: Mapping[str, Iterable[str]]) -> list[str]:
 def test_a_room_imports_only_what_it_may(room: str) -> None:
     assert room in MAY, "every room has a line above"
     assert rooms()[room] <= {*MAY[room].split(), *PACKAGES.get(room, "").split()}
+
+
+def test_models_know_no_machine_by_name() -> None:
+    """They ask the port `Forms`."""
+    machines = {"backends.cuda", "backends.x86"}
+    assert not {
+        room: used & machines for room, used in rooms().items() if room.startswith("models") and used & machines
+    }
 
 
 def test_every_line_is_that_of_a_room() -> None:

@@ -20,7 +20,7 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from localai_shim import LocalOpenAI
 from localai_shim.backends.machine import is_out_of_memory
-from localai_shim.backends.x86 import prepare
+from localai_shim.backends.x86 import forms as cpu_forms
 from localai_shim.engine.engine import Engine
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions
@@ -254,16 +254,16 @@ def test_clients_of_one_model_share_its_failure(path: str, loads: list[str]) -> 
 
 
 def test_a_reason_that_passes_is_tried_again(path: str, loads: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from localai_shim.backends import prepare as machines
+    from localai_shim.backends import forms as machines
 
-    widen, failing = prepare._widen, [True]
+    widen, failing = cpu_forms._widen, [True]
 
     def exhausted(model: Any) -> None:
         if failing:
             raise RuntimeError("[malloc] Unable to allocate 5000 bytes.")
         widen(model)
 
-    monkeypatch.setattr(prepare, "_widen", exhausted)
+    monkeypatch.setattr(cpu_forms, "_widen", exhausted)
     monkeypatch.setattr(machines, "has_gpu", lambda: False)
     before = mx.get_active_memory()
     with LocalOpenAI(path, keep_alive=0) as client:

@@ -26,6 +26,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
+from ..engine.ports import host
 from .machine import has_gpu, on_cuda
 from .patches import Function, class_like, rebound, with_names
 
@@ -240,16 +241,9 @@ def _made(ends: Any, argument: str, patches: int) -> Windows:
             return windows
     given: Any = ends.tolist() if isinstance(ends, mx.array) else ends
     places = [int(end) for end in given]
-    windows = windows_of(places if argument == _ENDS else [0, *places, patches], filled=_filled)
+    windows = windows_of(places if argument == _ENDS else [0, *places, patches], filled=host().forms().filled_rows)
     last[:] = [*last[-1:], (ends, windows)]
     return windows
-
-
-def _filled(count: int) -> int:
-    """On CUDA attention is prepared for every new number of windows, which takes longer than a few more of them."""
-    from .cuda.attention import filled_rows
-
-    return filled_rows(count) if on_cuda() else count
 
 
 _CALLS, _MASKS = (_ENDS, False), (_ENDS, True)

@@ -17,6 +17,7 @@ from .cache_contents import Contents, LayerCache, RowCache, Upstream
 
 if TYPE_CHECKING:
     import mlx.core as mx
+    from mlx import nn
 
 
 # -- one pass --------------------------------------------------------------------------------------------------------
@@ -261,6 +262,89 @@ class DeviceMemory(Protocol):
     def leave(self, engine: Hashable, /) -> None: ...
 
 
+class AdapterKernel(Protocol):
+    """A kernel for what adapters add to the products of some layers that read the same."""
+
+    def takes(self, x: mx.array, /) -> bool:
+        """True if it adds to the products of x; else MLX's products are to be used."""
+
+    def add(self, x: mx.array, ys: Sequence[mx.array], index: mx.array, /) -> list[mx.array]:
+        """`y[i] + x[i] @ a[slot of i].T @ b[slot of i]` for each layer.
+
+        Args:
+            x: `[..., inputs]`, the tokens of one row behind those of the other.
+            ys: `[..., outputs]` each, of the type of x.
+            index: `[rows]` uint32, the slots.
+        """
+
+
+class SharedKernel(Protocol):
+    """A kernel for the products of layers that read the same."""
+
+    def multiply(self, x: mx.array, /) -> list[mx.array] | None:
+        """`[..., outputs]` of each layer, without a bias; None if each layer's own product is to be used."""
+
+
+class Forms(Protocol):
+    """Forms in which the machine computes a model fastest. Models ask for them, and know no machine by name."""
+
+    @property
+    def exact_gelu(self) -> Callable[[mx.array], mx.array]:
+        """GELU by the error function."""
+
+    def prepare(self, model: nn.Module, memory_limit: int | None = None, /) -> dict[str, int]:
+        """Give a model's layers other weights and classes.
+
+        Args:
+            model: mlx-lm's or mlx-vlm's; changed in place.
+            memory_limit: bytes for the model and its rows together.
+
+        Returns:
+            Forms that were applied, and to how many layers or blocks.
+        """
+
+    def warm_up(self, model: nn.Module, /) -> Sequence[int]:
+        """Compile the kernels of a prepared model's layers.
+
+        Returns:
+            Numbers of tokens of the passes that should run once before there are requests.
+        """
+
+    def filled(self, tokens: int, /) -> int:
+        """The length that a pass of some tokens is filled up to."""
+
+    def filled_rows(self, rows: int, /) -> int:
+        """The rows that a pass of some texts is filled up to."""
+
+    def fill(self, tokens: mx.array, layers: RowCache, /) -> tuple[mx.array, int]:
+        """A pass's tokens, `[rows, k]`, padded at the right and perhaps with more rows, and the tokens added to each.
+
+        Causal attention never looks at padding; `forget` takes it out of the caches.
+        """
+
+    def forget(self, layers: RowCache, padding: int, /) -> None:
+        """Take padding out of the caches after a pass."""
+
+    def waited_for(self, now: bool = True, /) -> AbstractContextManager[None]:
+        """A pass that this thread builds meanwhile is waited for as soon as it is built; False: it is not."""
+
+    def turned_from(self, starts: int | mx.array | None, /) -> AbstractContextManager[None]:
+        """A pass that this thread builds meanwhile has one position per token, from the first ones of its rows on.
+
+        None: it has others, which the model's code computes.
+        """
+
+    def adapter_kernel(self, factors: Sequence[tuple[mx.array, mx.array]], /) -> AdapterKernel | None:
+        """The kernel for adapters of layers that read the same; None if there is none.
+
+        Args:
+            factors: of each layer, `[slots, rank, inputs]` and `[slots, rank, outputs]`.
+        """
+
+    def shared_kernel(self, layers: Sequence[nn.Module], /) -> SharedKernel | None:
+        """The kernel for the products of layers that read the same; None if there is none."""
+
+
 class Machine(Protocol):
     """The machine, and MLX's back end on it."""
 
@@ -317,6 +401,8 @@ class Host:
     machine: Machine
     memory: DeviceMemory
     caches: CacheClasses
+    forms: Callable[[], Forms]
+    """Of the device that MLX computes on when it is called."""
 
 
 _connected: Host | None = None

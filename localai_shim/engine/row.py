@@ -28,8 +28,6 @@ Array: TypeAlias = Any
 
 NO_TOKEN = -1
 """Sampled in place of a token if the likeliest logit of a row is not finite: the row fails."""
-MAX_STEP_TOKENS = 16
-"""Most tokens of a row in one step, those that it runs once more among them."""
 
 
 class Row:

@@ -9,7 +9,7 @@ from typing import cast
 
 from ..backends.machine import has_gpu, is_out_of_memory
 from ..engine.mirror.journal import journal, mirrored
-from ..engine.ports import StepInput
+from ..engine.ports import StepInput, host
 from ..options import ANYWHERE, LoadOptions, ModelOptions, Search, check_names, processes
 from ..types import ModelLoadError, Task
 from .checkpoint.completeness import IncompleteError, check_documents, check_weights
@@ -65,7 +65,6 @@ def load_model(
     with LOADING, keeping_file_limits():
         import mlx_lm.utils  # noqa: F401
 
-    from ..backends.prepare import prepare
     from .progress import announce, read_weights
 
     part = processes(options) > 1
@@ -101,7 +100,7 @@ def load_model(
         if stamps_of(places) != stamps:
             raise ModelLoadError("its files changed while they were read", transient=True)
         mx.eval(mx.random.state)  # new layers draw weights, each from the key before: a graph that nobody runs
-        applied = prepare(model, cast(ModelOptions, options).get("memory_limit"))
+        applied = host().forms().prepare(model, cast(ModelOptions, options).get("memory_limit"))
         loaded = kind(Checkpoint(name, model, tokenizer, config, path, options, contents))
         loaded.applied = applied
         if isinstance(loaded, TextModel):

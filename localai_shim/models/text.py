@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends.machine import has_gpu
 from ..engine.cache_contents import Quantised, RowCache, is_trimmable
-from ..engine.ports import Features, NewWeights, Product, StepInput
+from ..engine.ports import Features, NewWeights, Product, StepInput, host
 from ..media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia
 from ..options import LoadOptions
 from ..output.token_bytes import TokenBytes
@@ -193,7 +193,7 @@ class TextModel:
     libraries: Sequence[str] = ("mlx", "mlx-lm", "transformers")
     """The model that computes."""
     applied: Mapping[str, int] = {}
-    """Forms that `backends.prepare` applied, each with its number of layers."""
+    """Forms of this machine that were applied, each with its number of layers."""
     request_defaults: Mapping[str, object] = {}
     """Other defaults for fields of requests: a system prompt, stop strings, a seed, penalties."""
     _decoder: nn.Module | None = None
@@ -203,12 +203,9 @@ class TextModel:
         import mlx.core as mx
         from mlx.utils import tree_flatten
 
-        from ..backends.machine import on_cuda
-        from ..backends.x86.forms import at_once
-
         name, model, tokenizer, config, path, options, contents_digest = checkpoint
         self.name = name
-        self._mx, self._at_once = mx, at_once
+        self._mx, self._forms = mx, host().forms()
         batch_attention(model)
         self.one_row = takes_ends_for_positions(model)
         self.one_token = False
@@ -220,7 +217,7 @@ class TextModel:
         self.context_length = options.get("context_length") or context_length(config, tokenizer)
         self.eos_token_ids = frozenset(int(i) for i in tokenizer.eos_token_ids)
         self.samples_on_device, self.query_heads = has_gpu(), query_heads(config)
-        self._fills, self._fills_media = on_cuda(), False
+        self._fills_media = False
         parameters = tree_flatten(model.parameters())
         self.weight_bytes = sum(array.nbytes for _, array in parameters)
         plain_cache = partial(type(self)._plain_cache, weakref.proxy(self))  # nothing holds the model but its engine
@@ -284,17 +281,11 @@ class TextModel:
         return list(make_prompt_cache(self._model))
 
     def warm_up(self) -> None:
-        """Have a CUDA GPU prepare for passes of the lengths that prompts are filled up to, and for steps; seconds.
+        """Prepare for steps and for passes of the lengths that prompts are filled up to; takes seconds on CUDA.
 
-        Nothing on other back ends. What is prepared belongs to the thread that calls this.
+        What is prepared belongs to the thread that calls this.
         """
-        from ..backends.cuda.attention import LENGTHS
-        from ..backends.cuda.products import prepare
-
-        if not self._fills:
-            return
-        prepare(self._model)
-        for length in LENGTHS:
+        for length in self._forms.warm_up(self._model):
             cache = self.new_cache()
             self.prefill(StepInput(self._mx.zeros((1, length), self._mx.int32), cache))
             self._mx.eval(self.forward(StepInput(self._mx.zeros((1, 1), self._mx.int32), cache)))
@@ -305,14 +296,12 @@ class TextModel:
         Returns:
             The logits after each row's last token, `[rows, vocabulary]` float32, where `step.ends`.
         """
-        from ..backends.cuda.attention import fill, forget
-
-        fills = self._fills and (self._fills_media or not step.media)
-        tokens, padding = fill(step.tokens, step.layers) if fills else (step.tokens, 0)
-        with self._at_once(), self._adapted(step):
+        fills = self._fills_media or not step.media
+        tokens, padding = self._forms.fill(step.tokens, step.layers) if fills else (step.tokens, 0)
+        with self._forms.waited_for(), self._adapted(step):
             made = self._run(step, tokens)
         logits = made[:, 0].astype(self._mx.float32) if step.ends else None
-        forget(step.layers, padding)
+        self._forms.forget(step.layers, padding)
         (self._mx.eval if wait else self._mx.async_eval)(logits, [layer.state for layer in step.layers])
         return logits
 
@@ -321,7 +310,7 @@ class TextModel:
 
         Of several tokens an x86 CPU may have computed nearly all of it: there such a step is never built ahead.
         """
-        with self._at_once(step.tokens.shape[1] > 1 and not self.samples_on_device), self._adapted(step):
+        with self._forms.waited_for(step.tokens.shape[1] > 1 and not self.samples_on_device), self._adapted(step):
             return self._run(step, step.tokens).astype(self._mx.float32)
 
     def _run(self, step: StepInput, tokens: mx.array) -> mx.array:

@@ -12,7 +12,7 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 
-from ..backends.x86.unpacking import Format, packed_format
+from ..backends.packing import Format, packed_format
 from ..engine.ports import NewWeights
 from ..types import Json, ModelLoadError
 from .adapters.bank import bare_modules

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..backends import machine, memory
+from ..backends.forms import forms
 from ..engine import ports
 from ..engine.mirror.journal import mirrored
 from ..models import caches
@@ -11,4 +12,4 @@ from ..models import caches
 @mirrored
 def connect() -> None:
     """Have engines of this process run on this machine, with the libraries' cache classes."""
-    ports.connect(ports.Host(machine, memory.process, caches))
+    ports.connect(ports.Host(machine, memory.process, caches, forms))

@@ -15,6 +15,7 @@ from localai_shim.backends import machine as backend
 from localai_shim.backends import tower_windows
 from localai_shim.backends.tower_windows import Windows, use_windows, windows_of
 from tests.graphs import operations
+from tests.machine_forms import FillingForms, use_forms
 from tests.towers import FAMILIES, LAYERS, PICTURES_ONLY, Grid, rows, tower
 
 PICTURE: list[Grid] = [(1, 6, 10)]
@@ -129,7 +130,7 @@ def test_windows_of_one_size_are_not_moved_about() -> None:
 
 def test_on_cuda_batches_are_of_few_numbers_of_windows(monkeypatch: pytest.MonkeyPatch, attended: list[Groups]) -> None:
     """Each new one would be prepared for."""
-    monkeypatch.setattr(tower_windows, "on_cuda", lambda: True)
+    use_forms(monkeypatch, FillingForms())
     its = tower("qwen2_5_vl")
     before = rows("qwen2_5_vl", its, PICTURES)
     use_windows(its, enabled=True)

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 import mlx.nn as nn
 
+from ..forms import forms
 from ..patches import Function, Mask, Replaced, replace, with_names
-from ..prepare import attention_form
 from .attention import QUERIES, Attend, Size, fused
 from .shape import KEYS
 
@@ -172,7 +172,7 @@ def _replaced(make: Callable[[Function], Function]) -> Replaced:
     """
     upstream = [getattr(sys.modules.get(name), "scaled_dot_product_attention", None) for name in _UPSTREAM]
     found = [function for function in upstream if function is not None]
-    form = attention_form()
+    form = forms().attention()
     found += [] if form is None else [form(function) for function in found]
     return (*((function, make(function)) for function in found), (mx, _mlx_with(make(fused))))
 

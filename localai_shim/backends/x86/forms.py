@@ -1,226 +1,61 @@
-"""Softmax and activations by other exponentials than those of MLX's CPU back end, which are slow on x86.
-
-Of MLX 0.32.4, on one core, per number: exp 23 ns, sigmoid 28, power 7 to 10, products and sums 0.5. NumPy's exp takes
-0.5 ns, but it needs its numbers at once. Where a pass is waited for as soon as its graph is there (`at_once`: prompts,
-pictures, steps of several tokens) that costs little. Elsewhere attention uses `power`, and activations are MLX's.
-Beside MLX's own forms (two cores): a prompt of 600 tokens of the shipped checkpoint takes half of the time, a picture
-of 224 x 224 four fifths, a step of 32 rows seven eighths, one of 16 tokens for each of them (35 ms, without `swiglu`
-57) three fifths; a step of one row as long.
-"""
+"""Forms that a model needs on a CPU, where float32 alone is multiplied by a BLAS; and on x86 more than that."""
 
 from __future__ import annotations
 
-import functools
-import math
-import platform
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import mlx.core as mx
 import mlx.nn as nn
-import numpy as np
-import numpy.typing as npt
+from mlx.utils import tree_flatten
 
-from ..patches import Array, Function, Mask, Patch, Replaced, attention_patches, replace, replaced, with_names
+from ..machine import free_memory, total_memory
+from ..own_forms import Applied, OwnForms
+from ..patches import Function
+from .exponentials import at_once, attending, on_x86_cpu, use_x86_forms
 from .gelu import gelu_on_cpu
+from .unpacking import use_float32
 
-FEWEST_SCORES = 4_096  # numbers below which the operations themselves cost more
-FEWEST_AT_ONCE = 8_192  # numbers below which NumPy gains less than waiting for them costs
+log = logging.getLogger("localai_shim")
 
-Activation = Callable[[mx.array], mx.array]
-_thread = threading.local()
-
-
-@contextmanager
-def at_once(now: bool = True) -> Iterator[None]:
-    """A pass that this thread builds meanwhile may be computed as it is built; not where gradients are wanted."""
-    before, _thread.at_once = _computes_at_once(), now
-    try:
-        yield
-    finally:
-        _thread.at_once = before
+WIDE_MEMORY_SHARE = 0.6  # of free memory, for weights in float32 that a CPU multiplies faster
+WIDE_LIMIT_SHARE = 0.5  # of a memory_limit, for those that were packed: rows need the rest
 
 
-def on_x86_cpu() -> bool:
-    """True where these forms are faster."""
-    return mx.default_device() == mx.Device(mx.cpu) and platform.machine() in ("x86_64", "AMD64")
+class CpuForms(OwnForms):
+    """Float32, and on x86 other exponentials than MLX's."""
+
+    exact_gelu = staticmethod(gelu_on_cpu)
+
+    def _prepare(self, model: nn.Module, memory_limit: int | None) -> Applied:
+        _widen(model)
+        use_float32(model, _room(memory_limit))
+        return {"attention and activations without MLX's exp": use_x86_forms(model) if on_x86_cpu() else 0}
+
+    def attention(self) -> Callable[[Function], Function]:
+        return attending
+
+    def waited_for(self, now: bool = True) -> AbstractContextManager[None]:
+        return at_once(now)
 
 
-def use_x86_forms(model: nn.Module) -> int:
-    """Have a model's layers compute in these forms; returns how many layers changed."""
-    if not any(type(layer).__module__.startswith("mlx_vlm.") for layer in model.modules()):
-        return replace(model, replaced(PATCHES))
-    activations = [layer for layer in model.modules() if type(layer) in _LAYERS]
-    for layer in activations:
-        layer.__class__ = _LAYERS[type(layer)]
-    return len(activations) + replace(model, (*replaced(PATCHES), *_MODULES))  # towers call MLX itself
+def _widen(model: nn.Module) -> None:
+    """On the CPU back end half-precision products do not go through BLAS: widen them while memory allows."""
+    narrow = sum(a.nbytes for _, a in tree_flatten(model.parameters()) if a.dtype in (mx.bfloat16, mx.float16))
+    if not narrow:
+        return
+    if 2 * narrow > _room():
+        log.info("half-precision weights stay as they are: %.1f GB of float32 do not fit", 2 * narrow / 1e9)
+        return
+    model.set_dtype(mx.float32)
+    mx.eval(model.parameters())
 
 
-# -- attention -------------------------------------------------------------------------------------------------------
-
-
-@functools.cache
-def attending(upstream: Function) -> Function:
-    """Upstream's `scaled_dot_product_attention` in float32 with a softmax of its own."""
-
-    def attend(
-        queries: Array, keys: Array, values: Array, cache: Any, scale: float, mask: Mask, sinks: Array | None = None
-    ) -> Array:
-        tokens, columns = queries.shape[2], keys.shape[2] if isinstance(keys, mx.array) else 0
-        scores = queries.shape[0] * queries.shape[1] * tokens * columns
-        known = sinks is None and not hasattr(cache, "bits") and (not isinstance(mask, str) or mask == "causal")
-        if not known or scores < FEWEST_SCORES or queries.dtype != mx.float32:
-            return upstream(queries, keys, values, cache, scale, mask, sinks)
-        if isinstance(mask, str):  # the last tokens see all up to themselves
-            mask = mx.arange(columns) <= mx.arange(columns - tokens, columns)[:, None] if tokens > 1 else None
-        return _attend(queries, keys, values, scale, mask)
-
-    return attend
-
-
-def _attend(queries: mx.array, keys: mx.array, values: mx.array, scale: float, mask: mx.array | None) -> mx.array:
-    """Queries that share a key head are one matrix.
-
-    Args:
-        queries: `[rows, heads, tokens, dim]`.
-        mask: bool, or to be added; broadcast to `[rows, heads, tokens, columns]`.
-    """
-    rows, heads, tokens, dim = queries.shape
-    key_heads, columns = keys.shape[1], keys.shape[2]
-    scores = (queries * scale).reshape(rows, key_heads, -1, dim) @ keys.swapaxes(-1, -2)
-    if scores.size >= FEWEST_AT_ONCE and _computed(scores, *([] if mask is None else [mask])):
-        weights = _softmax_by_numpy(scores.reshape(rows, heads, tokens, columns), mask)
-        return (weights.reshape(rows, key_heads, -1, columns) @ values).reshape(rows, heads, tokens, -1)
-    if mask is not None:
-        if mask.dtype == mx.bool_:
-            mask = (mask.astype(mx.float32) - 1) * mx.finfo(mx.float32).max  # `where` takes 9 ns a number
-        scores = (scores.reshape(rows, heads, tokens, columns) + mask).reshape(rows, key_heads, -1, columns)
-    weights = mx.power(math.e, scores - scores.max(axis=-1, keepdims=True))
-    out = (weights @ values) / weights.sum(axis=-1, keepdims=True)
-    return out.reshape(rows, heads, tokens, -1)
-
-
-def _softmax_by_numpy(scores: mx.array, mask: mx.array | None) -> mx.array:
-    """The softmax of scores, in their place: nobody else may have them."""
-    weights = _view(scores)
-    if mask is not None:
-        given = _view(mask if mask.dtype == mx.bool_ else mask.astype(mx.float32))
-        weights += given if given.dtype != np.bool_ else np.where(given, 0, np.finfo(np.float32).min)
-    with np.errstate(all="ignore"):  # a query that sees nothing is no number, as MLX has it, and no warning
-        weights -= weights.max(axis=-1, keepdims=True)
-        np.exp(weights, out=weights)
-        weights /= weights.sum(axis=-1, keepdims=True)
-    return scores
-
-
-def attention(
-    queries: mx.array, keys: mx.array, values: mx.array, *, scale: float, mask: Any = None, **more: Any
-) -> mx.array:
-    """Attention with the signature of `mx.fast.scaled_dot_product_attention`."""
-    if more:
-        return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=mask, **more)
-    return attending(_mlx_s)(queries, keys, values, None, scale, mask)
-
-
-def _mlx_s(q: mx.array, k: mx.array, v: mx.array, cache: Any, scale: float, mask: Any, sinks: Any) -> mx.array:
-    return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask)
-
-
-@functools.cache
-def _fused(upstream: Function) -> Function:
-    """mlx-vlm's `ensure_fused_sdpa`, which fills heads up to sizes that Metal has kernels for."""
-
-    def fused(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: Any = None) -> mx.array:
-        return attention(q, k, v, scale=scale, mask=mask)
-
-    return fused
-
-
-# -- activations -----------------------------------------------------------------------------------------------------
-
-
-def _by_sigmoid(inner: Activation, upstream: Function) -> Activation:
-    """x * sigmoid(inner(x)), as `upstream` computes it where it is not computed at once."""
-
-    def activation(x: mx.array) -> mx.array:
-        if x.dtype == mx.float32 and x.size >= FEWEST_AT_ONCE and _computed(minus := -inner(x)):
-            with np.errstate(all="ignore"):
-                power = np.exp(_view(minus))
-                return x / (1 + mx.array(power))
-        return upstream(x)
-
-    return activation
-
-
-@functools.cache
-def _gated(upstream: Function) -> Function:
-    """Upstream's `swiglu`: silu(gate) * x."""
-
-    def swiglu(gate: mx.array, x: mx.array) -> mx.array:
-        if gate.dtype != mx.float32 or gate.size < FEWEST_AT_ONCE or not _computed(gate, x):
-            return upstream(gate, x)
-        out = np.negative(_view(gate))
-        with np.errstate(all="ignore"):  # what is divided by infinity is 0
-            np.exp(out, out=out)
-            out += 1
-            np.divide(_view(gate), out, out=out)
-            out *= _view(x)
-        return mx.array(out)
-
-    return swiglu
-
-
-silu = _by_sigmoid(lambda x: x, nn.silu)
-gelu_approx = _by_sigmoid(lambda x: x * (0.044715 * x * x + 1) * math.sqrt(8 / math.pi), nn.gelu_approx)
-gelu_fast_approx = _by_sigmoid(lambda x: 1.702 * x, nn.gelu_fast_approx)
-
-
-def gelu(x: mx.array) -> mx.array:
-    """GELU with the signature of `nn.gelu`."""
-    return gelu_on_cpu(x) if x.dtype == mx.float32 else nn.gelu(x)
-
-
-class _Silu(nn.SiLU):  # type: ignore[misc]
-    def __call__(self, x: mx.array) -> mx.array:
-        return silu(x)
-
-
-class _Gelu(nn.GELU):  # type: ignore[misc]
-    def __call__(self, x: mx.array) -> mx.array:
-        return _GELUS[self._approx](x)
-
-
-def _computes_at_once() -> bool:
-    return getattr(_thread, "at_once", False)
-
-
-def _computed(*arrays: mx.array) -> bool:
-    """True if these are to be computed at once; then they have been."""
-    if not _computes_at_once():
-        return False
-    try:
-        mx.eval(*arrays)
-    except (ValueError, RuntimeError):  # there are no numbers yet in what `mx.compile` traces
-        return False
-    return True
-
-
-def _view(array: mx.array) -> npt.NDArray[Any]:
-    """MLX's own memory, without a copy."""
-    return np.array(array, copy=False)
-
-
-_GELUS = {"none": gelu, "precise": gelu_approx, "tanh": gelu_approx, "fast": gelu_fast_approx}
-_LAYERS: dict[type, type] = {nn.SiLU: _Silu, nn.GELU: _Gelu}
-_MODULES: Replaced = (
-    (mx, with_names(mx, fast=with_names(mx.fast, scaled_dot_product_attention=attention))),
-    (nn, with_names(nn, silu=silu, gelu=gelu, gelu_approx=gelu_approx, gelu_fast_approx=gelu_fast_approx)),
-)
-PATCHES = (
-    *attention_patches(attending),
-    Patch("mlx_vlm.models.base", "ensure_fused_sdpa", _fused, "e11a2ef57c93"),
-    Patch("mlx_lm.models.activations", "swiglu", _gated, "5cc2248bc31c"),
-    Patch("mlx_vlm.models.activations", "swiglu", _gated, "5cc2248bc31c"),
-)
+def _room(limit: int | None = None) -> int:
+    """Bytes that widened weights may take, of free memory and of a limit for the model and its rows together."""
+    free = free_memory()
+    if free is None:
+        free = total_memory() - mx.get_active_memory()
+    room = int(WIDE_MEMORY_SHARE * free)
+    return room if limit is None else min(room, int(WIDE_LIMIT_SHARE * limit))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import mlx.core as mx
-    from mlx import nn
 
 # erf(x) = x P(x^2) / Q(x^2) for |x| up to 4, and 1 beyond, as Eigen computes it; the lowest powers first.
 _P = (
@@ -22,22 +21,6 @@ _P = (
 )
 _Q = (-1.42647391e-02, -7.37332917e-03, -1.68282698e-03, -2.13374055e-04, -1.45660719e-05)
 _MOST = 4.0
-
-
-def use_exact_gelu(model: nn.Module, *, on_cpu: bool) -> None:
-    """Have all GELUs that a model is made of exact; some of mlx-vlm's are approximations, which move vectors by 1e-4.
-
-    Args:
-        model: its modules are changed.
-        on_cpu: it runs on MLX's CPU back end.
-    """
-    from mlx import nn
-
-    exact = gelu_on_cpu if on_cpu else nn.GELU()
-    for module in model.modules():
-        for name, child in module.children().items():
-            if isinstance(child, nn.GELU):
-                setattr(module, name, exact)
 
 
 def gelu_on_cpu(x: mx.array) -> mx.array:

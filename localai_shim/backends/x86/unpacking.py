@@ -15,6 +15,8 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models import mla, switch_layers
 
+from ..packing import Format, Packed, remember
+
 log = logging.getLogger("localai_shim")
 
 # MLX 0.32.4 multiplies packed weights on one core, row by row: 1 ns for each number and row. BLAS takes 0.05 for each
@@ -26,23 +28,7 @@ EXPERTS_BLOCK_NUMBERS = 2**24  # a block has some outputs of all experts
 TRIAL_NUMBERS = 2**23  # in all three forms more than processors' caches hold, as a model's
 TRIAL_ROWS, TRIAL_BLOCKS = 16, 2  # of products with weights that are unpacked for them
 TRIAL_TURNS = 3
-_PACKED_AS = "_localai_shim_packed_as"
 MARGIN = 1.2  # by which a trial has to find something faster
-
-Packed = tuple[mx.array, mx.array, mx.array | None]
-"""(weight, scales, biases)"""
-
-
-class Format(NamedTuple):
-    """Format of a packed layer, on which the cost of its products depends."""
-
-    mode: str
-    bits: int
-    group_size: int
-
-    def unpack(self, packed: Packed) -> mx.array:
-        """`[..., outputs, inputs]` float32."""
-        return mx.dequantize(*packed, **self._asdict(), dtype=mx.float32)
 
 
 class Trial(NamedTuple):
@@ -186,21 +172,12 @@ def _block_outputs(weight: mx.array, bits: int, numbers: int) -> int:
 
 def _widen(how: Format, layer: nn.Module, kind: type) -> None:
     """Make a layer what it was before it was quantised, with float32 weights."""
-    object.__setattr__(layer, _PACKED_AS, (how, layer.scales.dtype))  # no parameter of it
+    remember(layer, how)
     layer.weight = how.unpack(_packed(layer))
     mx.eval(layer.weight)
     for name in ("scales", "biases"):
         layer.pop(name, None)
     layer.__class__ = kind
-
-
-def packed_format(layer: nn.Module) -> tuple[Format, mx.Dtype] | None:
-    """Format and dtype that a layer's weights were packed in, and are no more; None for all other layers."""
-    found: tuple[Format, mx.Dtype] | None = vars(layer).get(_PACKED_AS)
-    if found is None:
-        return None
-    how, dtype = found
-    return how, dtype if mx.issubdtype(dtype, mx.floating) else mx.float32
 
 
 def _unpack_from(layer: nn.Module, rows: int) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..row import MAX_STEP_TOKENS
 from .pace import Pace
 
 Kind = Literal["step", "draft"]
@@ -24,6 +23,8 @@ PaceKind = Literal["prompts", "scores", "texts", "texts alone", "draft model"]
 
 BESIDE_STEPS: tuple[PaceKind, ...] = ("prompts", "scores", "texts")  # passes that decode steps wait for
 
+MAX_STEP_TOKENS = 16
+"""Most tokens of a row in one step, those that it runs once more among them."""
 STEP_TOKENS = (1, 2, 3, 5, 9, MAX_STEP_TOKENS)  # sizes of steps that are measured, see `step_sizes`
 AVERAGE_WEIGHT = 0.25  # of the latest measurement
 MAX_DELAY_FACTOR = 2  # one that took more than so many times the average counts as if it had taken that

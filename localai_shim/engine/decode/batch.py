@@ -18,12 +18,13 @@ import mlx.core as mx
 import numpy as np
 
 from ...types import Failure, RowError
+from ..costs.cost_model import MAX_STEP_TOKENS
 from ..drafts.controller import Speculation
 from ..kv import Buckets, Place, RowCache
 from ..pieces import Decode, Draft
 from ..ports import Model
 from ..prefix.cache import PrefixCache
-from ..row import MAX_STEP_TOKENS, Emit, Row, emit_next, row_error
+from ..row import Emit, Row, emit_next, row_error
 from ..sampling.sampler import Sampler
 from . import verify
 from .forward import Built, forward

@@ -16,11 +16,11 @@ from math import inf
 
 from ...options import DRAFT_TOKENS, SPECULATION, EngineOptions
 from ...stats import NO_DRAFTS, DraftCounts
-from ..costs.cost_model import CostModel
+from ..costs.cost_model import MAX_STEP_TOKENS, CostModel
 from ..pieces import Draft
 from ..ports import Model
 from ..probes import agreement, takes_several
-from ..row import MAX_STEP_TOKENS, Row
+from ..row import Row
 from .draft_model import DraftModel
 from .sources import Drafter, ForcedTokens, PredictedText, PromptLookup
 

@@ -13,12 +13,12 @@ import mlx.core as mx
 import numpy as np
 
 from ..cache_contents import KeyValues
-from ..costs.cost_model import CostModel, Stopwatch
+from ..costs.cost_model import MAX_STEP_TOKENS, CostModel, Stopwatch
 from ..kv import Buckets, BucketStep, Place, RowCache, fits_slots, read_row
 from ..kv.row import leaves
 from ..ports import Model, StepInput
 from ..probes import takes_several
-from ..row import MAX_STEP_TOKENS, Row
+from ..row import Row
 from ..sampling.sampler import Sampler, has_history
 
 STALL_SHARE = 0.5  # of the time that a prompt may keep rows from their next token; the other model's prefill has all

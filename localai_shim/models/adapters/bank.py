@@ -11,8 +11,7 @@ import mlx.core as mx
 from mlx import nn
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchGLU, SwitchLinear, SwitchMLP
 
-from ...backends.cuda.adapters import kernel_of
-from ...engine.ports import Product
+from ...engine.ports import Product, host
 from ...types import Adapter, ModelLoadError
 from .layers import (
     Adapted,
@@ -147,7 +146,9 @@ class Bank:
             layer.siblings = None
         yield
         layers = self._linear(names)
-        kernel = kernel_of([(each._stack.low, each._stack.high) for each in layers]) if layers else None
+        kernel = (
+            host().forms().adapter_kernel([(each._stack.low, each._stack.high) for each in layers]) if layers else None
+        )
         if kernel is not None:
             siblings = Siblings(layers, kernel)
             for each in layers:

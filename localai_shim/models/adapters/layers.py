@@ -16,9 +16,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from ...backends.cuda.adapters import Kernel
-from ...backends.cuda.products import shared_kernel_of
-from ...engine.ports import Product
+from ...engine.ports import AdapterKernel, Product, host
 
 MAX_MASKED_COLUMNS = 512  # of all adapters side by side, beyond which `gather_mm` computes less
 
@@ -268,9 +266,9 @@ class Siblings:
     The first one that is asked has the others' products made, too: the number of operations is what a step costs.
     """
 
-    def __init__(self, layers: Sequence[AdaptedLinear], kernel: Kernel) -> None:
+    def __init__(self, layers: Sequence[AdaptedLinear], kernel: AdapterKernel) -> None:
         self._places, self._bases = [id(each) for each in layers], [each["base"] for each in layers]
-        self._shared = shared_kernel_of(self._bases)
+        self._shared = host().forms().shared_kernel(self._bases)
         self.kernel = kernel
 
     def product(self, layer: AdaptedLinear, x: mx.array, selection: Selection) -> mx.array:

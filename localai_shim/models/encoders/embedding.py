@@ -9,9 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...backends.machine import has_gpu
-from ...backends.x86.gelu import use_exact_gelu
-from ...engine.ports import NewWeights, Product
+from ...engine.ports import NewWeights, Product, host
 from ...options import LoadOptions
 from ...types import Adapter, Json, ModelLoadError, Task
 from ..checkpoint_files import Checkpoint, fingerprint, read_json
@@ -49,6 +47,21 @@ _USUAL_MODES = {"lfm2_embedding": "cls", "qwen3_embedding": "lasttoken"}
 _OWN_LAYER = re.compile(r"\d+_[A-Z]\w*\.")  # weights of a folder beside the model's own
 
 
+def use_exact_gelu(model: nn.Module) -> None:
+    """Let all GELUs that a model is made of be exact; some of mlx-vlm's are approximations, which move vectors by 1e-4.
+
+    Args:
+        model: its modules are changed.
+    """
+    from mlx import nn
+
+    exact = host().forms().exact_gelu
+    for module in model.modules():
+        for name, child in module.children().items():
+            if isinstance(child, nn.GELU):
+                setattr(module, name, exact)
+
+
 def encoder_module(folder: Path, config: Json) -> str | None:
     """mlx-vlm's module for a checkpoint that only embeds; None: it is none."""
     kind, classes = str(config.get("model_type", "")), config.get("architectures") or ()
@@ -81,7 +94,7 @@ class EncoderModel:
         self._padding = 0  # nothing looks at what stands there
         if isinstance(padding, int) and 0 <= padding < config.get("vocab_size", padding + 1):
             self._padding = padding
-        use_exact_gelu(model, on_cpu=not has_gpu())
+        use_exact_gelu(model)
         parameters = [*(array for _, array in tree_flatten(model.parameters())), *more]
         self.weight_bytes = sum(array.nbytes for array in parameters)
         self.context_length: int | None = max_tokens(module, config, files, options)

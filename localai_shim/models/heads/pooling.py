@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ...backends.machine import on_cuda
 from ...engine.cache_contents import RowCache
+from ...engine.ports import host
 from ...types import ModelLoadError
 from ...vectors import Embedding
 from .sentence_files import Dense, SentenceFiles, read_sentence_files
@@ -134,7 +134,7 @@ class Reading:
 def pad(texts: Sequence[Sequence[int]], padding: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     """Texts as `[texts, tokens]`, with padding on the right, and which of the tokens are theirs.
 
-    On CUDA, which prepares for each new shape, there are more tokens and rows, so that both are of few numbers.
+    There are more of both on a machine that prepares for each new shape.
 
     Args:
         texts: token ids.
@@ -142,11 +142,9 @@ def pad(texts: Sequence[Sequence[int]], padding: int) -> tuple[npt.NDArray[np.in
     """
     counts = np.array([len(text) for text in texts])
     rows, length = len(texts), int(counts.max())
-    if on_cuda():
-        from ...backends.cuda.attention import filled, filled_rows
-
-        counts = np.pad(counts, (0, filled_rows(rows) - rows), constant_values=1)  # all see something
-        length = filled(length)
+    forms = host().forms()
+    counts = np.pad(counts, (0, forms.filled_rows(rows) - rows), constant_values=1)  # all see something
+    length = forms.filled(length)
     tokens = np.full((len(counts), length), padding, np.int32)
     for row, text in zip(tokens, texts, strict=False):
         row[: len(text)] = text
@@ -297,18 +295,16 @@ def decoder_encoder(model: nn.Module, new_cache: Callable[[], RowCache], path: P
     """
     import mlx.core as mx
 
-    from ...backends.cuda.attention import fill, forget
-
     inner = [("", model), *inner_modules(model)][-1][1]
-    files = read_sentence_files(path) or SentenceFiles(("lasttoken",))
+    files, forms = read_sentence_files(path) or SentenceFiles(("lasttoken",)), host().forms()
 
     def begin() -> Read:
         cache = new_cache()
 
         def read(tokens: mx.array) -> mx.array:
-            given, padding = fill(tokens, cache) if on_cuda() else (tokens, 0)
+            given, padding = forms.fill(tokens, cache)
             states: mx.array = inner(given, cache=cache)
-            forget(cache, padding)
+            forms.forget(cache, padding)
             return states[:, : tokens.shape[1]]
 
         return read

@@ -157,8 +157,6 @@ class VisionModel(TextModel):
         return None
 
     def _run(self, step: StepInput, tokens: mx.array) -> mx.array:
-        from ...backends.cuda.one_position import turned_from
-
         rows, k = tokens.shape
         arguments = self._merged(step, tokens) if step.media else {}
         if self._negative and not step.media:
@@ -169,7 +167,7 @@ class VisionModel(TextModel):
             arguments["mask"] = step.layers[0].make_mask(
                 k, return_array=k > 1, window_size=None
             )  # its own code makes none
-        with turned_from(None if self._positions is None else self._positions.starts(step, rows, k)):
+        with self._forms.turned_from(None if self._positions is None else self._positions.starts(step, rows, k)):
             logits: mx.array = self._called(step, self._language)(tokens, cache=step.layers, **arguments).logits
         return logits
 
@@ -209,7 +207,7 @@ class VisionModel(TextModel):
         if self._negative:
             tokens[places] = -1
         inputs = {name: on_device(array) for name, array in media.inputs.items()}
-        with self._at_once():
+        with self._forms.waited_for():
             made = self._embeddings(mx.array(tokens)[None], inputs.pop("pixel_values", None), **inputs)
         deep = made.deepstack_visual_embeds
         deep = getattr(deep, "embeddings", deep)  # of cohere_compass, with the places of a whole prompt

@@ -31,6 +31,7 @@ from localai_shim.engine.ports import StepInput
 from localai_shim.models import caches
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions
+from tests.machine_forms import FillingForms, use_forms
 from tests.tiny import make_model
 
 attend = attending(base.scaled_dot_product_attention)
@@ -130,8 +131,7 @@ def test_a_model_whose_passes_are_filled_up_says_what_it_says_alone(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_model(tmp_path, kind)
-    load_model(str(tmp_path), LoadOptions())  # imports what would keep the `on_cuda` of this test
-    monkeypatch.setattr(backend, "on_cuda", lambda: True)
+    use_forms(monkeypatch, FillingForms())
     monkeypatch.setattr(cuda_attention, "LENGTHS", (32, 64))
     model = load_model(str(tmp_path), LoadOptions())
     upstream, tokenizer = mlx_lm.load(str(tmp_path))

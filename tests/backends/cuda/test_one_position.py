@@ -24,6 +24,7 @@ from localai_shim.models.text import TextModel
 from localai_shim.models.vision.model import VisionModel
 from tests import architectures
 from tests.graphs import fused, operations
+from tests.machine_forms import FillingForms, TurningForms
 from tests.models.vision.seeing import (
     WHOLE,
     alone,
@@ -48,9 +49,7 @@ Starts = list[int | list[int]]
 @pytest.fixture(autouse=True)
 def loads_without_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CUDA GPU the loader gives every model the form, the oracles too: here only `_load` does."""
-    import localai_shim.backends.cuda.prepare as loader
-
-    monkeypatch.setattr(loader, "use_one_position", lambda model: 0)
+    monkeypatch.setattr(mrope, "use_one_position", lambda model: 0)
 
 
 @pytest.fixture
@@ -69,9 +68,16 @@ def turned(monkeypatch: pytest.MonkeyPatch) -> Starts:
 
 def _load(kind: str) -> VisionModel:
     model = load(kind)
-    assert use_one_position(model._model) > 0
+    _turn(model)
+    assert use_one_position(model._model) == 0, "it has the form"
     poison(model)
     return model
+
+
+def _turn(model: VisionModel) -> None:
+    """Give a model the form, whatever the machine."""
+    use_one_position(model._model)
+    model._forms = TurningForms()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -166,7 +172,7 @@ def test_a_step_launches_what_its_text_twin_s_does(
 ) -> None:
     def its(layers: int) -> TextModel:
         model = _with_layers(tmp_path, kind, layers)
-        use_one_position(model._model)
+        _turn(model)
         return model
 
     def twin(layers: int) -> TextModel:
@@ -185,7 +191,7 @@ def test_a_step_turns_without_products_of_cosines(kind: str, tmp_path: Path, mon
     def changed(layers: int, enabled: bool) -> TextModel:
         model = _with_layers(tmp_path, kind, layers)
         if enabled:
-            use_one_position(model._model)
+            _turn(model)
         return model
 
     before, _ = _per_layer(lambda layers: changed(layers, False), 1, monkeypatch)
@@ -252,7 +258,7 @@ def test_passes_with_pictures_are_filled_up_on_cuda(kind: str, monkeypatch: pyte
             return made
 
         with monkeypatch.context() as patch:
-            patch.setattr(model, "_fills", True)
+            patch.setattr(model, "_forms", FillingForms())
             patch.setattr(model, "_run", recorded)
             got = generate(model, prompt, features, most)
         assert passes and all(length in cuda_attention.LENGTHS for length in passes)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.backends import prepare
+from localai_shim.backends import forms
 from localai_shim.backends.self_test import Shape, verdicts
 from localai_shim.backends.self_test.attention import SIZES, Size
 from localai_shim.backends.self_test.device import PLAIN, shapes
@@ -33,7 +33,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of verdicts, in a home where nothing was tested yet, on a machine with a GPU."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(loading, "has_gpu", lambda: True)
-    monkeypatch.setattr(prepare, "has_gpu", lambda: True)
+    monkeypatch.setattr(forms, "has_gpu", lambda: True)
     return tmp_path / "localai_shim" / "self_test"
 
 

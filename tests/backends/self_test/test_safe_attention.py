@@ -10,7 +10,7 @@ import mlx_lm
 import pytest
 from mlx_lm.models import base, qwen3
 
-from localai_shim.backends import prepare
+from localai_shim.backends import forms
 from localai_shim.backends.self_test import Shape, safe_attention
 from localai_shim.backends.self_test.attention import QUERIES, SIZES, Size, check_attention, fused
 from localai_shim.backends.self_test.safe_attention import Call, calls, guard, is_unsafe, plain
@@ -24,8 +24,8 @@ Sizes = frozenset[Size]
 @pytest.fixture(autouse=True)
 def _no_forms_for_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on Metal, where layers call the libraries' attention."""
-    monkeypatch.setattr(prepare, "has_gpu", lambda: True)
-    monkeypatch.setattr(prepare, "on_cuda", lambda: False)
+    monkeypatch.setattr(forms, "has_gpu", lambda: True)
+    monkeypatch.setattr(forms, "on_cuda", lambda: False)
 
 
 def load() -> Any:
@@ -175,9 +175,9 @@ def test_quantized_keys_and_values_are_left_to_the_libraries() -> None:
 
 def test_the_form_of_the_machine_is_guarded_and_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on CUDA, where layers call another function than the libraries'."""
-    from localai_shim.backends.x86.forms import attending, use_x86_forms
+    from localai_shim.backends.x86.exponentials import attending, use_x86_forms
 
-    monkeypatch.setattr(prepare, "has_gpu", lambda: False)
+    monkeypatch.setattr(forms, "has_gpu", lambda: False)
     model, tokens = load(), mx.array([[5]])
     expected = model(tokens)
     assert use_x86_forms(model)

@@ -20,7 +20,7 @@ from mlx_lm.tuner.lora import LoRALinear
 from mlx_vlm.models import switch_layers as vlm_switch_layers
 
 from localai_shim import LocalOpenAI, image
-from localai_shim.backends.x86 import prepare, unpacking
+from localai_shim.backends.x86 import forms, unpacking
 from localai_shim.backends.x86.unpacking import Format, Trial, UnpackedEmbedding, UnpackedLinear, use_float32
 from localai_shim.models.loading import load_draft_model, load_model
 from localai_shim.options import ModelOptions
@@ -401,7 +401,7 @@ def test_a_machine_without_free_memory_keeps_them_packed(
 ) -> None:
     trial(WIDE)
     path = quantised(tmp_path, "qwen3", Format("affine", 4, 64))
-    monkeypatch.setattr(prepare, "free_memory", lambda: 50_000)
+    monkeypatch.setattr(forms, "free_memory", lambda: 50_000)
     assert type(load_model(str(path), ModelOptions())._model.lm_head) is UnpackedLinear
 
 

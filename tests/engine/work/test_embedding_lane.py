@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -23,53 +23,12 @@ from localai_shim.engine.work import texts as texts_module
 from localai_shim.engine.work.queue import OLDEST_EVERY, Queue
 from localai_shim.engine.work.runner import Runner
 from localai_shim.engine.work.scheduler import Scheduler
-from localai_shim.engine.work.texts import (
-    MAX_PAUSE_SECONDS,
-    MIN_LENGTH_SHARE,
-    SHARE,
-    EmbeddingJob,
-    TextJobs,
-)
-from localai_shim.models.heads.pooling import Pooling, Reading
+from localai_shim.engine.work.texts import MAX_PAUSE_SECONDS, MIN_LENGTH_SHARE, SHARE, EmbeddingJob, TextJobs
 from localai_shim.types import EmbeddingRequest, Event, Failure, RowError, Token
+from tests.engine.work.passes import Passes
 
 MOST = 64
 """Tokens of a pass, in the lanes below."""
-
-
-class Passes:
-    """Stands in for a model: a text's vector is (its length, its first token)."""
-
-    name, tasks = "passes", ("embed",)
-
-    def __init__(self) -> None:
-        self.texts: list[list[list[int]]] = []
-        self.fails: Callable[[Sequence[int]], bool] = lambda text: False
-        self.in_pieces = self.fails_together = False
-        self.begun: list[int] = []
-
-    def encode(self, texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
-        self.texts.append([list(text) for text in texts])
-        if any(map(self.fails, texts)) or (self.fails_together and len(texts) > 1):
-            raise ArithmeticError("a text that cannot be embedded")
-        return mx.array([[float(len(text)), float(text[0])] for text in texts])
-
-    def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> Reading | None:
-        if not self.in_pieces:
-            return None
-        self.begun.append(text[0])
-
-        def read(tokens: mx.array) -> mx.array:
-            self.texts.append([tokens[0].tolist()])  # type: ignore[list-item]
-            if self.fails(self.texts[-1][0]):
-                raise ArithmeticError("a piece that cannot be read")
-            return mx.broadcast_to(mx.array([float(len(text)), float(text[0])]), (1, tokens.shape[1], 2))
-
-        return Reading(text, read, Pooling(["mean"], [len(text)]), lambda made: made)
-
-    @property
-    def lengths(self) -> list[list[int]]:
-        return [sorted(map(len, texts)) for texts in self.texts]
 
 
 class Lane:

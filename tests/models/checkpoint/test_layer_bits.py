@@ -80,7 +80,7 @@ def bits_of(model: Any) -> dict[str, int]:
 @pytest.fixture(autouse=True)
 def _packed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers stay packed on this machine, so that their bits can be seen."""
-    monkeypatch.setattr("localai_shim.backends.prepare.prepare", lambda *args, **how: {})
+    monkeypatch.setattr("localai_shim.backends.own_forms.OwnForms.prepare", lambda *args, **how: {})
 
 
 def test_names_are_a_families_own() -> None:

@@ -15,7 +15,10 @@ import numpy.typing as npt
 import pytest
 
 from localai_shim.backends.cuda.attention import filled_rows
+from localai_shim.backends.own_forms import OwnForms
 from localai_shim.backends.x86 import gelu
+from localai_shim.backends.x86.forms import CpuForms
+from localai_shim.models.encoders.embedding import use_exact_gelu
 from localai_shim.models.heads import pooling
 from localai_shim.models.heads.sentence_files import SentenceFiles
 from localai_shim.models.loading import load_model
@@ -25,6 +28,7 @@ from tests import vlm_architectures
 from tests.architectures import text_model
 from tests.embedding_models import KINDS, tiny_embedder
 from tests.embedding_oracle import TEXTS
+from tests.machine_forms import FillingForms, use_forms
 from tests.tiny import tiny
 
 Vectors = npt.NDArray[np.float64]
@@ -144,7 +148,7 @@ def test_passes_are_filled_up_to_few_shapes_where_each_new_one_costs(
     plain, shapes = encode(model, texts), set()
     hidden = model.encode._hidden
     model.encode._hidden = lambda tokens, mask: (shapes.add(tokens.shape), hidden(tokens, mask))[1]
-    monkeypatch.setattr(pooling, "on_cuda", lambda: True)
+    use_forms(monkeypatch, FillingForms())
     for count in (1, 3, 5, 6, 7, 17, 33, 70):
         assert np.abs(encode(model, texts[:count]) - plain[:count]).max() < 1e-5
     assert shapes == {(1, 32), (4, 32), (8, 64), (32, 64), (40, 64), (80, 64)}
@@ -153,7 +157,7 @@ def test_passes_are_filled_up_to_few_shapes_where_each_new_one_costs(
 def test_pieces_are_filled_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
     ids = [3 + 11 * i % 53 for i in range(100)]
     [plain] = encode(load(tiny("qwen3")), [ids])
-    monkeypatch.setattr(pooling, "on_cuda", lambda: True)
+    use_forms(monkeypatch, FillingForms())
     model, shapes = load(tiny("qwen3")), list[tuple[int, ...]]()
     inner = type(model._model.model)
     run = inner.__call__
@@ -296,15 +300,16 @@ def test_a_cpu_s_gelu_is_the_exact_one() -> None:
     assert gelu.gelu_on_cpu(mx.array([1.0], mx.bfloat16)).dtype == mx.bfloat16
 
 
-@pytest.mark.parametrize("on_cpu", [True, False])
-def test_every_gelu_of_an_encoder_is_exact(on_cpu: bool) -> None:
+@pytest.mark.parametrize("forms", [CpuForms(), OwnForms()], ids=["on a CPU", "on a GPU"])
+def test_every_gelu_of_an_encoder_is_exact(forms: OwnForms, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlx_vlm.models.modernbert import Model, ModelConfig
 
     config = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     model = Model(ModelConfig.from_dict({"model_type": "modernbert", "vocab_size": 50, **config}))
     x = mx.array([-1.0, 0.5, 2.0])
     approximate = [layer.mlp.act(x) for layer in model.layers]
-    gelu.use_exact_gelu(model, on_cpu=on_cpu)
+    use_forms(monkeypatch, forms)
+    use_exact_gelu(model)
     for before, layer in zip(approximate, model.layers, strict=True):
         assert np.allclose(layer.mlp.act(x), nn.gelu(x), atol=1e-6) and not np.allclose(
             layer.mlp.act(x), before, atol=1e-5

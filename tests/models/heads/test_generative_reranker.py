@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from localai_shim.backends.cuda.attention import LENGTHS
-from localai_shim.models.heads import pooling
 from localai_shim.models.loading import load_model
 from localai_shim.types import ModelLoadError
 from localai_shim.vectors import Ranking
 from tests.embedding_models import RERANK_TEMPLATE, tiny_classifier, tiny_embedder, tiny_judge
 from tests.embedding_oracle import CLASSIFIERS, INSTRUCTION, QUERY, TEXTS, recorded
+from tests.machine_forms import FillingForms, use_forms
 from tests.tiny import tiny
 from tests.vision import make_model
 from tests.vision_parts import ID
@@ -132,7 +132,7 @@ def test_passes_are_filled_up_to_few_shapes_where_each_new_one_costs(
     plain, shapes = scored(model, pairs), []
     inner = model._model
     model._model = lambda tokens, **more: (shapes.append(tokens.shape), inner(tokens, **more))[1]
-    monkeypatch.setattr(pooling, "on_cuda", lambda: True)
+    use_forms(monkeypatch, FillingForms())
     assert scored(model, pairs) == pytest.approx(plain, abs=2e-6)
     [(rows, length)] = shapes
     assert rows in (8, 16) and length in LENGTHS

@@ -14,6 +14,7 @@ from tests import architectures, vlm_architectures
 from tests.engine.counting import KINDS, tokens
 from tests.engine.ending import hold_end
 from tests.engine.harness import step_of
+from tests.machine_forms import FillingForms
 
 USUAL = ["gemma2", "nemotron_h", "olmo2", "qwen3_5"]
 
@@ -74,7 +75,8 @@ def test_the_model_itself_goes_on_giving_all_logits() -> None:
 @pytest.mark.parametrize("fills", [False, True], ids=["as it is", "filled as on CUDA"])
 def test_of_rows_that_are_padded_it_is_the_last_token_that_counts(fills: bool) -> None:
     model = load()
-    model._fills = fills
+    if fills:
+        model._forms = FillingForms()
     for rows in ([tokens(9)], [tokens(9), tokens(5, 2), tokens(7, 3)]):
         padded = mx.array([[*row, *[0] * (9 - len(row))] for row in rows])
         together = model.prefill(StepInput(padded, model.new_cache(), counts=[len(row) for row in rows], ends=True))
@@ -87,7 +89,7 @@ def test_of_rows_that_are_padded_it_is_the_last_token_that_counts(fills: bool) -
 @pytest.mark.parametrize("kind", KINDS)
 def test_where_it_is_filled_the_caches_hold_the_prompt_alone(kind: str) -> None:
     model = load(kind)
-    model._fills = True
+    model._forms = FillingForms()
     hold_end(model, tokens(21))
 
 

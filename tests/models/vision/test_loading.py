@@ -17,12 +17,14 @@ from mlx.utils import tree_flatten
 from mlx_vlm.generate import generate_step
 
 from localai_shim.backends.cuda import attention as cuda_attention
-from localai_shim.backends.x86 import forms as cpu_forms
+from localai_shim.backends.own_forms import OwnForms
+from localai_shim.backends.x86 import exponentials as cpu_forms
 from localai_shim.engine.ports import StepInput
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import TextModel
 from localai_shim.models.vision.model import VisionModel
 from localai_shim.types import ModelLoadError
+from tests.machine_forms import use_forms
 from tests.models.vision.seeing import WHOLE, generate, load, pictures, prepared, prompt_of, rendered
 from tests.samples import only
 from tests.tiny import tiny
@@ -171,8 +173,7 @@ def test_a_chat_template_in_a_file_of_its_own(tmp_path: Path) -> None:
 def test_a_machine_s_attention_takes_the_place_of_mlx_vlm_s(
     use: Callable[[Any], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for machine in ("cuda.prepare.prepare_for_cuda", "x86.prepare.prepare_for_cpu"):
-        monkeypatch.setattr(f"localai_shim.backends.{machine}", lambda *_: {})
+    use_forms(monkeypatch, OwnForms())
     model = load("llava")
     item, tokens = model.text.process(picture(56, 56)), mx.array([[5, 6, 7, 8] * 20])
     rows, logits = np.array(model.embed(item).rows), np.array(model.forward(StepInput(tokens, model.new_cache())))

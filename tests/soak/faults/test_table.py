@@ -16,7 +16,7 @@ NAMES = (
 """The others are in test_machine.py: a clock that jumps, and a limit of threads."""
 
 ELSEWHERE = {
-    "backends.": "tried when a model is loaded, where an error is that of `backends.prepare`; see tests/backends",
+    "backends.": "tried when a model is loaded, where an error is that of `OwnForms.prepare`; see tests/backends",
     "endpoints.batches.runner:Batches._run": "threads: test_machine.py",
     "endpoints.responses.background:Background._start_thread": "threads: test_machine.py",
     "endpoints.turn:Turn": "submits, or is refused, or begins another round; tests/endpoints/turns",

@@ -14,8 +14,8 @@ import pytest
 from mlx_lm.models import activations, base
 
 from localai_shim.backends.patches import Patch
-from localai_shim.backends.x86 import forms as cpu_forms
-from localai_shim.backends.x86 import prepare as x86
+from localai_shim.backends.x86 import exponentials as cpu_forms
+from localai_shim.backends.x86 import forms as x86
 from localai_shim.engine.ports import StepInput
 from tests.models.vision.seeing import load, pictures
 from tests.samples import only

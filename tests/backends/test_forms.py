@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.backends import prepare as loader
-from localai_shim.backends.prepare import prepare
-from localai_shim.backends.x86.forms import on_x86_cpu
+from localai_shim.backends import forms as chosen
+from localai_shim.backends.forms import forms
+from localai_shim.backends.x86.exponentials import on_x86_cpu
 from tests.embedding_models import tiny_embedder
 from tests.tiny import tiny
 from tests.vision import tiny_vision
@@ -111,13 +111,13 @@ def test_somebody_else_s_model_computes_the_same_bits_beside_and_after_a_client(
 @pytest.mark.skipif(not on_x86_cpu(), reason="the forms for x86")
 def test_what_was_applied_is_counted_by_layers() -> None:
     model, _ = mlx_lm.load(str(tiny("qwen3")))
-    assert prepare(model) == {"attention and activations without MLX's exp": 2 * len(model.layers)}
-    assert prepare(model) == {}, "once"
+    assert forms().prepare(model) == {"attention and activations without MLX's exp": 2 * len(model.layers)}
+    assert forms().prepare(model) == {}, "once"
 
 
 @pytest.mark.parametrize(("cuda", "gpu"), [(True, True), (False, True)])
 def test_each_machine_has_its_own_forms(cuda: bool, gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader, "on_cuda", lambda: cuda)
-    monkeypatch.setattr(loader, "has_gpu", lambda: gpu)
+    monkeypatch.setattr(chosen, "on_cuda", lambda: cuda)
+    monkeypatch.setattr(chosen, "has_gpu", lambda: gpu)
     model, _ = mlx_lm.load(str(tiny("qwen3")))
-    assert prepare(model) == ({"attention": len(model.layers)} if cuda else {})
+    assert forms().prepare(model) == ({"attention": len(model.layers)} if cuda else {})
