@@ -89,7 +89,7 @@ def test_a_model_of_mlx_lm_has_the_factors_that_its_context_needs(caplog: pytest
     assert "'short_factor', because the context has 4096 tokens" in caplog.text
 
 
-def test_other_models_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_models_without_longrope_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "localai_shim"):
         choose_factors(nn.Linear(4, 4), {}, None)
     assert not caplog.records
