@@ -57,7 +57,7 @@ def _best_blocks(scores: mx.array, own: mx.array, size: int, most: int, local: i
         own: `[rows, 1, tokens, 1]` each token's block.
         size: keys of a block.
         most: blocks that are chosen, the last ones included; fewer than there are.
-        local: so many last blocks are always chosen.
+        local: number of last blocks that are always chosen.
     """
     import mlx.core as mx
 

@@ -160,7 +160,7 @@ class Pool:
 
 
 def _widened(pooled: mx.array, places: int) -> mx.array:
-    """With so many places in each row."""
+    """Cut or pad each row to this number of places."""
     import mlx.core as mx
 
     return mx.pad(pooled[:, :places], [(0, 0), (0, max(0, places - pooled.shape[1])), (0, 0)])
