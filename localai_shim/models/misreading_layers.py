@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ..engine.cache_contents import LayerCache
 from .attention.blocks import blocks_by_row, reading_lists, with_lists
 from .attention.chunked import masked_by_row, tuned_by_row, with_rings
+from .attention.compressed import choosing_by_row, compressing, reading_rings, windowed_by_row, with_rings_and_pools
 from .attention.one_offset import Counted, embedded_by_row, reusing_by_row
 from .attention.pooled import pooling, scoring_all, with_pools
 
@@ -139,6 +140,9 @@ _MISREADING: dict[tuple[str, str], dict[str, Change]] = {
     ("mlx_vlm.models.deepseek_v4.language", "LanguageModel"): {"make_cache": with_pools},
     ("mlx_vlm.models.deepseek_v4.language", "Compressor"): _called(pooling),
     ("mlx_vlm.models.deepseek_v4.language", "Indexer"): _called(scoring_all),
+    ("mlx_lm.models.deepseek_v41", "TextModel"): {"make_cache": with_rings_and_pools, "__call__": reading_rings},
+    ("mlx_lm.models.deepseek_v41", "Attention"): {"__call__": windowed_by_row, "_compress": compressing},
+    ("mlx_lm.models.deepseek_v41", "Indexer"): _called(choosing_by_row),
     ("mlx_lm.models.afm7", "AFMModel"): _called(reusing_by_row),
     ("mlx_lm.models.gpt_bigcode", "GPTBigCodeModel"): _called(embedded_by_row),
     ("mlx_lm.models.llama4", "Model"): {"make_cache": with_rings},

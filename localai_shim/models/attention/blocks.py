@@ -37,7 +37,7 @@ def blocks_by_row(upstream: Call) -> Call:
         scores = queries.astype(mx.float32) @ keys.astype(mx.float32).swapaxes(-1, -2)
         position = (offset[:, None] + mx.arange(k))[:, None, :, None]
         seen = mask if isinstance(mask, mx.array) else mx.arange(keys.shape[2]) <= position
-        kept = _best_blocks(
+        kept = best_blocks(
             mx.where(seen, scores, -mx.inf),
             position // self.index_block_size,
             self.index_block_size,
@@ -49,7 +49,7 @@ def blocks_by_row(upstream: Call) -> Call:
     return block_mask
 
 
-def _best_blocks(scores: mx.array, own: mx.array, size: int, most: int, local: int) -> mx.array:
+def best_blocks(scores: mx.array, own: mx.array, size: int, most: int, local: int) -> mx.array:
     """Which keys are in the blocks with the largest scores, or in the last ones of a token.
 
     Args:

@@ -28,9 +28,11 @@ class Family:
 
     name: str
     library: str
+    changes: tuple[tuple[str, Any], ...] = ()
+    """To its config."""
 
     def make(self, *, corrected: bool = True) -> Any:
-        made = (architectures if self.library == "mlx-lm" else vlm_architectures).make(self.name)
+        made = (architectures if self.library == "mlx-lm" else vlm_architectures).make(self.name, **dict(self.changes))
         if corrected:
             assert batch_attention(made), "it has layers that are corrected"
         return made
