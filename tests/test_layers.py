@@ -112,7 +112,7 @@ MAY = {
     "models.adapters": "backends.cuda engine models models.checkpoint options types",
     "models.checkpoint": "backends models models.gguf types",
     "models.config": "backends models.checkpoint models.faults types",
-    "models.attention": "engine",
+    "models.attention": "backends engine",
     "models.faults": "backends types",
     "models.encoders": "backends backends.x86 engine models models.config models.heads options types vectors",
     "models.gguf": "backends models.faults threads types",

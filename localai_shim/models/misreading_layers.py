@@ -10,7 +10,7 @@ from ..engine.cache_contents import LayerCache
 from .attention.blocks import blocks_by_row, reading_lists, with_lists
 from .attention.chunked import masked_by_row, tuned_by_row, with_rings
 from .attention.compressed import choosing_by_row, compressing, reading_rings, windowed_by_row, with_rings_and_pools
-from .attention.one_offset import Counted, embedded_by_row, reusing_by_row
+from .attention.one_offset import Counted, embedded_by_row, masked_by_cache, placed_by_row, reusing_by_row
 from .attention.pooled import pooling, scoring_all, with_pools
 
 if TYPE_CHECKING:
@@ -151,6 +151,8 @@ _MISREADING: dict[tuple[str, str], dict[str, Change]] = {
     ("mlx_lm.models.minimax_m3_vl", "Attention"): {"_block_mask": blocks_by_row},
     ("mlx_vlm.models.minimax_m3_vl.language", "LanguageModel"): {"make_cache": with_lists},
     ("mlx_vlm.models.minimax_m3_vl.language", "MiniMaxM3Model"): _called(reading_lists),
+    ("mlx_vlm.models.limite.language", "LimiteModel"): _called(placed_by_row),
+    ("mlx_vlm.models.limite.language", "Attention"): _called(masked_by_cache),
     ("mlx_vlm.models.llama4.language", "LanguageModel"): {"make_cache": with_rings},
     ("mlx_vlm.models.llama4.language", "LlamaModel"): _called(masked_by_row),
     ("mlx_vlm.models.llama4.language", "Attention"): _called(tuned_by_row),

@@ -1,4 +1,4 @@
-"""Decoders of mlx-lm that take one position for all rows."""
+"""Decoders that take one position for all rows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ...backends.patches import rebound
 from ...engine.cache_contents import LayerCache, RowCache
 
 if TYPE_CHECKING:
@@ -53,6 +54,65 @@ def embedded_by_row(upstream: Call) -> Call:
         return out
 
     return call
+
+
+def placed_by_row(upstream: Call) -> Call:
+    """limite counts positions from one offset, unless it is given them."""
+
+    def call(self: Any, inputs: mx.array, cache: RowCache | None = None, positions: mx.array | None = None) -> mx.array:
+        import mlx.core as mx
+
+        if cache is not None and positions is None and not isinstance(cache[0].offset, int):
+            positions = cache[0].offset[:, None] + mx.arange(inputs.shape[1])
+        out: mx.array = upstream(self, inputs, cache, positions)
+        return out
+
+    return call
+
+
+def masked_by_cache(upstream: Any) -> Call:
+    """limite's attention makes its mask of one offset, and takes the last keys that it reads for the pass's own."""
+    names = upstream.__globals__
+    attend = names["scaled_dot_product_attention"]
+
+    def attend_to_stored(
+        queries: mx.array, _: mx.array, __: mx.array, cache: _Apart, *, scale: float, mask: Any
+    ) -> Any:
+        return attend(queries, *cache.stored, cache=cache.layer, scale=scale, mask=cache.mask)
+
+    with_own = rebound(upstream, {**names, "scaled_dot_product_attention": attend_to_stored})
+
+    def call(
+        self: Any, x: mx.array, values: mx.array | None, positions: mx.array, cache: LayerCache | None = None
+    ) -> mx.array:
+        if cache is None:
+            plain: mx.array = upstream(self, x, values, positions)
+            return plain
+        window = None if self.window is None else self.window + 1
+        out: mx.array = with_own(
+            self,
+            x,
+            values,
+            positions,
+            _Apart(cache, cache.make_mask(x.shape[1], return_array=False, window_size=window)),
+        )
+        return out
+
+    return call
+
+
+class _Apart:
+    """A cache that gives a pass its own keys and values, and keeps apart what attention reads."""
+
+    offset = 0
+    stored: tuple[Any, ...] = ()
+
+    def __init__(self, layer: LayerCache, mask: Any) -> None:
+        self.layer, self.mask = layer, mask
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        self.stored = tuple(self.layer.update_and_fetch(keys, values))
+        return keys, values
 
 
 class Counted:

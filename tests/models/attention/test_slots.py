@@ -16,6 +16,7 @@ corrected = families(
     "mlx-lm llama4",
     "mlx-vlm llama4",
     "mlx-lm afm7",
+    "mlx-vlm limite",
     "mlx-lm gpt_bigcode",
 )
 
