@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..engine.cache_contents import LayerCache
-from .attention.blocks import blocks_by_row, reading_lists, with_lists
+from .attention.blocks import blocks_by_row, near_and_strided, reading_lists, with_lists
 from .attention.chunked import masked_by_row, tuned_by_row, with_rings
 from .attention.compressed import choosing_by_row, compressing, reading_rings, windowed_by_row, with_rings_and_pools
 from .attention.one_offset import Counted, embedded_by_row, masked_by_cache, placed_by_row, reusing_by_row
@@ -25,8 +25,6 @@ Experts: TypeAlias = "tuple[mx.array, mx.array]"
 Change = Callable[[Any], Callable[..., Any]]
 """Makes of a method of a layer's, `__call__` mostly, one that reads rows apart."""
 
-_BY_BLOCKS = ("mlx_lm.models.phi3small",)
-
 
 def batch_attention(model: nn.Module) -> int:
     """Give layers that misread a batch a class that does not; returns how many there were.
@@ -39,15 +37,6 @@ def batch_attention(model: nn.Module) -> int:
         kind: Any = type(layer)
         layer.__class__ = _corrected(kind)
     return len(layers)
-
-
-def takes_ends_for_positions(model: nn.Module) -> bool:
-    """True if attention chooses what is near a query by the end of the keys, which is that of the batch's longest row.
-
-    Rows have to be of more blocks than are chosen before this makes a difference, some thousand tokens: no short trial
-    shows it.
-    """
-    return any(type(module).__module__ in _BY_BLOCKS for module in model.modules())
 
 
 def _key(layer: nn.Module) -> tuple[str, str]:
@@ -148,6 +137,7 @@ _MISREADING: dict[tuple[str, str], dict[str, Change]] = {
     ("mlx_lm.models.llama4", "Model"): {"make_cache": with_rings},
     ("mlx_lm.models.llama4", "LlamaModel"): _called(masked_by_row),
     ("mlx_lm.models.llama4", "Attention"): _called(tuned_by_row),
+    ("mlx_lm.models.phi3small", "Attention"): {"_block_sparse_attention": near_and_strided},
     ("mlx_lm.models.minimax_m3_vl", "Attention"): {"_block_mask": blocks_by_row},
     ("mlx_vlm.models.minimax_m3_vl.language", "LanguageModel"): {"make_cache": with_lists},
     ("mlx_vlm.models.minimax_m3_vl.language", "MiniMaxM3Model"): _called(reading_lists),

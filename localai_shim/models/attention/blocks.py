@@ -1,4 +1,4 @@
-"""MiniMax M3's sparse attention in a batch: each token chooses blocks of keys by its own row's position."""
+"""Sparse attention in a batch: each token sees or chooses blocks of keys by its own row's position."""
 
 from __future__ import annotations
 
@@ -16,8 +16,37 @@ Mask = Any
 Call = Callable[..., Any]
 
 
+def near_and_strided(_: Call) -> Call:
+    """Phi-3-small's attention to the last blocks before a token and, in each head, to one in some blocks of all.
+
+    mlx-lm counts a token's block from the end of all keys, and adds a mask of true and false to the scores, so that
+    tokens attend to later ones of the same pass.
+    """
+
+    def attend(
+        self: Any, queries: mx.array, keys: mx.array, values: mx.array, scale: float, mask: mx.array | None
+    ) -> mx.array:
+        import mlx.core as mx
+
+        heads, k, places = queries.shape[1], queries.shape[2], keys.shape[2]
+        if mask is None:
+            position = mx.arange(places - k, places)
+            mask = mx.arange(places) <= position[:, None]
+        else:  # keys begin with a row's first one
+            position = mask.sum(axis=-1) - 1
+        size = self.blocksparse_block_size
+        own, block = position[..., None] // size, mx.arange(places) // size
+        step = getattr(self, "head_step", 1)
+        strided = (block + step * mx.arange(heads)[:, None, None] + 1) % self.blocksparse_vert_stride == 0
+        kept = mask & ((own - block < self.blocksparse_num_local_blocks) | strided)
+        out: mx.array = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=kept)
+        return out
+
+    return attend
+
+
 def blocks_by_row(upstream: Call) -> Call:
-    """mlx-lm's choice of blocks, which takes the end of the keys for all rows' position."""
+    """MiniMax M3's choice of blocks. mlx-lm takes the end of the keys for all rows' position."""
 
     def block_mask(
         self: Any, x: mx.array, mask: Mask, offset: int | mx.array, cache: LayerCache | None
