@@ -167,7 +167,7 @@ PACKAGES = {
     "models.encoders": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
     "models.faults": "mlx numpy",
     "models.gguf": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
-    "models.attention": "mlx mlx_lm",
+    "models.attention": "mlx mlx_lm mlx_vlm",
     "models.heads": "mlx mlx_lm numpy tokenizers",
     "models.reference": "mlx mlx_lm",
     "models.local": "huggingface_hub",

@@ -12,6 +12,7 @@ from .attention.chunked import masked_by_row, tuned_by_row, with_rings
 from .attention.compressed import choosing_by_row, compressing, reading_rings, windowed_by_row, with_rings_and_pools
 from .attention.one_offset import Counted, embedded_by_row, masked_by_cache, placed_by_row, reusing_by_row
 from .attention.pooled import pooling, scoring_all, with_pools
+from .attention.running_sums import not_waiting, placing_rows, reading_states, with_states
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -146,5 +147,8 @@ _MISREADING: dict[tuple[str, str], dict[str, Change]] = {
     ("mlx_vlm.models.llama4.language", "LanguageModel"): {"make_cache": with_rings},
     ("mlx_vlm.models.llama4.language", "LlamaModel"): _called(masked_by_row),
     ("mlx_vlm.models.llama4.language", "Attention"): _called(tuned_by_row),
+    ("mlx_vlm.models.z1t.language", "LanguageModel"): {"make_cache": with_states},
+    ("mlx_vlm.models.z1t.language", "Z1TModel"): {"__call__": reading_states, "_pos": placing_rows},
+    ("mlx_vlm.models.z1t.language", "AFTConv"): {"__call__": not_waiting, "_decode_step": not_waiting},
 }
 """Methods that are changed, by module and class."""

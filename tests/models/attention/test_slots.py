@@ -31,6 +31,11 @@ def test_rows_that_join_and_leave_get_upstreams_logits(family: Family) -> None:
     hold_slots(family, *ROWS.get(family.name, OTHERS))
 
 
+def test_rows_of_running_sums_that_join_and_leave_get_upstreams_logits() -> None:
+    """Their states cannot be taken back: they take one token per step."""
+    hold_slots(Family("z1t", "mlx-vlm"), *OTHERS)
+
+
 @corrected
 def test_rows_take_several_tokens_and_give_some_back(family: Family) -> None:
     hold_several(family, *ROWS.get(family.name, OTHERS))
