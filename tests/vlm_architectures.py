@@ -44,6 +44,20 @@ _CHANGES: dict[str, dict[str, Any]] = {
         "sliding_window": WINDOW,
     },
     "d1": SPECIAL["lfm2"],
+    "deepseek_v41": {
+        **SPECIAL["deepseek_v41"],
+        "num_key_value_heads": 1,
+        "q_lora_rank": 32,
+        "o_lora_rank": 32,
+        "engram_layer_ids": [1],
+        "engram_num_embeddings": [256],
+        "engram_max_ngram_size": 3,
+        "engram_vocab_size": 50,
+        "engram_n_heads": 2,
+        "engram_head_dim": 16,
+        "engram_compressed_vocab_size": VOCABULARY,
+        "image_token_id": VOCABULARY - 1,
+    },
     "deepseek_v4": {
         "head_dim": 32,
         "num_key_value_heads": 1,
@@ -280,6 +294,10 @@ def make(name: str, **changes: Any) -> Any:
     if name == "jina_vlm":  # its head is made where its tower is
         model.lm_head = nn.Linear(its.hidden_size, its.vocab_size, bias=False)
     randomise(model)
+    if name == "deepseek_v41":  # a checkpoint's folder has the table of its tokens
+        from mlx_vlm.models.deepseek_v41.engram import NgramHashState
+
+        model.engram_hash = NgramHashState(config, model.layout, token_map=list(range(VOCABULARY)))
     return model
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 
 import mlx.core as mx
+from mlx.utils import tree_flatten
 
 from ..cache_contents import Contents, KeyValues, Leaf, Parts, Pooled, RowCache, States, is_trimmable
 from ..mirror.journal import Mirrored, mirrored
@@ -100,6 +101,14 @@ def _copied(layer: Leaf, start: int) -> Leaf:
     return replace(layer, arrays=tuple(copy_of(array[:, :, first:]) for array in layer.arrays))
 
 
+def nbytes_of(layers: RowCache) -> int:
+    """The bytes that caches of any kind hold; some classes do not say."""
+    return sum(
+        layer.nbytes if hasattr(layer, "nbytes") else sum(array.nbytes for _, array in tree_flatten(layer.state))
+        for layer in layers
+    )
+
+
 class OneRow(Mirrored):
     """A row that is alone in the batch: it decodes on its own plain cache, without a copy."""
 
@@ -112,7 +121,7 @@ class OneRow(Mirrored):
 
     @property
     def nbytes(self) -> int:
-        return sum(layer.nbytes for layer in self.row)
+        return nbytes_of(self.row)
 
     def lengths(self) -> list[int]:
         known = leaves([layer for layer in map(host().caches.read, self.row) if layer is not None])
