@@ -72,6 +72,18 @@ _CHANGES: dict[str, dict[str, Any]] = {
         "hc_mult": 2,
     },
     "step3p7": {**SPECIAL["step3p5"], "moe_num_experts": 4, "share_expert_dim": 32},
+    "inkling": {
+        "layer_types": ["hybrid_sliding", "hybrid_full"] * 2,
+        "sliding_window_size": WINDOW,
+        "swa_num_attention_heads": 4,
+        "swa_num_key_value_heads": 2,
+        "swa_head_dim": 16,
+        "rel_extent": 24,
+        "log_scaling_n_floor": 16,
+        "dense_mlp_idx": 1,
+        "dense_intermediate_size": 64,
+        "intermediate_size": 32,
+    },
     "limite": {
         "rope_n_pairs": 4,
         "ve_dim": 16,

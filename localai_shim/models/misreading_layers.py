@@ -10,7 +10,13 @@ from ..engine.cache_contents import LayerCache
 from .attention.blocks import blocks_by_row, near_and_strided, reading_lists, with_lists
 from .attention.chunked import masked_by_row, tuned_by_row, with_rings
 from .attention.compressed import choosing_by_row, compressing, reading_rings, windowed_by_row, with_rings_and_pools
-from .attention.one_offset import Counted, embedded_by_row, masked_by_cache, placed_by_row, reusing_by_row
+from .attention.one_offset import (
+    banded_by_row,
+    embedded_by_row,
+    masked_by_cache,
+    placed_by_row,
+    reusing_by_row,
+)
 from .attention.pooled import pooling, scoring_all, with_pools
 from .attention.running_sums import not_waiting, placing_rows, reading_states, with_states
 
@@ -75,7 +81,7 @@ def _counting(upstream: Call) -> Call:
     ) -> mx.array:
         placed = (args[0] if args else kwargs.get("position_ids")) is not None
         if placed and cache is not None and hasattr(cache, "_idx") and not isinstance(cache.offset, int):
-            cache = Counted(cache, cache._idx)
+            cache = Altered(cache, offset=cache._idx)
         return upstream(self, x, mask, cache, *args, **kwargs)
 
     return call
@@ -87,7 +93,7 @@ def _preceding(upstream: Call) -> Call:
 
     def call(self: nn.Module, x: mx.array, mask: Mask = None, cache: LayerCache | None = None) -> mx.array:
         if self.is_kv_shared_layer and cache is not None:
-            cache = Counted(cache, cache.offset - x.shape[1])
+            cache = Altered(cache, offset=cache.offset - x.shape[1])
         return upstream(self, x, mask, cache)
 
     return call
@@ -142,6 +148,7 @@ _MISREADING: dict[tuple[str, str], dict[str, Change]] = {
     ("mlx_lm.models.minimax_m3_vl", "Attention"): {"_block_mask": blocks_by_row},
     ("mlx_vlm.models.minimax_m3_vl.language", "LanguageModel"): {"make_cache": with_lists},
     ("mlx_vlm.models.minimax_m3_vl.language", "MiniMaxM3Model"): _called(reading_lists),
+    ("mlx_vlm.models.inkling.language", "InklingAttention"): _called(banded_by_row),
     ("mlx_vlm.models.limite.language", "LimiteModel"): _called(placed_by_row),
     ("mlx_vlm.models.limite.language", "Attention"): _called(masked_by_cache),
     ("mlx_vlm.models.llama4.language", "LanguageModel"): {"make_cache": with_rings},

@@ -50,7 +50,7 @@ def embedded_by_row(upstream: Call) -> Call:
         positions = cache[0].offset[:, None] + mx.arange(inputs.shape[1])
         decoder = copy.copy(self)
         decoder.wpe = lambda _: self.wpe(positions)
-        out: mx.array = upstream(decoder, inputs, [Counted(cache[0], 0), *cache[1:]])
+        out: mx.array = upstream(decoder, inputs, [Altered(cache[0], offset=0), *cache[1:]])
         return out
 
     return call
@@ -115,11 +115,54 @@ class _Apart:
         return keys, values
 
 
-class Counted:
-    """A cache with another offset."""
+def banded_by_row(upstream: Any) -> Call:
+    """Inkling's attention adds a number for each distance of a key, and takes the end of the keys for all positions."""
+    names = {**upstream.__globals__, "banded_additive_mask": _banded, "_SLIDING_KV_SLICE": False}
+    with_own = rebound(upstream, names)
 
-    def __init__(self, cache: LayerCache, offset: int | mx.array) -> None:
-        self._cache, self.offset = cache, offset
+    def call(self: Any, x: mx.array, cache: Any = None, conv_mask: mx.array | None = None) -> mx.array:
+        import mlx.core as mx
+
+        if cache is None or isinstance(cache[0].offset, int):
+            plain: mx.array = upstream(self, x, cache, conv_mask)
+            return plain
+        position, factor, attention = cache[0].offset[:, None] + mx.arange(x.shape[1]), None, copy.copy(self)
+        if self.log_floor is not None:
+            longer = mx.maximum((position + 1) / self.log_floor, 1.0)
+            factor = (1.0 + self.log_alpha * mx.log(longer)).astype(x.dtype)
+            scale, norm = factor[..., None, None], self.q_norm
+            attention.q_norm, attention.log_floor = lambda queries: norm(queries) * scale, None
+        out: mx.array = with_own(
+            attention, x, (Altered(cache[0], left_padding=(position, factor)), cache[1]), conv_mask
+        )
+        return out
+
+    return call
+
+
+def _banded(
+    rel: mx.array, proj: mx.array, _: int, keys: int, window: int, extent: int, left_padding: Any, **__: Any
+) -> mx.array:
+    """The mask `[rows, heads, tokens, keys]`, with positions and factors `[rows, tokens]` as the padding."""
+    import mlx.core as mx
+
+    position, factor = left_padding
+    numbers = (rel @ proj).transpose(0, 2, 1, 3)
+    distance = position[:, None, :, None] - mx.arange(keys)
+    shape = (*numbers.shape[:3], keys)
+    added = mx.take_along_axis(numbers, mx.broadcast_to(mx.clip(distance, 0, extent - 1), shape), axis=-1)
+    added = mx.where(distance < extent, added, 0)
+    if factor is not None:
+        added = added * factor[:, None, :, None]
+    seen = (distance >= 0) & (distance < window) if window > 0 else distance >= 0
+    return mx.where(seen, added, -1e30).astype(rel.dtype)
+
+
+class Altered:
+    """A cache with other attributes."""
+
+    def __init__(self, cache: LayerCache, **attributes: Any) -> None:
+        vars(self).update(attributes, _cache=cache)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cache, name)

@@ -31,9 +31,10 @@ def test_rows_that_join_and_leave_get_upstreams_logits(family: Family) -> None:
     hold_slots(family, *ROWS.get(family.name, OTHERS))
 
 
-def test_rows_of_running_sums_that_join_and_leave_get_upstreams_logits() -> None:
-    """Their states cannot be taken back: they take one token per step."""
-    hold_slots(Family("z1t", "mlx-vlm"), *OTHERS)
+@families("mlx-vlm z1t", "mlx-vlm inkling")
+def test_rows_with_states_that_join_and_leave_get_upstreams_logits(family: Family) -> None:
+    """Their states cannot be taken back: they keep all tokens of a step, or none."""
+    hold_slots(family, *OTHERS)
 
 
 @corrected
