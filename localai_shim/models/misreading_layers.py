@@ -11,6 +11,7 @@ from .attention.blocks import blocks_by_row, near_and_strided, reading_lists, wi
 from .attention.chunked import masked_by_row, tuned_by_row, with_rings
 from .attention.compressed import choosing_by_row, compressing, reading_rings, windowed_by_row, with_rings_and_pools
 from .attention.one_offset import (
+    Altered,
     banded_by_row,
     embedded_by_row,
     masked_by_cache,
