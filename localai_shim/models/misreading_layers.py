@@ -7,7 +7,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..engine.cache_contents import LayerCache
-from .attention.blocks import blocks_by_row, near_and_strided, reading_lists, with_lists
+from .attention.blocks import (
+    blocks_by_row,
+    choosing_in_padded_rows,
+    decoding_merged_rows,
+    near_and_strided,
+    reading_lists,
+    with_lists,
+)
 from .attention.chunked import masked_by_row, tuned_by_row, with_rings
 from .attention.compressed import choosing_by_row, compressing, reading_rings, windowed_by_row, with_rings_and_pools
 from .attention.one_offset import (
@@ -155,6 +162,8 @@ _MISREADING: dict[tuple[str, str], dict[str, Change]] = {
     ("mlx_vlm.models.llama4.language", "LanguageModel"): {"make_cache": with_rings},
     ("mlx_vlm.models.llama4.language", "LlamaModel"): _called(masked_by_row),
     ("mlx_vlm.models.llama4.language", "Attention"): _called(tuned_by_row),
+    ("mlx_vlm.models.qwen4_exp.language", "LanguageModel"): {"_batch_invariant_decode": decoding_merged_rows},
+    ("mlx_vlm.models.qwen4_exp.language", "Qwen4ExpAttention"): _called(choosing_in_padded_rows),
     ("mlx_vlm.models.z1t.language", "LanguageModel"): {"make_cache": with_states},
     ("mlx_vlm.models.z1t.language", "Z1TModel"): {"__call__": reading_states, "_pos": placing_rows},
     ("mlx_vlm.models.z1t.language", "AFTConv"): {"__call__": not_waiting, "_decode_step": not_waiting},

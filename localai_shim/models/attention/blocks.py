@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -127,6 +128,37 @@ def reading_lists(upstream: Call) -> Call:
         return upstream(self, inputs, *args, cache=cache, **kwargs)
 
     return call
+
+
+def choosing_in_padded_rows(upstream: Call) -> Call:
+    """Qwen4's attention chooses blocks also if rows have different lengths.
+
+    mlx-vlm names the mask of padded rows that decode, and its layers then attend to all keys. That is right only while
+    there are no more blocks than are chosen.
+    """
+
+    def call(self: Any, x: mx.array, mask: Mask = None, cache: Any = None, **kwargs: Any) -> mx.array:
+        if isinstance(mask, str) and mask != "causal" and hasattr(cache, "index_offset"):
+            blocks = (cache.index_offset + x.shape[1]) // self.indexer.compress_ratio
+            if blocks > self.indexer.block_topk:
+                mask = None  # the chosen blocks are a mask that leaves padding out
+        out: mx.array = upstream(self, x, mask=mask, cache=cache, **kwargs)
+        return out
+
+    return call
+
+
+def decoding_merged_rows(upstream: Call) -> Call:
+    """Qwen4's decoder runs merged rows as it runs prompts: mlx-vlm's code for decoding ignores the chosen blocks."""
+
+    def decode(self: Any, inputs: mx.array, *, cache: RowCache, **kwargs: Any) -> Any:
+        if not any(hasattr(layer, "kv_cache") for layer in cache):
+            return upstream(self, inputs, cache=cache, **kwargs)
+        usual = copy.copy(self)
+        usual._supports_batch_invariant_decode = lambda: False
+        return usual(inputs, cache=cache, **kwargs)
+
+    return decode
 
 
 class _Indexed:

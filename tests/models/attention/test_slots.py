@@ -31,9 +31,8 @@ def test_rows_that_join_and_leave_get_upstreams_logits(family: Family) -> None:
     hold_slots(family, *ROWS.get(family.name, OTHERS))
 
 
-@families("mlx-vlm z1t", "mlx-vlm inkling")
-def test_rows_with_states_that_join_and_leave_get_upstreams_logits(family: Family) -> None:
-    """Their states cannot be taken back: they keep all tokens of a step, or none."""
+@families("mlx-vlm z1t", "mlx-vlm inkling", "mlx-vlm qwen4_exp")
+def test_rows_with_states_or_merged_caches_that_join_and_leave_get_upstreams_logits(family: Family) -> None:
     hold_slots(family, *OTHERS)
 
 
