@@ -167,6 +167,7 @@ _CHANGES: dict[str, dict[str, Any]] = {
     "qwen3_omni_moe": _QWEN,
     "qwen3_5": _QWEN35,
     "qwen3_5_moe": _QWEN35,
+    "unlimited_ocr": {"sliding_window_size": 12},
     "qwen4_exp": {
         **_QWEN35,
         "layer_types": None,

@@ -19,7 +19,7 @@ from ..models.markup import formats_of_template, read_formats
 from ..types import Json, ModelLoadError
 
 PACKAGE = "localai_shim"
-ONE_AT_A_TIME = frozenset({"hy_v4", "unlimited_ocr"})
+ONE_AT_A_TIME = frozenset({"hy_v4"})
 """Architectures whose requests do not share a pass, as docs/model-architectures.md has them. Loading tries each."""
 
 

@@ -26,6 +26,7 @@ from .attention.one_offset import (
     reusing_by_row,
 )
 from .attention.pooled import pooling, scoring_all, with_pools
+from .attention.prompt_rings import with_prompt_rings
 from .attention.running_sums import not_waiting, placing_rows, reading_states, with_states
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ _MISREADING: dict[tuple[str, str], dict[str, Change]] = {
     ("mlx_vlm.models.llama4.language", "Attention"): _called(tuned_by_row),
     ("mlx_vlm.models.qwen4_exp.language", "LanguageModel"): {"_batch_invariant_decode": decoding_merged_rows},
     ("mlx_vlm.models.qwen4_exp.language", "Qwen4ExpAttention"): _called(choosing_in_padded_rows),
+    ("mlx_vlm.models.unlimited_ocr.language", "LanguageModel"): {"make_cache": with_prompt_rings},
     ("mlx_vlm.models.z1t.language", "LanguageModel"): {"make_cache": with_states},
     ("mlx_vlm.models.z1t.language", "Z1TModel"): {"__call__": reading_states, "_pos": placing_rows},
     ("mlx_vlm.models.z1t.language", "AFTConv"): {"__call__": not_waiting, "_decode_step": not_waiting},
