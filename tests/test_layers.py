@@ -120,8 +120,8 @@ MAY = {
     "models.heads": "backends backends.cuda engine models threads types vectors",
     "models.reference": "backends models types",
     "models.vision": (
-        "backends backends.cuda backends.x86 engine media models models.attention models.config models.gguf models.heads options "
-        "threads types"
+        "backends backends.cuda backends.x86 engine media models models.attention models.config models.gguf "
+        "models.heads options threads types"
     ),
     # -- beneath
     "state": "threads types",
