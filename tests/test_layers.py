@@ -108,14 +108,16 @@ MAY = {
     "models.adapters": "engine models models.checkpoint options types",
     "models.checkpoint": "backends models models.gguf types",
     "models.config": "backends models.checkpoint models.faults types",
-    "models.attention": "engine",
+    "models.attention": "backends engine",
     "models.faults": "backends types",
     "models.encoders": "backends engine models models.config models.heads options types vectors",
     "models.gguf": "backends models.faults threads types",
     "models.local": "models models.checkpoint models.gguf types",
     "models.heads": "backends engine models threads types vectors",
     "models.reference": "backends models types",
-    "models.vision": ("backends engine media models models.config models.gguf models.heads options threads types"),
+    "models.vision": (
+        "backends engine media models models.attention models.config models.gguf models.heads options threads types"
+    ),
     # -- beneath
     "state": "threads types",
     "threads": "",
@@ -160,7 +162,7 @@ PACKAGES = {
     "models.encoders": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
     "models.faults": "mlx numpy",
     "models.gguf": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
-    "models.attention": "mlx",
+    "models.attention": "mlx mlx_lm mlx_vlm",
     "models.heads": "mlx mlx_lm numpy tokenizers",
     "models.reference": "mlx mlx_lm",
     "models.local": "huggingface_hub",
