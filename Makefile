@@ -151,7 +151,7 @@ TORCH ?= --torch-backend cpu torch
 # Tiny checkpoints of transformers, converted to GGUF by llama.cpp's own converter, with transformers' logits.
 CONVERTER := $(VENV)-converter
 test-converter: $(VENV)/.dev $(CONVERTER)/.made
-	CONVERTED=$(abspath $(CONVERTER))/made $(BIN)/python -m pytest tests/models/gguf/test_converted.py
+	CONVERTED=$(abspath $(CONVERTER))/made $(BIN)/python -m pytest tests/models/gguf/test_converted.py tests/models/gguf/test_vision.py
 
 $(CONVERTER)/.made: $(AROUND)/uv/bin/uv $(VENV)/.dev tests/models/gguf/originals.py
 	$< venv -q --clear -p $(PYTHON) $(CONVERTER)

@@ -11,7 +11,7 @@ from .config import read_config, read_sampling
 from .encoder_files import find_encoder
 from .header import Header, read_header
 from .tokenizer import end_tokens, read_tokenizer
-from .vision import image_token, make_processor, read_vision_model, vision_config
+from .vision import VisionFile, open_encoder
 from .weights import read_arrays, read_model
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ def read_seeing_checkpoint(file: Path) -> tuple[nn.Module, TokenizerWrapper, Jso
     header, encoder = read_header(file), _encoder(file)
     text = read_config(header)
     tokenizer = _wrapped(header)
-    config = {**vision_config(encoder, text), **_general(header), "image_token_index": image_token(tokenizer)}
-    model = read_vision_model(encoder, config, *read_arrays(header, text))
-    log.info("'%s' reads images with the vision encoder in '%s'", file.name, encoder.name)
+    config = {**encoder.config(header, text), **_general(header), **encoder.token_ids(tokenizer)}
+    model = encoder.read_model(config, *read_arrays(header, text))
+    log.info("'%s' reads images with the vision encoder in '%s'", file.name, encoder.header.path.name)
     return model, tokenizer, config
 
 
@@ -64,18 +64,18 @@ def read_processor(file: Path) -> ProcessorMixin:
         ModelLoadError: one of the files cannot be read.
     """
     header, encoder = read_header(file), _encoder(file)
-    return make_processor(encoder, read_tokenizer(header), vision_config(encoder, read_config(header)))
+    return encoder.processor(read_tokenizer(header), encoder.config(header, read_config(header)))
 
 
 def _general(header: Header) -> Json:
     return {"eos_token_id": end_tokens(header), SAMPLING: read_sampling(header)}
 
 
-def _encoder(file: Path) -> Path:
+def _encoder(file: Path) -> VisionFile:
     encoder, why = find_encoder(file)
     if encoder is None:
         raise ModelLoadError(why or f"the vision encoder of '{file}' is gone", transient=True)
-    return encoder
+    return open_encoder(encoder)
 
 
 def read_wrapped_tokenizer(file: Path) -> TokenizerWrapper:

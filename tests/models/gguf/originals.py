@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 
@@ -222,9 +222,49 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 """Names, and transformers' class and settings."""
-IMAGE_TOKENS = ("<start_of_image>", "<end_of_image>", "<image_soft_token>")
-SEEING: dict[str, tuple[str, dict[str, Any]]] = {
-    "gemma3-vision": (
+
+
+class Seeing(NamedTuple):
+    """A family with a vision encoder, which the converter writes to a file of its own.
+
+    Attributes:
+        kind: of transformers' classes.
+        settings: of its config.
+        tokens: those that are added to the vocabulary, with their keys in the config.
+        image: tokens of an image.
+        inputs: what the encoder reads, as the processor would make it of an image.
+        preprocessor: what is saved of the processor.
+    """
+
+    kind: str
+    settings: dict[str, Any]
+    tokens: dict[str, str]
+    image: list[str]
+    inputs: dict[str, Any]
+    preprocessor: dict[str, Any]
+
+
+def waves(*shape: int) -> Any:
+    """Numbers like those of pixels."""
+    return numpy.sin(numpy.arange(numpy.prod(shape), dtype=numpy.float32)).reshape(shape)
+
+
+SEEING_SIZES = {**SIZES, "vocab_size": 416}
+QWEN_TOKENS = {
+    "vision_start_token_id": "<|vision_start|>",
+    "vision_end_token_id": "<|vision_end|>",
+    "image_token_id": "<|image_pad|>",
+    "video_token_id": "<|video_pad|>",
+}
+QWEN_PREPROCESSOR = {"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.4]}
+
+
+def qwen_image(count: int) -> list[str]:
+    return ["<|vision_start|>", *["<|image_pad|>"] * count, "<|vision_end|>"]
+
+
+SEEING = {
+    "gemma3-vision": Seeing(
         "Gemma3",
         {
             "text_config": {**SIZES, **FAMILIES["gemma3"][1], "vocab_size": 416},
@@ -238,11 +278,63 @@ SEEING: dict[str, tuple[str, dict[str, Any]]] = {
             },
             "mm_tokens_per_image": 4,
         },
+        {
+            "boi_token_index": "<start_of_image>",
+            "eoi_token_index": "<end_of_image>",
+            "image_token_index": "<image_soft_token>",
+        },
+        ["<start_of_image>", *["<image_soft_token>"] * 4, "<end_of_image>"],
+        {"pixel_values": waves(1, 3, 56, 56)},
+        {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "image_seq_length": 4},
+    ),
+    "qwen2-vision": Seeing(
+        "Qwen2VL",
+        {
+            "text_config": {
+                **SEEING_SIZES,
+                "head_dim": 16,
+                "rope_parameters": {**ROPE, "mrope_section": [2, 3, 3]},
+            },
+            "vision_config": {
+                "depth": 3,
+                "embed_dim": 48,
+                "hidden_size": 32,
+                "mlp_ratio": 2,
+                "num_heads": 2,
+                "patch_size": 7,
+                "hidden_act": "quick_gelu",
+            },
+        },
+        QWEN_TOKENS,
+        qwen_image(6),
+        {"pixel_values": waves(24, 3 * 2 * 7 * 7), "image_grid_thw": numpy.array([[1, 4, 6]])},
+        QWEN_PREPROCESSOR,
+    ),
+    "qwen25-vision": Seeing(
+        "Qwen2_5_VL",
+        {
+            "text_config": {
+                **SEEING_SIZES,
+                "head_dim": 16,
+                "rope_parameters": {**ROPE, "mrope_section": [2, 3, 3]},
+            },
+            "vision_config": {
+                "depth": 3,
+                "hidden_size": 32,
+                "intermediate_size": 48,
+                "num_heads": 2,
+                "out_hidden_size": 32,
+                "patch_size": 14,
+                "fullatt_block_indexes": [1],
+            },
+        },
+        QWEN_TOKENS,
+        qwen_image(15),  # of which a window has 4 to a side
+        {"pixel_values": waves(60, 3 * 2 * 14 * 14), "image_grid_thw": numpy.array([[1, 6, 10]])},
+        QWEN_PREPROCESSOR,
     ),
 }
-"""Families with a vision encoder, which the converter writes to a file of its own."""
-PIXELS = numpy.sin(numpy.arange(3 * 56 * 56, dtype=numpy.float32)).reshape(1, 3, 56, 56)
-"""What the encoder reads, as the processor would make it of an image."""
+"""By name."""
 DRAFTING = ("qwen3next", "qwen35", "qwen35moe")
 """Families whose checkpoints have an MTP layer."""
 
@@ -293,33 +385,35 @@ def save_seeing(name: str, folder: Path, tokenizer: Path) -> Any:
     import torch
     import transformers
 
-    kind, settings = SEEING[name]
+    seeing = SEEING[name]
     for file in tokenizer.iterdir():
         if file.suffix in (".json", ".jinja") and file.name not in ("config.json", "generation_config.json"):
             folder.mkdir(exist_ok=True)
             shutil.copy(file, folder)
     vocabulary = json.loads((folder / "tokenizer.json").read_text())
     first = 1 + max(vocabulary["model"]["vocab"].values())
+    known = {text: first + i for i, text in enumerate(seeing.tokens.values())}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    for i, text in enumerate(IMAGE_TOKENS):
-        vocabulary["added_tokens"].append({"id": first + i, "content": text, **flags})
+    vocabulary["added_tokens"] += [{"id": i, "content": text, **flags} for text, i in known.items()]
     (folder / "tokenizer.json").write_text(json.dumps(vocabulary))
-    config = getattr(transformers, f"{kind}Config")(**settings, image_token_index=first + 2)
+    ids = {key: known[text] for key, text in seeing.tokens.items()}
+    config = getattr(transformers, f"{seeing.kind}Config")(**seeing.settings, **ids)
     torch.manual_seed(sum(map(ord, name)))
-    model = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
+    model = getattr(transformers, f"{seeing.kind}ForConditionalGeneration")(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             noise = (torch.randn_like(parameter) * 2).round() / 16
             parameter.copy_(noise if parameter.ndim > 1 else parameter + noise)
     model.save_pretrained(folder)
     _name_as_published(folder / "model.safetensors")
-    (folder / "preprocessor_config.json").write_text(
-        json.dumps({"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "image_seq_length": 4})
-    )
+    (folder / "preprocessor_config.json").write_text(json.dumps(seeing.preprocessor))
     with torch.no_grad():
-        prompt = torch.tensor([image_prompt(first)])
-        logits = model(prompt, pixel_values=torch.from_numpy(PIXELS)).logits[0, PLACES]
-        return logits[:, : first + len(IMAGE_TOKENS)].float().numpy()  # the converter leaves out rows without a token
+        prompt = image_prompt(name, known)
+        inputs = {key: torch.from_numpy(value) for key, value in seeing.inputs.items()}
+        if "image_grid_thw" in inputs:
+            inputs["mm_token_type_ids"] = torch.tensor([[int(i == ids["image_token_id"]) for i in prompt]])
+        logits = model(torch.tensor([prompt]), **inputs).logits[0, PLACES]
+        return logits[:, : first + len(known)].float().numpy()  # the converter may leave out rows without a token
 
 
 def _name_as_published(file: Path) -> None:
@@ -333,9 +427,9 @@ def _name_as_published(file: Path) -> None:
     save_file(weights, file)
 
 
-def image_prompt(first: int) -> list[int]:
-    """The prompt with an image inside, whose tokens begin with this id."""
-    return [*PROMPT[:5], first, *[first + 2] * 4, first + 1, *PROMPT[5:]]
+def image_prompt(name: str, known: dict[str, int]) -> list[int]:
+    """The prompt with an image inside, by a vocabulary."""
+    return [*PROMPT[:5], *(known[text] for text in SEEING[name].image), *PROMPT[5:]]
 
 
 def _add_drafting_layer(folder: Path) -> None:
@@ -371,7 +465,8 @@ if __name__ == "__main__":
     llama_cpp, tokenizer, target = map(Path, sys.argv[1:4])
     sys.path[:0] = [str(llama_cpp / "gguf-py"), str(llama_cpp)]
     target.mkdir(exist_ok=True)
-    logits = {}
+    file = target / "logits.npz"
+    logits = dict(numpy.load(file)) if file.exists() else {}
     for name in sys.argv[4:] or [*FAMILIES, *SEEING]:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) / name
@@ -380,4 +475,4 @@ if __name__ == "__main__":
                 made = Path(temporary) / (f"mmproj-{name}.gguf" if encoder else f"{name}.gguf")
                 convert(folder, made, encoder=encoder)
                 (target / f"{made.name}.xz").write_bytes(lzma.compress(made.read_bytes(), preset=9))
-    numpy.savez_compressed(target / "logits.npz", **logits)
+    numpy.savez_compressed(file, **logits)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import gguf
@@ -13,27 +15,34 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Type
+from mlx.utils import tree_flatten
+from PIL import Image
 
 from localai_shim import LocalOpenAI
 from localai_shim.media import Media
+from localai_shim.models.gguf.checkpoint import read_seeing_checkpoint
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import TextModel
-from localai_shim.models.vision.model import VisionModel
+from localai_shim.models.vision.model import VisionModel, on_device
 from localai_shim.options import LoadOptions
 from localai_shim.types import ModelLoadError
 from tests.endpoints.pictures import BLUE, RED, data_url
 from tests.models.gguf import writing
 from tests.models.gguf.converting import CONVERTED, unpack
-from tests.models.gguf.originals import IMAGE_TOKENS, PIXELS, PLACES, image_prompt
+from tests.models.gguf.originals import PLACES, SEEING, image_prompt
 
 NAME = "gemma3-vision"
 
 
+def unpack_both(name: str, folder: Path) -> Path:
+    """A model, with its encoder in the same folder."""
+    unpack(f"mmproj-{name}", folder)
+    return unpack(name, folder)
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A model, and its encoder in the same folder."""
-    unpack(f"mmproj-{NAME}", tmp_path)
-    return unpack(NAME, tmp_path)
+    return unpack_both(NAME, tmp_path)
 
 
 def load(file: Path, **options: Any) -> VisionModel:
@@ -42,52 +51,97 @@ def load(file: Path, **options: Any) -> VisionModel:
     return model
 
 
-def logits(model: VisionModel) -> np.ndarray:
-    """Logits for the prompt with an image of which the encoder reads `PIXELS`."""
-    first = model.tokenizer.convert_tokens_to_ids(IMAGE_TOKENS[0])
-    ids = mx.array([image_prompt(first)])
-    made = model._embeddings(ids, mx.array(PIXELS))
-    return np.array(model._language(ids, inputs_embeds=made.inputs_embeds).logits[0, PLACES])
+def logits(model: VisionModel, name: str = NAME) -> np.ndarray:
+    """Logits for a family's prompt with an image."""
+    ids = image_prompt(name, model.tokenizer.get_vocab())
+    inputs = {key: mx.array(value) for key, value in SEEING[name].inputs.items()}
+    made = model._embeddings(mx.array([ids]), inputs.pop("pixel_values"), **inputs)
+    more = {"position_ids": made.position_ids} if made.position_ids is not None else {}
+    return np.array(model._language(mx.array([ids]), inputs_embeds=made.inputs_embeds, **more).logits[0, PLACES])
 
 
+@pytest.mark.parametrize("name", SEEING)
 def test_a_model_with_its_encoder_gives_the_logits_of_transformers(
-    file: Path, caplog: pytest.LogCaptureFixture
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "localai_shim"):
-        model = load(file)
-    expected = np.load(CONVERTED / "logits.npz")[NAME]
+        model = load(unpack_both(name, tmp_path))
+    expected = np.load(CONVERTED / "logits.npz")[name]
     assert np.abs(expected).max() > 0.5
-    assert np.allclose(logits(model)[:, : expected.shape[1]], expected, atol=1e-3)  # the projection is in float16
-    assert f"'{file.name}' reads images with the vision encoder in 'mmproj-{NAME}.gguf'" in caplog.text
+    assert np.allclose(logits(model, name)[:, : expected.shape[1]], expected, atol=1e-3)  # some weights are in float16
+    assert f"'{name}.gguf' reads images with the vision encoder in 'mmproj-{name}.gguf'" in caplog.text
 
 
-def test_an_encoder_in_8_bits_is_read(file: Path, tmp_path: Path) -> None:
-    encoder = tmp_path / f"mmproj-{NAME}.gguf"
-    expected = logits(load(file))
+PACKED = {
+    NAME: r".*\.ffn_down\.weight",
+    "qwen25-vision": r".*\.attn_[qkv]\.weight",
+}
+"""Tensors that are packed, of those whose rows have a multiple of 32 columns."""
 
-    def packed(name: str, values: np.ndarray) -> tuple[np.ndarray, Type] | None:
-        is_packed = ".ffn_down.weight" in name
+
+@pytest.mark.parametrize("name", PACKED)
+def test_an_encoder_in_8_bits_is_read(name: str, tmp_path: Path) -> None:
+    file = unpack_both(name, tmp_path)
+    expected = logits(load(file), name)
+
+    def packed(tensor: str, values: np.ndarray) -> tuple[np.ndarray, Type] | None:
+        is_packed = re.fullmatch(PACKED[name], tensor)
         return (gguf.quants.quantize(values, Type.Q8_0), Type.Q8_0) if is_packed else None
 
-    writing.rewrite(encoder, encoder.with_suffix(".new"), packed)
-    encoder.with_suffix(".new").replace(encoder)
-    found = logits(load(file))
+    rewrite_encoder(file, packed)
+    found = logits(load(file), name)
     assert 0 < np.linalg.norm(found - expected) < 0.02 * np.linalg.norm(expected)
 
 
-def test_feed_forward_layers_are_told_apart_by_their_shapes(file: Path, tmp_path: Path) -> None:
+def test_an_encoder_with_large_numbers_computes_in_bfloat16(tmp_path: Path) -> None:
+    """Qwen2.5-VL's last layers exceed float16, in which the language model computes."""
+    file = unpack_both("qwen25-vision", tmp_path)
+    expected = logits(load(file), "qwen25-vision")
+    halves = writing.rewrite(file, tmp_path / "new", lambda _, values: (values.astype(np.float16), Type.F16))
+    halves.replace(file)
+    model, _, _ = read_seeing_checkpoint(file)  # before it is prepared for a CPU
+    for part, dtype in (("vision_tower", mx.bfloat16), ("language_model", mx.float16)):
+        assert {array.dtype for _, array in tree_flatten(model[part].parameters())} == {dtype}
+    found = logits(load(file), "qwen25-vision")
+    assert np.linalg.norm(found - expected) < 0.05 * np.linalg.norm(expected)
+
+
+def test_tensors_of_one_layer_must_have_one_type(tmp_path: Path) -> None:
+    file = unpack_both("qwen25-vision", tmp_path)
+
+    def packed(tensor: str, values: np.ndarray) -> tuple[np.ndarray, Type] | None:
+        is_packed = tensor.endswith("attn_q.weight")
+        return (gguf.quants.quantize(values, Type.Q8_0), Type.Q8_0) if is_packed else None
+
+    rewrite_encoder(file, packed)
+    with pytest.raises(ModelLoadError, match=r"'v.blk.0.attn_q.weight', .* are one layer, and must have one type"):
+        load(file)
+
+
+def test_a_quantized_convolution_is_an_error(file: Path) -> None:
+    def packed(tensor: str, values: np.ndarray) -> tuple[np.ndarray, Type] | None:
+        is_packed = tensor == "v.patch_embd.weight"
+        raw = np.zeros((*values.shape[:3], 32), np.float32)
+        return (gguf.quants.quantize(raw, Type.Q8_0), Type.Q8_0) if is_packed else None
+
+    rewrite_encoder(file, packed)
+    with pytest.raises(ModelLoadError, match=r"tensor 'v.patch_embd.weight' is quantized, which only layers can be"):
+        load(file)
+
+
+@pytest.mark.parametrize("name", [NAME, "qwen2-vision", "qwen25-vision"])
+def test_feed_forward_layers_are_told_apart_by_their_shapes(name: str, tmp_path: Path) -> None:
     """Older converters give each the name of the other."""
-    expected = logits(load(file))
-    encoder = tmp_path / f"mmproj-{NAME}.gguf"
+    file = unpack_both(name, tmp_path)
+    expected = logits(load(file), name)
     other = {"ffn_up": "ffn_down", "ffn_down": "ffn_up"}
 
     def renamed(name: str) -> str:
         *start, part, ending = name.split(".")
         return ".".join([*start, other.get(part, part), ending])
 
-    writing.rewrite(encoder, encoder.with_suffix(".new"), lambda *_: None, renamed)
-    encoder.with_suffix(".new").replace(encoder)
-    assert (logits(load(file)) == expected).all()
+    rewrite_encoder(file, rename=renamed)
+    assert (logits(load(file), name) == expected).all()
 
 
 def test_pixels_are_normalized_as_the_encoder_file_says(file: Path) -> None:
@@ -98,7 +152,32 @@ def test_pixels_are_normalized_as_the_encoder_file_says(file: Path) -> None:
     assert len(made.tokens) > 4
 
 
-def test_clients_send_images(file: Path) -> None:
+@pytest.mark.parametrize(("name", "size"), [("qwen2-vision", (90, 60)), ("qwen25-vision", (300, 100))])
+def test_images_are_processed_as_transformers_does(name: str, size: tuple[int, int], tmp_path: Path) -> None:
+    image = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
+    model = load(unpack_both(name, tmp_path))
+    made = model.text.process(Media("image", image, ""))
+    expected = oracle(name)(images=[Image.fromarray(image)], return_tensors="np")
+    assert set(made.inputs) == set(expected)
+    for key, values in expected.items():
+        assert np.allclose(np.array(on_device(made.inputs[key])), values, atol=1e-5), key
+    features = model.embed(made).rows
+    image_tokens = model.tokenizer.convert_tokens_to_ids([SEEING[name].tokens["image_token_id"]])
+    assert features.shape[0] == list(made.tokens).count(image_tokens[0])
+
+
+def oracle(name: str) -> Any:
+    """transformers' processor of images, with the settings of a family's checkpoint."""
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    seeing = SEEING[name]
+    vision = seeing.settings["vision_config"]
+    published = {"min_pixels": 3136, "max_pixels": 12845056}
+    return Qwen2VLImageProcessorPil(patch_size=vision["patch_size"], **published, **seeing.preprocessor)
+
+
+@pytest.mark.parametrize("name", SEEING)
+def test_clients_send_images(name: str, tmp_path: Path) -> None:
     def ask(client: LocalOpenAI, color: tuple[int, int, int]) -> Any:
         image = {"type": "image_url", "image_url": {"url": data_url(color)}}
         messages: Any = [{"role": "user", "content": [{"type": "text", "text": "What?"}, image]}]
@@ -108,9 +187,10 @@ def test_clients_send_images(file: Path) -> None:
         assert done.choices[0].logprobs and done.choices[0].logprobs.content
         return [each.logprob for each in done.choices[0].logprobs.content]
 
-    with LocalOpenAI(model=file) as client:
+    with LocalOpenAI(model=unpack_both(name, tmp_path)) as client:
         red, blue, again = (ask(client, color) for color in (RED, BLUE, RED))
-    assert red == again != blue
+    assert np.allclose(red, again, atol=1e-4)
+    assert not np.allclose(red, blue, atol=1e-3)
 
 
 def test_text_only_leaves_the_encoder_out(file: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -173,7 +253,7 @@ def test_an_encoder_is_found_where_tools_put_it(
     [
         (
             {"clip.projector_type": "qwen9vl"},
-            "encoders of the kind 'qwen9vl' cannot be read with 'gemma3', only those of",
+            "encoders of the kind 'qwen9vl' cannot be read with 'gemma3', only gemma3 with gemma3, ",
         ),
         ({"clip.vision.projection_dim": 64}, "its features have 64 numbers, and the model's embeddings 32"),
     ],
@@ -188,13 +268,65 @@ def test_an_encoder_that_does_not_fit_is_not_used_and_logged(
     assert why in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("name", "change", "why"),
+    [
+        (NAME, {"clip.vision.n_wa_pattern": 4}, "its metadata has 'clip.vision.n_wa_pattern', which is not known"),
+        (NAME, {"clip.has_audio_encoder": True}, "'clip.has_audio_encoder' is True, and mlx-vlm computes with False"),
+        ("qwen25-vision", {"clip.use_silu": False}, "'clip.use_silu' is False, and mlx-vlm computes with True"),
+        (
+            "qwen2-vision",
+            {"clip.vision.attention.layer_norm_epsilon": 0.5},
+            "'clip.vision.attention.layer_norm_epsilon' is 0.5, and mlx-vlm computes with 1e-06",
+        ),
+    ],
+)
+def test_an_encoder_with_other_settings_than_the_class_has_is_not_used_and_logged(
+    name: str, change: dict[str, Any], why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = unpack_both(name, tmp_path)
+    rewrite_encoder(file, metadata=change)
+    with caplog.at_level(logging.INFO, "localai_shim"):
+        assert type(load_model(str(file), LoadOptions())) is TextModel
+    assert why in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda name: name.replace("v.blk.1.ln1", "v.blk.1.ln9"), "tensor 'v.blk.1.ln9.weight' is not known"),
+        (lambda name: name.replace("v.blk.2.", "v.blk.7."), "tensor 'v.blk.7.attn_out.bias' is not known"),
+        (lambda name: name.replace("v.blk.2.", "mm.blk.2."), "tensor 'mm.blk.2.attn_out.bias' is not known"),
+    ],
+)
+def test_a_tensor_that_is_not_known_is_an_error(change: Callable[[str], str], why: str, tmp_path: Path) -> None:
+    file = unpack_both("qwen25-vision", tmp_path)
+    rewrite_encoder(file, rename=change)
+    with pytest.raises(ModelLoadError, match=re.escape(why)):
+        load(file)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"clip.vision.block_count": 9}, "'clip.vision.block_count' is 9, but there are tensors of 3 layers"),
+        ({"clip.vision.n_wa_pattern": 0}, "the metadata lacks 'clip.vision.n_wa_pattern', or it is 0"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_an_error(change: dict[str, Any], why: str, tmp_path: Path) -> None:
+    file = unpack_both("qwen25-vision", tmp_path)
+    rewrite_encoder(file, metadata=change)
+    with pytest.raises(ModelLoadError, match=re.escape(why)):
+        load(file)
+
+
 def test_an_encoder_that_is_damaged_is_an_error(file: Path, tmp_path: Path) -> None:
     encoder = tmp_path / f"mmproj-{NAME}.gguf"
     encoder.write_bytes(encoder.read_bytes()[:-5000])
     with pytest.raises(ModelLoadError, match=r"mmproj-gemma3-vision.gguf' is damaged, or was not downloaded complete"):
         load(file)
     write_encoder(encoder, {})
-    with pytest.raises(ModelLoadError, match=r"the metadata's 'clip.vision.image_size' is missing"):
+    with pytest.raises(ModelLoadError, match=r"the metadata lacks 'clip.vision.embedding_length'"):
         load(file)
 
 
@@ -205,3 +337,15 @@ def write_encoder(path: Path, changes: dict[str, Any]) -> None:
     writer.add_uint32("clip.vision.projection_dim", changes.get("clip.vision.projection_dim", 32))
     writer.add_tensor("v.patch_embd.weight", np.ones((4, 4), np.float32))
     writing.close(writer)
+
+
+def rewrite_encoder(
+    file: Path,
+    change: Callable[[str, np.ndarray], tuple[np.ndarray, Type] | None] = lambda *_: None,
+    rename: Callable[[str], str] = str,
+    metadata: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """Write the encoder of a model again; see `rewrite`."""
+    encoder = file.with_name(f"mmproj-{file.name}")
+    new = writing.rewrite(encoder, encoder.with_suffix(".new"), change, rename, metadata)
+    new.replace(encoder)

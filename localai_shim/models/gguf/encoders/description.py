@@ -1,0 +1,150 @@
+"""Description of one kind of vision encoder: how its file becomes a part of mlx-vlm's model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ....types import Json, ModelLoadError
+from ..header import Header
+from ..metadata import Metadata
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+    from transformers import PreTrainedTokenizerFast, ProcessorMixin
+
+PREFIX = "clip.vision"
+_LAYER = "v.blk."
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+_ENDINGS = (".weight", ".bias")
+_SWAPPED = {".ffn_up.": ".ffn_down.", ".ffn_down.": ".ffn_up."}
+_FLAGS = ("clip.has_vision_encoder", "clip.has_llava_projector", "clip.has_qwen2vl_merger")
+_KEYS = {
+    *("image_size", "patch_size", "embedding_length", "feed_forward_length", "projection_dim", "block_count"),
+    *("projector_type", "image_mean", "image_std", "attention.head_count", "attention.layer_norm_epsilon"),
+}
+_ABSENT = ("clip.has_text_encoder", "clip.has_audio_encoder", "clip.use_silu", "clip.use_gelu")
+
+
+class Part(NamedTuple):
+    """Place of a tensor in mlx-vlm's model.
+
+    Attributes:
+        name: the model's name; tensors of one name are joined in the order of the table.
+        change: makes the model's array of the file's, with the config of the encoder.
+        keeps_rows: the change only reorders rows, so it can be applied to packed ones.
+        axis: along which tensors of one name are joined.
+    """
+
+    name: str
+    change: Callable[[mx.array, Json], mx.array] | None = None
+    keeps_rows: bool = False
+    axis: int = 0
+
+
+class Encoder(NamedTuple):
+    """One `clip.projector_type`.
+
+    Attributes:
+        architectures: those of language models that it belongs to, by llama.cpp's names.
+        config: makes mlx-vlm's config of the encoder's metadata, the language model's, and its config. Its
+            `model_type` names the module.
+        parts: places of tensors, by llama.cpp's names with or without their ending; `{}` is the number of a layer.
+            Gets that config.
+        tokens: texts of the special tokens that images need, by their keys in the config.
+        processor: makes the processor of images of the encoder's metadata, a tokenizer, and that config.
+        keys: of metadata that only this kind has.
+        fixed: keys whose value is a constant in mlx-vlm's class.
+        is_wide: its numbers can be too large for float16.
+    """
+
+    architectures: tuple[str, ...]
+    config: Callable[[Metadata, Metadata, Json], Json]
+    parts: Callable[[Json], Mapping[str, str | Part]]
+    tokens: Mapping[str, str]
+    processor: Callable[[Metadata, PreTrainedTokenizerFast, Json], ProcessorMixin]
+    keys: tuple[str, ...] = ()
+    fixed: Mapping[str, bool | int | float] = {}
+    is_wide: bool = False
+
+    def misfit(self, header: Header) -> str:
+        """Why mlx-vlm's class does not compute what a file's metadata says; empty if it does."""
+        fixed = {key: False for key in _ABSENT if key not in self.fixed} | dict(self.fixed)
+        known = {*fixed, *_FLAGS, "clip.projector_type", *(f"{PREFIX}.{key}" for key in (*_KEYS, *self.keys))}
+        for key in header.metadata:
+            if key.startswith("clip.") and key not in known:
+                return f"its metadata has '{key}', which is not known"
+        for key, wanted in fixed.items():
+            found = header.get(key, wanted)
+            if not abs(found - wanted) <= abs(wanted) / 1000:
+                return f"its metadata's '{key}' is {found}, and mlx-vlm computes with {wanted}"
+        return ""
+
+    def places(self, header: Header, config: Json) -> dict[str, Part]:
+        """Place of each of a file's tensors, in the order of the table.
+
+        Raises:
+            ModelLoadError: a tensor is not known, or there are fewer or more layers than the metadata says.
+        """
+        table = {name: part if isinstance(part, Part) else Part(part) for name, part in self.parts(config).items()}
+        order, layers = list(table), Metadata(header, PREFIX).number("block_count")
+        is_swapped, found, numbers = has_swapped_names(header), list[tuple[int, str, Part]](), set[int]()
+        for name in header.tensors:
+            known = _swap(name) if is_swapped else name
+            key, ending, number = next((each for each in _readings(known) if each[0] in table), ("", "", None))
+            if not key or (number is not None and number >= layers):
+                raise ModelLoadError(f"'{header.path}': tensor '{name}' is not known in a vision encoder of its kind.")
+            if number is not None and name.startswith(_LAYER):
+                numbers.add(number)
+            part = table[key]
+            found.append((order.index(key), name, part._replace(name=part.name.format(number) + ending)))
+        if len(numbers) != layers:
+            key = f"{PREFIX}.block_count"
+            raise ModelLoadError(
+                f"'{header.path}': the metadata's '{key}' is {layers}, but there are tensors of {len(numbers)} layers."
+            )
+        return {name: part for _, name, part in sorted(found, key=lambda each: each[0])}
+
+
+def _readings(name: str) -> Iterator[tuple[str, str, int | None]]:
+    """Names that a table may have for a tensor, each with the ending that it leaves out, and the layer's number."""
+    for ending in ("", *(each for each in _ENDINGS if name.endswith(each))):
+        stem = name.removesuffix(ending)
+        yield stem, ending, None
+        if number := _NUMBER.search(name):
+            yield _NUMBER.sub("{}", stem, count=1), ending, int(number[0])
+
+
+def has_swapped_names(header: Header) -> bool:
+    """True for files of older converters, which gave the two feed-forward layers each the name of the other."""
+    down = header.tensors.get(f"{_LAYER}0.ffn_down.weight")
+    width = header.get(f"{PREFIX}.embedding_length", 0)
+    return down is not None and down.shape[0] != width == down.shape[-1]
+
+
+def _swap(name: str) -> str:
+    return next((name.replace(old, new) for old, new in _SWAPPED.items() if old in name), name)
+
+
+def feed_forward_length(metadata: Metadata) -> int:
+    """Width of feed-forward layers, by their tensors: some converters write another number.
+
+    Raises:
+        ModelLoadError: there are none.
+    """
+    name = f"{_LAYER}0.ffn_{'down' if has_swapped_names(metadata.header) else 'up'}.weight"
+    if name not in metadata.header.tensors:
+        raise metadata.error(f"it has no tensor '{name}'")
+    return metadata.header.tensors[name].shape[0]
+
+
+def pixel_settings(metadata: Metadata) -> dict[str, Any]:
+    """Mean and deviation of pixels, as processors take them."""
+    found = {name: metadata.header.list_of(f"{PREFIX}.{name}", float) for name in ("image_mean", "image_std")}
+    return {name: values for name, values in found.items() if values}
+
+
+def channels_last(array: mx.array, config: Json) -> mx.array:
+    """Weights of a convolution as MLX has them."""
+    return array.transpose(0, 2, 3, 1)

@@ -1,0 +1,161 @@
+"""Encoders of Qwen2-VL and Qwen2.5-VL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ....types import Json
+from ..metadata import Metadata
+from .description import Encoder, Part, channels_last, feed_forward_length, pixel_settings
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+    from transformers import PreTrainedTokenizerFast, ProcessorMixin
+
+_TOWER = "vision_tower"
+_MERGED = 2  # patches to a side that become one token, if the file does not say otherwise
+_FRAMES = 2  # that are one patch: the two tensors of its weights
+_WINDOW = 112  # pixels to a side
+_TOKENS = {
+    "image_token_id": "<|image_pad|>",
+    "video_token_id": "<|video_pad|>",
+    "vision_start_token_id": "<|vision_start|>",
+    "vision_end_token_id": "<|vision_end|>",
+}
+_EPSILON = {"clip.vision.attention.layer_norm_epsilon": 1e-6}
+_KEYS = ("spatial_merge_size", "image_min_pixels", "image_max_pixels")
+
+
+def _config(metadata: Metadata, model: Metadata, text: Json, model_type: str, own: Json) -> Json:
+    head_dim, sections = text["head_dim"], model.header.list_of(f"{model.prefix}.rope.dimension_sections", int)[:3]
+    if len(sections) != 3 or min(sections) < 0 or sum(sections) != head_dim // 2:
+        raise model.error(f"the metadata's '{model.prefix}.rope.dimension_sections' is {sections}")
+    if text["rope_scaling"] is not None:
+        raise model.error("rope scaling is not supported with images. Pass text_only=True")
+    return {
+        "model_type": model_type,
+        "text_config": {
+            **text,
+            "model_type": f"{model_type}_text",
+            "rope_scaling": {"type": "mrope", "mrope_section": sections},
+        },
+        "vision_config": {
+            "model_type": model_type,
+            "depth": metadata.number("block_count"),
+            "num_heads": metadata.number("attention.head_count"),
+            "patch_size": metadata.number("patch_size"),
+            "spatial_merge_size": metadata.number("spatial_merge_size", _MERGED),
+            "temporal_patch_size": _FRAMES,
+            **own,
+        },
+        "vocab_size": text["vocab_size"],
+    }
+
+
+def _qwen2_config(metadata: Metadata, model: Metadata, text: Json) -> Json:
+    width = metadata.number("embedding_length")
+    own = {
+        "embed_dim": width,
+        "mlp_ratio": feed_forward_length(metadata) / width,
+        "hidden_size": text["hidden_size"],
+    }
+    return _config(metadata, model, _checked_heads(model, text), "qwen2_vl", own)
+
+
+def _qwen25_config(metadata: Metadata, model: Metadata, text: Json) -> Json:
+    period = metadata.number("n_wa_pattern")
+    own = {
+        "hidden_size": metadata.number("embedding_length"),
+        "intermediate_size": feed_forward_length(metadata),
+        "out_hidden_size": text["hidden_size"],
+        "window_size": metadata.number("window_size", _WINDOW),
+        "fullatt_block_indexes": list(range(period - 1, metadata.number("block_count"), period)),
+    }
+    return _config(metadata, model, _checked_heads(model, text), "qwen2_5_vl", own)
+
+
+def _checked_heads(model: Metadata, text: Json) -> Json:
+    """The config of a language model whose heads have the size that mlx-vlm's class computes."""
+    if text["head_dim"] * text["num_attention_heads"] != text["hidden_size"]:
+        raise model.error(f"heads of {text['head_dim']} numbers are not supported with images. Pass text_only=True")
+    return text
+
+
+def _parts(config: Json) -> dict[str, str | Part]:
+    def one_frame(array: mx.array, config: Json) -> mx.array:
+        return channels_last(array, config)[:, None]
+
+    frame = Part(f"{_TOWER}.patch_embed.proj.weight", one_frame, axis=1)
+    layer = {
+        "ln1": "norm1",
+        "ln2": "norm2",
+        **dict.fromkeys(("attn_qkv", "attn_q", "attn_k", "attn_v"), "attn.qkv"),
+        "attn_out": "attn.proj",
+    }
+    return {
+        "v.patch_embd.weight": frame,
+        "v.patch_embd.weight.1": frame,
+        "v.patch_embd.bias": f"{_TOWER}.patch_embed.proj.bias",
+        **_layers(layer),
+    }
+
+
+def _layers(names: dict[str, str]) -> dict[str, str | Part]:
+    return {f"v.blk.{{}}.{name}": f"{_TOWER}.blocks.{{}}.{own}" for name, own in names.items()}
+
+
+def _qwen2_parts(config: Json) -> dict[str, str | Part]:
+    merger = {"v.post_ln": "ln_q", "mm.0": "mlp.0", "mm.2": "mlp.2"}
+    return {
+        **_parts(config),
+        **_layers({"ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2"}),
+        **{name: f"{_TOWER}.merger.{own}" for name, own in merger.items()},
+    }
+
+
+def _qwen25_parts(config: Json) -> dict[str, str | Part]:
+    feed_forward = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+    return {**_qwen2_parts(config), **_layers(feed_forward)}
+
+
+def _pixels(metadata: Metadata, config: Json, least: int, most: int) -> dict[str, Any]:
+    """Settings of a processor of images or videos."""
+    vision = config["vision_config"]
+    return {
+        "patch_size": vision["patch_size"],
+        "temporal_patch_size": vision["temporal_patch_size"],
+        "merge_size": vision["spatial_merge_size"],
+        "min_pixels": metadata.number("image_min_pixels", least),
+        "max_pixels": metadata.number("image_max_pixels", most),
+        **pixel_settings(metadata),
+    }
+
+
+def _qwen2_processor(metadata: Metadata, tokenizer: PreTrainedTokenizerFast, config: Json) -> ProcessorMixin:
+    from mlx_vlm.models.qwen2_5_vl.processing_qwen2_5_vl import Qwen2_5_VLProcessor
+    from mlx_vlm.models.qwen3_vl.processing_qwen3_vl import Qwen3VLImageProcessor, Qwen3VLVideoProcessor
+
+    pixels = _pixels(metadata, config, 56 * 56, 3584 * 3584)
+    return Qwen2_5_VLProcessor(Qwen3VLImageProcessor(**pixels), tokenizer, Qwen3VLVideoProcessor(**pixels))
+
+
+QWEN2_VL = Encoder(
+    ("qwen2vl",),
+    _qwen2_config,
+    _qwen2_parts,
+    _TOKENS,
+    _qwen2_processor,
+    keys=_KEYS,
+    fixed=_EPSILON,
+    is_wide=True,
+)
+QWEN2_5_VL = Encoder(
+    ("qwen2vl",),
+    _qwen25_config,
+    _qwen25_parts,
+    _TOKENS,
+    _qwen2_processor,
+    keys=(*_KEYS, "n_wa_pattern", "window_size"),
+    fixed={**_EPSILON, "clip.use_silu": True},
+    is_wide=True,
+)
