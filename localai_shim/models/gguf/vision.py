@@ -117,7 +117,8 @@ class VisionFile(NamedTuple):
 
     def _changed(self, name: str, part: Part, weight: Weight, vision: Json) -> Weight:
         change = part.change
-        if weight.packing and (not part.name.endswith(".weight") or (change is not None and not part.keeps_rows)):
+        is_layer = part.name.endswith(".weight") and weight.arrays["weight"].ndim == 2
+        if weight.packing and (not is_layer or (change is not None and not part.keeps_rows)):
             raise ModelLoadError(f"'{self.header.path}': tensor '{name}' is quantized, which only layers can be.")
         if change is None:
             return weight

@@ -333,6 +333,29 @@ SEEING = {
         {"pixel_values": waves(60, 3 * 2 * 14 * 14), "image_grid_thw": numpy.array([[1, 6, 10]])},
         QWEN_PREPROCESSOR,
     ),
+    "qwen3-vision": Seeing(
+        "Qwen3VL",
+        {
+            "text_config": {
+                **SEEING_SIZES,
+                "rope_parameters": {**ROPE, "mrope_section": [4, 6, 6], "mrope_interleaved": True},
+            },
+            "vision_config": {
+                "depth": 4,
+                "hidden_size": 32,
+                "num_heads": 2,
+                "intermediate_size": 48,
+                "out_hidden_size": 32,
+                "patch_size": 8,
+                "num_position_embeddings": 25,
+                "deepstack_visual_indexes": [0, 2],
+            },
+        },
+        QWEN_TOKENS,
+        qwen_image(6),
+        {"pixel_values": waves(24, 3 * 2 * 8 * 8), "image_grid_thw": numpy.array([[1, 4, 6]])},
+        QWEN_PREPROCESSOR,
+    ),
 }
 """By name."""
 DRAFTING = ("qwen3next", "qwen35", "qwen35moe")

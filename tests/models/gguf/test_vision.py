@@ -56,7 +56,8 @@ def logits(model: VisionModel, name: str = NAME) -> np.ndarray:
     ids = image_prompt(name, model.tokenizer.get_vocab())
     inputs = {key: mx.array(value) for key, value in SEEING[name].inputs.items()}
     made = model._embeddings(mx.array([ids]), inputs.pop("pixel_values"), **inputs)
-    more = {"position_ids": made.position_ids} if made.position_ids is not None else {}
+    names = ("position_ids", "visual_pos_masks", "deepstack_visual_embeds")
+    more = {each: value for each in names if (value := getattr(made, each)) is not None}
     return np.array(model._language(mx.array([ids]), inputs_embeds=made.inputs_embeds, **more).logits[0, PLACES])
 
 
@@ -75,6 +76,7 @@ def test_a_model_with_its_encoder_gives_the_logits_of_transformers(
 PACKED = {
     NAME: r".*\.ffn_down\.weight",
     "qwen25-vision": r".*\.attn_[qkv]\.weight",
+    "qwen3-vision": r"v\.position_embd\.weight|.*\.attn_qkv\.weight|(v\.deepstack\.2\.fc\d|mm\.\d)\.weight",
 }
 """Tensors that are packed, of those whose rows have a multiple of 32 columns."""
 
@@ -118,18 +120,18 @@ def test_tensors_of_one_layer_must_have_one_type(tmp_path: Path) -> None:
         load(file)
 
 
-def test_a_quantized_convolution_is_an_error(file: Path) -> None:
+@pytest.mark.parametrize("name", ["v.patch_embd.weight", "v.blk.0.ln1.weight", "mm.input_projection.weight"])
+def test_a_quantized_tensor_of_no_layer_is_an_error(name: str, file: Path) -> None:
     def packed(tensor: str, values: np.ndarray) -> tuple[np.ndarray, Type] | None:
-        is_packed = tensor == "v.patch_embd.weight"
-        raw = np.zeros((*values.shape[:3], 32), np.float32)
-        return (gguf.quants.quantize(raw, Type.Q8_0), Type.Q8_0) if is_packed else None
+        raw = np.zeros((*values.shape[:-1], 32), np.float32)
+        return (gguf.quants.quantize(raw, Type.Q8_0), Type.Q8_0) if tensor == name else None
 
     rewrite_encoder(file, packed)
-    with pytest.raises(ModelLoadError, match=r"tensor 'v.patch_embd.weight' is quantized, which only layers can be"):
+    with pytest.raises(ModelLoadError, match=f"tensor '{re.escape(name)}' is quantized, which only layers can be"):
         load(file)
 
 
-@pytest.mark.parametrize("name", [NAME, "qwen2-vision", "qwen25-vision"])
+@pytest.mark.parametrize("name", [NAME, "qwen2-vision", "qwen25-vision", "qwen3-vision"])
 def test_feed_forward_layers_are_told_apart_by_their_shapes(name: str, tmp_path: Path) -> None:
     """Older converters give each the name of the other."""
     file = unpack_both(name, tmp_path)
@@ -152,7 +154,9 @@ def test_pixels_are_normalized_as_the_encoder_file_says(file: Path) -> None:
     assert len(made.tokens) > 4
 
 
-@pytest.mark.parametrize(("name", "size"), [("qwen2-vision", (90, 60)), ("qwen25-vision", (300, 100))])
+@pytest.mark.parametrize(
+    ("name", "size"), [("qwen2-vision", (90, 60)), ("qwen25-vision", (300, 100)), ("qwen3-vision", (90, 60))]
+)
 def test_images_are_processed_as_transformers_does(name: str, size: tuple[int, int], tmp_path: Path) -> None:
     image = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
     model = load(unpack_both(name, tmp_path))
@@ -172,7 +176,8 @@ def oracle(name: str) -> Any:
 
     seeing = SEEING[name]
     vision = seeing.settings["vision_config"]
-    published = {"min_pixels": 3136, "max_pixels": 12845056}
+    is_third = seeing.kind == "Qwen3VL"
+    published = {"min_pixels": 65536 if is_third else 3136, "max_pixels": 16777216 if is_third else 12845056}
     return Qwen2VLImageProcessorPil(patch_size=vision["patch_size"], **published, **seeing.preprocessor)
 
 
@@ -318,6 +323,24 @@ def test_a_setting_that_cannot_be_is_an_error(change: dict[str, Any], why: str, 
     rewrite_encoder(file, metadata=change)
     with pytest.raises(ModelLoadError, match=re.escape(why)):
         load(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "why"),
+    [
+        ("qwen25-vision", {"qwen2vl.rope.scaling.type": "yarn"}, "rope scaling is not supported with images"),
+        ("qwen25-vision", {"qwen2vl.attention.head_count": 1}, "heads of 16 numbers are not supported with images"),
+        ("qwen3-vision", {"qwen3vl.n_deepstack_layers": 3}, "the language model reads those of 3"),
+    ],
+)
+def test_a_language_model_that_cannot_read_images_is_an_error(
+    name: str, change: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    file = unpack_both(name, tmp_path)
+    writing.rewrite(file, tmp_path / "new", lambda *_: None, metadata=change).replace(file)
+    with pytest.raises(ModelLoadError, match=re.escape(why)):
+        load(file)
+    assert type(load_model(str(file), LoadOptions(text_only=True))) is TextModel
 
 
 def test_an_encoder_that_is_damaged_is_an_error(file: Path, tmp_path: Path) -> None:

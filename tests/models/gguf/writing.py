@@ -117,7 +117,12 @@ def close(writer: Any) -> Path:
     return Path(writer.path)
 
 
-KINDS = {bool: gguf.GGUFValueType.BOOL, int: gguf.GGUFValueType.UINT32, float: gguf.GGUFValueType.FLOAT32}
+KINDS = {
+    bool: gguf.GGUFValueType.BOOL,
+    int: gguf.GGUFValueType.UINT32,
+    float: gguf.GGUFValueType.FLOAT32,
+    str: gguf.GGUFValueType.STRING,
+}
 
 
 def rewrite(
@@ -125,7 +130,7 @@ def rewrite(
     target: Path,
     change: Callable[[str, np.ndarray], tuple[np.ndarray, Type] | None],
     rename: Callable[[str], str] = str,
-    metadata: Mapping[str, bool | int | float] = {},
+    metadata: Mapping[str, bool | int | float | str] = {},
 ) -> Path:
     """Write a file of numbers again, with other tensors.
 

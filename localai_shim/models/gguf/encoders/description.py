@@ -133,7 +133,15 @@ def feed_forward_length(metadata: Metadata) -> int:
     Raises:
         ModelLoadError: there are none.
     """
-    name = f"{_LAYER}0.ffn_{'down' if has_swapped_names(metadata.header) else 'up'}.weight"
+    return rows_of(metadata, f"{_LAYER}0.ffn_{'down' if has_swapped_names(metadata.header) else 'up'}.weight")
+
+
+def rows_of(metadata: Metadata, name: str) -> int:
+    """Number of a tensor's rows.
+
+    Raises:
+        ModelLoadError: the file does not have it.
+    """
     if name not in metadata.header.tensors:
         raise metadata.error(f"it has no tensor '{name}'")
     return metadata.header.tensors[name].shape[0]

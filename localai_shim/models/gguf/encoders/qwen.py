@@ -1,4 +1,4 @@
-"""Encoders of Qwen2-VL and Qwen2.5-VL."""
+"""Encoders of Qwen2-VL, Qwen2.5-VL, and Qwen3-VL."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....types import Json
 from ..metadata import Metadata
-from .description import Encoder, Part, channels_last, feed_forward_length, pixel_settings
+from .description import Encoder, Part, channels_last, feed_forward_length, pixel_settings, rows_of
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -74,6 +74,23 @@ def _qwen25_config(metadata: Metadata, model: Metadata, text: Json) -> Json:
     return _config(metadata, model, _checked_heads(model, text), "qwen2_5_vl", own)
 
 
+def _qwen3_config(metadata: Metadata, model: Metadata, text: Json) -> Json:
+    deep = metadata.header.list_of("clip.vision.is_deepstack_layers", bool)
+    if sum(deep) != model.count("n_deepstack_layers"):
+        raise metadata.error(
+            f"the metadata's 'clip.vision.is_deepstack_layers' has {sum(deep)} layers, and the language model reads "
+            f"those of {model.count('n_deepstack_layers')} ('{model.prefix}.n_deepstack_layers'). Pass text_only=True"
+        )
+    own = {
+        "hidden_size": metadata.number("embedding_length"),
+        "intermediate_size": feed_forward_length(metadata),
+        "out_hidden_size": text["hidden_size"],
+        "num_position_embeddings": rows_of(metadata, "v.position_embd.weight"),
+        "deepstack_visual_indexes": [layer for layer, is_deep in enumerate(deep) if is_deep],
+    }
+    return _config(metadata, model, text, "qwen3_vl", own)
+
+
 def _checked_heads(model: Metadata, text: Json) -> Json:
     """The config of a language model whose heads have the size that mlx-vlm's class computes."""
     if text["head_dim"] * text["num_attention_heads"] != text["hidden_size"]:
@@ -118,6 +135,22 @@ def _qwen25_parts(config: Json) -> dict[str, str | Part]:
     return {**_qwen2_parts(config), **_layers(feed_forward)}
 
 
+def _qwen3_parts(config: Json) -> dict[str, str | Part]:
+    merger = {"v.post_ln": "norm", "mm.0": "linear_fc1", "mm.2": "linear_fc2"}
+    deep = {"norm": "norm", "fc1": "linear_fc1", "fc2": "linear_fc2"}
+    return {
+        **_parts(config),
+        "v.position_embd": f"{_TOWER}.pos_embed",
+        **_layers({"ffn_up": "mlp.linear_fc1", "ffn_down": "mlp.linear_fc2"}),
+        **{name: f"{_TOWER}.merger.{own}" for name, own in merger.items()},
+        **{
+            f"v.deepstack.{layer}.{name}": f"{_TOWER}.deepstack_merger_list.{i}.{own}"
+            for i, layer in enumerate(config["vision_config"]["deepstack_visual_indexes"])
+            for name, own in deep.items()
+        },
+    }
+
+
 def _pixels(metadata: Metadata, config: Json, least: int, most: int) -> dict[str, Any]:
     """Settings of a processor of images or videos."""
     vision = config["vision_config"]
@@ -139,6 +172,18 @@ def _qwen2_processor(metadata: Metadata, tokenizer: PreTrainedTokenizerFast, con
     return Qwen2_5_VLProcessor(Qwen3VLImageProcessor(**pixels), tokenizer, Qwen3VLVideoProcessor(**pixels))
 
 
+def _qwen3_processor(metadata: Metadata, tokenizer: PreTrainedTokenizerFast, config: Json) -> ProcessorMixin:
+    from mlx_vlm.models.qwen3_vl.processing_qwen3_vl import (
+        Qwen3VLImageProcessor,
+        Qwen3VLProcessor,
+        Qwen3VLVideoProcessor,
+    )
+
+    pictures = Qwen3VLImageProcessor(**_pixels(metadata, config, 256 * 256, 4096 * 4096))
+    videos = Qwen3VLVideoProcessor(**_pixels(metadata, config, 4096, 25165824))
+    return Qwen3VLProcessor(pictures, tokenizer, videos)
+
+
 QWEN2_VL = Encoder(
     ("qwen2vl",),
     _qwen2_config,
@@ -157,5 +202,15 @@ QWEN2_5_VL = Encoder(
     _qwen2_processor,
     keys=(*_KEYS, "n_wa_pattern", "window_size"),
     fixed={**_EPSILON, "clip.use_silu": True},
+    is_wide=True,
+)
+QWEN3_VL = Encoder(
+    ("qwen3vl",),
+    _qwen3_config,
+    _qwen3_parts,
+    _TOKENS,
+    _qwen3_processor,
+    keys=(*_KEYS, "is_deepstack_layers"),
+    fixed={**_EPSILON, "clip.use_gelu": True},
     is_wide=True,
 )
