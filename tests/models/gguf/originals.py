@@ -356,6 +356,35 @@ SEEING = {
         {"pixel_values": waves(24, 3 * 2 * 8 * 8), "image_grid_thw": numpy.array([[1, 4, 6]])},
         QWEN_PREPROCESSOR,
     ),
+    "smolvlm-vision": Seeing(
+        "SmolVLM",
+        {
+            "text_config": {
+                **SEEING_SIZES,
+                "architectures": ["VLlama3ForCausalLM"],
+                "model_type": "llama",
+                "head_dim": 16,
+                "rope_parameters": ROPE,
+            },
+            "vision_config": {
+                "hidden_size": 48,
+                "intermediate_size": 96,
+                "num_hidden_layers": 2,
+                "num_attention_heads": 2,
+                "image_size": 56,
+                "patch_size": 7,
+            },
+            "scale_factor": 4,
+        },
+        {
+            "image_token_id": "<image>",
+            "fake_token_id": "<fake_token_around_image>",
+            "global_token_id": "<global-img>",
+        },
+        [*(["<fake_token_around_image>", *["<image>"] * 4] * 6), "<global-img>", *["<image>"] * 4],
+        {"pixel_values": waves(1, 7, 3, 56, 56)},
+        {"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.4], "size": {"longest_edge": 168}},
+    ),
 }
 """By name."""
 DRAFTING = ("qwen3next", "qwen35", "qwen35moe")

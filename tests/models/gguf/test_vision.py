@@ -7,8 +7,8 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, cast
 
 import gguf
 import mlx.core as mx
@@ -155,7 +155,13 @@ def test_pixels_are_normalized_as_the_encoder_file_says(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "size"), [("qwen2-vision", (90, 60)), ("qwen25-vision", (300, 100)), ("qwen3-vision", (90, 60))]
+    ("name", "size"),
+    [
+        ("qwen2-vision", (90, 60)),
+        ("qwen25-vision", (300, 100)),
+        ("qwen3-vision", (90, 60)),
+        ("smolvlm-vision", (300, 100)),
+    ],
 )
 def test_images_are_processed_as_transformers_does(name: str, size: tuple[int, int], tmp_path: Path) -> None:
     image = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
@@ -172,13 +178,34 @@ def test_images_are_processed_as_transformers_does(name: str, size: tuple[int, i
 
 def oracle(name: str) -> Any:
     """transformers' processor of images, with the settings of a family's checkpoint."""
+    from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
     seeing = SEEING[name]
     vision = seeing.settings["vision_config"]
-    is_third = seeing.kind == "Qwen3VL"
-    published = {"min_pixels": 65536 if is_third else 3136, "max_pixels": 16777216 if is_third else 12845056}
-    return Qwen2VLImageProcessorPil(patch_size=vision["patch_size"], **published, **seeing.preprocessor)
+    if seeing.kind == "SmolVLM":
+        return Idefics3ImageProcessorPil(max_image_size={"longest_edge": vision["image_size"]}, **seeing.preprocessor)
+    least, most = (65536, 16777216) if seeing.kind == "Qwen3VL" else (3136, 12845056)  # as published
+    return Qwen2VLImageProcessorPil(
+        patch_size=vision["patch_size"], min_pixels=least, max_pixels=most, **seeing.preprocessor
+    )
+
+
+def test_tiles_of_an_image_are_marked_as_transformers_does(tmp_path: Path) -> None:
+    from transformers.models.idefics3.processing_idefics3 import Idefics3Processor
+
+    name = "smolvlm-vision"
+    image = np.zeros((300, 100, 3), np.uint8)
+    made = load(unpack_both(name, tmp_path)).text.process(Media("image", image, ""))
+    oracle = SimpleNamespace(
+        image_token="<image>",
+        fake_image_token="<fake_token_around_image>",
+        global_image_tag="<global-img>",
+        image_seq_len=4,
+    )
+    expected = Idefics3Processor.replace_image_token(cast(Any, oracle), {"rows": [[3]], "cols": [[1]]}, 0)
+    assert made.expansion == expected
+    assert made.inputs["pixel_values"].shape == (1, 4, 3, 56, 56)
 
 
 @pytest.mark.parametrize("name", SEEING)
@@ -329,7 +356,6 @@ def test_a_setting_that_cannot_be_is_an_error(change: dict[str, Any], why: str, 
     ("name", "change", "why"),
     [
         ("qwen25-vision", {"qwen2vl.rope.scaling.type": "yarn"}, "rope scaling is not supported with images"),
-        ("qwen25-vision", {"qwen2vl.attention.head_count": 1}, "heads of 16 numbers are not supported with images"),
         ("qwen3-vision", {"qwen3vl.n_deepstack_layers": 3}, "the language model reads those of 3"),
     ],
 )

@@ -147,6 +147,22 @@ def rows_of(metadata: Metadata, name: str) -> int:
     return metadata.header.tensors[name].shape[0]
 
 
+def checked_language(model: Metadata, text: Json, *, any_heads: bool = False) -> Json:
+    """The config of a language model, if it is one that mlx-vlm's class computes.
+
+    Args:
+        any_heads: all heads together may have more or fewer numbers than the embeddings.
+
+    Raises:
+        ModelLoadError: its heads have another size, or its RoPE is scaled.
+    """
+    if not any_heads and text["head_dim"] * text["num_attention_heads"] != text["hidden_size"]:
+        raise model.error(f"heads of {text['head_dim']} numbers are not supported with images. Pass text_only=True")
+    if text["rope_scaling"] is not None:
+        raise model.error("rope scaling is not supported with images. Pass text_only=True")
+    return text
+
+
 def pixel_settings(metadata: Metadata) -> dict[str, Any]:
     """Mean and deviation of pixels, as processors take them."""
     found = {name: metadata.header.list_of(f"{PREFIX}.{name}", float) for name in ("image_mean", "image_std")}

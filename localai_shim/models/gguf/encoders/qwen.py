@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....types import Json
 from ..metadata import Metadata
-from .description import Encoder, Part, channels_last, feed_forward_length, pixel_settings, rows_of
+from .description import Encoder, Part, channels_last, checked_language, feed_forward_length, pixel_settings, rows_of
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -30,8 +30,6 @@ def _config(metadata: Metadata, model: Metadata, text: Json, model_type: str, ow
     head_dim, sections = text["head_dim"], model.header.list_of(f"{model.prefix}.rope.dimension_sections", int)[:3]
     if len(sections) != 3 or min(sections) < 0 or sum(sections) != head_dim // 2:
         raise model.error(f"the metadata's '{model.prefix}.rope.dimension_sections' is {sections}")
-    if text["rope_scaling"] is not None:
-        raise model.error("rope scaling is not supported with images. Pass text_only=True")
     return {
         "model_type": model_type,
         "text_config": {
@@ -59,7 +57,7 @@ def _qwen2_config(metadata: Metadata, model: Metadata, text: Json) -> Json:
         "mlp_ratio": feed_forward_length(metadata) / width,
         "hidden_size": text["hidden_size"],
     }
-    return _config(metadata, model, _checked_heads(model, text), "qwen2_vl", own)
+    return _config(metadata, model, checked_language(model, text), "qwen2_vl", own)
 
 
 def _qwen25_config(metadata: Metadata, model: Metadata, text: Json) -> Json:
@@ -71,7 +69,7 @@ def _qwen25_config(metadata: Metadata, model: Metadata, text: Json) -> Json:
         "window_size": metadata.number("window_size", _WINDOW),
         "fullatt_block_indexes": list(range(period - 1, metadata.number("block_count"), period)),
     }
-    return _config(metadata, model, _checked_heads(model, text), "qwen2_5_vl", own)
+    return _config(metadata, model, checked_language(model, text), "qwen2_5_vl", own)
 
 
 def _qwen3_config(metadata: Metadata, model: Metadata, text: Json) -> Json:
@@ -88,14 +86,7 @@ def _qwen3_config(metadata: Metadata, model: Metadata, text: Json) -> Json:
         "num_position_embeddings": rows_of(metadata, "v.position_embd.weight"),
         "deepstack_visual_indexes": [layer for layer, is_deep in enumerate(deep) if is_deep],
     }
-    return _config(metadata, model, text, "qwen3_vl", own)
-
-
-def _checked_heads(model: Metadata, text: Json) -> Json:
-    """The config of a language model whose heads have the size that mlx-vlm's class computes."""
-    if text["head_dim"] * text["num_attention_heads"] != text["hidden_size"]:
-        raise model.error(f"heads of {text['head_dim']} numbers are not supported with images. Pass text_only=True")
-    return text
+    return _config(metadata, model, checked_language(model, text, any_heads=True), "qwen3_vl", own)
 
 
 def _parts(config: Json) -> dict[str, str | Part]:

@@ -1,4 +1,4 @@
-"""Encoders of SigLIP's kind: Gemma 3's."""
+"""Encoders of SigLIP's kind: those of Gemma 3, and of SmolVLM and Idefics 3."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 from ....types import Json
 from ..metadata import Metadata
-from .description import Encoder, Part, channels_last, feed_forward_length, pixel_settings
+from .description import Encoder, Part, channels_last, checked_language, feed_forward_length, pixel_settings
 
 if TYPE_CHECKING:
     import mlx.core as mx
     from transformers import PreTrainedTokenizerFast, ProcessorMixin
 
-_POOLED = 4  # patches to a side that become one token, if the file does not say otherwise
+_POOLED = 4  # patches to a side that become one token of Gemma 3, if the file does not say otherwise
+_SHUFFLED = 2  # and of Idefics 3
+_TILES = 4  # to a side of an image of Idefics 3 at most, if the file does not say otherwise
 _LAYER = {
     "ln1": "layer_norm1",
     "ln2": "layer_norm2",
@@ -100,5 +102,44 @@ GEMMA3 = Encoder(
     },
     _gemma3_processor,
     keys=("projector.scale_factor",),
+    fixed={"clip.use_gelu": True},
+)
+
+
+def _idefics3_config(metadata: Metadata, model: Metadata, text: Json) -> Json:
+    return {
+        "model_type": "smolvlm",
+        "text_config": checked_language(model, text),
+        "vision_config": _vision(metadata, "smolvlm_vision"),
+        "scale_factor": metadata.number("projector.scale_factor", _SHUFFLED),
+        "vocab_size": text["vocab_size"],
+    }
+
+
+def _idefics3_parts(config: Json) -> dict[str, str | Part]:
+    return {**_encoder_parts("vision_model"), "mm.model.fc": "connector.modality_projection.proj"}
+
+
+def _idefics3_processor(metadata: Metadata, tokenizer: PreTrainedTokenizerFast, config: Json) -> ProcessorMixin:
+    from mlx_vlm.models.smolvlm.processing_smolvlm import SmolVLMProcessor
+    from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
+
+    size, vision = config["vision_config"]["image_size"], config["vision_config"]
+    pictures = SmolVLMImageProcessorPil(
+        size={"longest_edge": metadata.number("preproc_image_size", _TILES * size)},
+        max_image_size={"longest_edge": size},
+        **pixel_settings(metadata),
+    )
+    side = size // vision["patch_size"] // config["scale_factor"]
+    return SmolVLMProcessor(pictures, tokenizer, image_seq_len=side * side)
+
+
+IDEFICS3 = Encoder(
+    ("llama",),
+    _idefics3_config,
+    _idefics3_parts,
+    {"image_token_id": "<image>", "fake_token_id": "<fake_token_around_image>"},  # names of tiles may be plain text
+    _idefics3_processor,
+    keys=("projector.scale_factor", "preproc_image_size"),
     fixed={"clip.use_gelu": True},
 )

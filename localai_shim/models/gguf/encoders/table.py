@@ -5,10 +5,11 @@ from __future__ import annotations
 from ..header import Header
 from .description import PREFIX
 from .qwen import QWEN2_5_VL, QWEN2_VL, QWEN3_VL
-from .siglip import GEMMA3
+from .siglip import GEMMA3, IDEFICS3
 
 ENCODERS = {
     "gemma3": GEMMA3,
+    "idefics3": IDEFICS3,
     "qwen2vl_merger": QWEN2_VL,
     "qwen2.5vl_merger": QWEN2_5_VL,
     "qwen3vl_merger": QWEN3_VL,
