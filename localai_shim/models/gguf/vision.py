@@ -108,7 +108,7 @@ class VisionFile(NamedTuple):
         for name, part in places.items():
             sources.setdefault(part.name, []).append(name)
         read: dict[str, Weight] = {}
-        for name, weight in read_tensors(self.header):
+        for name, weight in read_tensors(self.header, {name for name, part in places.items() if not part.name}):
             part = places[name]
             read[name] = self._changed(name, part, weight, config["vision_config"])
             names = sources[part.name]

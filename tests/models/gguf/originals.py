@@ -259,6 +259,28 @@ QWEN_TOKENS = {
 QWEN_PREPROCESSOR = {"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.4]}
 
 
+PIXTRAL = {
+    "model_type": "pixtral",
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "image_size": 56,
+    "patch_size": 7,
+    "hidden_act": "silu",
+}
+PIXTRAL_TOKENS = {
+    "image_token_index": "[IMG]",
+    "image_break_token_id": "[IMG_BREAK]",
+    "image_end_token_id": "[IMG_END]",
+}
+
+
+def pixtral_image(rows: int, columns: int) -> list[str]:
+    row = ["[IMG]"] * columns
+    return [*[*row, "[IMG_BREAK]"] * (rows - 1), *row, "[IMG_END]"]
+
+
 def qwen_image(count: int) -> list[str]:
     return ["<|vision_start|>", *["<|image_pad|>"] * count, "<|vision_end|>"]
 
@@ -385,6 +407,32 @@ SEEING = {
         {"pixel_values": waves(1, 7, 3, 56, 56)},
         {"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.4], "size": {"longest_edge": 168}},
     ),
+    "pixtral-vision": Seeing(
+        "Llava",
+        {
+            "text_config": {**SEEING_SIZES, "model_type": "mistral", "sliding_window": None, "rope_parameters": ROPE},
+            "vision_config": PIXTRAL,
+            "vision_feature_layer": -1,
+            "vision_feature_select_strategy": "full",
+        },
+        PIXTRAL_TOKENS,
+        pixtral_image(5, 3),
+        {"pixel_values": waves(1, 3, 35, 21), "image_sizes": numpy.array([[35, 21]])},
+        {**QWEN_PREPROCESSOR, "size": {"longest_edge": 56}},
+    ),
+    "mistral3-vision": Seeing(
+        "Mistral3",
+        {
+            "text_config": {**SEEING_SIZES, "model_type": "mistral", "sliding_window": None, "rope_parameters": ROPE},
+            "vision_config": PIXTRAL,
+            "spatial_merge_size": 2,
+            "vision_feature_layer": -1,
+        },
+        PIXTRAL_TOKENS,
+        pixtral_image(3, 2),
+        {"pixel_values": waves(1, 3, 42, 28), "image_sizes": numpy.array([[42, 28]])},
+        {**QWEN_PREPROCESSOR, "size": {"longest_edge": 56}},
+    ),
 }
 """By name."""
 DRAFTING = ("qwen3next", "qwen35", "qwen35moe")
@@ -457,7 +505,8 @@ def save_seeing(name: str, folder: Path, tokenizer: Path) -> Any:
             noise = (torch.randn_like(parameter) * 2).round() / 16
             parameter.copy_(noise if parameter.ndim > 1 else parameter + noise)
     model.save_pretrained(folder)
-    _name_as_published(folder / "model.safetensors")
+    if seeing.kind == "Gemma3":
+        _name_as_published(folder / "model.safetensors")
     (folder / "preprocessor_config.json").write_text(json.dumps(seeing.preprocessor))
     with torch.no_grad():
         prompt = image_prompt(name, known)
@@ -469,7 +518,7 @@ def save_seeing(name: str, folder: Path, tokenizer: Path) -> Any:
 
 
 def _name_as_published(file: Path) -> None:
-    """Rename an encoder's tensors, which transformers 5 saves otherwise than the checkpoints that are on the hub."""
+    """Rename Gemma's encoder, which transformers 5 saves otherwise than the checkpoints that are on the hub."""
     from safetensors.torch import load_file, save_file
 
     new = {"vision_tower.": "vision_tower.vision_model."}

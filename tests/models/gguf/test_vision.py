@@ -29,7 +29,7 @@ from localai_shim.types import ModelLoadError
 from tests.endpoints.pictures import BLUE, RED, data_url
 from tests.models.gguf import writing
 from tests.models.gguf.converting import CONVERTED, unpack
-from tests.models.gguf.originals import PLACES, SEEING, image_prompt
+from tests.models.gguf.originals import PLACES, SEEING, image_prompt, pixtral_image
 
 NAME = "gemma3-vision"
 
@@ -76,6 +76,8 @@ def test_a_model_with_its_encoder_gives_the_logits_of_transformers(
 PACKED = {
     NAME: r".*\.ffn_down\.weight",
     "qwen25-vision": r".*\.attn_[qkv]\.weight",
+    "pixtral-vision": r".*\.attn_[qk]\.weight",
+    "mistral3-vision": r".*\.(attn_[qk]|patch_merger)\.weight|mm\.\d\.weight",
     "qwen3-vision": r"v\.position_embd\.weight|.*\.attn_qkv\.weight|(v\.deepstack\.2\.fc\d|mm\.\d)\.weight",
 }
 """Tensors that are packed, of those whose rows have a multiple of 32 columns."""
@@ -161,6 +163,8 @@ def test_pixels_are_normalized_as_the_encoder_file_says(file: Path) -> None:
         ("qwen25-vision", (300, 100)),
         ("qwen3-vision", (90, 60)),
         ("smolvlm-vision", (300, 100)),
+        ("pixtral-vision", (90, 60)),
+        ("mistral3-vision", (60, 90)),
     ],
 )
 def test_images_are_processed_as_transformers_does(name: str, size: tuple[int, int], tmp_path: Path) -> None:
@@ -172,17 +176,22 @@ def test_images_are_processed_as_transformers_does(name: str, size: tuple[int, i
     for key, values in expected.items():
         assert np.allclose(np.array(on_device(made.inputs[key])), values, atol=1e-5), key
     features = model.embed(made).rows
-    image_tokens = model.tokenizer.convert_tokens_to_ids([SEEING[name].tokens["image_token_id"]])
-    assert features.shape[0] == list(made.tokens).count(image_tokens[0])
+    tokens = SEEING[name].tokens
+    place = tokens.get("image_token_id") or tokens["image_token_index"]
+    assert features.shape[0] == list(made.tokens).count(model.tokenizer.convert_tokens_to_ids(place))
 
 
 def oracle(name: str) -> Any:
     """transformers' processor of images, with the settings of a family's checkpoint."""
     from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+    from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
     seeing = SEEING[name]
     vision = seeing.settings["vision_config"]
+    if "[IMG]" in seeing.tokens.values():
+        patch = vision["patch_size"] * seeing.settings.get("spatial_merge_size", 1)
+        return PixtralImageProcessorPil(patch_size={"height": patch, "width": patch}, **seeing.preprocessor)
     if seeing.kind == "SmolVLM":
         return Idefics3ImageProcessorPil(max_image_size={"longest_edge": vision["image_size"]}, **seeing.preprocessor)
     least, most = (65536, 16777216) if seeing.kind == "Qwen3VL" else (3136, 12845056)  # as published
@@ -206,6 +215,19 @@ def test_tiles_of_an_image_are_marked_as_transformers_does(tmp_path: Path) -> No
     expected = Idefics3Processor.replace_image_token(cast(Any, oracle), {"rows": [[3]], "cols": [[1]]}, 0)
     assert made.expansion == expected
     assert made.inputs["pixel_values"].shape == (1, 4, 3, 56, 56)
+
+
+@pytest.mark.parametrize(("name", "rows", "columns"), [("pixtral-vision", 8, 6), ("mistral3-vision", 4, 3)])
+def test_rows_of_an_image_end_with_a_token(name: str, rows: int, columns: int, tmp_path: Path) -> None:
+    made = load(unpack_both(name, tmp_path)).text.process(Media("image", np.zeros((90, 60, 3), np.uint8), ""))
+    assert made.expansion == "".join(pixtral_image(rows, columns))
+
+
+def test_the_embedding_of_a_token_in_an_encoder_file_is_skipped(tmp_path: Path) -> None:
+    file = unpack_both("pixtral-vision", tmp_path)
+    expected = logits(load(file), "pixtral-vision")
+    rewrite_encoder(file, more={"v.token_embd.img_break": np.ones(32, np.float32)})
+    assert (logits(load(file), "pixtral-vision") == expected).all()
 
 
 @pytest.mark.parametrize("name", SEEING)
@@ -339,15 +361,17 @@ def test_a_tensor_that_is_not_known_is_an_error(change: Callable[[str], str], wh
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("name", "setting", "value", "why"),
     [
-        ({"clip.vision.block_count": 9}, "'clip.vision.block_count' is 9, but there are tensors of 3 layers"),
-        ({"clip.vision.n_wa_pattern": 0}, "the metadata lacks 'clip.vision.n_wa_pattern', or it is 0"),
+        ("qwen25-vision", "block_count", 9, "'clip.vision.block_count' is 9, but there are tensors of 3 layers"),
+        ("qwen25-vision", "n_wa_pattern", 0, "the metadata lacks 'clip.vision.n_wa_pattern', or it is 0"),
+        ("mistral3-vision", "image_size", 1 << 20, "images of 1048576 pixels have more than 1024 patches of 7"),
+        ("mistral3-vision", "spatial_merge_size", 1, "the metadata lacks 'clip.vision.spatial_merge_size', which"),
     ],
 )
-def test_a_setting_that_cannot_be_is_an_error(change: dict[str, Any], why: str, tmp_path: Path) -> None:
-    file = unpack_both("qwen25-vision", tmp_path)
-    rewrite_encoder(file, metadata=change)
+def test_a_setting_that_cannot_be_is_an_error(name: str, setting: str, value: int, why: str, tmp_path: Path) -> None:
+    file = unpack_both(name, tmp_path)
+    rewrite_encoder(file, metadata={f"clip.vision.{setting}": value})
     with pytest.raises(ModelLoadError, match=re.escape(why)):
         load(file)
 
@@ -357,6 +381,8 @@ def test_a_setting_that_cannot_be_is_an_error(change: dict[str, Any], why: str, 
     [
         ("qwen25-vision", {"qwen2vl.rope.scaling.type": "yarn"}, "rope scaling is not supported with images"),
         ("qwen3-vision", {"qwen3vl.n_deepstack_layers": 3}, "the language model reads those of 3"),
+        ("smolvlm-vision", {"llama.rope.scaling.type": "yarn"}, "rope scaling is not supported with images"),
+        ("pixtral-vision", {"llama.rope.scaling.type": "yarn"}, "rope scaling is not supported with images"),
     ],
 )
 def test_a_language_model_that_cannot_read_images_is_an_error(
@@ -393,8 +419,9 @@ def rewrite_encoder(
     change: Callable[[str, np.ndarray], tuple[np.ndarray, Type] | None] = lambda *_: None,
     rename: Callable[[str], str] = str,
     metadata: Mapping[str, Any] = MappingProxyType({}),
+    more: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> None:
     """Write the encoder of a model again; see `rewrite`."""
     encoder = file.with_name(f"mmproj-{file.name}")
-    new = writing.rewrite(encoder, encoder.with_suffix(".new"), change, rename, metadata)
+    new = writing.rewrite(encoder, encoder.with_suffix(".new"), change, rename, metadata, more)
     new.replace(encoder)

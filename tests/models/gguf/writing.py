@@ -131,6 +131,7 @@ def rewrite(
     change: Callable[[str, np.ndarray], tuple[np.ndarray, Type] | None],
     rename: Callable[[str], str] = str,
     metadata: Mapping[str, bool | int | float | str] = {},
+    more: Mapping[str, np.ndarray] = {},
 ) -> Path:
     """Write a file of numbers again, with other tensors.
 
@@ -138,6 +139,7 @@ def rewrite(
         change: makes a tensor of its name and values; None leaves it as it is.
         rename: makes another name of a tensor's.
         metadata: other values, and values of new keys.
+        more: tensors that the file does not have.
     """
     reader = gguf.GGUFReader(file)
     writer = gguf.GGUFWriter(target, reader.fields["general.architecture"].contents())
@@ -152,6 +154,8 @@ def rewrite(
         values = np.array(tensor.data)
         raw, kind = change(tensor.name, values) or (values, tensor.tensor_type)
         writer.add_tensor(rename(tensor.name), raw, raw_dtype=kind)
+    for name, values in more.items():
+        writer.add_tensor(name, values)
     return close(writer)
 
 

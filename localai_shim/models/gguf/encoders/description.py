@@ -31,7 +31,8 @@ class Part(NamedTuple):
     """Place of a tensor in mlx-vlm's model.
 
     Attributes:
-        name: the model's name; tensors of one name are joined in the order of the table.
+        name: the model's name; tensors of one name are joined in the order of the table. Empty: the model does not
+            need the tensor.
         change: makes the model's array of the file's, with the config of the encoder.
         keeps_rows: the change only reorders rows, so it can be applied to packed ones.
         axis: along which tensors of one name are joined.
@@ -98,7 +99,9 @@ class Encoder(NamedTuple):
             if number is not None and name.startswith(_LAYER):
                 numbers.add(number)
             part = table[key]
-            found.append((order.index(key), name, part._replace(name=part.name.format(number) + ending)))
+            found.append(
+                (order.index(key), name, part._replace(name=part.name.format(number) + ending if part.name else ""))
+            )
         if len(numbers) != layers:
             key = f"{PREFIX}.block_count"
             raise ModelLoadError(
