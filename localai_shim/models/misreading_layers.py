@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ..engine.cache_contents import LayerCache
 from .attention.blocks import blocks_by_row, reading_lists, with_lists
 from .attention.chunked import masked_by_row, tuned_by_row, with_rings
-from .attention.one_offset import Counted, embedded_by_row, reusing_by_row
+from .attention.one_offset import Counted, embedded_by_row, reusing_by_row, scaled_by_row
 from .attention.pooled import pooling, scoring_all, with_pools
 
 if TYPE_CHECKING:
@@ -148,6 +148,8 @@ _MISREADING: dict[tuple[str, str], dict[str, Change]] = {
     ("mlx_vlm.models.minimax_m3_vl.language", "LanguageModel"): {"make_cache": with_lists},
     ("mlx_vlm.models.minimax_m3_vl.language", "MiniMaxM3Model"): _called(reading_lists),
     ("mlx_vlm.models.llama4.language", "LanguageModel"): {"make_cache": with_rings},
+    ("mlx_vlm.models.mistral3.language", "Ministral3"): _called(scaled_by_row),
+    ("mlx_vlm.models.mistral4.language", "Mistral4Model"): _called(scaled_by_row),
     ("mlx_vlm.models.llama4.language", "LlamaModel"): _called(masked_by_row),
     ("mlx_vlm.models.llama4.language", "Attention"): _called(tuned_by_row),
 }

@@ -433,6 +433,19 @@ SEEING = {
         {"pixel_values": waves(1, 3, 42, 28), "image_sizes": numpy.array([[42, 28]])},
         {**QWEN_PREPROCESSOR, "size": {"longest_edge": 56}},
     ),
+    "ministral3-vision": Seeing(
+        "Mistral3",
+        {
+            "text_config": {**SEEING_SIZES, **FAMILIES["mistral3"][1], "model_type": "ministral3"},
+            "vision_config": PIXTRAL,
+            "spatial_merge_size": 2,
+            "vision_feature_layer": -1,
+        },
+        PIXTRAL_TOKENS,
+        pixtral_image(2, 4),
+        {"pixel_values": waves(1, 3, 28, 56), "image_sizes": numpy.array([[28, 56]])},
+        {**QWEN_PREPROCESSOR, "size": {"longest_edge": 56}},
+    ),
 }
 """By name."""
 DRAFTING = ("qwen3next", "qwen35", "qwen35moe")

@@ -29,7 +29,7 @@ from localai_shim.types import ModelLoadError
 from tests.endpoints.pictures import BLUE, RED, data_url
 from tests.models.gguf import writing
 from tests.models.gguf.converting import CONVERTED, unpack
-from tests.models.gguf.originals import PLACES, SEEING, image_prompt, pixtral_image
+from tests.models.gguf.originals import PLACES, PROMPT, SEEING, image_prompt, pixtral_image
 
 NAME = "gemma3-vision"
 
@@ -245,6 +245,19 @@ def test_clients_send_images(name: str, tmp_path: Path) -> None:
         red, blue, again = (ask(client, color) for color in (RED, BLUE, RED))
     assert np.allclose(red, again, atol=1e-4)
     assert not np.allclose(red, blue, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["ministral3-vision", "qwen3-vision"])
+def test_other_prompts_of_a_batch_do_not_change_an_answer(name: str, tmp_path: Path) -> None:
+    """Some are longer than the context before it was stretched."""
+    prompts = [PROMPT[:3], [*PROMPT, *PROMPT], PROMPT]
+    with LocalOpenAI(model=unpack_both(name, tmp_path)) as client:
+
+        def ask(prompts: list[list[int]]) -> list[Any]:
+            done = client.completions.create(model="any", prompt=prompts, max_tokens=4, temperature=0, logprobs=1)
+            return [choice.logprobs and choice.logprobs.token_logprobs for choice in done.choices]
+
+        assert np.allclose(ask(prompts), [ask([prompt])[0] for prompt in prompts], atol=1e-4)
 
 
 def test_text_only_leaves_the_encoder_out(file: Path, caplog: pytest.LogCaptureFixture) -> None:
