@@ -84,7 +84,7 @@ class VisionFile(NamedTuple):
 
         model = _create(config)
         log_rounding(self.header)
-        floats = arrays["model.norm.weight"].dtype
+        floats = next(array.dtype for name, array in arrays.items() if name.endswith("model.norm.weight"))
         if floats == mx.float16 and self.kind.is_wide:
             floats = mx.bfloat16
         arrays, packings = _language_arrays(model, arrays, packings)
@@ -164,15 +164,15 @@ def _language_arrays(
 ) -> tuple[dict[str, mx.array], dict[str, Json]]:
     """A language model's arrays and packings by mlx-vlm's names, with a head if its class has one."""
     language = model.language_model
-    has_inner_model = "model" in language
+    needless = "" if "model" in language else "model."
 
     def renamed(found: dict[str, T]) -> dict[str, T]:
-        return {
-            f"{_LANGUAGE}{name if has_inner_model else name.removeprefix('model.')}": v for name, v in found.items()
-        }
+        inner = {name.removeprefix(_LANGUAGE): each for name, each in found.items()}  # mlx-lm's may have it, too
+        return {f"{_LANGUAGE}{name.removeprefix(needless)}": each for name, each in inner.items()}
 
-    if _HEAD in language and f"{_HEAD}.weight" not in arrays:  # it is tied, which such a class does not know
-        tied = {name: array for name, array in arrays.items() if name.startswith(_EMBEDDING)}
-        arrays = {**arrays, **{name.replace(_EMBEDDING, _HEAD): array for name, array in tied.items()}}
-        packings = {**packings, **({_HEAD: packings[_EMBEDDING]} if _EMBEDDING in packings else {})}
-    return renamed(arrays), renamed(packings)
+    arrays, packings = renamed(arrays), renamed(packings)
+    embedding, head = f"{_LANGUAGE}{_EMBEDDING.removeprefix(needless)}", f"{_LANGUAGE}{_HEAD}"
+    if _HEAD in language and f"{head}.weight" not in arrays:  # it is tied, which such a class does not know
+        arrays |= {name.replace(embedding, head): array for name, array in arrays.items() if name.startswith(embedding)}
+        packings |= {head: packings[embedding]} if embedding in packings else {}
+    return arrays, packings

@@ -281,6 +281,19 @@ def pixtral_image(rows: int, columns: int) -> list[str]:
     return [*[*row, "[IMG_BREAK]"] * (rows - 1), *row, "[IMG_END]"]
 
 
+QWEN35_ROPE = {**ROPE, "partial_rotary_factor": 0.25, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
+QWEN35_VISION = {
+    "depth": 3,
+    "hidden_size": 32,
+    "num_heads": 2,
+    "intermediate_size": 48,
+    "out_hidden_size": 32,
+    "patch_size": 8,
+    "num_position_embeddings": 25,
+    "deepstack_visual_indexes": [],
+}
+
+
 def qwen_image(count: int) -> list[str]:
     return ["<|vision_start|>", *["<|image_pad|>"] * count, "<|vision_end|>"]
 
@@ -372,6 +385,31 @@ SEEING = {
                 "num_position_embeddings": 25,
                 "deepstack_visual_indexes": [0, 2],
             },
+        },
+        QWEN_TOKENS,
+        qwen_image(6),
+        {"pixel_values": waves(24, 3 * 2 * 8 * 8), "image_grid_thw": numpy.array([[1, 4, 6]])},
+        QWEN_PREPROCESSOR,
+    ),
+    "qwen35-vision": Seeing(
+        "Qwen3_5",
+        {"text_config": {**SEEING_SIZES, **HYBRID, "rope_parameters": QWEN35_ROPE}, "vision_config": QWEN35_VISION},
+        QWEN_TOKENS,
+        qwen_image(6),
+        {"pixel_values": waves(24, 3 * 2 * 8 * 8), "image_grid_thw": numpy.array([[1, 4, 6]])},
+        QWEN_PREPROCESSOR,
+    ),
+    "qwen35moe-vision": Seeing(
+        "Qwen3_5Moe",
+        {
+            "text_config": {
+                **SEEING_SIZES,
+                **HYBRID,
+                **EXPERTS,
+                "shared_expert_intermediate_size": 32,
+                "rope_parameters": QWEN35_ROPE,
+            },
+            "vision_config": QWEN35_VISION,
         },
         QWEN_TOKENS,
         qwen_image(6),
@@ -520,6 +558,11 @@ def save_seeing(name: str, folder: Path, tokenizer: Path) -> Any:
     model.save_pretrained(folder)
     if seeing.kind == "Gemma3":
         _name_as_published(folder / "model.safetensors")
+    if seeing.kind.startswith("Qwen3_5"):
+        _add_drafting_layer(folder)
+        saved = json.loads((folder / "config.json").read_text())
+        saved["text_config"]["mtp_num_hidden_layers"] = 1
+        (folder / "config.json").write_text(json.dumps(saved))
     (folder / "preprocessor_config.json").write_text(json.dumps(seeing.preprocessor))
     with torch.no_grad():
         prompt = image_prompt(name, known)
@@ -552,9 +595,10 @@ def _add_drafting_layer(folder: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     weights = load_file(folder / "model.safetensors")
-    last = "model.layers.3."
+    inner = "model.language_model." if "model.language_model.norm.weight" in weights else "model."
+    last = f"{inner}layers.3."
     layer = {key.replace(last, "mtp.layers.0."): value + 0 for key, value in weights.items() if key.startswith(last)}
-    size = weights["model.norm.weight"].shape[0]
+    size = weights[f"{inner}norm.weight"].shape[0]
     norms = {f"mtp.{key}.weight": torch.ones(size) for key in ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden")}
     save_file({**weights, **layer, **norms, "mtp.fc.weight": torch.ones(size, 2 * size)}, folder / "model.safetensors")
 

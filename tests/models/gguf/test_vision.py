@@ -162,6 +162,7 @@ def test_pixels_are_normalized_as_the_encoder_file_says(file: Path) -> None:
         ("qwen2-vision", (90, 60)),
         ("qwen25-vision", (300, 100)),
         ("qwen3-vision", (90, 60)),
+        ("qwen35-vision", (90, 60)),
         ("smolvlm-vision", (300, 100)),
         ("pixtral-vision", (90, 60)),
         ("mistral3-vision", (60, 90)),
@@ -194,7 +195,7 @@ def oracle(name: str) -> Any:
         return PixtralImageProcessorPil(patch_size={"height": patch, "width": patch}, **seeing.preprocessor)
     if seeing.kind == "SmolVLM":
         return Idefics3ImageProcessorPil(max_image_size={"longest_edge": vision["image_size"]}, **seeing.preprocessor)
-    least, most = (65536, 16777216) if seeing.kind == "Qwen3VL" else (3136, 12845056)  # as published
+    least, most = (65536, 16777216) if seeing.kind.startswith("Qwen3") else (3136, 12845056)  # as published
     return Qwen2VLImageProcessorPil(
         patch_size=vision["patch_size"], min_pixels=least, max_pixels=most, **seeing.preprocessor
     )
@@ -247,7 +248,7 @@ def test_clients_send_images(name: str, tmp_path: Path) -> None:
     assert not np.allclose(red, blue, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", ["ministral3-vision", "qwen3-vision"])
+@pytest.mark.parametrize("name", ["ministral3-vision", "qwen3-vision", "qwen35-vision"])
 def test_other_prompts_of_a_batch_do_not_change_an_answer(name: str, tmp_path: Path) -> None:
     """Some are longer than the context before it was stretched."""
     prompts = [PROMPT[:3], [*PROMPT, *PROMPT], PROMPT]

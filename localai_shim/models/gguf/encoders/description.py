@@ -161,7 +161,7 @@ def checked_language(model: Metadata, text: Json, *, any_heads: bool = False) ->
     """
     if not any_heads and text["head_dim"] * text["num_attention_heads"] != text["hidden_size"]:
         raise model.error(f"heads of {text['head_dim']} numbers are not supported with images. Pass text_only=True")
-    if text["rope_scaling"] is not None:
+    if text.get("rope_scaling") is not None:
         raise model.error("rope scaling is not supported with images. Pass text_only=True")
     return text
 

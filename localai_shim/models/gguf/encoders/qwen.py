@@ -1,4 +1,4 @@
-"""Encoders of Qwen2-VL, Qwen2.5-VL, and Qwen3-VL."""
+"""Encoders of Qwen2-VL, Qwen2.5-VL, and Qwen3-VL, which is Qwen 3.5's, too."""
 
 from __future__ import annotations
 
@@ -22,21 +22,16 @@ _TOKENS = {
     "vision_start_token_id": "<|vision_start|>",
     "vision_end_token_id": "<|vision_end|>",
 }
+_QWEN3 = {"qwen3vl": "qwen3_vl", "qwen35": "qwen3_5", "qwen35moe": "qwen3_5_moe"}
+"""mlx-vlm's names of models with this encoder, by the architecture of the language model."""
 _EPSILON = {"clip.vision.attention.layer_norm_epsilon": 1e-6}
 _KEYS = ("spatial_merge_size", "image_min_pixels", "image_max_pixels")
 
 
 def _config(metadata: Metadata, model: Metadata, text: Json, model_type: str, own: Json) -> Json:
-    head_dim, sections = text["head_dim"], model.header.list_of(f"{model.prefix}.rope.dimension_sections", int)[:3]
-    if len(sections) != 3 or min(sections) < 0 or sum(sections) != head_dim // 2:
-        raise model.error(f"the metadata's '{model.prefix}.rope.dimension_sections' is {sections}")
     return {
         "model_type": model_type,
-        "text_config": {
-            **text,
-            "model_type": f"{model_type}_text",
-            "rope_scaling": {"type": "mrope", "mrope_section": sections},
-        },
+        "text_config": {**text, **_positions(model, text), "model_type": f"{model_type}_text"},
         "vision_config": {
             "model_type": model_type,
             "depth": metadata.number("block_count"),
@@ -48,6 +43,20 @@ def _config(metadata: Metadata, model: Metadata, text: Json, model_type: str, ow
         },
         "vocab_size": text["vocab_size"],
     }
+
+
+def _positions(model: Metadata, text: Json) -> Json:
+    """Settings of positions that count an image's rows and columns, too."""
+    rope = text.get("rope_parameters", {"type": "mrope", "partial_rotary_factor": 1.0})
+    sections = model.header.list_of(f"{model.prefix}.rope.dimension_sections", int)[:3]
+    pairs = round(text["head_dim"] * rope["partial_rotary_factor"]) // 2
+    if len(sections) != 3 or min(sections) < 0 or sum(sections) != pairs:
+        raise model.error(
+            f"the metadata's '{model.prefix}.rope.dimension_sections' is {sections}, which are not three parts of "
+            f"{pairs}. Pass text_only=True"
+        )
+    name = "rope_parameters" if "rope_parameters" in text else "rope_scaling"
+    return {name: {**rope, "mrope_section": sections}}
 
 
 def _qwen2_config(metadata: Metadata, model: Metadata, text: Json) -> Json:
@@ -73,6 +82,7 @@ def _qwen25_config(metadata: Metadata, model: Metadata, text: Json) -> Json:
 
 
 def _qwen3_config(metadata: Metadata, model: Metadata, text: Json) -> Json:
+    text = checked_language(model, text.get("text_config", text), any_heads=True)
     deep = metadata.header.list_of("clip.vision.is_deepstack_layers", bool)
     if sum(deep) != model.count("n_deepstack_layers"):
         raise metadata.error(
@@ -86,7 +96,7 @@ def _qwen3_config(metadata: Metadata, model: Metadata, text: Json) -> Json:
         "num_position_embeddings": rows_of(metadata, "v.position_embd.weight"),
         "deepstack_visual_indexes": [layer for layer, is_deep in enumerate(deep) if is_deep],
     }
-    return _config(metadata, model, checked_language(model, text, any_heads=True), "qwen3_vl", own)
+    return _config(metadata, model, text, _QWEN3[model.prefix], own)
 
 
 def _parts(config: Json) -> dict[str, str | Part]:
@@ -196,7 +206,7 @@ QWEN2_5_VL = Encoder(
     is_wide=True,
 )
 QWEN3_VL = Encoder(
-    ("qwen3vl",),
+    tuple(_QWEN3),
     _qwen3_config,
     _qwen3_parts,
     _TOKENS,
