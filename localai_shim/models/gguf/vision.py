@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from ...types import Json, ModelLoadError
 from ..faults.table import corrected
 from ..faults.vision import FAULTS
-from .encoders.description import PREFIX, Encoder, Part
+from .encoders.description import PREFIX, Encoder, Part, check_layers
 from .encoders.table import ENCODERS, projector_type
 from .header import Header, read_header
 from .metadata import Metadata
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, ProcessorMixin
 
 T = TypeVar("T")
+MAX_SHOWN = 300  # characters of an error
 _LANGUAGE, _EMBEDDING, _HEAD = "language_model.", "model.embed_tokens", "lm_head"
 
 
@@ -44,8 +45,9 @@ class VisionFile(NamedTuple):
             text: its config.
 
         Raises:
-            ModelLoadError: a key is missing, or a tensor is not known.
+            ModelLoadError: a key is missing or wrong, or a tensor is not known.
         """
+        check_layers(self.metadata)
         language = Metadata(model, model.get("general.architecture", ""))
         config = self.kind.config(self.metadata, language, text)
         self.kind.places(self.header, config)
@@ -77,7 +79,7 @@ class VisionFile(NamedTuple):
             packings: of its layers.
 
         Raises:
-            ModelLoadError: a tensor cannot be read.
+            ModelLoadError: a tensor is missing, has another shape, or cannot be quantized.
         """
         import mlx.core as mx
         from mlx import nn
@@ -98,7 +100,11 @@ class VisionFile(NamedTuple):
                 mx.eval(arrays[name])
         nn.quantize(model, class_predicate=lambda path, _: packings.get(path, False))
         model.eval()
-        model.load_weights(list(arrays.items()), strict=True)
+        try:
+            model.load_weights(list(arrays.items()), strict=True)
+        except ValueError as error:  # names of many tensors may follow
+            what = str(error)[:MAX_SHOWN]
+            raise ModelLoadError(f"'{self.header.path}' does not have the tensors of its kind: {what}.") from error
         return model
 
     def _weights(self, config: Json) -> Iterator[tuple[str, Weight]]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 PREFIX = "clip.vision"
 _LAYER = "v.blk."
+_IN_LAYER = re.compile(r"v\.blk\.(\d+)\.")
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 _ENDINGS = (".weight", ".bias")
 _SWAPPED = {".ffn_up.": ".ffn_down.", ".ffn_down.": ".ffn_up."}
@@ -24,7 +25,8 @@ _KEYS = {
     *("image_size", "patch_size", "embedding_length", "feed_forward_length", "projection_dim", "block_count"),
     *("projector_type", "image_mean", "image_std", "attention.head_count", "attention.layer_norm_epsilon"),
 }
-_ABSENT = ("clip.has_text_encoder", "clip.has_audio_encoder", "clip.use_silu", "clip.use_gelu")
+_OFF = ("clip.has_text_encoder", "clip.has_audio_encoder", "clip.use_silu", "clip.use_gelu")
+"""Flags that are off in files of all kinds that do not have them among their fixed keys."""
 
 
 class Part(NamedTuple):
@@ -71,7 +73,7 @@ class Encoder(NamedTuple):
 
     def misfit(self, header: Header) -> str:
         """Why mlx-vlm's class does not compute what a file's metadata says; empty if it does."""
-        fixed = {key: False for key in _ABSENT if key not in self.fixed} | dict(self.fixed)
+        fixed = {key: False for key in _OFF if key not in self.fixed} | dict(self.fixed)
         known = {*fixed, *_FLAGS, "clip.projector_type", *(f"{PREFIX}.{key}" for key in (*_KEYS, *self.keys))}
         for key in header.metadata:
             if key.startswith("clip.") and key not in known:
@@ -86,35 +88,42 @@ class Encoder(NamedTuple):
         """Place of each of a file's tensors, in the order of the table.
 
         Raises:
-            ModelLoadError: a tensor is not known, or there are fewer or more layers than the metadata says.
+            ModelLoadError: a tensor is not known.
         """
         table = {name: part if isinstance(part, Part) else Part(part) for name, part in self.parts(config).items()}
-        order, layers = list(table), Metadata(header, PREFIX).number("block_count")
-        is_swapped, found, numbers = has_swapped_names(header), list[tuple[int, str, Part]](), set[int]()
+        order, is_swapped = list(table), has_swapped_names(header)
+        found = list[tuple[int, str, Part]]()
         for name in header.tensors:
             known = _swap(name) if is_swapped else name
-            key, ending, number = next((each for each in _readings(known) if each[0] in table), ("", "", None))
-            if not key or (number is not None and number >= layers):
+            key, ending, number = next((each for each in _readings(known) if each[0] in table), ("", "", 0))
+            if not key:
                 raise ModelLoadError(f"'{header.path}': tensor '{name}' is not known in a vision encoder of its kind.")
-            if number is not None and name.startswith(_LAYER):
-                numbers.add(number)
             part = table[key]
-            found.append(
-                (order.index(key), name, part._replace(name=part.name.format(number) + ending if part.name else ""))
-            )
-        if len(numbers) != layers:
-            key = f"{PREFIX}.block_count"
-            raise ModelLoadError(
-                f"'{header.path}': the metadata's '{key}' is {layers}, but there are tensors of {len(numbers)} layers."
-            )
+            own = f"{part.name.format(number)}{ending}" if part.name else ""
+            found.append((order.index(key), name, part._replace(name=own)))
         return {name: part for _, name, part in sorted(found, key=lambda each: each[0])}
 
 
-def _readings(name: str) -> Iterator[tuple[str, str, int | None]]:
+def check_layers(metadata: Metadata) -> None:
+    """Refuse a file whose tensors are not those of all layers that its metadata says.
+
+    Raises:
+        ModelLoadError: there are fewer, or more.
+    """
+    layers = metadata.number("block_count")
+    numbers = {int(found[1]) for name in metadata.header.tensors if (found := _IN_LAYER.match(name))}
+    if len(numbers) != layers or max(numbers) != layers - 1:
+        raise metadata.error(
+            f"the metadata's '{PREFIX}.block_count' is {layers}, but there are tensors of {len(numbers)} layers, up to "
+            f"number {max(numbers, default=0)}"
+        )
+
+
+def _readings(name: str) -> Iterator[tuple[str, str, int]]:
     """Names that a table may have for a tensor, each with the ending that it leaves out, and the layer's number."""
     for ending in ("", *(each for each in _ENDINGS if name.endswith(each))):
         stem = name.removesuffix(ending)
-        yield stem, ending, None
+        yield stem, ending, 0
         if number := _NUMBER.search(name):
             yield _NUMBER.sub("{}", stem, count=1), ending, int(number[0])
 
