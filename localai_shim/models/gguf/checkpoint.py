@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,13 +50,26 @@ def read_seeing_checkpoint(file: Path) -> tuple[nn.Module, TokenizerWrapper, Jso
     Raises:
         ModelLoadError: one of the files cannot be read.
     """
-    header, encoder = read_header(file), _encoder(file)
-    text = read_config(header)
-    tokenizer = _wrapped(header)
-    config = {**encoder.config(header, text), **_general(header), **encoder.token_ids(tokenizer)}
-    model = encoder.read_model(config, *read_arrays(header, text))
+    header = read_header(file)
+    text, tokenizer = read_config(header), _wrapped(header)
+    with _errors_of_encoder():
+        encoder = _encoder(file)
+        config = {**encoder.config(header, text), **_general(header), **encoder.token_ids(tokenizer)}
+    arrays, packings = read_arrays(header, text)
+    with _errors_of_encoder():
+        model = encoder.read_model(config, arrays, packings)
     log.info("'%s' reads images with the vision encoder in '%s'", file.name, encoder.header.path.name)
     return model, tokenizer, config
+
+
+@contextlib.contextmanager
+def _errors_of_encoder() -> Iterator[None]:
+    """Say in errors how the language model can be loaded without the encoder."""
+    try:
+        yield
+    except ModelLoadError as error:
+        what = f"{str(error).removesuffix('.')}. Pass text_only=True to load the model without its vision encoder."
+        raise ModelLoadError(what, missing=error.missing, transient=error.transient) from error
 
 
 def read_processor(file: Path) -> ProcessorMixin:

@@ -62,7 +62,7 @@ class VisionFile(NamedTuple):
         known = tokenizer.get_vocab()
         for text in self.kind.tokens.values():
             if text not in known:
-                raise ModelLoadError(f"The vocabulary lacks '{text}', which images need. Pass text_only=True.")
+                raise ModelLoadError(f"The vocabulary lacks '{text}', which images need.")
         return {key: int(known[text]) for key, text in self.kind.tokens.items()}
 
     def processor(self, tokenizer: PreTrainedTokenizerFast, config: Json) -> ProcessorMixin:

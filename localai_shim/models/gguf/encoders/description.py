@@ -169,9 +169,9 @@ def checked_language(model: Metadata, text: Json, *, any_heads: bool = False) ->
         ModelLoadError: its heads have another size, or its RoPE is scaled.
     """
     if not any_heads and text["head_dim"] * text["num_attention_heads"] != text["hidden_size"]:
-        raise model.error(f"heads of {text['head_dim']} numbers are not supported with images. Pass text_only=True")
+        raise model.error(f"heads of {text['head_dim']} numbers are not supported with images")
     if text.get("rope_scaling") is not None:
-        raise model.error("rope scaling is not supported with images. Pass text_only=True")
+        raise model.error("rope scaling is not supported with images")
     return text
 
 

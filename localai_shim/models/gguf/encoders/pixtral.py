@@ -30,9 +30,7 @@ def _config(metadata: Metadata, model: Metadata, text: Json) -> Json:
         raise metadata.error(f"images of {size} pixels have more than {_MAX_SIDE} patches of {patch} to a side")
     is_merged = metadata.number(_MERGED, 1) > 1
     if not is_merged and model.prefix != "llama":
-        raise metadata.error(
-            f"the metadata lacks 'clip.vision.{_MERGED}', which encoders for '{model.prefix}' have. Pass text_only=True"
-        )
+        raise metadata.error(f"the metadata lacks 'clip.vision.{_MERGED}', which encoders for '{model.prefix}' have")
     return {
         "model_type": "mistral3" if is_merged else "pixtral",
         "text_config": _language(model, text),

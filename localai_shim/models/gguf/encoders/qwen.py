@@ -53,7 +53,7 @@ def _positions(model: Metadata, text: Json) -> Json:
     if len(sections) != 3 or min(sections) < 0 or sum(sections) != pairs:
         raise model.error(
             f"the metadata's '{model.prefix}.rope.dimension_sections' is {sections}, which are not three parts of "
-            f"{pairs}. Pass text_only=True"
+            f"{pairs}"
         )
     name = "rope_parameters" if "rope_parameters" in text else "rope_scaling"
     return {name: {**rope, "mrope_section": sections}}
@@ -87,7 +87,7 @@ def _qwen3_config(metadata: Metadata, model: Metadata, text: Json) -> Json:
     if sum(deep) != model.count("n_deepstack_layers"):
         raise metadata.error(
             f"the metadata's 'clip.vision.is_deepstack_layers' has {sum(deep)} layers, and the language model reads "
-            f"those of {model.count('n_deepstack_layers')} ('{model.prefix}.n_deepstack_layers'). Pass text_only=True"
+            f"those of {model.count('n_deepstack_layers')} ('{model.prefix}.n_deepstack_layers')"
         )
     own = {
         "hidden_size": metadata.number("embedding_length"),
