@@ -305,6 +305,7 @@ _READERS: dict[str, Callable[[Metadata, Json, float], Json]] = {
     "qwen35": _qwen3_5,
     "qwen35moe": _qwen3_5,
     "qwen3moe": _qwen3_moe,
+    "qwen3vlmoe": _qwen3_moe,
     "qwen3next": _qwen3_5,
 }
 

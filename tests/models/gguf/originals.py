@@ -107,6 +107,24 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             },
         },
     ),
+    "qwen3vlmoe": (
+        "Qwen3VLMoe",
+        {
+            "text_config": {
+                **SIZES,
+                **EXPERTS,
+                "rope_parameters": {**ROPE, "mrope_section": [4, 6, 6], "mrope_interleaved": True},
+            },
+            "vision_config": {
+                "depth": 1,
+                "hidden_size": 32,
+                "num_heads": 2,
+                "intermediate_size": 32,
+                "out_hidden_size": 32,
+                "deepstack_visual_indexes": [0],
+            },
+        },
+    ),
     "qwen3-yarn": ("Qwen3", {"rope_parameters": {**ROPE, **YARN}}),
     "qwen3moe": ("Qwen3Moe", {**EXPERTS, "rope_parameters": ROPE, "norm_topk_prob": True}),
     "gemma3": (
@@ -391,6 +409,21 @@ SEEING = {
         {"pixel_values": waves(24, 3 * 2 * 8 * 8), "image_grid_thw": numpy.array([[1, 4, 6]])},
         QWEN_PREPROCESSOR,
     ),
+    "qwen3moe-vision": Seeing(
+        "Qwen3VLMoe",
+        {
+            "text_config": {
+                **SEEING_SIZES,
+                **EXPERTS,
+                "rope_parameters": {**ROPE, "mrope_section": [4, 6, 6], "mrope_interleaved": True},
+            },
+            "vision_config": {**QWEN35_VISION, "deepstack_visual_indexes": [1]},
+        },
+        QWEN_TOKENS,
+        qwen_image(6),
+        {"pixel_values": waves(24, 3 * 2 * 8 * 8), "image_grid_thw": numpy.array([[1, 4, 6]])},
+        QWEN_PREPROCESSOR,
+    ),
     "qwen35-vision": Seeing(
         "Qwen3_5",
         {"text_config": {**SEEING_SIZES, **HYBRID, "rope_parameters": QWEN35_ROPE}, "vision_config": QWEN35_VISION},
@@ -515,6 +548,7 @@ def save(name: str, folder: Path, tokenizer: Path) -> Any:
             if "e_score_correction_bias" in key or "layer_scalar" in key:
                 buffer.add_((torch.randn_like(buffer) * 2).round() / 16)
     model.save_pretrained(folder)
+    _as_published(folder / "model.safetensors", kind)
     for file in tokenizer.iterdir():
         if file.suffix in (".json", ".jinja") and file.name not in ("config.json", "generation_config.json"):
             shutil.copy(file, folder)
@@ -556,8 +590,7 @@ def save_seeing(name: str, folder: Path, tokenizer: Path) -> Any:
             noise = (torch.randn_like(parameter) * 2).round() / 16
             parameter.copy_(noise if parameter.ndim > 1 else parameter + noise)
     model.save_pretrained(folder)
-    if seeing.kind == "Gemma3":
-        _name_as_published(folder / "model.safetensors")
+    _as_published(folder / "model.safetensors", seeing.kind)
     if seeing.kind.startswith("Qwen3_5"):
         _add_drafting_layer(folder)
         saved = json.loads((folder / "config.json").read_text())
@@ -573,14 +606,18 @@ def save_seeing(name: str, folder: Path, tokenizer: Path) -> Any:
         return logits[:, : first + len(known)].float().numpy()  # the converter may leave out rows without a token
 
 
-def _name_as_published(file: Path) -> None:
-    """Rename Gemma's encoder, which transformers 5 saves otherwise than the checkpoints that are on the hub."""
+def _as_published(file: Path, kind: str) -> None:
+    """Give tensors that transformers 5 saves otherwise the names and layout of checkpoints on the hub."""
     from safetensors.torch import load_file, save_file
 
-    new = {"vision_tower.": "vision_tower.vision_model."}
     weights = load_file(file)
-    for old, name in new.items():
-        weights = {key if name in key else key.replace(old, name): value for key, value in weights.items()}
+    if kind == "Gemma3":
+        encoder = "vision_tower."
+        weights = {key.replace(encoder, f"{encoder}vision_model."): value for key, value in weights.items()}
+    if kind == "Qwen3VLMoe":
+        weights = {
+            key: value.transpose(1, 2).contiguous() if ".experts." in key else value for key, value in weights.items()
+        }
     save_file(weights, file)
 
 

@@ -15,6 +15,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Type
+from mlx import nn
 from mlx.utils import tree_flatten
 from PIL import Image
 
@@ -162,6 +163,7 @@ def test_pixels_are_normalized_as_the_encoder_file_says(file: Path) -> None:
         ("qwen2-vision", (90, 60)),
         ("qwen25-vision", (300, 100)),
         ("qwen3-vision", (90, 60)),
+        ("qwen3moe-vision", (90, 60)),
         ("qwen35-vision", (90, 60)),
         ("smolvlm-vision", (300, 100)),
         ("pixtral-vision", (90, 60)),
@@ -246,6 +248,15 @@ def test_clients_send_images(name: str, tmp_path: Path) -> None:
         red, blue, again = (ask(client, color) for color in (RED, BLUE, RED))
     assert np.allclose(red, again, atol=1e-4)
     assert not np.allclose(red, blue, atol=1e-3)
+
+
+def test_faults_of_mlx_vlm_are_mended_for_files_too(tmp_path: Path) -> None:
+    """Its class has the two GELUs in each other's layers, which is less than a test of logits notices on a GPU."""
+    tower = load(unpack_both("qwen3moe-vision", tmp_path))._model.vision_tower
+    x = mx.linspace(-4, 4, 100)
+    assert mx.allclose(tower.merger.act_fn(x), nn.gelu(x), rtol=0, atol=1e-5)
+    assert mx.allclose(tower.blocks[0].mlp.act_fn(x), nn.gelu_approx(x), rtol=0, atol=1e-5)
+    assert not mx.allclose(nn.gelu(x), nn.gelu_approx(x), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", [name for name in SEEING if name.startswith("qwen")])

@@ -22,7 +22,7 @@ _TOKENS = {
     "vision_start_token_id": "<|vision_start|>",
     "vision_end_token_id": "<|vision_end|>",
 }
-_QWEN3 = {"qwen3vl": "qwen3_vl", "qwen35": "qwen3_5", "qwen35moe": "qwen3_5_moe"}
+_QWEN3 = {"qwen3vl": "qwen3_vl", "qwen3vlmoe": "qwen3_vl_moe", "qwen35": "qwen3_5", "qwen35moe": "qwen3_5_moe"}
 """mlx-vlm's names of models with this encoder, by the architecture of the language model."""
 _EPSILON = {"clip.vision.attention.layer_norm_epsilon": 1e-6}
 _KEYS = ("spatial_merge_size", "image_min_pixels", "image_max_pixels")
