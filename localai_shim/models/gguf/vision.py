@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from ...types import Json, ModelLoadError
 from ..faults.table import corrected
 from ..faults.vision import FAULTS
-from .encoders.description import PREFIX, Encoder, Part, check_layers
+from .encoders.description import PREFIX, Encoder, Part, check_sizes
 from .encoders.table import ENCODERS, projector_type
 from .header import Header, read_header
 from .metadata import Metadata
@@ -47,7 +47,7 @@ class VisionFile(NamedTuple):
         Raises:
             ModelLoadError: a key is missing or wrong, or a tensor is not known.
         """
-        check_layers(self.metadata)
+        check_sizes(self.metadata)
         language = Metadata(model, model.get("general.architecture", ""))
         config = self.kind.config(self.metadata, language, text)
         self.kind.places(self.header, config)

@@ -104,19 +104,37 @@ class Encoder(NamedTuple):
         return {name: part for _, name, part in sorted(found, key=lambda each: each[0])}
 
 
-def check_layers(metadata: Metadata) -> None:
-    """Refuse a file whose tensors are not those of all layers that its metadata says.
+def check_sizes(metadata: Metadata) -> None:
+    """Refuse a file whose metadata says other sizes than its tensors have.
 
     Raises:
-        ModelLoadError: there are fewer, or more.
+        ModelLoadError: there are fewer layers, or more; or the width is another, or is not divided by the heads.
     """
-    layers = metadata.number("block_count")
+    layers, width = metadata.number("block_count"), metadata.number("embedding_length")
     numbers = {int(found[1]) for name in metadata.header.tensors if (found := _IN_LAYER.match(name))}
     if len(numbers) != layers or max(numbers) != layers - 1:
         raise metadata.error(
             f"the metadata's '{PREFIX}.block_count' is {layers}, but there are tensors of {len(numbers)} layers, up to "
             f"number {max(numbers, default=0)}"
         )
+    if (rows := rows_of(metadata, "v.patch_embd.weight")) != width:
+        raise metadata.error(f"the metadata's '{PREFIX}.embedding_length' is {width}, but patches have {rows} numbers")
+    if width % (heads := metadata.number("attention.head_count")):
+        raise metadata.error(
+            f"the metadata's '{PREFIX}.attention.head_count' is {heads}, which does not divide {width}"
+        )
+
+
+def image_sizes(metadata: Metadata) -> tuple[int, int]:
+    """Pixels to a side of the largest image, and of a patch.
+
+    Raises:
+        ModelLoadError: an image has no patch.
+    """
+    size, patch = metadata.number("image_size"), metadata.number("patch_size")
+    if size < patch:
+        raise metadata.error(f"images of {size} pixels have no patch of {patch}")
+    return size, patch
 
 
 def _readings(name: str) -> Iterator[tuple[str, str, int]]:

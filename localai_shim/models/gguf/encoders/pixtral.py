@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 from ....types import Json
 from ..metadata import Metadata
 from ..weights import unpaired
-from .description import Encoder, Part, channels_last, checked_language, feed_forward_length, pixel_settings
+from .description import (
+    Encoder,
+    Part,
+    channels_last,
+    checked_language,
+    feed_forward_length,
+    image_sizes,
+    pixel_settings,
+)
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -25,7 +33,7 @@ _MERGED = "spatial_merge_size"
 
 def _config(metadata: Metadata, model: Metadata, text: Json) -> Json:
     width, heads = metadata.number("embedding_length"), metadata.number("attention.head_count")
-    size, patch = metadata.number("image_size"), metadata.number("patch_size")
+    size, patch = image_sizes(metadata)
     if size // patch > _MAX_SIDE:
         raise metadata.error(f"images of {size} pixels have more than {_MAX_SIDE} patches of {patch} to a side")
     is_merged = metadata.number(_MERGED, 1) > 1

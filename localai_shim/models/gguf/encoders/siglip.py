@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 from ....types import Json
 from ..metadata import Metadata
-from .description import Encoder, Part, channels_last, checked_language, feed_forward_length, pixel_settings
+from .description import (
+    Encoder,
+    Part,
+    channels_last,
+    checked_language,
+    feed_forward_length,
+    image_sizes,
+    pixel_settings,
+)
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -28,14 +36,15 @@ _LAYER = {
 
 
 def _vision(metadata: Metadata, model_type: str) -> Json:
+    size, patch = image_sizes(metadata)
     return {
         "model_type": model_type,
         "hidden_size": metadata.number("embedding_length"),
         "intermediate_size": feed_forward_length(metadata),
         "num_hidden_layers": metadata.number("block_count"),
         "num_attention_heads": metadata.number("attention.head_count"),
-        "image_size": metadata.number("image_size"),
-        "patch_size": metadata.number("patch_size"),
+        "image_size": size,
+        "patch_size": patch,
         "layer_norm_eps": metadata.real("attention.layer_norm_epsilon", 1e-6),
     }
 
