@@ -120,9 +120,7 @@ def check_sizes(metadata: Metadata) -> None:
     if (rows := rows_of(metadata, "v.patch_embd.weight")) != width:
         raise metadata.error(f"the metadata's '{PREFIX}.embedding_length' is {width}, but patches have {rows} numbers")
     if width % (heads := metadata.number("attention.head_count")):
-        raise metadata.error(
-            f"the metadata's '{PREFIX}.attention.head_count' is {heads}, which does not divide {width}"
-        )
+        raise metadata.error(f"the metadata's '{PREFIX}.attention.head_count', {heads}, does not divide {width}")
 
 
 def image_sizes(metadata: Metadata) -> tuple[int, int]:
