@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from tests.reference.cases import SIZES, Config
+from tests.reference.cases import SIZES, WINDOW, Config
 from tests.reference.pictures import END, IMAGE, START, Picture, cut, packed, patches, positioned, sized, square, tiled
 
 _SIZES: Config = {**SIZES, "image_token_id": IMAGE, "image_token_index": IMAGE}
@@ -146,6 +146,8 @@ CASES: dict[str, dict[str, VisionCase]] = {
             "glm5_next",
             patches,
             {
+                "layer_types": ["linear_attention", "indexed_attention", "indexed_attention", "linear_attention"],
+                "indexer_types": ["full", "full", "shared", "full"],
                 "num_key_value_heads": 4,
                 "qk_rope_head_dim": 0,
                 "index_kpool": 4,
@@ -153,7 +155,7 @@ CASES: dict[str, dict[str, VisionCase]] = {
                 "linear_num_heads": 4,
                 "hc_mult": 2,
                 "index_head_dim": 16,
-                "index_n_heads": 2,
+                "index_n_heads": 8,  # of few, all may score 0, and it is open which tokens are chosen
                 "index_topk": 8,
             },
             {},
@@ -195,6 +197,9 @@ CASES: dict[str, dict[str, VisionCase]] = {
             patches,
             {
                 "rotary_dim": 8,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5},
+                "layer_types": ["full_attention", "minimax_m3_sparse"] * 2,
+                "mlp_layer_types": ["dense", *["sparse"] * 3],
                 "dense_intermediate_size": 96,
                 "index_n_heads": 2,
                 "index_head_dim": 16,
@@ -360,7 +365,7 @@ CASES: dict[str, dict[str, VisionCase]] = {
     "phi4mm": {"plain": VisionCase("phi4_multimodal")},
     "cohere2_moe": {"plain": VisionCase("cohere2_moe")},
     "deepseek_v4": {"plain": VisionCase("deepseek_v4")},
-    "flint": {"plain": VisionCase("flint")},
+    "flint": {"plain": VisionCase("flint", top={"sliding_window": WINDOW})},
     "hrm_text": {"plain": VisionCase("hrm_text", top={"num_key_value_heads": 4})},
     "hy_v4": {"plain": VisionCase("hy_v4")},
     "kolibri1": {"plain": VisionCase("kolibri1")},
@@ -374,17 +379,14 @@ OPEN: dict[str, str] = {
     "deepseekocr_2": "not built yet",
     "ernie4_5_moe_vl": "transformers' `ernie4_5_vl_moe` is another format; loading fails",
     "fastvlm": "its encoder needs timm",
-    "flint": "differs; the cause is not known",
     "gemma3n": "its encoder needs timm",
     "gemma4_unified": "not built yet",
-    "glm5_next": "differs in prompts of 90 tokens; the cause is not known",
     "got": "not built yet",
     "granite4_vision": "not built yet",
     "hy_v4": "tensors that transformers saves in float lack scales that mlx-vlm needs; loading fails",
     "inkling": "not built yet",
     "kimi_k25": "mlx-vlm does not know transformers' config of the encoder; loading fails",
     "llama4": "mlx-vlm requires `vision_feature_layer`, which transformers does not write; loading fails",
-    "minimax_m3_vl": "differs; the cause is not known",
     "molmo2": "not built yet",
     "nemotron_h_nano_omni": "not built yet",
     "phi4mm": "transformers' `phi4_multimodal` is another format",
@@ -393,6 +395,6 @@ OPEN: dict[str, str] = {
     "unlimited_ocr": "not built yet",
 }
 """Families that transformers has, in this or another form, and that are not compared, with the reason."""
-TEXT_ONLY = {"llava_next", "minicpmv4_6", "minicpmv4_7", "muse_glimmer"}
-"""Families whose text alone is compared. muse_glimmer's images differ; the cause is not known."""
+TEXT_ONLY = {"llava_next", "minicpmv4_6", "minicpmv4_7"}
+"""Families whose text alone is compared."""
 HELD = CASES.keys() - OPEN.keys()

@@ -21,7 +21,7 @@ def complete(config: Json, fields: Mapping[str, Any], library: str) -> None:
         fields: arguments of the class that reads it.
         library: of the class.
     """
-    make = DERIVED.get(str(config.get("model_type"))) if library == "mlx_lm" else None
+    make = DERIVED.get(library, {}).get(str(config.get("model_type")))
     made = {} if make is None else make(config)
     if _needs_head_size(config, fields) and (size := _head_size(config)) is not None:
         made["head_dim"] = size
@@ -99,7 +99,7 @@ def _dense(config: Json) -> int:
     return kinds.index(_SPARSE) if _SPARSE in kinds else len(kinds)
 
 
-DERIVED: dict[str, Callable[[Json], Json]] = {
+_TEXT: dict[str, Callable[[Json], Json]] = {
     "apertus": lambda config: {"mlp_bias": False, "post_norm": False, "qk_norm": True},
     "deepseek_v2": lambda config: {"rope_scaling": {"factor": 1.0, "mscale_all_dim": 0}},
     "exaone_moe": lambda config: {
@@ -127,4 +127,10 @@ DERIVED: dict[str, Callable[[Json], Json]] = {
         "first_k_dense_replace": 0,
     },
 }
-"""By `model_type`, for mlx-lm's classes."""
+_SEEING: dict[str, Callable[[Json], Json]] = {
+    "flint": lambda config: {
+        "no_rope_layer_indices": [i for i, kind in enumerate(config.get("layer_types") or []) if kind != _SLIDING]
+    },
+}
+DERIVED = {"mlx_lm": _TEXT, "mlx_vlm": _SEEING}
+"""Settings that follow from a config's others, by library and `model_type`."""

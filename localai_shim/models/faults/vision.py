@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...types import Json
+from ..attention.blocks import by_head
 from .table import Fault
 
 if TYPE_CHECKING:
@@ -165,10 +166,42 @@ def _last_norm(model: nn.Module, config: Json) -> None:
         _calling("VisionModel", call)(model, config)
 
 
+def _turned_positions(model: nn.Module, config: Json) -> None:
+    """Muse Glimmer counts the rows of the position table along an image's width."""
+    from ...backends.patches import class_like
+
+    def turned(self: Any, grid: list[list[int]]) -> mx.array:
+        positions: mx.array = self.upstream_positions([[frames, width, height] for frames, height, width in grid])
+        return positions
+
+    for layer in model.modules():
+        if (kind := type(layer)).__name__ == "PatchEmbedder":
+            members = {"_position_embeddings": turned, "upstream_positions": kind._position_embeddings}
+            layer.__class__ = class_like(kind, members)
+
+
 def _glm(family: str) -> tuple[Fault, ...]:
     what = "interpolates positions of patches between 4 neighbors and zeros, not 16"
     source = {f"mlx_vlm.models.{family}.vision:Glm4vVisionEmbeddings.__call__": "d5038da9ae96"}
     return (Fault(what, _NOT_REPORTED, source, mend=_calling("Glm4vVisionEmbeddings", _cubic)),)
+
+
+def _blocks_by_head(model: nn.Module, config: Json) -> None:
+    for layer in model.modules():
+        if type(layer).__name__ == "MiniMaxAttention" and layer.has_sparse_index:
+            layer.indexer = by_head(layer.indexer)
+
+
+def _minimax() -> tuple[Fault, ...]:
+    place = "mlx_vlm.models.minimax_m3_vl.language"
+    sources = {
+        f"{place}:MiniMaxM3Indexer.select_blocks": "684913fb45d8",
+        f"{place}:MiniMaxM3Indexer.build_block_mask": "5f563c1635d9",
+        f"{place}:MiniMaxAttention.__call__": "709ea4dba8b4",
+    }
+    what = "sparse layers choose the same blocks for all heads"
+    issue = "huggingface/transformers#46762 (the same fault in transformers, which has mended it)"
+    return (Fault(what, issue, sources, mend=_blocks_by_head),)
 
 
 def _unexplained(what: str) -> tuple[Fault, ...]:
@@ -206,10 +239,8 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 mend=_see_images,
             ),
         ),
-        "flint": _unexplained("from the first tokens on"),
         "glm4v": _glm("glm4v"),
         "glm4v_moe": _glm("glm4v_moe"),
-        "glm5_next": _unexplained("in prompts of 90 tokens and more"),
         "idefics2": (
             Fault(
                 "positions of patches are one too low",
@@ -224,8 +255,16 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 mend=_gelu("tanh", "activation_fn"),
             ),
         ),
-        "minimax_m3_vl": _unexplained("from the first tokens on"),
-        "muse_glimmer": _unexplained("in prompts with images"),
+        "minimax_m3": _minimax(),
+        "minimax_m3_vl": _minimax(),
+        "muse_glimmer": (
+            Fault(
+                "positions of patches are those of an image with rows and columns exchanged",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.muse_glimmer.vision:PatchEmbedder._position_embeddings": "e1d1ca2ecc75"},
+                mend=_turned_positions,
+            ),
+        ),
         "qwen3_omni_moe": (
             Fault(
                 "the exact GELU in an encoder's layers, not that by tanh",

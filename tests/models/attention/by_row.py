@@ -1,4 +1,7 @@
-"""Rows in slots of a corrected model, held against upstream's code as it is, which runs each row alone."""
+"""Rows in slots of a corrected model, held against upstream's code, which runs each row alone.
+
+What `localai_shim.models.faults` mends is mended in both.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from mlx_lm.models import cache as mlx_lm_caches
 from mlx_vlm.models import cache as mlx_vlm_caches
 
 from localai_shim.engine import kv
+from localai_shim.models.faults.vision import FAULTS
 from localai_shim.models.misreading_layers import batch_attention
 from tests import architectures, vlm_architectures
 from tests.engine.turns import tokens
@@ -31,6 +35,8 @@ class Family:
 
     def make(self, *, corrected: bool = True) -> Any:
         made = (architectures if self.library == "mlx-lm" else vlm_architectures).make(self.name)
+        for fault in FAULTS.get(f"mlx_vlm.models.{self.name}.{self.name}", ()) if self.library == "mlx-vlm" else ():
+            fault.mend(made, {})
         if corrected:
             assert batch_attention(made), "it has layers that are corrected"
         return made

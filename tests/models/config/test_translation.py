@@ -20,7 +20,7 @@ from mlx_lm.models import (
     qwen3_moe,
     qwen3_next,
 )
-from mlx_vlm.models import gemma4, glm_ocr, modernbert, qwen2_vl, qwen3_5, qwen3_5_moe_text, qwen3_5_text
+from mlx_vlm.models import flint, gemma4, glm_ocr, modernbert, qwen2_vl, qwen3_5, qwen3_5_moe_text, qwen3_5_text
 from transformers import CONFIG_MAPPING
 
 from localai_shim.models.config.translation import translated, without_unread
@@ -162,3 +162,10 @@ def test_a_language_model_of_qwen_3_5_alone_has_the_settings_that_its_class_requ
     arguments = module.ModelConfig.from_dict(translated(new, module))
     assert arguments.rope_parameters["mrope_section"] == [11, 11, 10]
     assert arguments.rope_parameters["rope_theta"] == new["rope_parameters"]["rope_theta"]
+
+
+def test_layers_of_flint_have_rope_in_sliding_windows_alone() -> None:
+    types = ["full_attention", "sliding_attention", "full_attention"]
+    made = translated({"model_type": "flint", "layer_types": types}, flint)
+    assert made["no_rope_layer_indices"] == [0, 2]
+    assert translated({**made, "no_rope_layer_indices": [1]}, flint)["no_rope_layer_indices"] == [1]

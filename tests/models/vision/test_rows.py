@@ -5,11 +5,12 @@ from __future__ import annotations
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx_vlm.models.cache import ArraysCache, CacheList
 
 from localai_shim.engine import kv
 from localai_shim.engine.ports import StepInput
 from localai_shim.models.vision.model import VisionModel
-from localai_shim.models.vision.positions import RowPositions, StepPositions
+from localai_shim.models.vision.positions import RowPositions, StepPositions, offset_of
 from localai_shim.types import Prompt
 from tests.models.vision.seeing import CHUNK, TOKENS, WHOLE, generate, load, pictures, poison, prefilled, prompt_of
 from tests.vision import FAMILIES, families
@@ -102,6 +103,12 @@ def test_positions_are_places_and_what_a_row_s_images_add() -> None:
     np.testing.assert_array_equal(positions(rows), [[[12, 13], [9, 10]]] * 3)
     text = StepInput(mx.zeros((2, 2), mx.int32), [At(7)])
     np.testing.assert_array_equal(positions(text), [[[7, 8], [7, 8]]] * 3)
+
+
+def test_the_place_of_a_pass_is_found_in_lists_of_caches() -> None:
+    assert offset_of([ArraysCache(2), CacheList(ArraysCache(2), At(2))]) == 2
+    offset = mx.array([7, 9])
+    assert offset_of([CacheList(At(offset)), At(mx.array([0, 0]))]) is offset
 
 
 def test_what_rows_add_is_made_once_for_the_same_rows() -> None:
