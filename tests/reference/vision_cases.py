@@ -312,8 +312,15 @@ CASES: dict[str, dict[str, VisionCase]] = {
         "plain": VisionCase(
             "llama4",
             square(4),
-            {"model_type": "llama4_text", "intermediate_size_mlp": 96, "attention_chunk_size": 32},
-            {"vision_output_dim": 32, "projector_input_dim": 32, "projector_output_dim": 32},
+            {
+                "model_type": "llama4_text",
+                "intermediate_size_mlp": 96,
+                "attention_chunk_size": 32,
+                "num_experts_per_tok": 1,
+                "interleave_moe_layer_step": 2,
+                "floor_scale": 8,
+            },
+            {"intermediate_size": 128, "vision_output_dim": 32, "projector_input_dim": 32, "projector_output_dim": 32},
         )
     },
     "gemma4": {
@@ -386,7 +393,6 @@ OPEN: dict[str, str] = {
     "hy_v4": "tensors that transformers saves in float lack scales that mlx-vlm needs; loading fails",
     "inkling": "not built yet",
     "kimi_k25": "mlx-vlm does not know transformers' config of the encoder; loading fails",
-    "llama4": "mlx-vlm requires `vision_feature_layer`, which transformers does not write; loading fails",
     "molmo2": "not built yet",
     "nemotron_h_nano_omni": "not built yet",
     "phi4mm": "transformers' `phi4_multimodal` is another format",

@@ -131,6 +131,7 @@ _SEEING: dict[str, Callable[[Json], Json]] = {
     "flint": lambda config: {
         "no_rope_layer_indices": [i for i, kind in enumerate(config.get("layer_types") or []) if kind != _SLIDING]
     },
+    "llama4_vision_model": lambda config: {"vision_feature_layer": -1},  # not used
 }
 DERIVED = {"mlx_lm": _TEXT, "mlx_vlm": _SEEING}
 """Settings that follow from a config's others, by library and `model_type`."""

@@ -255,6 +255,14 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 mend=_gelu("tanh", "activation_fn"),
             ),
         ),
+        "llama4": (
+            Fault(
+                "GELU by a sigmoid, not the exact one",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.llama4.vision:Llama4VisionMLP.__init__": "3dd23f34111b"},
+                mend=_gelu("none", "activation_fn"),
+            ),
+        ),
         "minimax_m3": _minimax(),
         "minimax_m3_vl": _minimax(),
         "muse_glimmer": (

@@ -20,7 +20,7 @@ from mlx_lm.models import (
     qwen3_moe,
     qwen3_next,
 )
-from mlx_vlm.models import flint, gemma4, glm_ocr, modernbert, qwen2_vl, qwen3_5, qwen3_5_moe_text, qwen3_5_text
+from mlx_vlm.models import flint, gemma4, glm_ocr, llama4, modernbert, qwen2_vl, qwen3_5, qwen3_5_moe_text, qwen3_5_text
 from transformers import CONFIG_MAPPING
 
 from localai_shim.models.config.translation import translated, without_unread
@@ -169,3 +169,8 @@ def test_layers_of_flint_have_rope_in_sliding_windows_alone() -> None:
     made = translated({"model_type": "flint", "layer_types": types}, flint)
     assert made["no_rope_layer_indices"] == [0, 2]
     assert translated({**made, "no_rope_layer_indices": [1]}, flint)["no_rope_layer_indices"] == [1]
+
+
+def test_an_encoder_of_llama_4_has_a_setting_that_is_required_and_not_used() -> None:
+    config = {"model_type": "llama4", "vision_config": {"model_type": "llama4_vision_model"}}
+    assert translated(config, llama4)["vision_config"]["vision_feature_layer"] == -1
