@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from tests.reference.cases import SIZES, WINDOW, Config
+from tests.reference.cases import LENGTH, SIZES, WINDOW, Config
 from tests.reference.pictures import END, IMAGE, START, Picture, cut, packed, patches, positioned, sized, square, tiled
 
 _SIZES: Config = {**SIZES, "image_token_id": IMAGE, "image_token_index": IMAGE}
@@ -49,6 +49,7 @@ class VisionCase:
         tolerance: how much logits may differ, as a part of their spread.
         join_axis: of the arrays of several images, those are joined along it.
         saved_as: `model_type` of checkpoints that mlx-vlm reads, if it is another.
+        length: tokens of the prompt without images.
     """
 
     kind: str
@@ -60,6 +61,7 @@ class VisionCase:
     tolerance: float = 1e-3
     join_axis: int = 0
     saved_as: str | None = None
+    length: int = LENGTH
 
     def config(self) -> Any:
         """The config, an object of transformers."""
@@ -371,7 +373,30 @@ CASES: dict[str, dict[str, VisionCase]] = {
     "inkling": {"plain": VisionCase("inkling_mm_model")},
     "phi4mm": {"plain": VisionCase("phi4_multimodal")},
     "cohere2_moe": {"plain": VisionCase("cohere2_moe")},
-    "deepseek_v4": {"plain": VisionCase("deepseek_v4")},
+    "deepseek_v4": {
+        "plain": VisionCase(
+            "deepseek_v4",
+            top={
+                "layer_types": [
+                    "sliding_attention",
+                    "compressed_sparse_attention",
+                    "heavily_compressed_attention",
+                    "compressed_sparse_attention",
+                ],
+                "mlp_layer_types": ["hash_moe", *["moe"] * 3],
+                "num_key_value_heads": 1,
+                "partial_rotary_factor": 0.5,
+                "sliding_window": WINDOW,
+                "o_groups": 2,
+                "o_lora_rank": 16,
+                "index_n_heads": 8,
+                "index_head_dim": 16,
+                "index_topk": 8,
+                "hc_mult": 2,
+            },
+            length=300,  # 128 tokens of heavily compressed attention are one
+        )
+    },
     "flint": {"plain": VisionCase("flint", top={"sliding_window": WINDOW})},
     "hrm_text": {"plain": VisionCase("hrm_text", top={"num_key_value_heads": 4})},
     "hy_v4": {"plain": VisionCase("hy_v4")},
@@ -382,7 +407,6 @@ CASES: dict[str, dict[str, VisionCase]] = {
 """By the family's name in docs/model-architectures.md, and what is special. `HELD` says which of them have to agree."""
 
 OPEN: dict[str, str] = {
-    "deepseek_v4": "mlx-vlm does not know the names of tensors that transformers saves; loading fails",
     "deepseekocr_2": "not built yet",
     "ernie4_5_moe_vl": "transformers' `ernie4_5_vl_moe` is another format; loading fails",
     "fastvlm": "its encoder needs timm",

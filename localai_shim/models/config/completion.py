@@ -127,7 +127,18 @@ _TEXT: dict[str, Callable[[Json], Json]] = {
         "first_k_dense_replace": 0,
     },
 }
+
+
+def _deepseek_v4(config: Json) -> Json:
+    rates, types, mlps = config.get("compress_rates") or {}, config.get("layer_types"), config.get("mlp_layer_types")
+    return {
+        "compress_ratios": types and [rates.get(kind, 0) for kind in types],
+        "num_hash_layers": None if mlps is None else mlps.count("hash_moe"),
+    }
+
+
 _SEEING: dict[str, Callable[[Json], Json]] = {
+    "deepseek_v4": _deepseek_v4,
     "flint": lambda config: {
         "no_rope_layer_indices": [i for i, kind in enumerate(config.get("layer_types") or []) if kind != _SLIDING]
     },

@@ -15,6 +15,7 @@ import numpy as np
 from ...types import Json
 from ..attention.blocks import by_head
 from .table import Fault
+from .tensors import rename
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -226,6 +227,14 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 _NOT_REPORTED,
                 {"Model.get_input_embeddings": "e32b6f5f279f", "VisionModel.__call__": "51728684671d"},
                 mend=_last_norm,
+            ),
+        ),
+        "deepseek_v4": (
+            Fault(
+                "transformers' names of tensors are not read",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.deepseek_v4.language:LanguageModel.sanitize": "9b2e54daf0ae"},
+                sanitize=rename({".hc_head.hc_": ".hc_head.", ".attn.norm.": ".attn.kv_norm."}),
             ),
         ),
         "gemma3": (

@@ -20,7 +20,18 @@ from mlx_lm.models import (
     qwen3_moe,
     qwen3_next,
 )
-from mlx_vlm.models import flint, gemma4, glm_ocr, llama4, modernbert, qwen2_vl, qwen3_5, qwen3_5_moe_text, qwen3_5_text
+from mlx_vlm.models import (
+    deepseek_v4,
+    flint,
+    gemma4,
+    glm_ocr,
+    llama4,
+    modernbert,
+    qwen2_vl,
+    qwen3_5,
+    qwen3_5_moe_text,
+    qwen3_5_text,
+)
 from transformers import CONFIG_MAPPING
 
 from localai_shim.models.config.translation import translated, without_unread
@@ -174,3 +185,15 @@ def test_layers_of_flint_have_rope_in_sliding_windows_alone() -> None:
 def test_an_encoder_of_llama_4_has_a_setting_that_is_required_and_not_used() -> None:
     config = {"model_type": "llama4", "vision_config": {"model_type": "llama4_vision_model"}}
     assert translated(config, llama4)["vision_config"]["vision_feature_layer"] == -1
+
+
+def test_layers_of_deepseek_v4_have_the_ratios_and_experts_of_their_kinds() -> None:
+    rates = {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
+    config = {
+        "model_type": "deepseek_v4",
+        "compress_rates": rates,
+        "layer_types": ["sliding_attention", *rates],
+        "mlp_layer_types": ["hash_moe", "moe", "moe"],
+    }
+    made = translated(config, deepseek_v4)
+    assert made["compress_ratios"] == [0, 4, 128] and made["num_hash_layers"] == 1
