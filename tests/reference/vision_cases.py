@@ -399,7 +399,18 @@ CASES: dict[str, dict[str, VisionCase]] = {
     },
     "flint": {"plain": VisionCase("flint", top={"sliding_window": WINDOW})},
     "hrm_text": {"plain": VisionCase("hrm_text", top={"num_key_value_heads": 4})},
-    "hy_v4": {"plain": VisionCase("hy_v4")},
+    "hy_v4": {
+        "plain": VisionCase(
+            "hy_v4",
+            top={
+                "num_key_value_heads": 4,
+                "index_head_dim": 24,
+                "index_n_heads": 8,
+                "index_topk": 8,
+                "swiglu_limit": 0.5,
+            },
+        )
+    },
     "kolibri1": {"plain": VisionCase("kolibri1")},
     "qwen3_5_text": {"plain": VisionCase("qwen3_5_text", top=_mrope([2, 1, 1], partial_rotary_factor=0.5))},
     "qwen3_5_moe_text": {"plain": VisionCase("qwen3_5_moe_text")},
@@ -414,7 +425,6 @@ OPEN: dict[str, str] = {
     "gemma4_unified": "not built yet",
     "got": "not built yet",
     "granite4_vision": "not built yet",
-    "hy_v4": "tensors that transformers saves in float lack scales that mlx-vlm needs; loading fails",
     "inkling": "not built yet",
     "kimi_k25": "mlx-vlm does not know transformers' config of the encoder; loading fails",
     "molmo2": "not built yet",

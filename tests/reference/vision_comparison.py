@@ -24,10 +24,10 @@ from localai_shim.types import Prompt
 from tests.reference import comparison
 from tests.reference.comparison import load, randomize
 from tests.reference.pictures import IMAGE, Picture
+from tests.reference.repairs import repair
 from tests.reference.vision_cases import VisionCase
 
-# transformers 5.24 reads it of the outputs of Llama 4's language model, which do not have it.
-transformers.modeling_outputs.MoeCausalLMOutputWithPast.image_outputs = None
+repair()
 
 _BEFORE, _BETWEEN, _AFTER = [5, 9, 33, 70, 21], [44, 12, 61], [80, 17, 92, 3, 54, 11, 29, 66]
 

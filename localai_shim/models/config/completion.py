@@ -142,6 +142,9 @@ _SEEING: dict[str, Callable[[Json], Json]] = {
     "flint": lambda config: {
         "no_rope_layer_indices": [i for i, kind in enumerate(config.get("layer_types") or []) if kind != _SLIDING]
     },
+    "hy_v4": lambda config: {
+        "first_k_dense_replace": _dense(config) if config.get("mlp_layer_types") else None,
+    },
     "llama4_vision_model": lambda config: {"vision_feature_layer": -1},  # not used
 }
 DERIVED = {"mlx_lm": _TEXT, "mlx_vlm": _SEEING}

@@ -1,7 +1,4 @@
-"""Rows in slots of a corrected model, held against upstream's code, which runs each row alone.
-
-What `localai_shim.models.faults` mends is mended in both.
-"""
+"""Rows in slots of a corrected model, held against upstream's code, which runs each row alone."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ from mlx_lm.models import cache as mlx_lm_caches
 from mlx_vlm.models import cache as mlx_vlm_caches
 
 from localai_shim.engine import kv
-from localai_shim.models.faults.vision import FAULTS
 from localai_shim.models.misreading_layers import batch_attention
 from tests import architectures, vlm_architectures
 from tests.engine.turns import tokens
@@ -35,8 +31,6 @@ class Family:
 
     def make(self, *, corrected: bool = True) -> Any:
         made = (architectures if self.library == "mlx-lm" else vlm_architectures).make(self.name)
-        for fault in FAULTS.get(f"mlx_vlm.models.{self.name}.{self.name}", ()) if self.library == "mlx-vlm" else ():
-            fault.mend(made, {})
         if corrected:
             assert batch_attention(made), "it has layers that are corrected"
         return made
