@@ -6,7 +6,6 @@ that it was written for.
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ import numpy as np
 
 from ...types import Json
 from ..attention.blocks import by_head
+from . import hy4
 from .table import Fault
 from .tensors import read_floats_of_hy4, rename
 
@@ -188,58 +188,6 @@ def _glm(family: str) -> tuple[Fault, ...]:
     return (Fault(what, _NOT_REPORTED, source, mend=_calling("Glm4vVisionEmbeddings", _cubic)),)
 
 
-def _rotate_last(model: nn.Module, config: Json) -> None:
-    """The indexer's queries and keys have the part with positions last."""
-    import mlx.core as mx
-
-    def rotating(dims: int) -> Callable[..., mx.array]:
-        def rotate(self: Any, x: mx.array, *args: Any, **kwargs: Any) -> mx.array:
-            return mx.concatenate([x[..., :-dims], self.upstream_call(x[..., -dims:], *args, **kwargs)], axis=-1)
-
-        return rotate
-
-    for layer in model.modules():
-        if type(layer).__name__ == "HyV4Indexer":
-            layer.rope.__class__ = _called(type(layer.rope), rotating(layer.rope_head_dim))
-
-
-def _best_keys(top_k: int, masked: bool) -> Callable[..., mx.array]:
-    """Hy4's choice of keys. Upstream compiles it for any number of keys, and keeps the first one's place of the best."""
-    import mlx.core as mx
-
-    def partition(q: mx.array, k: mx.array, weights: mx.array, mask: mx.array | None = None) -> mx.array:
-        scores = mx.maximum(q @ k.swapaxes(-1, -2), 0) * weights.swapaxes(-1, -2)[..., None]
-        scores = scores.sum(axis=1, keepdims=True)
-        return mx.argpartition(mx.where(mask, scores, -mx.inf) if masked else scores, kth=-top_k, axis=-1)
-
-    return partition
-
-
-def _choose_keys(model: nn.Module, config: Json) -> None:
-    from ...backends.patches import replace
-
-    indexer = importlib.import_module("mlx_vlm.models.hy_v4.indexer")
-    replace(model, ((indexer._partition_scores, _best_keys),))
-
-
-def _limit_experts(model: nn.Module, config: Json) -> None:
-    """Routed experts clip what their gates multiply."""
-    limit = config.get("swiglu_limit") or 0
-    if limit <= 0:
-        return
-
-    def activation(up: mx.array, gate: mx.array) -> mx.array:
-        import mlx.core as mx
-        from mlx import nn
-
-        limited: mx.array = nn.silu(mx.minimum(gate, limit)) * mx.clip(up, -limit, limit)
-        return limited
-
-    for layer in model.modules():
-        if type(layer).__name__ == "FusedSwitchGLU":
-            layer.activation = activation
-
-
 def _blocks_by_head(model: nn.Module, config: Json) -> None:
     for layer in model.modules():
         if type(layer).__name__ == "MiniMaxAttention" and layer.has_sparse_index:
@@ -314,19 +262,19 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 "an indexer's first dimensions get positions, not the last",
                 _NOT_REPORTED,
                 {"mlx_vlm.models.hy_v4.indexer:HyV4Indexer.__call__": "8b8889b52a9b"},
-                mend=_rotate_last,
+                mend=hy4.rotate_last,
             ),
             Fault(
                 "keys are chosen for the number of keys of the first pass that chose some",
                 _NOT_REPORTED,
                 {"mlx_vlm.models.hy_v4.indexer:_partition_scores": "e423e8c4f1ec"},
-                mend=_choose_keys,
+                mend=hy4.choose_keys,
             ),
             Fault(
                 "routed experts without swiglu_limit",
                 _NOT_REPORTED,
                 {"mlx_vlm.models.hy_v4.fused_switch_glu:FusedSwitchGLU.__call__": "baad626efa12"},
-                mend=_limit_experts,
+                mend=hy4.limit_experts,
             ),
         ),
         "idefics2": (
