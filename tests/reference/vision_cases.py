@@ -364,7 +364,35 @@ CASES: dict[str, dict[str, VisionCase]] = {
             {"out_hidden_size": 128, "projector_hidden_size": 48},
         )
     },
-    "step3p7": {"plain": VisionCase("step3p7")},
+    "step3p7": {
+        "plain": VisionCase(
+            "step3p7",
+            square(4, size=84),
+            {
+                "layer_types": ["sliding_attention", "full_attention"] * 2,
+                "mlp_layer_types": ["dense", *["sparse"] * 3],
+                "sliding_window": WINDOW,
+                "num_sliding_attention_heads": 8,
+                "share_expert_dim": 48,
+                "moe_router_scaling_factor": 1.5,
+                "swiglu_limits": [None, 0.1, 0.1, None],
+                "swiglu_limits_shared": [0.1, None, 0.1, None],
+                "rope_parameters": {
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+                    "full_attention": {
+                        "rope_type": "llama3",
+                        "rope_theta": 5000.0,
+                        "partial_rotary_factor": 0.5,
+                        "factor": 2.0,
+                        "original_max_position_embeddings": 32,
+                        "low_freq_factor": 1.0,
+                        "high_freq_factor": 4.0,
+                    },
+                },
+            },
+            {"image_size": 112},
+        )
+    },
     "unlimited_ocr": {"plain": VisionCase("unlimited_ocr")},
     "got": {"plain": VisionCase("got_ocr2")},
     "nemotron_h_nano_omni": {"plain": VisionCase("nemotron_h_omni")},
@@ -431,7 +459,6 @@ OPEN: dict[str, str] = {
     "nemotron_h_nano_omni": "not built yet",
     "phi4mm": "transformers' `phi4_multimodal` is another format",
     "qwen3_omni_moe": "transformers saves its thinker in another form; its encoder's GELU is mended",
-    "step3p7": "mlx-vlm reads no `g_proj` of transformers' layers; loading fails",
     "unlimited_ocr": "not built yet",
 }
 """Families that transformers has, in this or another form, and that are not compared, with the reason."""

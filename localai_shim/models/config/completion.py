@@ -137,6 +137,26 @@ def _deepseek_v4(config: Json) -> Json:
     }
 
 
+def _step3p5(config: Json) -> Json:
+    types, mlps = config.get("layer_types") or [], config.get("mlp_layer_types")
+    if mlps is None:  # as its authors write it
+        return {}
+    heads = config.get("num_sliding_attention_heads")
+    by_layer = {str(i): {"num_attention_heads": heads} for i, kind in enumerate(types) if kind == _SLIDING}
+    if config.get("per_layer_config") == by_layer:
+        config["per_layer_config"] = None
+    rope = (config.get("rope_parameters") or {}).items()
+    return {
+        "attention_other_setting": {
+            "num_attention_heads": heads,
+            "num_attention_groups": config.get("num_key_value_heads"),
+        },
+        "moe_layers_enum": [i for i, kind in enumerate(mlps) if kind == _SPARSE],
+        "use_head_wise_attn_gate": True,
+        "yarn_only_types": [kind for kind, each in rope if each.get("rope_type") != "default"] or None,
+    }
+
+
 _SEEING: dict[str, Callable[[Json], Json]] = {
     "deepseek_v4": _deepseek_v4,
     "flint": lambda config: {
@@ -144,6 +164,13 @@ _SEEING: dict[str, Callable[[Json], Json]] = {
     },
     "hy_v4": lambda config: {
         "first_k_dense_replace": _dense(config) if config.get("mlp_layer_types") else None,
+    },
+    "step3p5": _step3p5,
+    "step3p5_vision": lambda config: {
+        "width": config.get("hidden_size"),
+        "layers": config.get("num_hidden_layers"),
+        "heads": config.get("num_attention_heads"),
+        "ls_init_value": config.get("layer_scale_init_value"),
     },
     "llama4_vision_model": lambda config: {"vision_feature_layer": -1},  # not used
 }

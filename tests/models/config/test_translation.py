@@ -31,6 +31,7 @@ from mlx_vlm.models import (
     qwen3_5,
     qwen3_5_moe_text,
     qwen3_5_text,
+    step3p7,
 )
 from transformers import CONFIG_MAPPING
 
@@ -197,3 +198,24 @@ def test_layers_of_deepseek_v4_have_the_ratios_and_experts_of_their_kinds() -> N
     }
     made = translated(config, deepseek_v4)
     assert made["compress_ratios"] == [0, 4, 128] and made["num_hash_layers"] == 1
+
+
+def test_layers_of_step_have_the_heads_experts_and_rope_of_their_kinds() -> None:
+    text = {
+        "model_type": "step3p5",
+        "layer_types": ["sliding_attention", "full_attention"],
+        "mlp_layer_types": ["dense", "sparse"],
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_sliding_attention_heads": 8,
+        "per_layer_config": {"0": {"num_attention_heads": 8}},
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+            "full_attention": {"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0},
+        },
+    }
+    made = translated({"model_type": "step3p7", "text_config": text}, step3p7)["text_config"]
+    assert made["attention_other_setting"] == {"num_attention_heads": 8, "num_attention_groups": 2}
+    assert made["moe_layers_enum"] == [1] and made["rope_theta"] == [500.0, 5000.0]
+    assert made["yarn_only_types"] == ["full_attention"] and made["use_head_wise_attn_gate"]
+    assert made["per_layer_config"] is None
