@@ -117,8 +117,10 @@ def packed() -> list[Picture]:
     return found
 
 
-def cut(name: str = "image_grid_thw", ours: str = "image_grid_thw", whole: bool = False) -> list[Picture]:
-    """Patches as pictures, with the rows and columns of each image."""
+def cut(
+    name: str = "image_grid_thw", ours: str = "image_grid_thw", whole: bool = False, frames: bool = True
+) -> list[Picture]:
+    """Patches as pictures, with the rows and columns of each image, behind its number of frames for mlx-vlm as well."""
     found = []
     for number, (rows, columns) in enumerate(((4, 6), (8, 4))):
         pixels, grid = _noise(rows * columns, 3, 14, 14, seed=number), np.array([[1, rows, columns]])
@@ -126,7 +128,7 @@ def cut(name: str = "image_grid_thw", ours: str = "image_grid_thw", whole: bool 
             Picture(
                 [START, *[IMAGE] * (rows * columns // 4), END],
                 {"pixel_values": pixels, name: grid},
-                {"pixel_values": pixels[None] if whole else pixels, ours: grid},
+                {"pixel_values": pixels[None] if whole else pixels, ours: grid if frames else grid[:, 1:]},
             )
         )
     return found

@@ -347,10 +347,10 @@ CASES: dict[str, dict[str, VisionCase]] = {
     "kimi_k25": {
         "plain": VisionCase(
             "kimi_k25",
-            lambda: cut(ours="image_grid_hws"),
-            {},
+            lambda: cut(ours="image_grid_hws", frames=False),
+            {"num_key_value_heads": 4},
             {"pos_emb_height": 4, "pos_emb_width": 4},
-            {"projection_hidden_size": 32},
+            {"projection_hidden_size": 32, "tie_word_embeddings": False},
         )
     },
     "minicpmv4_6": {"plain": VisionCase("minicpmv4_6")},
@@ -454,7 +454,6 @@ OPEN: dict[str, str] = {
     "got": "not built yet",
     "granite4_vision": "not built yet",
     "inkling": "not built yet",
-    "kimi_k25": "mlx-vlm does not know transformers' config of the encoder; loading fails",
     "molmo2": "not built yet",
     "nemotron_h_nano_omni": "not built yet",
     "phi4mm": "transformers' `phi4_multimodal` is another format",

@@ -137,6 +137,17 @@ def _deepseek_v4(config: Json) -> Json:
     }
 
 
+def _kimi_k25_vision(config: Json) -> Json:
+    config["model_type"] = "moonvit"  # the name that the class asks for
+    return {
+        "depth": config.get("num_hidden_layers"),
+        "embed_dim": config.get("hidden_size"),
+        "num_heads": config.get("num_attention_heads"),
+        "init_pos_emb_height": config.get("pos_emb_height"),
+        "init_pos_emb_width": config.get("pos_emb_width"),
+    }
+
+
 def _step3p5(config: Json) -> Json:
     types, mlps = config.get("layer_types") or [], config.get("mlp_layer_types")
     if mlps is None:  # as its authors write it
@@ -165,6 +176,7 @@ _SEEING: dict[str, Callable[[Json], Json]] = {
     "hy_v4": lambda config: {
         "first_k_dense_replace": _dense(config) if config.get("mlp_layer_types") else None,
     },
+    "kimi_k25_vision": _kimi_k25_vision,
     "step3p5": _step3p5,
     "step3p5_vision": lambda config: {
         "width": config.get("hidden_size"),

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...types import Json
 from ..attention.blocks import by_head
-from . import hy4
+from . import cubic, hy4
 from .table import Fault
 from .tensors import read_floats_of_hy4, rename
 
@@ -27,7 +27,6 @@ log = logging.getLogger("localai_shim")
 Mend = Callable[["nn.Module", Json], None]
 
 _NOT_REPORTED = "not reported"
-_CUBIC = -0.75  # PyTorch's
 
 
 def _calling(name: str, call: Callable[..., Any], **members: Any) -> Mend:
@@ -45,43 +44,6 @@ def _called(kind: type, call: Callable[..., Any], **members: Any) -> type:
     from ...backends.patches import class_like
 
     return class_like(kind, {"__call__": call, "upstream_call": kind.__call__, **members})
-
-
-def _cubic(
-    self: Any, embeddings: mx.array, lengths: list[int], shapes: mx.array, rows: mx.array, columns: mx.array
-) -> mx.array:
-    """Add positions that are interpolated between 16 neighbors, those at the edges repeated."""
-    import mlx.core as mx
-
-    table = self.position_embedding.weight
-    side = int(table.shape[0] ** 0.5)
-    number = np.repeat(np.arange(len(lengths)), np.array(lengths, int) if isinstance(lengths, list) else lengths)
-    height, width = shapes[mx.array(number), 1], shapes[mx.array(number), 2]
-    ys, y_weights = _taps(rows, height, side)
-    xs, x_weights = _taps(columns, width, side)
-    found = table.astype(mx.float32)[ys[:, :, None] * side + xs[:, None, :]]
-    weights = y_weights[:, :, None, None] * x_weights[:, None, :, None]
-    added: mx.array = (found * weights).sum(axis=(1, 2))
-    return embeddings + added.astype(embeddings.dtype)
-
-
-def _taps(places: mx.array, count: mx.array, side: int) -> tuple[mx.array, mx.array]:
-    """Four places of a table around each of `count` places, and their weights."""
-    import mlx.core as mx
-
-    exact = (places.astype(mx.float32) + 0.5) / count.astype(mx.float32) * side - 0.5
-    first = mx.floor(exact)
-    near = exact - first
-
-    def inner(t: mx.array) -> mx.array:
-        return ((_CUBIC + 2) * t - (_CUBIC + 3)) * t * t + 1
-
-    def outer(t: mx.array) -> mx.array:
-        return ((_CUBIC * t - 5 * _CUBIC) * t + 8 * _CUBIC) * t - 4 * _CUBIC
-
-    weights = mx.stack([outer(near + 1), inner(near), inner(1 - near), outer(2 - near)], axis=-1)
-    taps = first.astype(mx.int32)[:, None] + mx.array([-1, 0, 1, 2])
-    return mx.clip(taps, 0, side - 1), weights
 
 
 class _ImageMasks:
@@ -185,13 +147,25 @@ def _turned_positions(model: nn.Module, config: Json) -> None:
 def _glm(family: str) -> tuple[Fault, ...]:
     what = "interpolates positions of patches between 4 neighbors and zeros, not 16"
     source = {f"mlx_vlm.models.{family}.vision:Glm4vVisionEmbeddings.__call__": "d5038da9ae96"}
-    return (Fault(what, _NOT_REPORTED, source, mend=_calling("Glm4vVisionEmbeddings", _cubic)),)
+    return (Fault(what, _NOT_REPORTED, source, mend=_calling("Glm4vVisionEmbeddings", cubic.add_positions)),)
 
 
 def _blocks_by_head(model: nn.Module, config: Json) -> None:
     for layer in model.modules():
         if type(layer).__name__ == "MiniMaxAttention" and layer.has_sparse_index:
             layer.indexer = by_head(layer.indexer)
+
+
+def _edges() -> Fault:
+    return Fault(
+        "positions of patches at the edges are interpolated without those beyond, which PyTorch repeats",
+        _NOT_REPORTED,
+        {
+            "mlx_vlm.models.kernels:bicubic_interpolate": "ff5607cb7d99",
+            "mlx_vlm.models.kernels:_bicubic_interpolate_mlx": "5afc030eae6b",
+        },
+        mend=cubic.repeat_edges,
+    )
 
 
 def _minimax() -> tuple[Fault, ...]:
@@ -291,6 +265,22 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 mend=_gelu("tanh", "activation_fn"),
             ),
         ),
+        "kimi_k25": (
+            Fault(
+                "transformers' names of tensors are not read",
+                _NOT_REPORTED,
+                {"Model.sanitize": "53de3f58c6bb"},
+                sanitize=rename({".model.blocks.": ".model.layers.", "model.mm_projector.": "mm_projector."}),
+            ),
+            Fault(
+                "the exact GELU in an encoder's layers, not that by tanh",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.kimi_k25.vision:MLP.__init__": "2cff83d14f27"},
+                mend=_gelu("tanh", "activation_fn", kind="MLP"),
+            ),
+            _edges(),
+        ),
+        "kimi_vl": (_edges(),),
         "llama4": (
             Fault(
                 "GELU by a sigmoid, not the exact one",
@@ -299,6 +289,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 mend=_gelu("none", "activation_fn"),
             ),
         ),
+        "locateanything": (_edges(),),
         "minimax_m3": _minimax(),
         "minimax_m3_vl": _minimax(),
         "muse_glimmer": (
