@@ -145,3 +145,12 @@ def positioned() -> list[Picture]:
         }
         found.append(Picture([START, *[IMAGE] * (rows * columns // 4), END], inputs, inputs))
     return found
+
+
+def folded(size: int = 14) -> list[Picture]:
+    """Patches in two frames, each of which is a token."""
+    found = []
+    for number, count in enumerate((6, 9)):
+        inputs: Arrays = {"pixel_values": _noise(count, 2, size, size, 3, seed=number)}
+        found.append(Picture([START, *[IMAGE] * count, END], inputs, inputs))
+    return found

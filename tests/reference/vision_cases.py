@@ -8,7 +8,29 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tests.reference.cases import LENGTH, SIZES, WINDOW, Config
-from tests.reference.pictures import END, IMAGE, START, Picture, cut, packed, patches, positioned, sized, square, tiled
+from tests.reference.pictures import (
+    END,
+    IMAGE,
+    START,
+    Picture,
+    cut,
+    folded,
+    packed,
+    patches,
+    positioned,
+    sized,
+    square,
+    tiled,
+)
+from tests.reference.sparse_settings import (
+    DEEPSEEK_V4,
+    GLM5_NEXT,
+    HY_4,
+    INKLING,
+    MINIMAX_M3,
+    QWEN_4,
+    STEP_3,
+)
 
 _SIZES: Config = {**SIZES, "image_token_id": IMAGE, "image_token_index": IMAGE}
 _TOWER: Config = {
@@ -112,21 +134,7 @@ CASES: dict[str, dict[str, VisionCase]] = {
         "plain": VisionCase(
             "qwen4_exp",
             patches,
-            {
-                **_mrope([2, 1, 1], partial_rotary_factor=0.5),
-                "output_gate_type": "sigmoid",
-                "ple_embed_dim": 32,
-                "hc_count": 2,
-                "hc_lowrank": 8,
-                "indexer_head_dim": 16,
-                "indexer_n_heads": 2,
-                "indexer_kv_heads": 1,
-                "indexer_compress_ratio": 2,
-                "indexer_budget": 8,
-                "ngram_vocab_size_base": 64,
-                "split_ngram_parts": 1,
-                "make_ngram_vocab_size_divisible_by": 1,
-            },
+            {**_mrope([2, 1, 1], partial_rotary_factor=0.5), **QWEN_4},
             {},
             _QWEN_IDS,
         )
@@ -147,19 +155,7 @@ CASES: dict[str, dict[str, VisionCase]] = {
         "plain": VisionCase(
             "glm5_next",
             patches,
-            {
-                "layer_types": ["linear_attention", "indexed_attention", "indexed_attention", "linear_attention"],
-                "indexer_types": ["full", "full", "shared", "full"],
-                "num_key_value_heads": 4,
-                "qk_rope_head_dim": 0,
-                "index_kpool": 4,
-                "linear_head_dim": 16,
-                "linear_num_heads": 4,
-                "hc_mult": 2,
-                "index_head_dim": 16,
-                "index_n_heads": 8,  # of few, all may score 0, and it is open which tokens are chosen
-                "index_topk": 8,
-            },
+            GLM5_NEXT,
             {},
             _QWEN_IDS,
         )
@@ -197,17 +193,7 @@ CASES: dict[str, dict[str, VisionCase]] = {
         "plain": VisionCase(
             "minimax_m3_vl",
             patches,
-            {
-                "rotary_dim": 8,
-                "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5},
-                "layer_types": ["full_attention", "minimax_m3_sparse"] * 2,
-                "mlp_layer_types": ["dense", *["sparse"] * 3],
-                "dense_intermediate_size": 96,
-                "index_n_heads": 2,
-                "index_head_dim": 16,
-                "index_block_size": 8,
-                "index_topk_blocks": 2,
-            },
+            MINIMAX_M3,
             {},
             {"projector_hidden_size": 64, "video_token_index": 393},
         )
@@ -368,28 +354,7 @@ CASES: dict[str, dict[str, VisionCase]] = {
         "plain": VisionCase(
             "step3p7",
             square(4, size=84),
-            {
-                "layer_types": ["sliding_attention", "full_attention"] * 2,
-                "mlp_layer_types": ["dense", *["sparse"] * 3],
-                "sliding_window": WINDOW,
-                "num_sliding_attention_heads": 8,
-                "share_expert_dim": 48,
-                "moe_router_scaling_factor": 1.5,
-                "swiglu_limits": [None, 0.1, 0.1, None],
-                "swiglu_limits_shared": [0.1, None, 0.1, None],
-                "rope_parameters": {
-                    "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
-                    "full_attention": {
-                        "rope_type": "llama3",
-                        "rope_theta": 5000.0,
-                        "partial_rotary_factor": 0.5,
-                        "factor": 2.0,
-                        "original_max_position_embeddings": 32,
-                        "low_freq_factor": 1.0,
-                        "high_freq_factor": 4.0,
-                    },
-                },
-            },
+            STEP_3,
             {"image_size": 112},
         )
     },
@@ -398,30 +363,20 @@ CASES: dict[str, dict[str, VisionCase]] = {
     "nemotron_h_nano_omni": {"plain": VisionCase("nemotron_h_omni")},
     "deepseekocr_2": {"plain": VisionCase("deepseek_ocr2")},
     "fastvlm": {"plain": VisionCase("fast_vlm")},
-    "inkling": {"plain": VisionCase("inkling_mm_model")},
+    "inkling": {
+        "plain": VisionCase(
+            "inkling_mm_model",
+            folded,
+            INKLING,
+            {"num_hidden_layers": 3},
+        )
+    },
     "phi4mm": {"plain": VisionCase("phi4_multimodal")},
     "cohere2_moe": {"plain": VisionCase("cohere2_moe")},
     "deepseek_v4": {
         "plain": VisionCase(
             "deepseek_v4",
-            top={
-                "layer_types": [
-                    "sliding_attention",
-                    "compressed_sparse_attention",
-                    "heavily_compressed_attention",
-                    "compressed_sparse_attention",
-                ],
-                "mlp_layer_types": ["hash_moe", *["moe"] * 3],
-                "num_key_value_heads": 1,
-                "partial_rotary_factor": 0.5,
-                "sliding_window": WINDOW,
-                "o_groups": 2,
-                "o_lora_rank": 16,
-                "index_n_heads": 8,
-                "index_head_dim": 16,
-                "index_topk": 8,
-                "hc_mult": 2,
-            },
+            top=DEEPSEEK_V4,
             length=300,  # 128 tokens of heavily compressed attention are one
         )
     },
@@ -430,13 +385,7 @@ CASES: dict[str, dict[str, VisionCase]] = {
     "hy_v4": {
         "plain": VisionCase(
             "hy_v4",
-            top={
-                "num_key_value_heads": 4,
-                "index_head_dim": 24,
-                "index_n_heads": 8,
-                "index_topk": 8,
-                "swiglu_limit": 0.5,
-            },
+            top=HY_4,
         )
     },
     "kolibri1": {"plain": VisionCase("kolibri1")},
@@ -453,7 +402,6 @@ OPEN: dict[str, str] = {
     "gemma4_unified": "not built yet",
     "got": "not built yet",
     "granite4_vision": "not built yet",
-    "inkling": "not built yet",
     "molmo2": "not built yet",
     "nemotron_h_nano_omni": "not built yet",
     "phi4mm": "transformers' `phi4_multimodal` is another format",

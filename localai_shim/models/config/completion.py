@@ -137,6 +137,13 @@ def _deepseek_v4(config: Json) -> Json:
     }
 
 
+def _inkling_text(config: Json) -> Json:
+    if config.get("moe_intermediate_size") is None or config.get("dense_intermediate_size") is not None:
+        return {}
+    dense, config["intermediate_size"] = config.get("intermediate_size"), config["moe_intermediate_size"]
+    return {"dense_intermediate_size": dense}
+
+
 def _kimi_k25_vision(config: Json) -> Json:
     config["model_type"] = "moonvit"  # the name that the class asks for
     return {
@@ -144,7 +151,6 @@ def _kimi_k25_vision(config: Json) -> Json:
         "embed_dim": config.get("hidden_size"),
         "num_heads": config.get("num_attention_heads"),
         "init_pos_emb_height": config.get("pos_emb_height"),
-        "init_pos_emb_width": config.get("pos_emb_width"),
     }
 
 
@@ -176,6 +182,7 @@ _SEEING: dict[str, Callable[[Json], Json]] = {
     "hy_v4": lambda config: {
         "first_k_dense_replace": _dense(config) if config.get("mlp_layer_types") else None,
     },
+    "inkling_text": _inkling_text,
     "kimi_k25_vision": _kimi_k25_vision,
     "step3p5": _step3p5,
     "step3p5_vision": lambda config: {

@@ -1,4 +1,4 @@
-"""What mlx-vlm's code of Hy4 computes wrong, mended."""
+"""Mends of faults in mlx-vlm's code of Hy4."""
 
 from __future__ import annotations
 

@@ -25,6 +25,8 @@ from mlx_vlm.models import (
     flint,
     gemma4,
     glm_ocr,
+    inkling,
+    kimi_k25,
     llama4,
     modernbert,
     qwen2_vl,
@@ -219,3 +221,17 @@ def test_layers_of_step_have_the_heads_experts_and_rope_of_their_kinds() -> None
     assert made["moe_layers_enum"] == [1] and made["rope_theta"] == [500.0, 5000.0]
     assert made["yarn_only_types"] == ["full_attention"] and made["use_head_wise_attn_gate"]
     assert made["per_layer_config"] is None
+
+
+def test_widths_of_inklings_mlps_have_the_names_of_its_authors() -> None:
+    text = {"model_type": "inkling_text", "intermediate_size": 96, "moe_intermediate_size": 32, "conv_kernel_size": 4}
+    made = translated({"model_type": "inkling_mm_model", "text_config": text}, inkling)["text_config"]
+    assert (made["intermediate_size"], made["dense_intermediate_size"], made["sconv_kernel_size"]) == (32, 96, 4)
+    assert translated({"text_config": made}, inkling)["text_config"]["intermediate_size"] == 32
+
+
+def test_sizes_of_kimis_encoder_have_the_names_of_its_authors() -> None:
+    vision = {"model_type": "kimi_k25_vision", "num_hidden_layers": 3, "hidden_size": 32, "num_attention_heads": 2}
+    made = translated({"model_type": "kimi_k25", "vision_config": {**vision, "pos_emb_height": 4}}, kimi_k25)
+    assert made["vision_config"]["model_type"] == "moonvit" and made["vision_config"]["init_pos_emb_height"] == 4
+    assert [made["vision_config"][key] for key in ("depth", "embed_dim", "num_heads")] == [3, 32, 2]
