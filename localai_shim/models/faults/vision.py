@@ -6,7 +6,6 @@ that it was written for.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +20,6 @@ from .tensors import read_floats_of_hy4, rename
 if TYPE_CHECKING:
     import mlx.core as mx
     from mlx import nn
-
-log = logging.getLogger("localai_shim")
 
 Mend = Callable[["nn.Module", Json], None]
 
@@ -178,19 +175,6 @@ def _minimax() -> tuple[Fault, ...]:
     what = "sparse layers choose the same blocks for all heads"
     issue = "huggingface/transformers#46762 (the same fault in transformers, which has mended it)"
     return (Fault(what, issue, sources, mend=_blocks_by_head),)
-
-
-def _unexplained(what: str) -> tuple[Fault, ...]:
-    """A difference whose cause is not known: the log names it."""
-
-    def warn(model: nn.Module, config: Json) -> None:
-        log.warning(
-            "mlx-vlm's code of '%s' gives other logits than transformers: %s. Its answers may be wrong",
-            config.get("model_type"),
-            what,
-        )
-
-    return (Fault(what, _NOT_REPORTED, {}, mend=warn),)
 
 
 FAULTS: dict[str, tuple[Fault, ...]] = {
