@@ -165,6 +165,12 @@ def _edges() -> Fault:
     )
 
 
+def _moonvit(family: str) -> tuple[Fault, ...]:
+    what = "the exact GELU in an encoder's layers, not that by tanh"
+    source = {f"mlx_vlm.models.{family}.vision:MLP.__init__": "2cff83d14f27"}
+    return (Fault(what, _NOT_REPORTED, source, mend=_gelu("tanh", "activation_fn", kind="MLP")), _edges())
+
+
 def _minimax() -> tuple[Fault, ...]:
     place = "mlx_vlm.models.minimax_m3_vl.language"
     sources = {
@@ -256,15 +262,9 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 {"Model.sanitize": "53de3f58c6bb"},
                 sanitize=rename({".model.blocks.": ".model.layers.", "model.mm_projector.": "mm_projector."}),
             ),
-            Fault(
-                "the exact GELU in an encoder's layers, not that by tanh",
-                _NOT_REPORTED,
-                {"mlx_vlm.models.kimi_k25.vision:MLP.__init__": "2cff83d14f27"},
-                mend=_gelu("tanh", "activation_fn", kind="MLP"),
-            ),
-            _edges(),
+            *_moonvit("kimi_k25"),
         ),
-        "kimi_vl": (_edges(),),
+        "kimi_vl": _moonvit("kimi_vl"),
         "llama4": (
             Fault(
                 "GELU by a sigmoid, not the exact one",
