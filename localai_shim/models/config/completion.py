@@ -184,6 +184,7 @@ _SEEING: dict[str, Callable[[Json], Json]] = {
     },
     "inkling_text": _inkling_text,
     "kimi_k25_vision": _kimi_k25_vision,
+    "lfm2": _TEXT["lfm2"],
     "step3p5": _step3p5,
     "step3p5_vision": lambda config: {
         "width": config.get("hidden_size"),
