@@ -154,3 +154,19 @@ def folded(size: int = 14) -> list[Picture]:
         inputs: Arrays = {"pixel_values": _noise(count, 2, size, size, 3, seed=number)}
         found.append(Picture([START, *[IMAGE] * count, END], inputs, inputs))
     return found
+
+
+def chained() -> list[Picture]:
+    """Patches next to each other in one row, of images of which 16 patches are a token."""
+    found = []
+    for number, (rows, columns) in enumerate(((4, 8), (8, 4))):
+        pixels = _noise(1, 3, 14, rows * columns * 14, seed=number)
+        sizes, count = np.array([[rows, columns]]), rows * columns // 16
+        ours: Arrays = {
+            "pixel_values": pixels[None],
+            "tgt_sizes": sizes[None],
+            "image_bound": np.array([[[1, 1 + count]]]),
+        }
+        theirs: Arrays = {"pixel_values": pixels, "target_sizes": sizes}
+        found.append(Picture([START, *[IMAGE] * count, END], theirs, ours))
+    return found

@@ -13,6 +13,7 @@ from tests.reference.pictures import (
     IMAGE,
     START,
     Picture,
+    chained,
     cut,
     folded,
     packed,
@@ -69,7 +70,7 @@ class VisionCase:
         top: what its config has besides.
         model_class: the class of transformers; that of `AutoModelForImageTextToText` if it is None.
         tolerance: how much logits may differ, as a part of their spread.
-        join_axis: of the arrays of several images, those are joined along it.
+        join_axis: of the arrays of several images, or of some by name; others are joined along the first one.
         saved_as: `model_type` of checkpoints that mlx-vlm reads, if it is another.
         length: tokens of the prompt without images.
     """
@@ -81,7 +82,7 @@ class VisionCase:
     top: Config = field(default_factory=dict)
     model_class: str | None = None
     tolerance: float = 1e-3
-    join_axis: int = 0
+    join_axis: int | dict[str, int] = 0
     saved_as: str | None = None
     length: int = LENGTH
 
@@ -339,7 +340,16 @@ CASES: dict[str, dict[str, VisionCase]] = {
             {"projection_hidden_size": 32, "tie_word_embeddings": False},
         )
     },
-    "minicpmv4_6": {"plain": VisionCase("minicpmv4_6")},
+    "minicpmv4_6": {
+        "plain": VisionCase(
+            "minicpmv4_6",
+            chained,
+            {},
+            {"insert_layer_id": 1},
+            {"insert_layer_id": 1},
+            join_axis={"pixel_values": 3},
+        )
+    },
     "minicpmv4_7": {"plain": VisionCase("minicpmv4_7")},
     "muse_glimmer": {
         "plain": VisionCase(
@@ -409,6 +419,6 @@ OPEN: dict[str, str] = {
     "unlimited_ocr": "not built yet",
 }
 """Families that transformers has, in this or another form, and that are not compared, with the reason."""
-TEXT_ONLY = {"llava_next", "minicpmv4_6", "minicpmv4_7"}
+TEXT_ONLY = {"llava_next", "minicpmv4_7"}
 """Families whose text alone is compared."""
 HELD = CASES.keys() - OPEN.keys()

@@ -71,7 +71,8 @@ def expected_logits(model: Any, case: VisionCase, pictures: list[Picture]) -> np
     inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     for name in pictures[0].theirs if pictures else ():
         parts = [torch.tensor(picture.theirs[name]) for picture in pictures]
-        inputs[name] = torch.cat(parts, dim=case.join_axis)
+        axis = case.join_axis if isinstance(case.join_axis, int) else case.join_axis.get(name, 0)
+        inputs[name] = torch.cat(parts, dim=axis)
     seen = torch.tensor([[int(token == IMAGE) for token in tokens]])
     taken = inspect.signature(model.forward).parameters
     for name in ("mm_token_type_ids", "token_type_ids"):

@@ -274,6 +274,14 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
             ),
         ),
         "locateanything": (_edges(),),
+        "minicpmv4_6": (
+            Fault(
+                "GELU by tanh in the merger, not the exact one",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.minicpmv4_6.minicpmv4_6:MergerBlock.__init__": "1e6130cd36d3"},
+                mend=_gelu("none", "act", kind="MergerBlock"),
+            ),
+        ),
         "minimax_m3": _minimax(),
         "minimax_m3_vl": _minimax(),
         "muse_glimmer": (

@@ -51,7 +51,8 @@ def row_positions(language: nn.Module, tokens: Sequence[int], spans: Sequence[Me
 
     grids: dict[str, mx.array] = {}
     for kind, name in _GRIDS:
-        found = [span.media.inputs[name] for span in spans if span.media.kind == kind]
+        inputs = [span.media.inputs for span in spans if span.media.kind == kind]
+        found = [each[name] for each in inputs if name in each]  # MiniCPM-V has none, and counts tokens
         if found:
             grids[name] = mx.array(np.concatenate(found))
     ids = mx.array([list(tokens)])
