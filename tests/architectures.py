@@ -12,6 +12,7 @@ import numpy as np
 from localai_shim.engine.cache_contents import Quantised
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.models.checkpoint_files import Checkpoint
+from localai_shim.models.misreading_layers import batch_attention
 from localai_shim.models.text import TextModel
 from localai_shim.runtime.host import connect
 from tests.engine.harness import quantised_by
@@ -128,6 +129,23 @@ SPECIAL: dict[str, dict[str, Any]] = {
     },
     "cohere2": {"sliding_window_pattern": 2},
     "deepseek_v2": {"rope_scaling": {"factor": 1.0, "mscale_all_dim": 0}},
+    "deepseek_v41": {
+        "head_dim": 32,
+        "qk_rope_head_dim": 8,
+        "o_groups": 2,
+        "o_lora_rank": 16,
+        "index_head_dim": 32,
+        "index_n_heads": 8,
+        "index_topk": 4,
+        "compress_ratios": [0, 4, 4, 4],
+        "kv_source_layer_ids": [1],
+        "index_source_layer_ids": [1, 2],
+        "candidate_source_layer_id": 1,
+        "candidate_topk_blocks": 5,
+        "candidate_block_size": 2,
+        "scoring_func": "sqrtsoftplus",
+        "hc_mult": 2,
+    },
     "exaone4": {"sliding_window_pattern": "LG"},
     "exaone_moe": {"is_moe_layer": [False, True, True, True]},
     "gear": {"layer_types": ["conv_mixer", "sliding_attention", "conv_mixer", "full_attention"]},
@@ -454,6 +472,8 @@ class Alone:
 
     def __init__(self, name: str) -> None:
         self._model = make(name)
+        if name == "phi3small":
+            batch_attention(self._model)  # mlx-lm's own code is wrong for one row, too
 
     @functools.cache  # noqa: B019  # as long as the test module that made it
     def tokens(self, prompt: tuple[int, ...], max_tokens: int) -> list[int]:

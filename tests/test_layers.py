@@ -112,7 +112,7 @@ MAY = {
     "models.adapters": "backends.cuda engine models models.checkpoint options types",
     "models.checkpoint": "backends models models.gguf types",
     "models.config": "backends models.checkpoint models.faults types",
-    "models.attention": "engine",
+    "models.attention": "backends engine",
     "models.faults": "backends models.attention types",
     "models.encoders": "backends backends.x86 engine models models.config models.heads options types vectors",
     "models.gguf": "backends models.faults threads types",
@@ -120,8 +120,8 @@ MAY = {
     "models.heads": "backends backends.cuda engine models threads types vectors",
     "models.reference": "backends models types",
     "models.vision": (
-        "backends backends.cuda backends.x86 engine media models models.config models.gguf models.heads options "
-        "threads types"
+        "backends backends.cuda backends.x86 engine media models models.attention models.config models.gguf "
+        "models.heads options threads types"
     ),
     # -- beneath
     "state": "threads types",
@@ -167,7 +167,7 @@ PACKAGES = {
     "models.encoders": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
     "models.faults": "mlx numpy",
     "models.gguf": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
-    "models.attention": "mlx",
+    "models.attention": "mlx mlx_lm mlx_vlm",
     "models.heads": "mlx mlx_lm numpy tokenizers",
     "models.reference": "mlx mlx_lm",
     "models.local": "huggingface_hub",

@@ -45,6 +45,20 @@ _CHANGES: dict[str, dict[str, Any]] = {
         "sliding_window": WINDOW,
     },
     "d1": SPECIAL["lfm2"],
+    "deepseek_v41": {
+        **SPECIAL["deepseek_v41"],
+        "num_key_value_heads": 1,
+        "q_lora_rank": 32,
+        "o_lora_rank": 32,
+        "engram_layer_ids": [1],
+        "engram_num_embeddings": [256],
+        "engram_max_ngram_size": 3,
+        "engram_vocab_size": 50,
+        "engram_n_heads": 2,
+        "engram_head_dim": 16,
+        "engram_compressed_vocab_size": VOCABULARY,
+        "image_token_id": VOCABULARY - 1,
+    },
     "deepseek_v4": {
         "head_dim": 32,
         "num_key_value_heads": 1,
@@ -59,7 +73,29 @@ _CHANGES: dict[str, dict[str, Any]] = {
         "hc_mult": 2,
     },
     "step3p7": {**SPECIAL["step3p5"], "moe_num_experts": 4, "share_expert_dim": 32},
-    "limite": {"rope_n_pairs": 4, "ve_dim": 16, "attn_gate_channels": 16, "ve_gate_channels": 4},
+    "inkling": {
+        "layer_types": ["hybrid_sliding", "hybrid_full"] * 2,
+        "sliding_window_size": WINDOW,
+        "swa_num_attention_heads": 4,
+        "swa_num_key_value_heads": 2,
+        "swa_head_dim": 16,
+        "rel_extent": 24,
+        "log_scaling_n_floor": 16,
+        "dense_mlp_idx": 1,
+        "dense_intermediate_size": 64,
+        "intermediate_size": 32,
+    },
+    "limite": {
+        "rope_n_pairs": 4,
+        "ve_dim": 16,
+        "attn_gate_channels": 16,
+        "ve_gate_channels": 4,
+        "ve_layers": [0, 2],
+        "xsa_layers": [1, 2],
+        "global_layers": [3],
+        "mudd_tap_idx": {"2": [0, 1, 2]},
+        "softcap_logits": {"kind": "sigmoid", "a": 20.0, "b": 0.0, "c": 4.0},
+    },
     "longcat_flash_sparse": SPECIAL["longcat_flash"],
     "qwen3_5_text": _QWEN35,
     "qwen3_5_moe_text": _QWEN35,
@@ -132,6 +168,7 @@ _CHANGES: dict[str, dict[str, Any]] = {
     "qwen3_omni_moe": _QWEN,
     "qwen3_5": _QWEN35,
     "qwen3_5_moe": _QWEN35,
+    "unlimited_ocr": {"sliding_window_size": 12},
     "qwen4_exp": {
         **_QWEN35,
         "layer_types": None,
@@ -271,6 +308,10 @@ def make(name: str, **changes: Any) -> Any:
     if name == "jina_vlm":  # its head is made where its tower is
         model.lm_head = nn.Linear(its.hidden_size, its.vocab_size, bias=False)
     randomise(model)
+    if name == "deepseek_v41":  # a checkpoint's folder has the table of its tokens
+        from mlx_vlm.models.deepseek_v41.engram import NgramHashState
+
+        model.engram_hash = NgramHashState(config, model.layout, token_map=list(range(VOCABULARY)))
     for fault in FAULTS.get(f"mlx_vlm.models.{name}.{name}", ()):
         fault.mend(model, {"model_type": name})  # as loading does
     return model

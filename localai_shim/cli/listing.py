@@ -19,9 +19,7 @@ from ..models.markup import formats_of_template, read_formats
 from ..types import Json, ModelLoadError
 
 PACKAGE = "localai_shim"
-ONE_AT_A_TIME = frozenset(
-    (*("deepseek_v41", "hy_v4", "inkling", "limite", "phi3small", "qwen4_exp", "unlimited_ocr", "z1t"),)
-)
+ONE_AT_A_TIME = frozenset({"hy_v4"})
 """Architectures whose requests do not share a pass, as docs/model-architectures.md has them. Loading tries each."""
 
 

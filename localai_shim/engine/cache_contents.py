@@ -58,6 +58,26 @@ class States:
 
 
 @dataclass(frozen=True, slots=True)
+class Pooled:
+    """One layer's tokens, pooled in groups of `ratio`: a `Pool` of models/attention/pooled.py."""
+
+    length: int
+    """Tokens that it has seen."""
+    ratio: int
+    kinds: int = 1
+    """Arrays of pooled tokens."""
+    last: tuple[mx.array, ...] = ()
+    """Values and gates of the last two groups' tokens, `[1, 2 * ratio, dim]`; () while there are none."""
+    pooled: tuple[mx.array, ...] = ()
+    """`[1, 1, length // ratio, dim]` of each kind."""
+    upstream: Upstream = "mlx_lm"
+
+    @property
+    def arrays(self) -> tuple[mx.array, ...]:
+        return (*self.last, *self.pooled)
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
     """One layer with several caches (`CacheList`)."""
 
@@ -68,7 +88,8 @@ class Parts:
         return self.parts[0].upstream
 
 
-Contents = KeyValues | States | Parts
+Leaf = KeyValues | States | Pooled
+Contents = Leaf | Parts
 
 
 class LayerCache(Protocol):

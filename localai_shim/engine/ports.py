@@ -174,8 +174,6 @@ class Model(Encoder, Protocol):
     """Heads of an attention layer; 1 if the config does not say."""
     samples_on_device: bool
     """Tokens are sampled where the logits are. False: by NumPy, which is faster on a CPU."""
-    one_row: bool
-    """Rows never share a pass, whatever a trial with short ones says."""
     one_token: bool
     """Rows that decode take one token per step, whatever a trial with text says."""
 

@@ -136,7 +136,7 @@ def _try_ends(model: Model) -> bool:
 def _try(model: Model) -> int:
     """1 for `Agreement.in_pieces`, and 2 for `together`."""
     alone = _alone(model, range(len(_ROWS)))
-    batches = kv.can_batch(model.new_cache()) and not model.one_row
+    batches = kv.can_batch(model.new_cache())
     twins = _run(partial(_twins, model, _STEPS)) if batches else None
     allowed = _allowed(alone, twins)
     first, second = _ROWS[0][:_PIECE_TOKENS], _ROWS[0][_PIECE_TOKENS:]

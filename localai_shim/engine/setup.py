@@ -15,7 +15,7 @@ from .costs.cost_model import CostModel, step_sizes
 from .costs.meter import Meter
 from .decode.batch import Batch
 from .drafts.controller import Speculation, speculation_for
-from .kv import can_batch, fits_slots
+from .kv import can_batch, fits_slots, is_known
 from .memory import Memory, Workspace
 from .mirror import journal as mirror
 from .plan.planner import Planner
@@ -116,12 +116,8 @@ def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
     memory = prefixes = None
     if fits_slots(model.new_cache()):
         memory = _plan_memory(model, draft, options)
-        wanted = options.get("prefix_cache_bytes")
-        budget = min(default_budget(memory.weights) if wanted is None else wanted, memory.budget)
-        if budget > 0 and found.in_pieces:
-            row, folder = model.new_cache(), options.get("cache_dir")
-            most_bytes = options.get("cache_dir_bytes", CACHE_DIR_BYTES)
-            prefixes = PrefixCache(row, model.fingerprint, budget, folder, most_bytes)
+    if is_known(model.new_cache()) and found.in_pieces:
+        prefixes = _prefix_cache(model, weights, memory, options)
     wanted = options.get("vision_cache_bytes")
     features = FeatureCache(int(FEATURES_SHARE * default_budget(weights)) if wanted is None else wanted)
     groups = set() if memory is None else memory.query_groups
@@ -140,6 +136,18 @@ def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
         costs,
         _chunk_limit(model, options, memory),
     )
+
+
+def _prefix_cache(model: Model, weights: int, memory: Memory | None, options: EngineOptions) -> PrefixCache | None:
+    """None: it may hold nothing."""
+    wanted = options.get("prefix_cache_bytes")
+    budget = default_budget(weights if memory is None else memory.weights) if wanted is None else wanted
+    if memory is not None:
+        budget = min(budget, memory.budget)
+    if budget <= 0:
+        return None
+    most_bytes = options.get("cache_dir_bytes", CACHE_DIR_BYTES)
+    return PrefixCache(model.new_cache(), model.fingerprint, budget, options.get("cache_dir"), most_bytes)
 
 
 def _chunk_limit(model: Model, options: EngineOptions, memory: Memory | None) -> ChunkLimit:

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ..engine.cache_contents import UPSTREAMS, Contents, KeyValues, LayerCache, Parts, Ring, States, Upstream
+from ..engine.cache_contents import UPSTREAMS, Contents, KeyValues, LayerCache, Parts, Pooled, Ring, States, Upstream
+from .attention.pooled import Pool
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -41,6 +42,14 @@ def read(layer: LayerCache) -> Contents | None:
     kind = type(layer)
     if kind.__module__ == _PACKED:
         return KeyValues(layer.offset, _own(layer.packed), quantised=layer.how, upstream=layer.upstream)
+    if isinstance(layer, Pool):
+        return Pooled(
+            layer.tokens[0],
+            layer.ratio,
+            layer.kinds,
+            tuple(layer.last),
+            tuple(array[:, None] for array in layer.pooled),
+        )
     upstream = UPSTREAMS.get(kind.__module__)
     if upstream is None:
         return None
@@ -60,10 +69,15 @@ def read(layer: LayerCache) -> Contents | None:
 
 
 def write(contents: Contents) -> Any:
-    """A cache of one row with these contents: of their library's own class, or our `PackedKVCache`.
+    """A cache of one row with these contents: of their library's own class, our `PackedKVCache`, or our `Pool`.
 
     Later changes to the cache do not show in the contents.
     """
+    if isinstance(contents, Pooled):
+        pool = Pool(contents.ratio, contents.kinds)
+        pool.tokens, pool.last = [contents.length], list(contents.last)
+        pool.pooled = [array[:, 0] for array in contents.pooled]
+        return pool
     classes = _classes(contents.upstream)
     if isinstance(contents, Parts):
         return as_list([write(part) for part in contents.parts], contents.upstream)

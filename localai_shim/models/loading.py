@@ -18,6 +18,7 @@ from .checkpoint.fields import check_ends, check_fields
 from .checkpoint.quantization import check_numbers, check_quantization
 from .checkpoint.reading import naming_files, shown
 from .checkpoint_files import Checkpoint, check_files, check_layers, read_json
+from .config.longrope import choose_factors
 from .config.rotary_layers import check_rotation
 from .config.unread import check_keys
 from .config.windows import compute_windows
@@ -88,6 +89,7 @@ def load_model(
             model, tokenizer, config = kind.read(path, options)
         check_numbers(model, config)
         set_untruncated(model, config)
+        choose_factors(model, config, options.get("context_length"))
         check_rotation(model, config)
         check_keys(model, config)
         if issubclass(kind, TextModel):

@@ -7,10 +7,27 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..engine.cache_contents import LayerCache
-from .attention.blocks import blocks_by_row, reading_lists, with_lists
+from .attention.blocks import (
+    blocks_by_row,
+    choosing_in_padded_rows,
+    decoding_merged_rows,
+    near_and_strided,
+    reading_lists,
+    with_lists,
+)
 from .attention.chunked import masked_by_row, tuned_by_row, with_rings
-from .attention.one_offset import Counted, embedded_by_row, reusing_by_row
+from .attention.compressed import choosing_by_row, compressing, reading_rings, windowed_by_row, with_rings_and_pools
+from .attention.one_offset import (
+    Altered,
+    banded_by_row,
+    embedded_by_row,
+    masked_by_cache,
+    placed_by_row,
+    reusing_by_row,
+)
 from .attention.pooled import pooling, scoring_all, with_pools
+from .attention.prompt_rings import with_prompt_rings
+from .attention.running_sums import not_waiting, placing_rows, reading_states, with_states
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -24,8 +41,6 @@ Experts: TypeAlias = "tuple[mx.array, mx.array]"
 Change = Callable[[Any], Callable[..., Any]]
 """Makes of a method of a layer's, `__call__` mostly, one that reads rows apart."""
 
-_BY_BLOCKS = ("mlx_lm.models.phi3small",)
-
 
 def batch_attention(model: nn.Module) -> int:
     """Give layers that misread a batch a class that does not; returns how many there were.
@@ -38,15 +53,6 @@ def batch_attention(model: nn.Module) -> int:
         kind: Any = type(layer)
         layer.__class__ = _corrected(kind)
     return len(layers)
-
-
-def takes_ends_for_positions(model: nn.Module) -> bool:
-    """True if attention chooses what is near a query by the end of the keys, which is that of the batch's longest row.
-
-    Rows have to be of more blocks than are chosen before this makes a difference, some thousand tokens: no short trial
-    shows it.
-    """
-    return any(type(module).__module__ in _BY_BLOCKS for module in model.modules())
 
 
 def _key(layer: nn.Module) -> tuple[str, str]:
@@ -84,7 +90,7 @@ def _counting(upstream: Call) -> Call:
     ) -> mx.array:
         placed = (args[0] if args else kwargs.get("position_ids")) is not None
         if placed and cache is not None and hasattr(cache, "_idx") and not isinstance(cache.offset, int):
-            cache = Counted(cache, cache._idx)
+            cache = Altered(cache, offset=cache._idx)
         return upstream(self, x, mask, cache, *args, **kwargs)
 
     return call
@@ -96,7 +102,7 @@ def _preceding(upstream: Call) -> Call:
 
     def call(self: nn.Module, x: mx.array, mask: Mask = None, cache: LayerCache | None = None) -> mx.array:
         if self.is_kv_shared_layer and cache is not None:
-            cache = Counted(cache, cache.offset - x.shape[1])
+            cache = Altered(cache, offset=cache.offset - x.shape[1])
         return upstream(self, x, mask, cache)
 
     return call
@@ -139,16 +145,29 @@ _MISREADING: dict[tuple[str, str], dict[str, Change]] = {
     ("mlx_vlm.models.deepseek_v4.language", "LanguageModel"): {"make_cache": with_pools},
     ("mlx_vlm.models.deepseek_v4.language", "Compressor"): _called(pooling),
     ("mlx_vlm.models.deepseek_v4.language", "Indexer"): _called(scoring_all),
+    ("mlx_lm.models.deepseek_v41", "TextModel"): {"make_cache": with_rings_and_pools, "__call__": reading_rings},
+    ("mlx_lm.models.deepseek_v41", "Attention"): {"__call__": windowed_by_row, "_compress": compressing},
+    ("mlx_lm.models.deepseek_v41", "Indexer"): _called(choosing_by_row),
     ("mlx_lm.models.afm7", "AFMModel"): _called(reusing_by_row),
     ("mlx_lm.models.gpt_bigcode", "GPTBigCodeModel"): _called(embedded_by_row),
     ("mlx_lm.models.llama4", "Model"): {"make_cache": with_rings},
     ("mlx_lm.models.llama4", "LlamaModel"): _called(masked_by_row),
     ("mlx_lm.models.llama4", "Attention"): _called(tuned_by_row),
+    ("mlx_lm.models.phi3small", "Attention"): {"_block_sparse_attention": near_and_strided},
     ("mlx_lm.models.minimax_m3_vl", "Attention"): {"_block_mask": blocks_by_row},
     ("mlx_vlm.models.minimax_m3_vl.language", "LanguageModel"): {"make_cache": with_lists},
     ("mlx_vlm.models.minimax_m3_vl.language", "MiniMaxM3Model"): _called(reading_lists),
+    ("mlx_vlm.models.inkling.language", "InklingAttention"): _called(banded_by_row),
+    ("mlx_vlm.models.limite.language", "LimiteModel"): _called(placed_by_row),
+    ("mlx_vlm.models.limite.language", "Attention"): _called(masked_by_cache),
     ("mlx_vlm.models.llama4.language", "LanguageModel"): {"make_cache": with_rings},
     ("mlx_vlm.models.llama4.language", "LlamaModel"): _called(masked_by_row),
     ("mlx_vlm.models.llama4.language", "Attention"): _called(tuned_by_row),
+    ("mlx_vlm.models.qwen4_exp.language", "LanguageModel"): {"_batch_invariant_decode": decoding_merged_rows},
+    ("mlx_vlm.models.qwen4_exp.language", "Qwen4ExpAttention"): _called(choosing_in_padded_rows),
+    ("mlx_vlm.models.unlimited_ocr.language", "LanguageModel"): {"make_cache": with_prompt_rings},
+    ("mlx_vlm.models.z1t.language", "LanguageModel"): {"make_cache": with_states},
+    ("mlx_vlm.models.z1t.language", "Z1TModel"): {"__call__": reading_states, "_pos": placing_rows},
+    ("mlx_vlm.models.z1t.language", "AFTConv"): {"__call__": not_waiting, "_decode_step": not_waiting},
 }
 """Methods that are changed, by module and class."""

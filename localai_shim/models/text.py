@@ -29,7 +29,7 @@ from .gguf.detection import is_gguf
 from .heads.generative_reranker import find_judge
 from .heads.last_logits import Ending, end_tokens
 from .heads.pooling import Reading, decoder_encoder
-from .misreading_layers import batch_attention, takes_ends_for_positions
+from .misreading_layers import batch_attention
 from .template_sandbox import limited_template
 
 if TYPE_CHECKING:
@@ -184,7 +184,6 @@ class TextModel:
         tokenizer: mlx-lm's `TokenizerWrapper`.
         generation_defaults: the model's generation_config.json, or {}.
         text: what makes prompts for it.
-        one_row: its code is known to answer wrongly beside longer rows.
         one_token: rows that decode take one token per step, whatever a trial with text says.
         end_tokens: most tokens of a pass that should end a prompt with its last token's logits; 0: none can.
         fingerprint: changes with the model, the options and the versions of what computes.
@@ -210,7 +209,6 @@ class TextModel:
         self.name = name
         self._mx, self._at_once = mx, at_once
         batch_attention(model)
-        self.one_row = takes_ends_for_positions(model)
         self.one_token = False
         self._model, self._config = model, config
         self.tokenizer = tokenizer

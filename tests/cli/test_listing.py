@@ -58,9 +58,9 @@ def test_models_of_all_programs_are_listed(stores: Stores, capsys: pytest.Captur
 
 
 def test_the_table_says_why_a_model_does_not_run(stores: Stores, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = stores.folder(stores.lm_studio / "p" / "phi3small")
+    folder = stores.folder(stores.lm_studio / "p" / "hy_v4")
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "model_type": "phi3small"}))
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "hy_v4"}))
     other = stores.folder(stores.lm_studio / "p" / "odd")
     (other / "config.json").write_text(json.dumps({**config, "model_type": "unheard_of"}))
     half = stores.folder(stores.lm_studio / "p" / "half")
@@ -69,7 +69,7 @@ def test_the_table_says_why_a_model_does_not_run(stores: Stores, capsys: pytest.
     (blind / "tokenizer.json").unlink()
     assert main(["models"]) == 0
     rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line[0] != " "}
-    assert rows["p/phi3small"].endswith("  one request at a time")
+    assert rows["p/hy_v4"].endswith("  one request at a time")
     assert "no: the architecture 'unheard_of' is not" in " ".join(rows["p/odd"].split())
     assert "no: 'model.safetensors'" in rows["p/half"]
     assert "no: The model" in rows["p/untokenized"]

@@ -25,9 +25,8 @@ from tests.models_page import DOCUMENT, text_models
 
 USUAL = ["bitnet", "gemma3n", "llama", "olmo"]
 """What the ordinary run tries."""
-ENDS_BY_ITSELF = ["gemma3n", "gpt_neox", "lille-130m", "phi3small", "phixtral"]
-"""A prompt's last token always has a pass of its own: decoders that give logits, or need more than tokens, and one that
-gives others in a pass of several tokens."""
+ENDS_BY_ITSELF = ["gemma3n", "gpt_neox", "lille-130m", "phixtral"]
+"""A prompt's last token always has its own pass: decoders that give logits, or need more than tokens."""
 
 
 def named(*hows: str) -> list[Any]:

@@ -83,6 +83,7 @@ def test_a_position_that_is_read_as_a_number_is_found() -> None:
     assert agreement(text_model("gpt_bigcode")) == Agreement(in_pieces=True, together=False)
 
 
+@pytest.mark.usefixtures("as_upstream_has_it")
 def test_a_prompt_that_sees_later_tokens_is_found() -> None:
     """phi3small adds its mask of true and false to the scores: its tokens see later ones of the same pass."""
     assert agreement(text_model("phi3small")) == Agreement(in_pieces=False, together=False)

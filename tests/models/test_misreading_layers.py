@@ -14,7 +14,7 @@ from mlx_vlm.models import cache as mlx_vlm
 
 from localai_shim.engine import kv
 from localai_shim.engine.kv import step
-from localai_shim.models.misreading_layers import batch_attention, takes_ends_for_positions
+from localai_shim.models.misreading_layers import batch_attention
 from tests import vlm_architectures
 from tests.architectures import make
 
@@ -86,13 +86,6 @@ def test_subclasses_of_upstream_s_attention_are_left_alone() -> None:
         layer.self_attn.__class__ = Own
     assert batch_attention(model) == 0
     assert batch_attention(make("llama")) == 0
-
-
-@pytest.mark.parametrize(("name", "does"), [("phi3small", True), ("minimax_m3_vl", False), ("deepseek_v32", False)])
-def test_attention_by_blocks_takes_the_end_of_the_keys_for_the_position(name: str, does: bool) -> None:
-    """`q_pos = mx.arange(kv_blocks - q_blocks, kv_blocks)`: tests/engine's sweep, with blocks small enough, answers
-    otherwise beside longer rows where this is not known."""
-    assert takes_ends_for_positions(make(name)) is does
 
 
 # -- mlx-vlm's ---------------------------------------------------------------------------------------------------------

@@ -18,4 +18,5 @@ from .buckets import max_padding_bytes as max_padding_bytes
 from .row import can_batch as can_batch
 from .row import copied as copied
 from .row import fits_slots as fits_slots
+from .row import is_known as is_known
 from .row import read_row as read_row

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from ..cache_contents import Contents, RowCache
 from ..mirror.journal import Mirrored, mirrored
-from .row import copied
+from .row import copied, nbytes_of
 
 
 class MergedCache(Mirrored):
@@ -27,7 +27,7 @@ class MergedCache(Mirrored):
 
     @property
     def nbytes(self) -> int:
-        return sum(layer.nbytes for layer in self._layers)
+        return nbytes_of(self._layers)
 
     def lengths(self) -> list[int]:
         return [0] * sum(self._live)

@@ -7,15 +7,21 @@ from dataclasses import replace
 from functools import cached_property
 
 import mlx.core as mx
+from mlx.utils import tree_flatten
 
-from ..cache_contents import Contents, KeyValues, Parts, RowCache, States, is_trimmable
+from ..cache_contents import Contents, KeyValues, Leaf, Parts, Pooled, RowCache, States, is_trimmable
 from ..mirror.journal import Mirrored, mirrored
 from ..ports import host
 
 
-def fits_slots(row: RowCache) -> bool:
-    """True if slots and the prefix cache can hold rows of this kind of cache."""
+def is_known(row: RowCache) -> bool:
+    """True if the contents of this kind of cache can be read, so that the prefix cache can hold them."""
     return all(host().caches.read(layer) is not None for layer in row)
+
+
+def fits_slots(row: RowCache) -> bool:
+    """True if slots can hold rows of this kind of cache."""
+    return is_known(row) and not any(isinstance(layer, Pooled) for layer in leaves(read_row(row)))
 
 
 def is_packed(row: RowCache) -> bool:
@@ -32,13 +38,13 @@ def read_row(row: RowCache) -> list[Contents]:
     """Read the contents of a row's cache.
 
     Raises:
-        ValueError: slots cannot hold this kind of cache.
+        ValueError: this kind of cache is not known.
     """
     contents = []
     for layer in row:
         known = host().caches.read(layer)
         if known is None:
-            raise ValueError(f"a {type(layer).__name__} cannot be kept in slots")
+            raise ValueError(f"a {type(layer).__name__} cannot be read")
         contents.append(known)
     return contents
 
@@ -48,15 +54,15 @@ def write_row(contents: Sequence[Contents]) -> RowCache:
     return [host().caches.write(layer) for layer in contents]
 
 
-def leaves(row: Sequence[Contents]) -> list[KeyValues | States]:
+def leaves(row: Sequence[Contents]) -> list[Leaf]:
     """The layers of a row, lists of caches taken apart."""
-    out: list[KeyValues | States] = []
+    out: list[Leaf] = []
     for layer in row:
         out += leaves(layer.parts) if isinstance(layer, Parts) else [layer]
     return out
 
 
-def mapped(make: Callable[..., KeyValues | States], *rows: Sequence[Contents]) -> list[Contents]:
+def mapped(make: Callable[..., Leaf], *rows: Sequence[Contents]) -> list[Contents]:
     """A row whose layers are made of those of other rows of one kind, which `make` is called with; lists of caches are
     taken apart and put together again.
     """
@@ -69,7 +75,7 @@ def mapped(make: Callable[..., KeyValues | States], *rows: Sequence[Contents]) -
 
 
 def copied(row: RowCache, start: int = 0) -> list[Contents]:
-    """A copy of what a row holds; of layers with one position per token, only the tokens from `start` on.
+    """A copy of what a row holds; of what grows with its tokens, only the part from the token `start` on.
 
     Raises:
         ValueError: as `read_row`.
@@ -85,11 +91,22 @@ def copy_of(array: mx.array) -> mx.array:
     return array * 1
 
 
-def _copied(layer: KeyValues | States, start: int) -> KeyValues | States:
+def _copied(layer: Leaf, start: int) -> Leaf:
+    if isinstance(layer, Pooled):
+        pooled = tuple(copy_of(array[:, :, start // layer.ratio :]) for array in layer.pooled)
+        return replace(layer, last=tuple(map(copy_of, layer.last)), pooled=pooled)
     if isinstance(layer, States):
         return replace(layer, arrays=tuple(None if array is None else copy_of(array) for array in layer.arrays))
     first = start if layer.ring is None else 0
     return replace(layer, arrays=tuple(copy_of(array[:, :, first:]) for array in layer.arrays))
+
+
+def nbytes_of(layers: RowCache) -> int:
+    """The bytes that caches of any kind hold; some classes do not say."""
+    return sum(
+        layer.nbytes if hasattr(layer, "nbytes") else sum(array.nbytes for _, array in tree_flatten(layer.state))
+        for layer in layers
+    )
 
 
 class OneRow(Mirrored):
@@ -104,7 +121,7 @@ class OneRow(Mirrored):
 
     @property
     def nbytes(self) -> int:
-        return sum(layer.nbytes for layer in self.row)
+        return nbytes_of(self.row)
 
     def lengths(self) -> list[int]:
         known = leaves([layer for layer in map(host().caches.read, self.row) if layer is not None])

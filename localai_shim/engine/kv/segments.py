@@ -1,7 +1,8 @@
 """A row's cache as segments and snapshots, which the prefix cache holds, and a row made of these again.
 
 Layers with keys and values per token can be trimmed to any length, and are held as segments. All others (sliding
-windows, SSM states) are true at one length only, and are held as snapshots.
+windows, SSM states) are true at one length only, and are held as snapshots. Tokens that are pooled in groups are held
+as segments, and those of the last groups as snapshots.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from functools import partial
 
 import mlx.core as mx
 
-from ..cache_contents import Contents, KeyValues, RowCache, States, is_trimmable
+from ..cache_contents import Contents, KeyValues, Leaf, Pooled, RowCache, States, is_trimmable
 from ..mirror.journal import mirrored
 from .row import fits_slots, leaves, mapped, read_row, write_row
 
 Segment = list[mx.array]
-"""Arrays of the layers that can be trimmed, layer after layer; the tokens are on the axis before the last."""
+"""Arrays that grow with the tokens, layer after layer; the tokens are on the axis before the last."""
 
 CAPACITY_STEP_TOKENS = 256  # as KVCache grows
 
@@ -27,7 +28,7 @@ class Snapshot:
     """The layers of a row that cannot be trimmed, as they are after `length` tokens."""
 
     length: int
-    layers: list[KeyValues | States]
+    layers: list[Leaf]
 
     @property
     def arrays(self) -> list[mx.array]:
@@ -39,7 +40,7 @@ class Snapshot:
         can = all(isinstance(x, KeyValues) and x.ring is not None and x.length <= x.ring.size for x in self.layers)
         return 0 if can else self.length
 
-    def at(self, length: int) -> list[KeyValues | States]:
+    def at(self, length: int) -> list[Leaf]:
         """The layers trimmed to a length from `min_length` on."""
         if length >= self.length:
             return self.layers
@@ -67,8 +68,35 @@ def has_nan(segment: Segment, snapshot: Snapshot | None) -> mx.array:
     return mx.stack(flags).any() if flags else mx.array(False)
 
 
+def ratios(like: Sequence[Contents]) -> list[int]:
+    """For each array of a segment of such a row, how many tokens it has one place for."""
+    out: list[int] = []
+    for layer in leaves(like):
+        if isinstance(layer, Pooled):
+            out += [layer.ratio] * layer.kinds
+        elif isinstance(layer, KeyValues) and is_trimmable(layer):
+            out += [1] * (2 if layer.quantised is None else 6)
+    return out
+
+
+def part_of(segment: Segment, ratios: Sequence[int], first: int, start: int, stop: int) -> Segment:
+    """The part of a segment with the tokens from `start` to `stop`, as views.
+
+    Args:
+        segment: begins at the token `first`.
+        ratios: see `ratios`.
+        first: counted from the row's beginning, as the others.
+        start: its first token.
+        stop: the token behind it.
+    """
+    return [
+        array[..., start // ratio - first // ratio : stop // ratio - first // ratio, :]
+        for array, ratio in zip(segment, ratios, strict=True)
+    ]
+
+
 def take_segment(row: Sequence[Contents], start: int, length: int) -> Segment:
-    """The keys and values of the tokens from `start` on, of a row of `length` tokens that begins at `start`.
+    """Take what grows with the tokens, from `start` on, of a row of `length` tokens that begins at `start`.
 
     Raises:
         ValueError: a layer does not hold one position per token.
@@ -79,12 +107,18 @@ def take_segment(row: Sequence[Contents], start: int, length: int) -> Segment:
             if layer.length != length or not all(array.shape[2] == length - start for array in layer.arrays):
                 raise ValueError(f"a layer holds {layer.length} positions of {length} tokens")
             segment += layer.arrays
+        elif isinstance(layer, Pooled):
+            places = length // layer.ratio - start // layer.ratio
+            if layer.length != length or not all(array.shape[2] == places for array in layer.pooled):
+                raise ValueError(f"a layer has pooled {layer.length} tokens of {length}")
+            segment += layer.pooled
     return segment
 
 
 def take_snapshot(row: Sequence[Contents], length: int) -> Snapshot:
     """The layers of a row of `length` tokens that cannot be trimmed."""
-    return Snapshot(length, [layer for layer in leaves(row) if not is_trimmable(layer)])
+    layers = [layer for layer in leaves(row) if not is_trimmable(layer)]
+    return Snapshot(length, [replace(layer, pooled=()) if isinstance(layer, Pooled) else layer for layer in layers])
 
 
 def build_row(
@@ -103,7 +137,11 @@ def build_row(
     others = iter(snapshot.at(length) if snapshot is not None else [])
     allocated = -(-max(capacity, length + 1) // CAPACITY_STEP_TOKENS) * CAPACITY_STEP_TOKENS
 
-    def filled(layer: KeyValues | States) -> KeyValues | States:
+    def filled(layer: Leaf) -> Leaf:
+        if isinstance(layer, Pooled) and isinstance(state := next(others), Pooled):
+            places = length // layer.ratio
+            pooled = tuple(_concatenated(next(columns), places, places) for _ in range(layer.kinds))
+            return replace(state, pooled=pooled)
         if not isinstance(layer, KeyValues) or not is_trimmable(layer):
             return next(others)
         # Quantised ones are concatenated anew with each chunk.
@@ -119,6 +157,7 @@ def _concatenated(pieces: Sequence[mx.array], length: int, capacity: int) -> mx.
     for piece in pieces:
         parts.append(piece if piece.shape[2] <= missing else piece[:, :, :missing])
         missing -= parts[-1].shape[2]
+    parts = [part for part in parts if part.shape[2]] or parts[:1]  # empty ones may be of another type
     if capacity > length:
         shape = list(parts[0].shape)
         shape[2] = capacity - length
@@ -133,7 +172,7 @@ def takes_padding(row: RowCache) -> int:
     """
     most = 2**31
     for layer in leaves(read_row(row)) if fits_slots(row) else [States(())]:
-        if isinstance(layer, States):
+        if not isinstance(layer, KeyValues):
             return 0
         if layer.ring is not None:
             most = min(most, layer.ring.size)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import mlx.core as mx
 import numpy as np
 
-from ..cache_contents import Contents, KeyValues, Parts, RowCache, States
+from ..cache_contents import Contents, KeyValues, Leaf, Parts, Pooled, RowCache, States
 from ..mirror.journal import Mirrored, mirrored
 from ..ports import host
 from .layers import Current, KeyValueSlots, LayerSlots, QuantisedSlots, abreast
@@ -264,8 +264,14 @@ class SlotCache(Mirrored):
         self._spoiled.difference_update(slots)
 
 
-def _layer_slots(like: KeyValues | States, current: Current) -> LayerSlots:
-    """Slots for rows whose layer has contents of this kind."""
+def _layer_slots(like: Leaf, current: Current) -> LayerSlots:
+    """Slots for rows whose layer has contents of this kind.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if isinstance(like, Pooled):
+        raise ValueError("pooled tokens cannot be kept in slots")
     if isinstance(like, States):
         return StateSlots(like)
     return KeyValueSlots(like, current) if like.quantised is None else QuantisedSlots(like, current)

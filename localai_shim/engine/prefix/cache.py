@@ -19,7 +19,7 @@ from ..costs.cost_model import Stopwatch
 from ..failures.gpu import note_gpu_fault
 from ..kv import RowCache, read_row
 from ..kv.row import copy_of
-from ..kv.segments import build_row, has_nan, nbytes, take_segment, take_snapshot
+from ..kv.segments import build_row, has_nan, nbytes, part_of, ratios, take_segment, take_snapshot
 from ..mirror.journal import Mirrored, journal, mirrored
 from ..ports import host
 from .store import PrefixStore, Stored
@@ -65,7 +65,8 @@ class PrefixCache(Mirrored):
         """Bytes that were held before it had to shrink."""
         self._like = read_row(empty)
         self.cuts_anywhere = all(is_trimmable(layer) for layer in self._like)
-        self._tree = PrefixTree(needs_snapshot=not self.cuts_anywhere)
+        self._ratios = ratios(self._like)
+        self._tree = PrefixTree(self._ratios, needs_snapshot=not self.cuts_anywhere)
         self._failed = False
         self._folder, self._folder_budget = folder, folder_budget
         self._saving: Generator[None] | None = None
@@ -272,9 +273,8 @@ class PrefixCache(Mirrored):
             return False
         segment, snapshot = loaded
         if start > stored.start:
-            segment = (
-                [copy_of(array[..., start - stored.start :, :]) for array in segment] if start < stored.end else []
-            )
+            rest = part_of(segment, self._ratios, stored.start, start, stored.end) if start < stored.end else []
+            segment = [copy_of(array) for array in rest]
         self._tree.insert(salt, keys, start, segment, snapshot).saved = True
         return True
 

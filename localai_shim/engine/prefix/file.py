@@ -14,7 +14,7 @@ import mlx.core as mx
 import numpy as np
 
 from ...types import Json
-from ..cache_contents import KeyValues, Ring, States
+from ..cache_contents import KeyValues, Leaf, Pooled, Ring, States
 from ..kv.segments import Segment, Snapshot
 
 PIECE_BYTES = 4 * 2**20
@@ -111,7 +111,9 @@ def _describe(snapshot: Snapshot | None) -> dict[str, object] | None:
     layers: list[dict[str, object]] = []
     for layer in snapshot.layers:
         layers.append({"arrays": [array is not None for array in layer.arrays], "upstream": layer.upstream})
-        if isinstance(layer, KeyValues):
+        if isinstance(layer, Pooled):
+            layers[-1] |= {"length": layer.length, "ratio": layer.ratio, "kinds": layer.kinds}
+        elif isinstance(layer, KeyValues):
             assert layer.ring is not None
             layers[-1] |= {"length": layer.length, "size": layer.ring.size, "keep": layer.ring.keep}
     return {"length": snapshot.length, "least": snapshot.min_length, "layers": layers}
@@ -120,12 +122,15 @@ def _describe(snapshot: Snapshot | None) -> dict[str, object] | None:
 def _read_snapshot(described: Json | None, arrays: Iterator[mx.array]) -> Snapshot | None:
     if described is None:
         return None
-    layers: list[KeyValues | States] = []
+    layers: list[Leaf] = []
     for layer in described["layers"]:
         upstream = layer.get("upstream", "mlx_lm")  # older files do not say
         if "length" in layer:
-            held = tuple(itertools.islice(arrays, len(layer["arrays"])))
-            layers.append(KeyValues(layer["length"], held, Ring(layer["size"], layer["keep"]), upstream=upstream))
+            length, held = layer["length"], tuple(itertools.islice(arrays, len(layer["arrays"])))
+            if "ratio" in layer:
+                layers.append(Pooled(length, layer["ratio"], layer["kinds"], held, upstream=upstream))
+            else:
+                layers.append(KeyValues(length, held, Ring(layer["size"], layer["keep"]), upstream=upstream))
         else:
             layers.append(States(tuple(next(arrays) if there else None for there in layer["arrays"]), upstream))
     return Snapshot(described["length"], layers)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import mlx.core as mx
 
 from ...types import common_length
-from ..kv.segments import Segment, Snapshot, nbytes
+from ..kv.segments import Segment, Snapshot, nbytes, part_of
 
 Salt = str | None
 _NEVER = 2**63
@@ -82,10 +82,12 @@ class PrefixTree:
 
     Args:
         needs_snapshot: rows have layers that cannot be trimmed, so that only prefixes with a snapshot of these match.
+        ratios: of the arrays of segments: see `kv.segments.ratios`.
     """
 
-    def __init__(self, *, needs_snapshot: bool) -> None:
+    def __init__(self, ratios: Sequence[int], *, needs_snapshot: bool) -> None:
         self.bytes = 0
+        self._ratios = ratios
         self._needs_snapshot = needs_snapshot
         self._roots: dict[Salt, Node] = {}
         self._nodes: dict[Node, None] = {}
@@ -112,7 +114,7 @@ class PrefixTree:
         path = [node for node in path if node.start < length]
         if touch:
             self._touch(path)
-        segments = [_segment_of(node, 0, length - node.start) for node in path]
+        segments = [self._until(length, node) for node in path]
         return Match(length, segments, snapshot)
 
     def covers(self, salt: Salt, keys: Sequence[int]) -> bool:
@@ -228,7 +230,8 @@ class PrefixTree:
     def _split(self, node: Node, at: int) -> Node:
         """Cut a node in two; returns the first half."""
         assert node.parent is not None
-        halves = _segment_of(node, 0, at), _segment_of(node, at, len(node.keys))
+        cut = node.start + at
+        halves = self._until(cut, node), part_of(node.segment, self._ratios, node.start, cut, node.end)
         first, rest = ([mx.contiguous(array) for array in half] for half in halves)  # views would keep the whole
         _async_eval(first, rest)
         upper = Node(node.salt, node.parent, node.keys[:at], first)
@@ -256,6 +259,12 @@ class PrefixTree:
                 self._enqueue(parent)
                 return
             node = parent
+
+    def _until(self, length: int, node: Node) -> Segment:
+        """A node's segment, as far as the tokens of a prompt of this length."""
+        if length >= node.end:
+            return node.segment
+        return part_of(node.segment, self._ratios, node.start, node.start, length)
 
     def _tick(self) -> int:
         self._clock += 1
@@ -287,13 +296,6 @@ def _usable_length(path: Sequence[Node], length: int) -> tuple[int, Node | None]
         if node.snapshot is not None and node.end <= length:
             return node.end, node
     return 0, None
-
-
-def _segment_of(node: Node, start: int, stop: int) -> Segment:
-    """Keys and values of some of a node's tokens, as views."""
-    if start == 0 and stop >= len(node.keys):
-        return node.segment
-    return [array[..., start:stop, :] for array in node.segment]
 
 
 def _age(node: Node) -> int:

@@ -1,7 +1,8 @@
-"""MiniMax M3's sparse attention in a batch: each token chooses blocks of keys by its own row's position."""
+"""Sparse attention in a batch: each token sees or chooses blocks of keys by its own row's position."""
 
 from __future__ import annotations
 
+import copy
 import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,37 @@ Mask = Any
 Call = Callable[..., Any]
 
 
+def near_and_strided(_: Call) -> Call:
+    """Phi-3-small's attention to the last blocks before a token and, in each head, to one in some blocks of all.
+
+    mlx-lm counts a token's block from the end of all keys, and adds a mask of true and false to the scores, so that
+    tokens attend to later ones of the same pass.
+    """
+
+    def attend(
+        self: Any, queries: mx.array, keys: mx.array, values: mx.array, scale: float, mask: mx.array | None
+    ) -> mx.array:
+        import mlx.core as mx
+
+        heads, k, places = queries.shape[1], queries.shape[2], keys.shape[2]
+        if mask is None:
+            position = mx.arange(places - k, places)
+            mask = mx.arange(places) <= position[:, None]
+        else:  # keys begin with a row's first one
+            position = mask.sum(axis=-1) - 1
+        size = self.blocksparse_block_size
+        own, block = position[..., None] // size, mx.arange(places) // size
+        step = getattr(self, "head_step", 1)
+        strided = (block + step * mx.arange(heads)[:, None, None] + 1) % self.blocksparse_vert_stride == 0
+        kept = mask & ((own - block < self.blocksparse_num_local_blocks) | strided)
+        out: mx.array = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=kept)
+        return out
+
+    return attend
+
+
 def blocks_by_row(upstream: Call) -> Call:
-    """mlx-lm's choice of blocks, which takes the end of the keys for all rows' position."""
+    """MiniMax M3's choice of blocks. mlx-lm takes the end of the keys for all rows' position."""
 
     def block_mask(
         self: Any, x: mx.array, mask: Mask, offset: int | mx.array, cache: LayerCache | None
@@ -37,7 +67,7 @@ def blocks_by_row(upstream: Call) -> Call:
         scores = queries.astype(mx.float32) @ keys.astype(mx.float32).swapaxes(-1, -2)
         position = (offset[:, None] + mx.arange(k))[:, None, :, None]
         seen = mask if isinstance(mask, mx.array) else mx.arange(keys.shape[2]) <= position
-        kept = _best_blocks(
+        kept = best_blocks(
             mx.where(seen, scores, -mx.inf),
             position // self.index_block_size,
             self.index_block_size,
@@ -49,7 +79,7 @@ def blocks_by_row(upstream: Call) -> Call:
     return block_mask
 
 
-def _best_blocks(scores: mx.array, own: mx.array, size: int, most: int, local: int, first: int = 0) -> mx.array:
+def best_blocks(scores: mx.array, own: mx.array, size: int, most: int, local: int, first: int = 0) -> mx.array:
     """Which keys are in the blocks with the largest scores, or in the first or last ones of a token.
 
     Args:
@@ -119,7 +149,7 @@ def by_head(indexer: Any) -> Any:
         scores = queries.astype(mx.float32) @ keys.astype(mx.float32).swapaxes(-1, -2)
         scores = mx.where(seen, scores, -mx.inf)
         own = position // self.block_size
-        kept = _best_blocks(scores, own, self.block_size, self.topk_blocks, self.local_blocks, self.init_blocks)
+        kept = best_blocks(scores, own, self.block_size, self.topk_blocks, self.local_blocks, self.init_blocks)
         # Of four axes, for which mlx-vlm's own kernels are not used: these have one choice for all heads.
         return mx.repeat(kept & seen, self.attention.num_attention_heads // self.attention.index_heads, axis=1)
 
@@ -131,6 +161,37 @@ def by_head(indexer: Any) -> Any:
     members = {"select_blocks": select_blocks, "build_block_mask": build_block_mask}
     indexer.__class__ = type(kind.__name__, (kind,), members)
     return indexer
+
+
+def choosing_in_padded_rows(upstream: Call) -> Call:
+    """Qwen4's attention chooses blocks also if rows have different lengths.
+
+    mlx-vlm names the mask of padded rows that decode, and its layers then attend to all keys. That is right only while
+    there are no more blocks than are chosen.
+    """
+
+    def call(self: Any, x: mx.array, mask: Mask = None, cache: Any = None, **kwargs: Any) -> mx.array:
+        if isinstance(mask, str) and mask != "causal" and hasattr(cache, "index_offset"):
+            blocks = (cache.index_offset + x.shape[1]) // self.indexer.compress_ratio
+            if blocks > self.indexer.block_topk:
+                mask = None  # the chosen blocks are a mask that leaves padding out
+        out: mx.array = upstream(self, x, mask=mask, cache=cache, **kwargs)
+        return out
+
+    return call
+
+
+def decoding_merged_rows(upstream: Call) -> Call:
+    """Qwen4's decoder runs merged rows as it runs prompts: mlx-vlm's code for decoding ignores the chosen blocks."""
+
+    def decode(self: Any, inputs: mx.array, *, cache: RowCache, **kwargs: Any) -> Any:
+        if not any(hasattr(layer, "kv_cache") for layer in cache):
+            return upstream(self, inputs, cache=cache, **kwargs)
+        usual = copy.copy(self)
+        usual._supports_batch_invariant_decode = lambda: False
+        return usual(inputs, cache=cache, **kwargs)
+
+    return decode
 
 
 class _Indexed:

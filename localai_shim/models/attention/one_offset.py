@@ -1,4 +1,4 @@
-"""Decoders of mlx-lm that take one position for all rows."""
+"""Decoders that take one position for all rows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ...backends.patches import rebound
 from ...engine.cache_contents import LayerCache, RowCache
 
 if TYPE_CHECKING:
@@ -49,17 +50,119 @@ def embedded_by_row(upstream: Call) -> Call:
         positions = cache[0].offset[:, None] + mx.arange(inputs.shape[1])
         decoder = copy.copy(self)
         decoder.wpe = lambda _: self.wpe(positions)
-        out: mx.array = upstream(decoder, inputs, [Counted(cache[0], 0), *cache[1:]])
+        out: mx.array = upstream(decoder, inputs, [Altered(cache[0], offset=0), *cache[1:]])
         return out
 
     return call
 
 
-class Counted:
-    """A cache with another offset."""
+def placed_by_row(upstream: Call) -> Call:
+    """limite counts positions from one offset, unless it is given them."""
 
-    def __init__(self, cache: LayerCache, offset: int | mx.array) -> None:
-        self._cache, self.offset = cache, offset
+    def call(self: Any, inputs: mx.array, cache: RowCache | None = None, positions: mx.array | None = None) -> mx.array:
+        import mlx.core as mx
+
+        if cache is not None and positions is None and not isinstance(cache[0].offset, int):
+            positions = cache[0].offset[:, None] + mx.arange(inputs.shape[1])
+        out: mx.array = upstream(self, inputs, cache, positions)
+        return out
+
+    return call
+
+
+def masked_by_cache(upstream: Any) -> Call:
+    """limite's attention makes its mask of one offset, and takes the last keys that it reads for the pass's own."""
+    names = upstream.__globals__
+    attend = names["scaled_dot_product_attention"]
+
+    def attend_to_stored(
+        queries: mx.array, _: mx.array, __: mx.array, cache: _Apart, *, scale: float, mask: Any
+    ) -> Any:
+        return attend(queries, *cache.stored, cache=cache.layer, scale=scale, mask=cache.mask)
+
+    with_own = rebound(upstream, {**names, "scaled_dot_product_attention": attend_to_stored})
+
+    def call(
+        self: Any, x: mx.array, values: mx.array | None, positions: mx.array, cache: LayerCache | None = None
+    ) -> mx.array:
+        if cache is None:
+            plain: mx.array = upstream(self, x, values, positions)
+            return plain
+        window = None if self.window is None else self.window + 1
+        out: mx.array = with_own(
+            self,
+            x,
+            values,
+            positions,
+            _Apart(cache, cache.make_mask(x.shape[1], return_array=False, window_size=window)),
+        )
+        return out
+
+    return call
+
+
+class _Apart:
+    """A cache that gives a pass its own keys and values, and keeps apart what attention reads."""
+
+    offset = 0
+    stored: tuple[Any, ...] = ()
+
+    def __init__(self, layer: LayerCache, mask: Any) -> None:
+        self.layer, self.mask = layer, mask
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        self.stored = tuple(self.layer.update_and_fetch(keys, values))
+        return keys, values
+
+
+def banded_by_row(upstream: Any) -> Call:
+    """Inkling's attention adds a number for each distance of a key, and takes the end of the keys for all positions."""
+    names = {**upstream.__globals__, "banded_additive_mask": _banded, "_SLIDING_KV_SLICE": False}
+    with_own = rebound(upstream, names)
+
+    def call(self: Any, x: mx.array, cache: Any = None, conv_mask: mx.array | None = None) -> mx.array:
+        import mlx.core as mx
+
+        if cache is None or isinstance(cache[0].offset, int):
+            plain: mx.array = upstream(self, x, cache, conv_mask)
+            return plain
+        position, factor, attention = cache[0].offset[:, None] + mx.arange(x.shape[1]), None, copy.copy(self)
+        if self.log_floor is not None:
+            longer = mx.maximum((position + 1) / self.log_floor, 1.0)
+            factor = (1.0 + self.log_alpha * mx.log(longer)).astype(x.dtype)
+            scale, norm = factor[..., None, None], self.q_norm
+            attention.q_norm, attention.log_floor = lambda queries: norm(queries) * scale, None
+        out: mx.array = with_own(
+            attention, x, (Altered(cache[0], left_padding=(position, factor)), cache[1]), conv_mask
+        )
+        return out
+
+    return call
+
+
+def _banded(
+    rel: mx.array, proj: mx.array, _: int, keys: int, window: int, extent: int, left_padding: Any, **__: Any
+) -> mx.array:
+    """The mask `[rows, heads, tokens, keys]`, with positions and factors `[rows, tokens]` as the padding."""
+    import mlx.core as mx
+
+    position, factor = left_padding
+    numbers = (rel @ proj).transpose(0, 2, 1, 3)
+    distance = position[:, None, :, None] - mx.arange(keys)
+    shape = (*numbers.shape[:3], keys)
+    added = mx.take_along_axis(numbers, mx.broadcast_to(mx.clip(distance, 0, extent - 1), shape), axis=-1)
+    added = mx.where(distance < extent, added, 0)
+    if factor is not None:
+        added = added * factor[:, None, :, None]
+    seen = (distance >= 0) & (distance < window) if window > 0 else distance >= 0
+    return mx.where(seen, added, -1e30).astype(rel.dtype)
+
+
+class Altered:
+    """A cache with other attributes."""
+
+    def __init__(self, cache: LayerCache, **attributes: Any) -> None:
+        vars(self).update(attributes, _cache=cache)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cache, name)

@@ -29,31 +29,32 @@ class Pool:
 
     Args:
         ratio: tokens of a group.
+        kinds: arrays that each group gives a token of.
     """
 
-    def __init__(self, ratio: int) -> None:
-        self.ratio = ratio
+    def __init__(self, ratio: int, kinds: int = 1) -> None:
+        self.ratio, self.kinds = ratio, kinds
         self.tokens = [0]
         """Of each row."""
         self.last: list[mx.array] = []
         """Values and gates of the last two groups' tokens, `[rows, 2 * ratio, dim]`."""
-        self.pooled: mx.array | None = None
-        """`[rows, places, dim]`; there may be more places than tokens."""
+        self.pooled: list[mx.array] = []
+        """`[rows, places, dim]` of each kind; there may be more places than tokens."""
 
     @property
     def counts(self) -> list[int]:
         """Pooled tokens of each row."""
         return [tokens // self.ratio for tokens in self.tokens]
 
-    def add(self, values: mx.array, gates: mx.array, dim: int, compress: Call) -> mx.array:
-        """Add a pass's tokens; returns the pooled ones, `[rows, most of a row, dim]`.
+    def add(self, values: mx.array, gates: mx.array, dims: Sequence[int], compress: Call) -> list[mx.array]:
+        """Add a pass's tokens; returns the pooled ones, as `pooled` has them.
 
         Args:
             values: `[rows, k, width]` of the tokens.
             gates: `[rows, k, width]`, too.
-            dim: of a pooled token.
+            dims: of a pooled token of each kind.
             compress: pools groups of values and gates, each with the one before; the first group is only seen. Its
-                last argument is the position of the second one.
+                last argument is the position of the second one. Returns an array of each kind.
         """
         import mlx.core as mx
 
@@ -61,6 +62,7 @@ class Pool:
         if not self.last:
             shape = (len(self.tokens), 2 * ratio, values.shape[2])
             self.last = [mx.zeros(shape, values.dtype), mx.full(shape, -mx.inf, gates.dtype)]
+            self.pooled = [mx.zeros((len(self.tokens), 0, dim), values.dtype) for dim in dims]
         seen = [mx.concatenate([*pair], axis=1) for pair in zip(self.last, (values, gates), strict=True)]
         self.last = [array[:, -2 * ratio :] for array in seen]
         before, self.tokens = self.tokens, [tokens + k for tokens in self.tokens]
@@ -70,26 +72,24 @@ class Pool:
                 first = ratio - begun
                 groups = [array[:, first : first + (1 + new) * ratio] for array in seen]
                 made = compress(*groups, before[0] - begun)
-                known = [] if self.pooled is None else [self.pooled[:, : before[0] // ratio]]
-                self.pooled = mx.concatenate([*known, made], axis=1)
+                known = before[0] // ratio
+                self.pooled = [_joined(old[:, :known], its) for old, its in zip(self.pooled, made, strict=True)]
         elif k > 1:
             raise ValueError("several rows take one token each")
         elif any(tokens % ratio == 0 for tokens in self.tokens):
             self._put(compress(*self.last, mx.array([tokens - ratio for tokens in self.tokens])))
-        if self.pooled is None:
-            return mx.zeros((len(self.tokens), 0, dim), values.dtype)
-        return self.pooled[:, : max(self.counts)]
+        return self.pooled
 
-    def _put(self, made: mx.array) -> None:
+    def _put(self, made: Sequence[mx.array]) -> None:
         """Put one pooled token per row behind those that it has; rows whose group is not whole overwrite it later."""
         import mlx.core as mx
 
         places = [-(-tokens // self.ratio) - 1 for tokens in self.tokens]
-        if self.pooled is None:
-            self.pooled = mx.zeros((len(places), 0, made.shape[2]), made.dtype)
-        if max(places) >= self.pooled.shape[1]:
-            self.pooled = _widened(self.pooled, max(places) + SPARE_PLACES)
-        self.pooled = mx.put_along_axis(self.pooled, mx.array(places)[:, None, None], made, axis=1)
+        if max(places) >= self.pooled[0].shape[1]:
+            most = max(places) + SPARE_PLACES
+            self.pooled = [_widened(old, most, its.dtype) for old, its in zip(self.pooled, made, strict=True)]
+        index = mx.array(places)[:, None, None]
+        self.pooled = [mx.put_along_axis(old, index, its, axis=1) for old, its in zip(self.pooled, made, strict=True)]
 
     def make_mask(self, k: int = 1, offset: int | mx.array = 0) -> mx.array | None:
         """`[rows, k, most pooled tokens of a row]`: those that each of the last k tokens sees; None: all."""
@@ -107,7 +107,7 @@ class Pool:
 
     @classmethod
     def merge(cls, pools: Sequence[Pool]) -> Pool:
-        made = cls(pools[0].ratio)
+        made = cls(pools[0].ratio, pools[0].kinds)
         made.tokens = [tokens for pool in pools for tokens in pool.tokens]
         made._join(pools)
         return made
@@ -120,14 +120,12 @@ class Pool:
     def _join(self, pools: Sequence[Pool]) -> None:
         import mlx.core as mx
 
-        self.last = [mx.concatenate([*arrays]) for arrays in zip(*(pool.last for pool in pools), strict=True)]
-        known = next((pool.pooled for pool in pools if pool.pooled is not None), None)
-        if known is None:
-            return
         places = max(self.counts) + SPARE_PLACES
-        empty = [mx.zeros((len(pool.tokens), 0, known.shape[2]), known.dtype) for pool in pools]
-        rows = [none if pool.pooled is None else pool.pooled for pool, none in zip(pools, empty, strict=True)]
-        self.pooled = mx.concatenate([_widened(row, places) for row in rows])
+        self.last = [mx.concatenate([*arrays]) for arrays in zip(*(pool.last for pool in pools), strict=True)]
+        self.pooled = []
+        for arrays in zip(*(pool.pooled for pool in pools), strict=True):
+            dtype = next((array.dtype for array in arrays if array.shape[1]), arrays[0].dtype)
+            self.pooled.append(mx.concatenate([_widened(array, places, dtype) for array in arrays]))
 
     def filter(self, rows: Sequence[int]) -> None:
         import mlx.core as mx
@@ -135,21 +133,19 @@ class Pool:
         kept = mx.array(list(rows))
         self.tokens = [self.tokens[row] for row in rows]
         self.last = [array[kept] for array in self.last]
-        if self.pooled is not None:
-            self.pooled = self.pooled[kept]
+        self.pooled = [array[kept] for array in self.pooled]
 
     def extract(self, row: int) -> Pool:
         made = copy.copy(self)
         made.filter([row])
-        count = made.counts[0]
-        made.pooled = made.pooled[:, :count] if made.pooled is not None and count else None
+        made.pooled = [array[:, : made.counts[0]] for array in made.pooled]
         return made
 
     # -- what the engine and the model ask of any cache -------------------------------------------------------------
 
     @property
     def state(self) -> list[mx.array]:
-        return [*self.last, *([] if self.pooled is None else [self.pooled])]
+        return [*self.last, *self.pooled]
 
     @property
     def nbytes(self) -> int:
@@ -159,11 +155,18 @@ class Pool:
         return not self.last
 
 
-def _widened(pooled: mx.array, places: int) -> mx.array:
-    """With so many places in each row."""
+def _joined(known: mx.array, new: mx.array) -> mx.array:
+    """New pooled tokens behind those that are known, if there are any: these have the type of the new ones then."""
     import mlx.core as mx
 
-    return mx.pad(pooled[:, :places], [(0, 0), (0, max(0, places - pooled.shape[1])), (0, 0)])
+    return mx.concatenate([known, new], axis=1) if known.shape[1] else new
+
+
+def _widened(pooled: mx.array, places: int, dtype: mx.Dtype) -> mx.array:
+    """Cut or pad each row to this number of places."""
+    import mlx.core as mx
+
+    return mx.pad(pooled[:, :places].astype(dtype), [(0, 0), (0, max(0, places - pooled.shape[1])), (0, 0)])
 
 
 # -- mlx-vlm's ---------------------------------------------------------------------------------------------------------
@@ -191,21 +194,21 @@ def pooling(upstream: Call) -> Call:
     """The compressor's call: groups see the one before, in whichever pass it was."""
     compress = {True: upstream.__globals__["_overlap_compress_kv"], False: upstream.__globals__["_simple_compress_kv"]}
 
-    def pooled(layer: Any, values: mx.array, gates: mx.array, position: int | mx.array) -> mx.array:
+    def pooled(layer: Any, values: mx.array, gates: mx.array, position: int | mx.array) -> list[mx.array]:
         shape = (values.shape[0], -1, layer.compress_ratio, layer.out_dim)
         groups = [array.reshape(shape) for array in (values, gates)]
         if layer.overlap:
             made = compress[True](*groups, layer.ape, layer.head_dim)[:, 1:]
         else:
             made = compress[False](*(array[:, 1:] for array in groups), layer.ape, layer.head_dim)
-        turned: mx.array = layer.rope(layer.norm(made)[:, None], offset=position).squeeze(1)
-        return turned
+        return [layer.rope(layer.norm(made)[:, None], offset=position).squeeze(1)]
 
     def call(self: Any, x: mx.array, pool_cache: Any, offset: int | mx.array) -> mx.array:
         if not isinstance(pool_cache, Pool):
             plain: mx.array = upstream(self, x, pool_cache, offset)
             return plain
-        return pool_cache.add(self.wkv(x), self.wgate(x), self.head_dim, partial(pooled, self))
+        [tokens] = pool_cache.add(self.wkv(x), self.wgate(x), [self.head_dim], partial(pooled, self))
+        return tokens[:, : max(pool_cache.counts)]
 
     return call
 

@@ -136,6 +136,18 @@ def falcon_norms(model: nn.Module, config: Json) -> None:
         _set_call(layer, _falcon_norm)
 
 
+def choose_sparse_layers(model: nn.Module, config: Json) -> None:
+    """Phi-3-small's last layer of each group of n is dense. mlx-lm's first one is sparse, and the others are dense."""
+    args: Any = model.args
+    for i, layer in enumerate(model.layers):
+        attention = layer.self_attn
+        attention.block_sparse = (i + 1) % args.dense_attention_every_n_layers != 0
+        attention.blocksparse_block_size = args.blocksparse_block_size
+        attention.blocksparse_num_local_blocks = args.blocksparse_num_local_blocks
+        attention.blocksparse_vert_stride = args.blocksparse_vert_stride
+        attention.head_step = 0 if config.get("blocksparse_homo_head_pattern") else 1
+
+
 def sum_all_experts(model: nn.Module, config: Json) -> None:
     for layer in _layers(model, "JambaSparseMoeBlock"):
         _set_call(layer, _jamba_experts)

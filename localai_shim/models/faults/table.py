@@ -266,6 +266,14 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 sanitize=tensors.rename(tensors.OLMO_HYBRID),
             ),
         ),
+        "phi3small": (
+            Fault(
+                "other layers are sparse, unless every second one is; heads of one pattern are not read",
+                _NOT_REPORTED,
+                {"Attention.__init__": "aad0aed31828"},
+                mend=layers.choose_sparse_layers,
+            ),
+        ),
         "starcoder2": (
             Fault(
                 "the exact GELU, whatever hidden_act says",

@@ -19,8 +19,8 @@ Parts = tuple[NDArray[Any], Floats, Floats]
 """Packed codes (of any type), scales, and biases of some blocks."""
 
 GROUP = 32
-_IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int16)
-_IQ4_CODES = (_IQ4 + 128).astype(np.uint8)[np.arange(256)[:, None] >> [0, 4] & 15].view(np.uint16)[:, 0]
+IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int16)
+_IQ4_CODES = (IQ4 + 128).astype(np.uint8)[np.arange(256)[:, None] >> [0, 4] & 15].view(np.uint16)[:, 0]
 """Codes in 8 bits of the low and the high nibble of each byte."""
 _FIFTH_BITS = (np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], 1, bitorder="little") << 4).view(np.uint64)[:, 0]
 """The bits of a byte, each as the fifth bit of a byte."""

@@ -1,8 +1,8 @@
 """Tensors of a GGUF file as MLX arrays, converted piece by piece while the file is read.
 
-The file is read with `pread`, not mapped into memory: it is read once, and a mapped file that somebody shortens would
-kill the process. The arrays' own memory is written to, so that no tensor is held twice. On a GPU, the commonest types
-are read as they are, and MLX converts one tensor at a time.
+The file is read with `pread`, not mapped into memory: it is read once, and a mapped file that is shortened would kill
+the process. A GPU converts what the CPU reads meanwhile. Without one, the CPU's threads convert their pieces, and write
+them to the arrays' own memory.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import itertools
 import logging
 import math
 import os
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,9 +22,9 @@ from ...backends.machine import has_gpu
 from ...threads.workers import CORES, MAX_THREADS, run_all
 from ...types import ModelLoadError
 from .blocks import GROUP, READABLE, Blocks, Bytes
-from .device_blocks import CONVERT
+from .device_blocks import CONVERT, Convert, as_floats
 from .header import Header, Tensor
-from .memory import empty
+from .memory import Staging, compute, empty, staging
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("localai_shim")
 
 PIECE_BYTES = 1 << 19  # of a file: larger ones leave a core's cache, and with smaller ones threads wait for the GIL
-READ_BYTES = 1 << 24  # by a thread at a time, if the GPU converts
+STAGED_BYTES = 1 << 25  # of a file, converted by the GPU at a time
+STAGED_ROUNDED_BYTES = 1 << 23  # of types that are rounded: their numbers take 30 times as much for a moment
+READ_BYTES = 1 << 21  # of these, by a thread at a time
 KEPT_HEAP_BYTES = 30 << 20  # glibc: less than the 32 MiB from which a block would not be counted
 ONE_THREAD_BYTES = 1 << 20  # of a tensor, which more threads would not convert sooner
 LEAST_SCALE = 2.0**-16
@@ -39,6 +42,7 @@ LEAST_SCALE = 2.0**-16
 MOST_SCALE = 65504.0  # of float16
 MOST_NUMBERS = 8192
 Array = NDArray[Any]
+Named = Iterable[tuple[str, Tensor]]
 
 
 class Weight(NamedTuple):
@@ -62,23 +66,21 @@ def read_tensors(header: Header, skipped: Container[str] = ()) -> Iterator[tuple
     all_single = all(READABLE[each.kind].name == "F32" for each in header.tensors.values())
     floats = np.float32 if all_single else np.float16
     found = ((name, tensor) for name, tensor in header.tensors.items() if name not in skipped)
-    tensors, on_device = sorted(found, key=lambda item: item[1].offset), has_gpu()
-    np.empty(KEPT_HEAP_BYTES, np.uint8)  # glibc then keeps memory of this size, where each piece would fault it in anew
+    tensors = sorted(found, key=lambda item: item[1].offset)
     file = os.open(header.path, os.O_RDONLY)
     try:
-        for name, tensor in tensors:
-            try:
-                if on_device and tensor.kind in CONVERT:
-                    yield name, _read_on_device(file, name, tensor)
-                else:
-                    yield name, _read(file, name, tensor, _reserve(tensor, floats))
-            except EOFError as error:
-                raise ModelLoadError(
-                    f"'{header.path}' became shorter while it was read: tensor '{name}' ends past the end of the file.",
-                    transient=True,
-                ) from error
+        yield from (_read_on_device if has_gpu() else _read_on_cpu)(file, tensors, floats)
+    except _Shorter as error:
+        raise ModelLoadError(
+            f"'{header.path}' became shorter while it was read: tensor '{error}' ends past the end of the file.",
+            transient=True,
+        ) from error
     finally:
         os.close(file)
+
+
+class _Shorter(EOFError):
+    """The file ends before a tensor does. The text is its name."""
 
 
 def read_numbers(header: Header, name: str) -> list[float]:
@@ -127,38 +129,89 @@ def _reserve(tensor: Tensor, floats: type[Any]) -> list[mx.array]:
     return [empty(shape, dtype) for shape, dtype in kinds[blocks.mode if blocks.bits else ""]]
 
 
-def _read_on_device(file: int, name: str, tensor: Tensor) -> Weight:
-    """Read a tensor's bytes with all threads, and let the GPU convert them."""
-    import mlx.core as mx
+def _read_on_device(
+    file: int, tensors: Iterable[tuple[str, Tensor]], floats: type[Any]
+) -> Iterator[tuple[str, Weight]]:
+    """Read pieces with all threads, and let the GPU convert each while the next one is read.
 
-    blocks, (*rows, columns) = READABLE[tensor.kind], tensor.shape
-    raw = empty((math.prod(tensor.shape) // blocks.values, blocks.size), np.uint8)
-    content = np.array(raw, copy=False).reshape(-1)
+    A tensor is yielded after the next one has been read, so that waiting for it costs nothing.
+    """
+    before: Callable[[], tuple[str, Weight]] | None = None
+    with staging(STAGED_BYTES) as buffers:
+        turns = itertools.cycle(buffers)
+        for name, tensor in tensors:
+            blocks = READABLE[tensor.kind]
+            starts = range(0, math.prod(tensor.shape) // blocks.values, _staged_blocks(blocks))
+            convert = CONVERT[tensor.kind] if blocks.bits else partial(as_floats, tensor.kind, floats)
+            pieces = [_staged(file, name, tensor, first, next(turns), convert) for first in starts]
+            last = before
+            before = _concatenated(name, tensor, pieces)
+            if last is not None:
+                yield last()
+    if before is not None:
+        yield before()
+
+
+def _staged_blocks(blocks: Blocks) -> int:
+    """Number of blocks that are converted at a time."""
+    return (STAGED_ROUNDED_BYTES if blocks.error else STAGED_BYTES) // blocks.size
+
+
+def _staged(file: int, name: str, tensor: Tensor, first: int, buffer: Staging, convert: Convert) -> list[mx.array]:
+    """Parts of a tensor's blocks from one on, as many as are converted at a time; they are being computed."""
+    blocks = READABLE[tensor.kind]
+    size, count = blocks.size, min(math.prod(tensor.shape) // blocks.values - first, _staged_blocks(blocks))
+    content, offset = buffer.free()[: count * size], tensor.offset + first * size
     starts = itertools.count(0, READ_BYTES)
 
     def work() -> None:
         while (start := next(starts)) < content.size:
-            _read_at(file, content[start : start + READ_BYTES], tensor.offset + start)
+            _read_at(file, name, content[start : start + READ_BYTES], offset + start)
 
     run_all([work] * (min(CORES, MAX_THREADS) if content.size > ONE_THREAD_BYTES else 1))
-    codes, *factors = CONVERT[tensor.kind](raw)
+    parts = convert((buffer.array[: content.size] ^ 0).reshape(count, size))  # a copy: the GPU reads the buffer once
+    compute(*parts)
+    buffer.users = parts
+    return parts
+
+
+def _concatenated(name: str, tensor: Tensor, pieces: list[list[mx.array]]) -> Callable[[], tuple[str, Weight]]:
+    """Put a tensor's pieces together; the function that is returned waits for it."""
+    import mlx.core as mx
+
+    blocks, (*rows, columns) = READABLE[tensor.kind], tensor.shape
+    weight, *factors = (
+        mx.concatenate(list(parts)) if len(parts) > 1 else parts[0] for parts in zip(*pieces, strict=True)
+    )
+    if not blocks.bits:
+        weight = weight.reshape(tensor.shape)
+        compute(weight)
+        return lambda: (name, _packed(blocks, [weight]))
+    factors = [each.reshape(*rows, columns // GROUP) for each in factors]
+    weight = mx.contiguous(weight).view(mx.uint32).reshape(*rows, -1)
+    if blocks.mode != "affine":
+        compute(weight, *factors)
+        return lambda: (name, _packed(blocks, [weight, *factors]))
+    halves = [each.astype(mx.float16) for each in factors]
     mean, largest = mx.square(factors[0]).mean().sqrt(), mx.maximum(*(mx.abs(each).max() for each in factors))
-    halves = [each.reshape(*rows, columns // GROUP).astype(mx.float16) for each in factors]
-    arrays = [mx.contiguous(codes).view(mx.uint32).reshape(*rows, -1), *halves]
-    mx.eval(mean, largest, arrays)
-    if not _fit_float16(name, float(np.array(mean)), float(np.array(largest))):
-        arrays[1:] = [each.reshape(*rows, columns // GROUP) for each in factors]
-        mx.eval(arrays)
-    return _packed(blocks, arrays)
+    compute(weight, *halves, mean, largest)
+
+    def finish() -> tuple[str, Weight]:
+        fit = _fit_float16(name, float(np.array(mean)), float(np.array(largest)))
+        return name, _packed(blocks, [weight, *(halves if fit else factors)])
+
+    return finish
 
 
-def _read(file: int, name: str, tensor: Tensor, arrays: list[mx.array]) -> Weight:
-    blocks = READABLE[tensor.kind]
-    mean, largest = _fill(file, tensor, blocks, arrays)
-    if len(arrays) == 3 and not _fit_float16(name, mean, largest):
-        arrays = [arrays[0], *(empty(each.shape, np.float32) for each in arrays[1:])]
-        _fill(file, tensor, blocks, arrays)
-    return _packed(blocks, arrays)
+def _read_on_cpu(file: int, tensors: Named, floats: type[Any]) -> Iterator[tuple[str, Weight]]:
+    np.empty(KEPT_HEAP_BYTES, np.uint8)  # glibc then keeps memory of this size, where each piece would fault it in anew
+    for name, tensor in tensors:
+        blocks, arrays = READABLE[tensor.kind], _reserve(tensor, floats)
+        mean, largest = _fill(file, name, tensor, arrays)
+        if len(arrays) == 3 and not _fit_float16(name, mean, largest):
+            arrays = [arrays[0], *(empty(each.shape, np.float32) for each in arrays[1:])]
+            _fill(file, name, tensor, arrays)
+        yield name, _packed(blocks, arrays)
 
 
 def _fit_float16(name: str, mean: float, largest: float) -> bool:
@@ -179,8 +232,9 @@ def _packed(blocks: Blocks, arrays: list[mx.array]) -> Weight:
     return Weight(dict(zip(("weight", "scales", "biases"), arrays, strict=False)), packing if blocks.bits else {})
 
 
-def _fill(file: int, tensor: Tensor, blocks: Blocks, arrays: Sequence[mx.array]) -> tuple[float, float]:
+def _fill(file: int, name: str, tensor: Tensor, arrays: Sequence[mx.array]) -> tuple[float, float]:
     """Fill arrays with a tensor; returns the root mean square of its scales, and the largest scale or bias."""
+    blocks = READABLE[tensor.kind]
     count = math.prod(tensor.shape) // blocks.values
     step = max(1, PIECE_BYTES // blocks.size)
     starts = itertools.count(0, step)  # threads take the next one in turn
@@ -192,7 +246,7 @@ def _fill(file: int, tensor: Tensor, blocks: Blocks, arrays: Sequence[mx.array])
         raw = np.empty((step, blocks.size), np.uint8)
         while (start := next(starts)) < count:
             piece = raw[: count - start]
-            _read_at(file, piece, tensor.offset + start * blocks.size)
+            _read_at(file, name, piece, tensor.offset + start * blocks.size)
             with np.errstate(all="ignore"):  # a damaged file has numbers of any size
                 parts = _parts(blocks, piece)
                 for output, part in zip(outputs, parts, strict=False):
@@ -218,15 +272,15 @@ def _parts(blocks: Blocks, raw: Bytes) -> Sequence[Array]:
     return [raw.view(np.float32 if blocks.name == "F32" else np.float16)]
 
 
-def _read_at(file: int, buffer: Bytes, at: int) -> None:
-    """Fill a buffer with a file's bytes from a position.
+def _read_at(file: int, name: str, buffer: Bytes, at: int) -> None:
+    """Fill a buffer with a tensor's bytes from a position in the file.
 
     Raises:
-        EOFError: the file ends before.
+        _Shorter: the file ends before.
     """
     left = memoryview(buffer.reshape(-1).data)
     while left:
         size = os.preadv(file, [left], at)
         if not size:
-            raise EOFError
+            raise _Shorter(name)
         left, at = left[size:], at + size

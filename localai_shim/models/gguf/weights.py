@@ -11,6 +11,7 @@ from ...types import Json
 from ..faults.table import corrected
 from .architectures import FACTORS, ROPE_FACTORS, Architecture, architecture_of, needless, weight_name
 from .header import Header
+from .memory import compute
 from .reading import Weight, log_rounding, read_numbers, read_tensors
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ def read_arrays(header: Header, config: Json) -> tuple[dict[str, mx.array], dict
     Raises:
         ModelLoadError: the file has become shorter.
     """
-    import mlx.core as mx
 
     log_rounding(header)
     architecture = architecture_of(header)
@@ -62,7 +62,7 @@ def read_arrays(header: Header, config: Json) -> tuple[dict[str, mx.array], dict
                 packings[layer] = dict(part.packing)
             for kind, array in part.arrays.items():
                 arrays[path if kind == "weight" else f"{layer}.{kind}"] = array
-                mx.eval(array)  # what it was made of is freed
+                compute(array)
     return arrays, packings
 
 

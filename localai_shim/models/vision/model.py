@@ -21,6 +21,7 @@ from ...engine.ports import Features, StepInput
 from ...media import ProcessedMedia
 from ...options import LoadOptions
 from ...types import Json, Prompt
+from ..attention.prompt_rings import PromptRing
 from ..checkpoint_files import Checkpoint
 from ..config.reading import load_vision_model
 from ..gguf.checkpoint import read_seeing_checkpoint
@@ -91,7 +92,7 @@ class VisionModel(TextModel):
         self._whole_prompts = whole or not _chunks(model, {})
         self.one_token = self._whole_images or self._whole_prompts  # it makes masks of its own
         self._fills_media = not self.one_token  # padding is seen by nothing
-        if self._whole_prompts:
+        if self._whole_prompts or any(isinstance(layer, PromptRing) for layer in self._plain_cache()):
             self.end_tokens = 0
 
     @staticmethod
@@ -136,7 +137,11 @@ class VisionModel(TextModel):
     def prefill(self, step: StepInput, *, wait: bool = True) -> mx.array | None:
         prompt = step.state[0] if step.state else None
         if not isinstance(prompt, WholePrompt):
-            return super().prefill(step, wait=wait)
+            logits = super().prefill(step, wait=wait)
+            for layer in step.layers:
+                if isinstance(layer, PromptRing):
+                    layer.prompts = [None]  # it was no answer's token, even if it was one
+            return logits
         start, k = int(step.layers[0].offset), step.tokens.shape[1]
         if start + k == prompt.length - 1:
             # Attention sees all of the prompt, its last token too, which will run again with the batch.

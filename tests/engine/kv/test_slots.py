@@ -16,6 +16,7 @@ from localai_shim.engine.kv import RowCache, slots
 from localai_shim.engine.kv.merged import MergedCache
 from localai_shim.engine.kv.row import OneRow, write_row
 from localai_shim.engine.kv.slots import SlotCache
+from tests import vlm_architectures
 from tests.engine.row_caches import CHANGES, KINDS, QUICK, MakeCache, OwnKVCache, caches_of, forward, load, prefilled
 from tests.samples import only
 from tests.tiny import VOCABULARY
@@ -212,6 +213,16 @@ def test_a_kind_that_cannot_be_merged_takes_one_row() -> None:
     cache, _ = kv.join(None, [row])
     with pytest.raises(ValueError, match="one row at a time"):
         kv.join(cache, [[upstream.ConcatenateKVCache()]])
+
+
+def test_kinds_that_do_not_say_their_size_are_counted() -> None:
+    model = vlm_architectures.make("deepseek_v41")
+    rows = [make_prompt_cache(model) for _ in range(2)]
+    assert not any(hasattr(layer, "nbytes") for row in rows for layer in row)
+    for row in rows:
+        model(mx.array([[5, 9, 30, 7]]), cache=row)
+    alone = kv.join(None, rows[:1])[0].nbytes
+    assert alone > 0 and kv.join(None, rows)[0].nbytes >= 2 * alone
 
 
 def test_a_kind_that_inherits_how_it_is_merged_takes_one_row() -> None:

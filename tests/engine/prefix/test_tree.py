@@ -12,16 +12,21 @@ import pytest
 from localai_shim.engine.cache_contents import KeyValues, Ring, States
 from localai_shim.engine.kv.segments import Snapshot
 from localai_shim.engine.prefix.tree import Node, PrefixTree, _age
-from tests.engine.segments import arrays_of, common_length, random_tokens
+from tests.engine.segments import RATIOS, arrays_of, common_length, random_tokens
 
 TOKEN = 2 * 3 * 4 * 4  # bytes of a token below: two arrays of three heads, four float32 each
+
+
+def tree_of(*, needs_snapshot: bool = False) -> PrefixTree:
+    return PrefixTree(RATIOS, needs_snapshot=needs_snapshot)
 
 
 def put(tree: PrefixTree, tokens: Sequence[int], salt: str | None = None, snapshot: Snapshot | None = None) -> None:
     """As the prefix cache does it."""
     if not tree.covers(salt, tokens):
         _, start = tree.walk(salt, tokens)
-        tree.insert(salt, tokens, start, arrays_of(tokens, start) if start < len(tokens) else [], snapshot)
+        segment = arrays_of(tokens, start, tree._ratios) if start < len(tokens) else []
+        tree.insert(salt, tokens, start, segment, snapshot)
 
 
 def at(length: int, *, floats: int = 5) -> Snapshot:
@@ -40,10 +45,11 @@ def found(tree: PrefixTree, tokens: Sequence[int], salt: str | None = None) -> i
     return 0 if match is None else match.length
 
 
+@pytest.mark.parametrize("ratios", [RATIOS, (1, 1, 2, 5)], ids=["of tokens", "of groups, too"])
 @pytest.mark.parametrize("seed", range(20))
-def test_the_longest_common_beginning_is_found_and_holds_what_was_put_in(seed: int) -> None:
+def test_the_longest_common_beginning_is_found_and_holds_what_was_put_in(seed: int, ratios: Sequence[int]) -> None:
     generator = random.Random(seed)
-    tree, known = PrefixTree(needs_snapshot=False), []
+    tree, known = PrefixTree(ratios, needs_snapshot=False), []
     for _ in range(25):
         tokens = random_tokens(generator)
         put(tree, tokens)
@@ -53,14 +59,16 @@ def test_the_longest_common_beginning_is_found_and_holds_what_was_put_in(seed: i
         match = tree.match_prefix(None, asked)
         assert (match.length if match else 0) == longest
         if match is not None:
-            for pieces, whole in zip(zip(*match.segments, strict=True), arrays_of(asked[:longest]), strict=True):
+            expected = arrays_of(asked[:longest], 0, ratios)
+            for pieces, whole in zip(zip(*match.segments, strict=True), expected, strict=True):
                 assert mx.array_equal(mx.concatenate(pieces, axis=-2), whole)
     distinct = {tuple(tokens[: i + 1]) for tokens in known for i in range(len(tokens))}
-    assert tree.bytes == len(distinct) * TOKEN == sum(node.bytes for node in tree), "each token is held once"
+    places = sum(len(tokens) % ratio == 0 for tokens in distinct for ratio in ratios)
+    assert tree.bytes == places * TOKEN // 2 == sum(node.bytes for node in tree), "each place is held once"
 
 
 def test_the_least_recently_used_goes_first_and_what_others_need_stays() -> None:
-    tree = PrefixTree(needs_snapshot=False)
+    tree = tree_of()
     for tokens in ([1, 2, 3], [1, 2, 4, 4], [5, 6]):
         put(tree, tokens)
     found(tree, [1, 2, 3])
@@ -83,7 +91,7 @@ class Searching(PrefixTree):
 @pytest.mark.parametrize("seed", range(10))
 def test_what_is_dropped_is_always_what_was_used_least_recently(seed: int, whole: bool) -> None:
     generator = random.Random(seed)
-    tree, searching = PrefixTree(needs_snapshot=whole), Searching(needs_snapshot=whole)
+    tree, searching = PrefixTree(RATIOS, needs_snapshot=whole), Searching(RATIOS, needs_snapshot=whole)
     for _ in range(200):
         tokens, budget = random_tokens(generator), generator.randrange(10, 40) * TOKEN
         action = generator.choice(("put", "put", "match", "evict"))
@@ -100,13 +108,13 @@ def test_what_is_dropped_is_always_what_was_used_least_recently(seed: int, whole
 
 
 def test_salts_share_nothing() -> None:
-    tree = PrefixTree(needs_snapshot=False)
+    tree = tree_of()
     put(tree, [1, 2, 3], "mine")
     assert [found(tree, [1, 2, 3], salt) for salt in ("mine", "yours", None)] == [3, 0, 0]
 
 
 def test_where_rows_cannot_be_cut_only_the_ends_of_rows_are_found() -> None:
-    tree = PrefixTree(needs_snapshot=True)
+    tree = tree_of(needs_snapshot=True)
     put(tree, [1, 2, 3, 4], snapshot=at(4))
     assert [found(tree, t) for t in ([1, 2, 3, 4, 5], [1, 2, 3, 4], [1, 2, 3], [1, 2, 3, 9])] == [4, 4, 0, 0]
     put(tree, [1, 2], snapshot=at(2))
@@ -116,7 +124,7 @@ def test_where_rows_cannot_be_cut_only_the_ends_of_rows_are_found() -> None:
 
 
 def test_a_window_serves_every_beginning_until_it_is_full() -> None:
-    tree = PrefixTree(needs_snapshot=True)
+    tree = tree_of(needs_snapshot=True)
     put(tree, [1, 2, 3, 4], snapshot=window(4, size=4))
     assert [found(tree, t) for t in ([1, 2, 3, 9], [1, 2, 9], [2])] == [3, 2, 0]
     put(tree, [5, 6, 7], snapshot=window(3, size=2))
@@ -124,7 +132,7 @@ def test_a_window_serves_every_beginning_until_it_is_full() -> None:
 
 
 def test_snapshots_that_nobody_wants_go_without_the_tokens_that_others_need() -> None:
-    tree = PrefixTree(needs_snapshot=True)
+    tree = tree_of(needs_snapshot=True)
     put(tree, [1, 2], snapshot=at(2, floats=100))
     put(tree, [1, 2, 3], snapshot=at(3))
     tree.evict(3 * TOKEN + 20)
@@ -148,7 +156,7 @@ def longest_usable(tree: PrefixTree, tokens: Sequence[int]) -> int:
 @pytest.mark.parametrize("seed", range(10))
 def test_the_longest_prefix_with_a_snapshot_is_found_whatever_was_evicted_before(seed: int) -> None:
     generator = random.Random(seed)
-    tree, lengths = PrefixTree(needs_snapshot=True), list[int]()
+    tree, lengths = tree_of(needs_snapshot=True), list[int]()
     for _ in range(150):
         tokens = random_tokens(generator)
         snapshot = generator.choice([at, lambda length: window(length, size=4), lambda length: window(length, size=9)])
@@ -164,7 +172,7 @@ def test_the_longest_prefix_with_a_snapshot_is_found_whatever_was_evicted_before
 @pytest.mark.timed
 def test_a_match_costs_the_same_however_many_rows_branch_off_behind_it() -> None:
     def seconds(rows: int) -> float:
-        tree = PrefixTree(needs_snapshot=True)
+        tree = tree_of(needs_snapshot=True)
         for i in range(rows):
             put(tree, [*range(30), 100 + i, 7], snapshot=at(32))
         times = []

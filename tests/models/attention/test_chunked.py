@@ -9,10 +9,9 @@ from localai_shim.engine import kv
 from localai_shim.engine.cache_contents import Ring
 from localai_shim.engine.kv.step import Step
 from tests.architectures import WINDOW as CHUNK
-from tests.models.attention.by_row import Family, families, hold_pieces, hold_several, hold_slots
+from tests.models.attention.by_row import Family, families, hold_pieces
 
-LENGTHS = [3, CHUNK - 2, CHUNK, CHUNK + 5, 2 * CHUNK + 9]
-STEPS = CHUNK + 4  # every row begins a chunk in them
+LENGTH, STEPS = 2 * CHUNK + 9, CHUNK + 4
 
 both = families("mlx-lm llama4", "mlx-vlm llama4")
 
@@ -26,17 +25,7 @@ def test_upstreams_own_caches_hold_one_row(family: Family) -> None:
 @both
 @pytest.mark.parametrize("piece", [1, 7, CHUNK, 100])
 def test_a_row_alone_gets_upstreams_logits_however_its_prompt_is_cut(family: Family, piece: int) -> None:
-    hold_pieces(family, LENGTHS[-1], STEPS, piece)
-
-
-@both
-def test_rows_in_slots_get_upstreams_logits(family: Family) -> None:
-    hold_slots(family, LENGTHS, STEPS)
-
-
-@both
-def test_rows_in_slots_take_several_tokens_and_give_some_back(family: Family) -> None:
-    hold_several(family, LENGTHS, STEPS)
+    hold_pieces(family, LENGTH, STEPS, piece)
 
 
 @pytest.mark.parametrize(("tokens", "spare"), [(1, 0), (1, 3), (4, 3)])

@@ -1,5 +1,4 @@
-"""DeepSeek V4's pooled tokens are those of one pass over the whole text, in whichever passes and beside whichever rows
-it ran."""
+"""DeepSeek V4's pooled tokens are those of one pass over the whole text, in any pieces and in any batch."""
 
 from __future__ import annotations
 

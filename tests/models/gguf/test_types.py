@@ -70,37 +70,36 @@ def test_blocks_are_converted_as_llama_cpp_dequantizes_them(type_: Type) -> None
 
 @pytest.mark.parametrize("number", device_blocks.CONVERT)
 def test_the_gpu_converts_blocks_like_the_cpu(number: int) -> None:
-    """Codes of Q6_K are rounded, and may differ by a few of 255."""
+    """Codes that are rounded may differ by a few of 255, or by one of 31 or 15."""
     kind = blocks.READABLE[number]
     raw = random_blocks(Type(number), (240, 4096)).reshape(-1, kind.size)
     assert kind.convert is not None
     codes, *factors = kind.convert(raw.copy())
     found, *others = (np.array(each) for each in device_blocks.CONVERT[number](mx.array(raw)))
-    assert all((one.reshape(other.shape) == other).all() for one, other in zip(factors, others, strict=True))
-    groups = others[0].size
-    difference = np.abs(codes.reshape(groups, -1).view(np.uint8).astype(int) - found.reshape(groups, -1)).max(1)
-    assert difference[np.abs(others[0].reshape(-1)) > np.finfo(np.float16).smallest_normal].max() <= (
-        3 if kind.error else 0
-    )
+    assert all((one.reshape(other.shape) == other).all() for one, other in zip(factors, others, strict=False))
+    difference = np.abs(unpacked(codes, kind.bits) - unpacked(found, kind.bits)).max(1)
+    normal = np.abs(others[0].reshape(-1)) > np.finfo(np.float16).smallest_normal
+    assert difference[normal].max(initial=0) <= (max(1, 3 * 2**kind.bits // 256) if kind.error else 0)
     assert difference.max() <= (20 if kind.error else 0)  # no code is another one after an overflow
 
 
-@pytest.mark.parametrize("type_", [Type(number) for number in device_blocks.CONVERT], ids=lambda type_: type_.name)
-@pytest.mark.parametrize("shape", [(3, 256), (2, 5, 768), (1100, 2048)], ids=str)
-def test_tensors_that_the_gpu_converts_are_read(
-    type_: Type, shape: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    raw = random_blocks(type_, shape, seed=1)
-    file = write(tmp_path / "a.gguf", first=(raw, type_), second=(raw, type_))
-    monkeypatch.setattr(reading, "READ_BYTES", 100_000)
-    monkeypatch.setattr(reading, "has_gpu", lambda: True)
-    expected = dequantized(raw, type_)
-    for weight in dict(read_tensors(read_header(file))).values():
-        assert weight.arrays["scales"].dtype == mx.float16
-        assert values(weight).shape == shape
-        assert error(values(weight), expected) < max(HALF_SCALES, blocks.READABLE[type_].error)
+def unpacked(codes: np.ndarray, bits: int) -> np.ndarray:
+    """Codes of groups of 32, `[groups, 32]`."""
+    packed = mx.array(np.ascontiguousarray(codes).reshape(-1).view(np.uint32).reshape(-1, bits))
+    ones = mx.ones((len(packed), 1))
+    return np.array(mx.dequantize(packed, ones, 0 * ones, group_size=32, bits=bits)).astype(int)
 
 
+@pytest.fixture(params=["on a CPU", "on a GPU"])
+def _somewhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a file is converted; on a GPU in pieces that are smaller than in reality."""
+    monkeypatch.setattr(reading, "has_gpu", lambda: request.param == "on a GPU")
+    monkeypatch.setattr(reading, "STAGED_BYTES", 100_000)
+    monkeypatch.setattr(reading, "STAGED_ROUNDED_BYTES", 50_000)
+    monkeypatch.setattr(reading, "READ_BYTES", 30_000)
+
+
+@pytest.mark.usefixtures("_somewhere")
 @pytest.mark.parametrize("type_", FACTORS, ids=lambda type_: type_.name)
 @pytest.mark.parametrize("shape", [(3, 256), (2, 5, 768), (1100, 2048)], ids=str)
 def test_tensors_of_each_type_are_read(type_: Type, shape: tuple[int, ...], tmp_path: Path) -> None:
@@ -117,6 +116,7 @@ def test_tensors_of_each_type_are_read(type_: Type, shape: tuple[int, ...], tmp_
         assert floats == ({mx.uint8} if type_ == Type.MXFP4 else {mx.float16})
 
 
+@pytest.mark.usefixtures("_somewhere")
 @pytest.mark.parametrize("type_", [Type.F32, Type.F16, Type.BF16], ids=lambda type_: type_.name)
 def test_numbers_are_float16_except_in_a_file_of_float32(type_: Type, tmp_path: Path) -> None:
     array = np.random.default_rng(0).normal(size=(37, 96)).astype(np.float32)
@@ -128,6 +128,7 @@ def test_numbers_are_float16_except_in_a_file_of_float32(type_: Type, tmp_path: 
     assert error(values(weight), exact) < 3e-4
 
 
+@pytest.mark.usefixtures("_somewhere")
 @pytest.mark.parametrize("factor", [2e-7, 60000.0], ids=["small", "large"])
 def test_scales_that_float16_cannot_hold_stay_in_float32(
     factor: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -143,6 +144,7 @@ def test_scales_that_float16_cannot_hold_stay_in_float32(
     assert "tensor 'a.weight': its scales are too large or too small for float16" in caplog.text
 
 
+@pytest.mark.usefixtures("_somewhere")
 def test_a_file_that_becomes_shorter_is_an_error(tmp_path: Path) -> None:
     """A file that is mapped into memory would end the process."""
     file = write(tmp_path / "a.gguf", a=(random_blocks(Type.Q4_K, (1024, 2048)), Type.Q4_K))
@@ -191,8 +193,11 @@ def test_reading_takes_a_third_more_memory_than_the_file_at_most(tmp_path: Path)
 
 
 @pytest.mark.timed
-def test_conversion_takes_few_times_as_long_as_reading_and_copying_the_bytes(tmp_path: Path) -> None:
-    """In CPU seconds, the best of three. 25 was measured, and 50 with arrays that are cleared and more passes."""
+def test_conversion_takes_few_times_as_long_as_reading_and_copying_the_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a CPU, in its seconds, the best of three. 25 was measured, and 50 with cleared arrays and more passes."""
+    monkeypatch.setattr(reading, "has_gpu", lambda: False)
     raw = random_blocks(Type.Q4_K, (4096, 4096))
     file = write(tmp_path / "a.gguf", **{f"t{i}": (raw, Type.Q4_K) for i in range(24)})
     assert file.stat().st_size > 200 << 20
