@@ -113,7 +113,7 @@ MAY = {
     "models.checkpoint": "backends models models.gguf types",
     "models.config": "backends models.checkpoint models.faults types",
     "models.attention": "backends engine",
-    "models.faults": "backends types",
+    "models.faults": "backends models.attention types",
     "models.encoders": "backends backends.x86 engine models models.config models.heads options types vectors",
     "models.gguf": "backends models.faults models.gguf.encoders threads types",
     "models.gguf.encoders": "models.gguf types",

@@ -22,7 +22,12 @@ from tests.tiny import tiny
 
 torch.set_num_threads(1)
 
-PROMPT = [(7 * i * i + 3 * i) % 300 + 2 for i in range(LENGTH)]
+
+def text_prompt(length: int) -> list[int]:
+    return [(7 * i * i + 3 * i) % 300 + 2 for i in range(length)]
+
+
+PROMPT = text_prompt(LENGTH)
 PIECES = (37, 20, 1, 1, 1, 1)
 """Tokens of the passes after which one more reads the rest."""
 _MODEL_FIRST = ("gemma3n", "qwen3_5_moe", "qwen3_vl_moe")

@@ -117,8 +117,10 @@ def packed() -> list[Picture]:
     return found
 
 
-def cut(name: str = "image_grid_thw", ours: str = "image_grid_thw", whole: bool = False) -> list[Picture]:
-    """Patches as pictures, with the rows and columns of each image."""
+def cut(
+    name: str = "image_grid_thw", ours: str = "image_grid_thw", whole: bool = False, frames: bool = True
+) -> list[Picture]:
+    """Patches as pictures, with the rows and columns of each image, behind its number of frames for mlx-vlm as well."""
     found = []
     for number, (rows, columns) in enumerate(((4, 6), (8, 4))):
         pixels, grid = _noise(rows * columns, 3, 14, 14, seed=number), np.array([[1, rows, columns]])
@@ -126,7 +128,7 @@ def cut(name: str = "image_grid_thw", ours: str = "image_grid_thw", whole: bool 
             Picture(
                 [START, *[IMAGE] * (rows * columns // 4), END],
                 {"pixel_values": pixels, name: grid},
-                {"pixel_values": pixels[None] if whole else pixels, ours: grid},
+                {"pixel_values": pixels[None] if whole else pixels, ours: grid if frames else grid[:, 1:]},
             )
         )
     return found
@@ -142,4 +144,29 @@ def positioned() -> list[Picture]:
             "image_position_ids": places.astype(np.int64),
         }
         found.append(Picture([START, *[IMAGE] * (rows * columns // 4), END], inputs, inputs))
+    return found
+
+
+def folded(size: int = 14) -> list[Picture]:
+    """Patches in two frames, each of which is a token."""
+    found = []
+    for number, count in enumerate((6, 9)):
+        inputs: Arrays = {"pixel_values": _noise(count, 2, size, size, 3, seed=number)}
+        found.append(Picture([START, *[IMAGE] * count, END], inputs, inputs))
+    return found
+
+
+def chained() -> list[Picture]:
+    """Patches next to each other in one row, of images of which 16 patches are a token."""
+    found = []
+    for number, (rows, columns) in enumerate(((4, 8), (8, 4))):
+        pixels = _noise(1, 3, 14, rows * columns * 14, seed=number)
+        sizes, count = np.array([[rows, columns]]), rows * columns // 16
+        ours: Arrays = {
+            "pixel_values": pixels[None],
+            "tgt_sizes": sizes[None],
+            "image_bound": np.array([[[1, 1 + count]]]),
+        }
+        theirs: Arrays = {"pixel_values": pixels, "target_sizes": sizes}
+        found.append(Picture([START, *[IMAGE] * count, END], theirs, ours))
     return found

@@ -7,8 +7,31 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from tests.reference.cases import SIZES, Config
-from tests.reference.pictures import END, IMAGE, START, Picture, cut, packed, patches, positioned, sized, square, tiled
+from tests.reference.cases import LENGTH, SIZES, WINDOW, Config
+from tests.reference.pictures import (
+    END,
+    IMAGE,
+    START,
+    Picture,
+    chained,
+    cut,
+    folded,
+    packed,
+    patches,
+    positioned,
+    sized,
+    square,
+    tiled,
+)
+from tests.reference.sparse_settings import (
+    DEEPSEEK_V4,
+    GLM5_NEXT,
+    HY_4,
+    INKLING,
+    MINIMAX_M3,
+    QWEN_4,
+    STEP_3,
+)
 
 _SIZES: Config = {**SIZES, "image_token_id": IMAGE, "image_token_index": IMAGE}
 _TOWER: Config = {
@@ -47,8 +70,9 @@ class VisionCase:
         top: what its config has besides.
         model_class: the class of transformers; that of `AutoModelForImageTextToText` if it is None.
         tolerance: how much logits may differ, as a part of their spread.
-        join_axis: of the arrays of several images, those are joined along it.
+        join_axis: of the arrays of several images, or of some by name; others are joined along the first one.
         saved_as: `model_type` of checkpoints that mlx-vlm reads, if it is another.
+        length: tokens of the prompt without images.
     """
 
     kind: str
@@ -58,8 +82,9 @@ class VisionCase:
     top: Config = field(default_factory=dict)
     model_class: str | None = None
     tolerance: float = 1e-3
-    join_axis: int = 0
+    join_axis: int | dict[str, int] = 0
     saved_as: str | None = None
+    length: int = LENGTH
 
     def config(self) -> Any:
         """The config, an object of transformers."""
@@ -110,21 +135,7 @@ CASES: dict[str, dict[str, VisionCase]] = {
         "plain": VisionCase(
             "qwen4_exp",
             patches,
-            {
-                **_mrope([2, 1, 1], partial_rotary_factor=0.5),
-                "output_gate_type": "sigmoid",
-                "ple_embed_dim": 32,
-                "hc_count": 2,
-                "hc_lowrank": 8,
-                "indexer_head_dim": 16,
-                "indexer_n_heads": 2,
-                "indexer_kv_heads": 1,
-                "indexer_compress_ratio": 2,
-                "indexer_budget": 8,
-                "ngram_vocab_size_base": 64,
-                "split_ngram_parts": 1,
-                "make_ngram_vocab_size_divisible_by": 1,
-            },
+            {**_mrope([2, 1, 1], partial_rotary_factor=0.5), **QWEN_4},
             {},
             _QWEN_IDS,
         )
@@ -145,17 +156,7 @@ CASES: dict[str, dict[str, VisionCase]] = {
         "plain": VisionCase(
             "glm5_next",
             patches,
-            {
-                "num_key_value_heads": 4,
-                "qk_rope_head_dim": 0,
-                "index_kpool": 4,
-                "linear_head_dim": 16,
-                "linear_num_heads": 4,
-                "hc_mult": 2,
-                "index_head_dim": 16,
-                "index_n_heads": 2,
-                "index_topk": 8,
-            },
+            GLM5_NEXT,
             {},
             _QWEN_IDS,
         )
@@ -193,14 +194,7 @@ CASES: dict[str, dict[str, VisionCase]] = {
         "plain": VisionCase(
             "minimax_m3_vl",
             patches,
-            {
-                "rotary_dim": 8,
-                "dense_intermediate_size": 96,
-                "index_n_heads": 2,
-                "index_head_dim": 16,
-                "index_block_size": 8,
-                "index_topk_blocks": 2,
-            },
+            MINIMAX_M3,
             {},
             {"projector_hidden_size": 64, "video_token_index": 393},
         )
@@ -307,8 +301,15 @@ CASES: dict[str, dict[str, VisionCase]] = {
         "plain": VisionCase(
             "llama4",
             square(4),
-            {"model_type": "llama4_text", "intermediate_size_mlp": 96, "attention_chunk_size": 32},
-            {"vision_output_dim": 32, "projector_input_dim": 32, "projector_output_dim": 32},
+            {
+                "model_type": "llama4_text",
+                "intermediate_size_mlp": 96,
+                "attention_chunk_size": 32,
+                "num_experts_per_tok": 1,
+                "interleave_moe_layer_step": 2,
+                "floor_scale": 8,
+            },
+            {"intermediate_size": 128, "vision_output_dim": 32, "projector_input_dim": 32, "projector_output_dim": 32},
         )
     },
     "gemma4": {
@@ -333,13 +334,22 @@ CASES: dict[str, dict[str, VisionCase]] = {
     "kimi_k25": {
         "plain": VisionCase(
             "kimi_k25",
-            lambda: cut(ours="image_grid_hws"),
-            {},
+            lambda: cut(ours="image_grid_hws", frames=False),
+            {"num_key_value_heads": 4},
             {"pos_emb_height": 4, "pos_emb_width": 4},
-            {"projection_hidden_size": 32},
+            {"projection_hidden_size": 32, "tie_word_embeddings": False},
         )
     },
-    "minicpmv4_6": {"plain": VisionCase("minicpmv4_6")},
+    "minicpmv4_6": {
+        "plain": VisionCase(
+            "minicpmv4_6",
+            chained,
+            {},
+            {"insert_layer_id": 1},
+            {"insert_layer_id": 1},
+            join_axis={"pixel_values": 3},
+        )
+    },
     "minicpmv4_7": {"plain": VisionCase("minicpmv4_7")},
     "muse_glimmer": {
         "plain": VisionCase(
@@ -350,19 +360,44 @@ CASES: dict[str, dict[str, VisionCase]] = {
             {"out_hidden_size": 128, "projector_hidden_size": 48},
         )
     },
-    "step3p7": {"plain": VisionCase("step3p7")},
+    "step3p7": {
+        "plain": VisionCase(
+            "step3p7",
+            square(4, size=84),
+            STEP_3,
+            {"image_size": 112},
+        )
+    },
     "unlimited_ocr": {"plain": VisionCase("unlimited_ocr")},
     "got": {"plain": VisionCase("got_ocr2")},
     "nemotron_h_nano_omni": {"plain": VisionCase("nemotron_h_omni")},
     "deepseekocr_2": {"plain": VisionCase("deepseek_ocr2")},
     "fastvlm": {"plain": VisionCase("fast_vlm")},
-    "inkling": {"plain": VisionCase("inkling_mm_model")},
+    "inkling": {
+        "plain": VisionCase(
+            "inkling_mm_model",
+            folded,
+            INKLING,
+            {"num_hidden_layers": 3},
+        )
+    },
     "phi4mm": {"plain": VisionCase("phi4_multimodal")},
     "cohere2_moe": {"plain": VisionCase("cohere2_moe")},
-    "deepseek_v4": {"plain": VisionCase("deepseek_v4")},
-    "flint": {"plain": VisionCase("flint")},
+    "deepseek_v4": {
+        "plain": VisionCase(
+            "deepseek_v4",
+            top=DEEPSEEK_V4,
+            length=300,  # 128 tokens of heavily compressed attention are one
+        )
+    },
+    "flint": {"plain": VisionCase("flint", top={"sliding_window": WINDOW})},
     "hrm_text": {"plain": VisionCase("hrm_text", top={"num_key_value_heads": 4})},
-    "hy_v4": {"plain": VisionCase("hy_v4")},
+    "hy_v4": {
+        "plain": VisionCase(
+            "hy_v4",
+            top=HY_4,
+        )
+    },
     "kolibri1": {"plain": VisionCase("kolibri1")},
     "qwen3_5_text": {"plain": VisionCase("qwen3_5_text", top=_mrope([2, 1, 1], partial_rotary_factor=0.5))},
     "qwen3_5_moe_text": {"plain": VisionCase("qwen3_5_moe_text")},
@@ -370,29 +405,20 @@ CASES: dict[str, dict[str, VisionCase]] = {
 """By the family's name in docs/model-architectures.md, and what is special. `HELD` says which of them have to agree."""
 
 OPEN: dict[str, str] = {
-    "deepseek_v4": "mlx-vlm does not know the names of tensors that transformers saves; loading fails",
     "deepseekocr_2": "not built yet",
     "ernie4_5_moe_vl": "transformers' `ernie4_5_vl_moe` is another format; loading fails",
     "fastvlm": "its encoder needs timm",
-    "flint": "differs; the cause is not known",
     "gemma3n": "its encoder needs timm",
     "gemma4_unified": "not built yet",
-    "glm5_next": "differs in prompts of 90 tokens; the cause is not known",
     "got": "not built yet",
     "granite4_vision": "not built yet",
-    "hy_v4": "tensors that transformers saves in float lack scales that mlx-vlm needs; loading fails",
-    "inkling": "not built yet",
-    "kimi_k25": "mlx-vlm does not know transformers' config of the encoder; loading fails",
-    "llama4": "mlx-vlm requires `vision_feature_layer`, which transformers does not write; loading fails",
-    "minimax_m3_vl": "differs; the cause is not known",
     "molmo2": "not built yet",
     "nemotron_h_nano_omni": "not built yet",
     "phi4mm": "transformers' `phi4_multimodal` is another format",
     "qwen3_omni_moe": "transformers saves its thinker in another form; its encoder's GELU is mended",
-    "step3p7": "mlx-vlm reads no `g_proj` of transformers' layers; loading fails",
     "unlimited_ocr": "not built yet",
 }
 """Families that transformers has, in this or another form, and that are not compared, with the reason."""
-TEXT_ONLY = {"llava_next", "minicpmv4_6", "minicpmv4_7", "muse_glimmer"}
-"""Families whose text alone is compared. muse_glimmer's images differ; the cause is not known."""
+TEXT_ONLY = {"llava_next", "minicpmv4_7"}
+"""Families whose text alone is compared."""
 HELD = CASES.keys() - OPEN.keys()

@@ -24,7 +24,10 @@ from localai_shim.types import Prompt
 from tests.reference import comparison
 from tests.reference.comparison import load, randomize
 from tests.reference.pictures import IMAGE, Picture
+from tests.reference.repairs import repair
 from tests.reference.vision_cases import VisionCase
+
+repair()
 
 _BEFORE, _BETWEEN, _AFTER = [5, 9, 33, 70, 21], [44, 12, 61], [80, 17, 92, 3, 54, 11, 29, 66]
 
@@ -68,7 +71,8 @@ def expected_logits(model: Any, case: VisionCase, pictures: list[Picture]) -> np
     inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     for name in pictures[0].theirs if pictures else ():
         parts = [torch.tensor(picture.theirs[name]) for picture in pictures]
-        inputs[name] = torch.cat(parts, dim=case.join_axis)
+        axis = case.join_axis if isinstance(case.join_axis, int) else case.join_axis.get(name, 0)
+        inputs[name] = torch.cat(parts, dim=axis)
     seen = torch.tensor([[int(token == IMAGE) for token in tokens]])
     taken = inspect.signature(model.forward).parameters
     for name in ("mm_token_type_ids", "token_type_ids"):

@@ -127,6 +127,38 @@ def transpose_experts(upstream: Sanitize) -> Sanitize:
     return sanitize
 
 
+_HY4 = {
+    "model.hc_pre.hc_head.": "model.hc_head.",
+    ".hc_pre.hc_attn_layer.": ".hc_attn_layer.hc_pre.",
+    ".hc_pre.hc_mlp_layer.": ".hc_mlp_layer.hc_pre.",
+    ".mlp.linear_gate.": ".mlp.gate_proj.",
+    ".mlp.shared_experts.linear_gate.": ".mlp.shared_experts.gate_proj.",
+}
+
+
+def read_floats_of_hy4(upstream: Sanitize) -> Sanitize:
+    """Read Hy4's tensors in float, as transformers saves them and names them; upstream expects scales."""
+
+    def sanitize(self: Any, weights: Weights) -> Weights:
+        import mlx.core as mx
+
+        made, args = dict[str, Any](), self.config
+        for old, array in weights.items():
+            name, has_scale = _renamed(old, _HY4), f"{old}_scale" in weights
+            if name.endswith(("experts.gate_up_proj", "experts.down_proj")) and not has_scale:
+                made[name.replace(".experts.", ".switch_mlp.") + ".weight"] = array
+            elif name.endswith(".kv_b_proj.weight") and not has_scale:
+                place = name.removesuffix("kv_b_proj.weight")
+                both = array.reshape(args.num_attention_heads, -1, args.kv_lora_rank)
+                made[f"{place}embed_q.weight"] = mx.contiguous(both[:, : args.qk_nope_head_dim].swapaxes(-1, -2))
+                made[f"{place}unembed_out.weight"] = mx.contiguous(both[:, args.qk_nope_head_dim :])
+            else:
+                made[name] = array
+        return upstream(self, made)
+
+    return sanitize
+
+
 def rename(names: Mapping[str, str]) -> Callable[[Sanitize], Sanitize]:
     """Read the names of tensors that transformers has."""
 

@@ -6,25 +6,24 @@ that it was written for.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...types import Json
+from ..attention.blocks import by_head
+from . import cubic, hy4
 from .table import Fault
+from .tensors import read_floats_of_hy4, rename
 
 if TYPE_CHECKING:
     import mlx.core as mx
     from mlx import nn
 
-log = logging.getLogger("localai_shim")
-
 Mend = Callable[["nn.Module", Json], None]
 
 _NOT_REPORTED = "not reported"
-_CUBIC = -0.75  # PyTorch's
 
 
 def _calling(name: str, call: Callable[..., Any], **members: Any) -> Mend:
@@ -42,43 +41,6 @@ def _called(kind: type, call: Callable[..., Any], **members: Any) -> type:
     from ...backends.patches import class_like
 
     return class_like(kind, {"__call__": call, "upstream_call": kind.__call__, **members})
-
-
-def _cubic(
-    self: Any, embeddings: mx.array, lengths: list[int], shapes: mx.array, rows: mx.array, columns: mx.array
-) -> mx.array:
-    """Add positions that are interpolated between 16 neighbors, those at the edges repeated."""
-    import mlx.core as mx
-
-    table = self.position_embedding.weight
-    side = int(table.shape[0] ** 0.5)
-    number = np.repeat(np.arange(len(lengths)), np.array(lengths, int) if isinstance(lengths, list) else lengths)
-    height, width = shapes[mx.array(number), 1], shapes[mx.array(number), 2]
-    ys, y_weights = _taps(rows, height, side)
-    xs, x_weights = _taps(columns, width, side)
-    found = table.astype(mx.float32)[ys[:, :, None] * side + xs[:, None, :]]
-    weights = y_weights[:, :, None, None] * x_weights[:, None, :, None]
-    added: mx.array = (found * weights).sum(axis=(1, 2))
-    return embeddings + added.astype(embeddings.dtype)
-
-
-def _taps(places: mx.array, count: mx.array, side: int) -> tuple[mx.array, mx.array]:
-    """Four places of a table around each of `count` places, and their weights."""
-    import mlx.core as mx
-
-    exact = (places.astype(mx.float32) + 0.5) / count.astype(mx.float32) * side - 0.5
-    first = mx.floor(exact)
-    near = exact - first
-
-    def inner(t: mx.array) -> mx.array:
-        return ((_CUBIC + 2) * t - (_CUBIC + 3)) * t * t + 1
-
-    def outer(t: mx.array) -> mx.array:
-        return ((_CUBIC * t - 5 * _CUBIC) * t + 8 * _CUBIC) * t - 4 * _CUBIC
-
-    weights = mx.stack([outer(near + 1), inner(near), inner(1 - near), outer(2 - near)], axis=-1)
-    taps = first.astype(mx.int32)[:, None] + mx.array([-1, 0, 1, 2])
-    return mx.clip(taps, 0, side - 1), weights
 
 
 class _ImageMasks:
@@ -165,23 +127,60 @@ def _last_norm(model: nn.Module, config: Json) -> None:
         _calling("VisionModel", call)(model, config)
 
 
+def _turned_positions(model: nn.Module, config: Json) -> None:
+    """Muse Glimmer counts the rows of the position table along an image's width."""
+    from ...backends.patches import class_like
+
+    def turned(self: Any, grid: list[list[int]]) -> mx.array:
+        positions: mx.array = self.upstream_positions([[frames, width, height] for frames, height, width in grid])
+        return positions
+
+    for layer in model.modules():
+        if (kind := type(layer)).__name__ == "PatchEmbedder":
+            members = {"_position_embeddings": turned, "upstream_positions": kind._position_embeddings}
+            layer.__class__ = class_like(kind, members)
+
+
 def _glm(family: str) -> tuple[Fault, ...]:
     what = "interpolates positions of patches between 4 neighbors and zeros, not 16"
     source = {f"mlx_vlm.models.{family}.vision:Glm4vVisionEmbeddings.__call__": "d5038da9ae96"}
-    return (Fault(what, _NOT_REPORTED, source, mend=_calling("Glm4vVisionEmbeddings", _cubic)),)
+    return (Fault(what, _NOT_REPORTED, source, mend=_calling("Glm4vVisionEmbeddings", cubic.add_positions)),)
 
 
-def _unexplained(what: str) -> tuple[Fault, ...]:
-    """A difference whose cause is not known: the log names it."""
+def _blocks_by_head(model: nn.Module, config: Json) -> None:
+    for layer in model.modules():
+        if type(layer).__name__ == "MiniMaxAttention" and layer.has_sparse_index:
+            layer.indexer = by_head(layer.indexer)
 
-    def warn(model: nn.Module, config: Json) -> None:
-        log.warning(
-            "mlx-vlm's code of '%s' gives other logits than transformers: %s. Its answers may be wrong",
-            config.get("model_type"),
-            what,
-        )
 
-    return (Fault(what, _NOT_REPORTED, {}, mend=warn),)
+def _edges() -> Fault:
+    return Fault(
+        "positions of patches at the edges are interpolated without those beyond, which PyTorch repeats",
+        _NOT_REPORTED,
+        {
+            "mlx_vlm.models.kernels:bicubic_interpolate": "ff5607cb7d99",
+            "mlx_vlm.models.kernels:_bicubic_interpolate_mlx": "5afc030eae6b",
+        },
+        mend=cubic.repeat_edges,
+    )
+
+
+def _moonvit(family: str) -> tuple[Fault, ...]:
+    what = "the exact GELU in an encoder's layers, not that by tanh"
+    source = {f"mlx_vlm.models.{family}.vision:MLP.__init__": "2cff83d14f27"}
+    return (Fault(what, _NOT_REPORTED, source, mend=_gelu("tanh", "activation_fn", kind="MLP")), _edges())
+
+
+def _minimax() -> tuple[Fault, ...]:
+    place = "mlx_vlm.models.minimax_m3_vl.language"
+    sources = {
+        f"{place}:MiniMaxM3Indexer.select_blocks": "684913fb45d8",
+        f"{place}:MiniMaxM3Indexer.build_block_mask": "5f563c1635d9",
+        f"{place}:MiniMaxAttention.__call__": "709ea4dba8b4",
+    }
+    what = "sparse layers choose the same blocks for all heads"
+    issue = "huggingface/transformers#46762 (the same fault in transformers, which has mended it)"
+    return (Fault(what, issue, sources, mend=_blocks_by_head),)
 
 
 FAULTS: dict[str, tuple[Fault, ...]] = {
@@ -195,6 +194,14 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 mend=_last_norm,
             ),
         ),
+        "deepseek_v4": (
+            Fault(
+                "transformers' names of tensors are not read",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.deepseek_v4.language:LanguageModel.sanitize": "9b2e54daf0ae"},
+                sanitize=rename({".hc_head.hc_": ".hc_head.", ".attn.norm.": ".attn.kv_norm."}),
+            ),
+        ),
         "gemma3": (
             Fault(
                 "an image's tokens see only those before them",
@@ -206,10 +213,34 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 mend=_see_images,
             ),
         ),
-        "flint": _unexplained("from the first tokens on"),
         "glm4v": _glm("glm4v"),
         "glm4v_moe": _glm("glm4v_moe"),
-        "glm5_next": _unexplained("in prompts of 90 tokens and more"),
+        "hy_v4": (
+            Fault(
+                "experts in float, and transformers' names of tensors, are not read",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.hy_v4.language:Model.sanitize": "479a6f312227"},
+                sanitize=read_floats_of_hy4,
+            ),
+            Fault(
+                "an indexer's first dimensions get positions, not the last",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.hy_v4.indexer:HyV4Indexer.__call__": "8b8889b52a9b"},
+                mend=hy4.rotate_last,
+            ),
+            Fault(
+                "keys are chosen for the number of keys of the first pass that chose some",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.hy_v4.indexer:_partition_scores": "e423e8c4f1ec"},
+                mend=hy4.choose_keys,
+            ),
+            Fault(
+                "routed experts without swiglu_limit",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.hy_v4.fused_switch_glu:FusedSwitchGLU.__call__": "baad626efa12"},
+                mend=hy4.limit_experts,
+            ),
+        ),
         "idefics2": (
             Fault(
                 "positions of patches are one too low",
@@ -224,8 +255,43 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 mend=_gelu("tanh", "activation_fn"),
             ),
         ),
-        "minimax_m3_vl": _unexplained("from the first tokens on"),
-        "muse_glimmer": _unexplained("in prompts with images"),
+        "kimi_k25": (
+            Fault(
+                "transformers' names of tensors are not read",
+                _NOT_REPORTED,
+                {"Model.sanitize": "53de3f58c6bb"},
+                sanitize=rename({".model.blocks.": ".model.layers.", "model.mm_projector.": "mm_projector."}),
+            ),
+            *_moonvit("kimi_k25"),
+        ),
+        "kimi_vl": _moonvit("kimi_vl"),
+        "llama4": (
+            Fault(
+                "GELU by a sigmoid, not the exact one",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.llama4.vision:Llama4VisionMLP.__init__": "3dd23f34111b"},
+                mend=_gelu("none", "activation_fn"),
+            ),
+        ),
+        "locateanything": (_edges(),),
+        "minicpmv4_6": (
+            Fault(
+                "GELU by tanh in the merger, not the exact one",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.minicpmv4_6.minicpmv4_6:MergerBlock.__init__": "1e6130cd36d3"},
+                mend=_gelu("none", "act", kind="MergerBlock"),
+            ),
+        ),
+        "minimax_m3": _minimax(),
+        "minimax_m3_vl": _minimax(),
+        "muse_glimmer": (
+            Fault(
+                "positions of patches are those of an image with rows and columns exchanged",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.muse_glimmer.vision:PatchEmbedder._position_embeddings": "e1d1ca2ecc75"},
+                mend=_turned_positions,
+            ),
+        ),
         "qwen3_omni_moe": (
             Fault(
                 "the exact GELU in an encoder's layers, not that by tanh",
