@@ -132,14 +132,14 @@ def cut(name: str = "image_grid_thw", ours: str = "image_grid_thw", whole: bool 
     return found
 
 
-def positioned() -> list[Picture]:
+def positioned(size: int = 14, pooled: int = 4) -> list[Picture]:
     """Patches with their places."""
     found = []
     for number, (rows, columns) in enumerate(((4, 6), (6, 4))):
         places = np.stack(np.meshgrid(np.arange(columns), np.arange(rows)), -1).reshape(1, -1, 2)
         inputs: Arrays = {
-            "pixel_values": _noise(1, rows * columns, 3 * 14 * 14, seed=number),
+            "pixel_values": _noise(1, rows * columns, 3 * size * size, seed=number),
             "image_position_ids": places.astype(np.int64),
         }
-        found.append(Picture([START, *[IMAGE] * (rows * columns // 4), END], inputs, inputs))
+        found.append(Picture([START, *[IMAGE] * (rows * columns // pooled), END], inputs, inputs))
     return found

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from tests.reference.cases import SIZES, Config
+from tests.reference.cases import SIZES, WINDOW, Config
 from tests.reference.pictures import END, IMAGE, START, Picture, cut, packed, patches, positioned, sized, square, tiled
 
 _SIZES: Config = {**SIZES, "image_token_id": IMAGE, "image_token_index": IMAGE}
@@ -49,6 +49,7 @@ class VisionCase:
         tolerance: how much logits may differ, as a part of their spread.
         join_axis: of the arrays of several images, those are joined along it.
         saved_as: `model_type` of checkpoints that mlx-vlm reads, if it is another.
+        encoder_spread: of the weights of its encoder: those of deep ones are smaller, or rounding errors grow.
     """
 
     kind: str
@@ -60,6 +61,7 @@ class VisionCase:
     tolerance: float = 1e-3
     join_axis: int = 0
     saved_as: str | None = None
+    encoder_spread: float = 0.15
 
     def config(self) -> Any:
         """The config, an object of transformers."""
@@ -93,6 +95,10 @@ def _mrope(sections: list[int], **more: Any) -> Config:
 
 
 _GEMMA: Config = {"layer_types": ["sliding_attention", "full_attention"] * 2, "query_pre_attn_scalar": 24}
+_GEMMA4_ROPE: Config = {
+    "full_attention": {"rope_type": "proportional", "rope_theta": 9000.0, "partial_rotary_factor": 0.25},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0},
+}
 CASES: dict[str, dict[str, VisionCase]] = {
     "qwen2_vl": {"plain": VisionCase("qwen2_vl", patches, _mrope([2, 3, 3]), {"hidden_size": 64}, _QWEN_IDS)},
     "qwen2_5_vl": {"plain": VisionCase("qwen2_5_vl", patches, _mrope([2, 3, 3]), {}, _QWEN_IDS)},
@@ -282,7 +288,28 @@ CASES: dict[str, dict[str, VisionCase]] = {
             {"image_grid_pinpoints": [[56, 112], [112, 56], [112, 112]]},
         )
     },
-    "granite4_vision": {"plain": VisionCase("granite4_vision", None)},
+    "granite4_vision": {
+        "plain": VisionCase(
+            "granite4_vision",
+            tiled((16, 14)),
+            {"num_hidden_layers": 6, "embedding_multiplier": 2.0, "attention_multiplier": 0.3, "logits_scaling": 3.0},
+            {"model_type": "siglip_vision_model", "hidden_size": 128, "vision_use_head": True},
+            {
+                "image_grid_pinpoints": [[56, 112], [112, 56], [112, 112]],
+                "downsample_rate": "2/4",
+                "deepstack_layer_map": [[-2, 1], [-3, 0]],
+                "spatial_target_layers": [2, 3, 4, 5],
+                "vision_feature_select_strategy": "full",
+                "qformer_config": {
+                    "model_type": "blip_2_qformer",
+                    "num_hidden_layers": 1,
+                    "intermediate_size": 3072,
+                    "cross_attention_frequency": 1,
+                    "use_qformer_text_input": False,
+                },
+            },
+        )
+    },
     "mistral3": {
         "plain": VisionCase(
             "mistral3",
@@ -319,8 +346,48 @@ CASES: dict[str, dict[str, VisionCase]] = {
             {"pooling_kernel_size": 2, "position_embedding_size": 64, "default_output_length": 6},
         )
     },
-    "gemma4_unified": {"plain": VisionCase("gemma4_unified")},
-    "gemma3n": {"plain": VisionCase("gemma3n")},
+    "gemma4_unified": {
+        "plain": VisionCase(
+            "gemma4_unified",
+            lambda: positioned(28, pooled=1),
+            {
+                "rope_parameters": _GEMMA4_ROPE,
+                "sliding_window": WINDOW,
+                "layer_types": ["sliding_attention", "full_attention"] * 2,
+                "attention_k_eq_v": True,
+                "global_head_dim": 32,
+                "num_global_key_value_heads": 1,
+            },
+            {"pooling_kernel_size": 2, "mm_embed_dim": 32, "output_proj_dims": 32, "mm_posemb_size": 64},
+        )
+    },
+    "gemma3n": {
+        "plain": VisionCase(
+            "gemma3n",
+            square(256, size=512),
+            {
+                "layer_types": ["sliding_attention", "full_attention"] * 2,
+                "sliding_window": WINDOW,
+                "num_kv_shared_layers": 2,
+                "activation_sparsity_pattern": [0.5, 0.0, 0.0, 0.0],
+                "hidden_size_per_layer_input": 8,
+                "vocab_size_per_layer_input": 384,
+                "laurel_rank": 8,
+            },
+            {"hidden_size": 2048, "vocab_offset": 384, "vocab_size": 9},
+            {
+                "audio_config": {
+                    "hidden_size": 32,
+                    "conf_num_hidden_layers": 1,
+                    "conf_num_attention_heads": 2,
+                    "vocab_offset": 393,
+                    "vocab_size": 7,
+                },
+                "audio_token_id": 393,
+            },
+            encoder_spread=0.02,
+        )
+    },
     "lfm2_vl": {
         "plain": VisionCase(
             "lfm2_vl",

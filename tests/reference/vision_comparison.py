@@ -40,7 +40,7 @@ def build(case: VisionCase) -> Any:
     else:
         make = transformers.AutoModelForCausalLM.from_config
     model = make(config, attn_implementation="eager", dtype=torch.float32)
-    randomize(model)
+    randomize(model, case.encoder_spread)
     return model.float().eval()
 
 
@@ -85,7 +85,8 @@ def _without_processor() -> Iterator[None]:
 
     def processor(model: Any, path: Path, options: Any) -> MediaProcessor:
         tokenizer = transformers.AutoTokenizer.from_pretrained(path)
-        return MediaProcessor(tokenizer, {"image": Placeholder("<image>", (IMAGE,))})
+        since = getattr(getattr(model, "embed_vision", None), "vocab_offset", None)
+        return MediaProcessor(tokenizer, {"image": Placeholder("<image>", (IMAGE,), since)})
 
     with mock.patch.object(vision_model, "load_processor", processor):
         yield
@@ -106,9 +107,9 @@ class Seeing:
         self._model, self.tokens = model, prompt_of(pictures)
         spans, start = list[MediaSpan](), len(_BEFORE)
         for number, picture in enumerate(pictures):
-            places = start + np.flatnonzero(np.array(picture.tokens) == IMAGE)
             item = ProcessedMedia("image", number + 1, picture.ours, "", picture.tokens)
-            spans.append(MediaSpan(item, places))
+            assert model._processor is not None
+            spans.append(MediaSpan(item, start + model._processor.places(item)))
             start += len(picture.tokens) + len(_BETWEEN)
         self.prompt = Prompt(self.tokens, keys=media_keys(self.tokens, spans), media=spans)
         self._features = [model.embed(span.media) for span in spans]

@@ -21,7 +21,7 @@ def complete(config: Json, fields: Mapping[str, Any], library: str) -> None:
         fields: arguments of the class that reads it.
         library: of the class.
     """
-    make = DERIVED.get(str(config.get("model_type"))) if library == "mlx_lm" else None
+    make = {"mlx_lm": DERIVED, "mlx_vlm": DERIVED_WITH_MEDIA}.get(library, {}).get(str(config.get("model_type")))
     made = {} if make is None else make(config)
     if _needs_head_size(config, fields) and (size := _head_size(config)) is not None:
         made["head_dim"] = size
@@ -128,3 +128,10 @@ DERIVED: dict[str, Callable[[Json], Json]] = {
     },
 }
 """By `model_type`, for mlx-lm's classes."""
+
+DERIVED_WITH_MEDIA: dict[str, Callable[[Json], Json]] = {
+    "gemma4_unified_vision": lambda config: {
+        "model_patch_size": config.get("patch_size", 16) * config.get("pooling_kernel_size", 3)
+    },
+}
+"""By `model_type` of a model's part, for mlx-vlm's classes."""

@@ -7,6 +7,7 @@ that it was written for.
 from __future__ import annotations
 
 import importlib
+import inspect
 import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -67,9 +68,18 @@ def corrected(kind: Any, config: Json, table: Mapping[str, tuple[Fault, ...]] | 
             fault.mend(self, config)
 
     sanitize = getattr(kind, "sanitize", lambda self, weights: weights)
+    if isinstance(inspect.getattr_static(kind, "sanitize", None), staticmethod):
+        sanitize = _method(sanitize)
     for fault in faults:
         sanitize = fault.sanitize(sanitize)
     return class_like(kind, {"__init__": create, "sanitize": sanitize})
+
+
+def _method(function: Callable[[tensors.Weights], tensors.Weights]) -> Sanitize:
+    def sanitize(self: Any, weights: tensors.Weights) -> tensors.Weights:
+        return function(weights)
+
+    return sanitize
 
 
 def is_known(module: str, fault: Fault) -> bool:

@@ -34,6 +34,9 @@ OLMO_HYBRID = {
 
 _UNUSED = re.compile(r"\.self_attn\.(k_proj|v_proj|k_norm|v_norm)\.")
 
+_MLX_VLM = ("language_model.model.", "language_model.")
+"""Names of mlx-vlm's language models, and what they are before its classes have read them."""
+
 GPT2 = {"transformer.": ""}
 
 KIMI_LINEAR = {f".block_sparse_moe.{name}.": f".mlp.{name}." for name in ("gate_proj", "up_proj", "down_proj")}
@@ -89,8 +92,9 @@ def fill_shared_layers(upstream: Sanitize) -> Sanitize:
         from mlx.utils import tree_flatten
 
         made = upstream(self, weights)
+        saved = {name.replace(*_MLX_VLM) for name in made}
         for name, array in tree_flatten(self.parameters()):
-            if name not in made and _UNUSED.search(name):
+            if name.replace(*_MLX_VLM) not in saved and _UNUSED.search(name):
                 made[name] = array
         return made
 

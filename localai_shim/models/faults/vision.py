@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...types import Json
+from . import deepstack, mobile
 from .table import Fault
+from .tensors import fill_shared_layers
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -165,6 +167,11 @@ def _last_norm(model: nn.Module, config: Json) -> None:
         _calling("VisionModel", call)(model, config)
 
 
+def _reads_pieces(model: nn.Module, config: Json) -> None:
+    """Only images need one pass, which the language model knows by the types of tokens."""
+    model.language_model.no_chunked_prefill = False
+
+
 def _glm(family: str) -> tuple[Fault, ...]:
     what = "interpolates positions of patches between 4 neighbors and zeros, not 16"
     source = {f"mlx_vlm.models.{family}.vision:Glm4vVisionEmbeddings.__call__": "d5038da9ae96"}
@@ -207,8 +214,65 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
             ),
         ),
         "flint": _unexplained("from the first tokens on"),
+        "gemma3n": (
+            Fault(
+                "layers that use another one's keys require weights that transformers 5 does not save",
+                _NOT_REPORTED,
+                {"Model.sanitize": "71c36593ee79"},
+                sanitize=fill_shared_layers,
+            ),
+            Fault(
+                "an encoder's layers have the exact GELU, not that by tanh, and norms another epsilon",
+                _NOT_REPORTED,
+                {
+                    "mlx_vlm.models.gemma3n.vision:RMSNormAct2d.__init__": "15d1d79f204b",
+                    "mlx_vlm.models.gemma3n.vision:ConvNormAct.__init__": "edb9628fa117",
+                },
+                mend=mobile.correct_norms,
+            ),
+            Fault(
+                "keys and values of an encoder's layers are convolved with padding on both sides",
+                _NOT_REPORTED,
+                {
+                    "mlx_vlm.models.gemma3n.vision:MultiQueryAttention2d.__init__": "9e5e14766f1c",
+                    "mlx_vlm.models.gemma3n.vision:create_conv2d": "3ab12072fad0",
+                },
+                mend=mobile.pad_behind,
+            ),
+            Fault(
+                "an image's features come column by column",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.gemma3n.vision:MobileNetV5MultiScaleFusionAdapter.__call__": "ebfafb69dc6d"},
+                mend=mobile.fuse_by_rows,
+            ),
+        ),
+        "gemma4_unified": (
+            Fault(
+                "the language model alone says that it reads no text in pieces",
+                _NOT_REPORTED,
+                {"Model.__init__": "460a213a1839"},
+                mend=_reads_pieces,
+            ),
+        ),
         "glm4v": _glm("glm4v"),
         "glm4v_moe": _glm("glm4v_moe"),
+        "granite4_vision": (
+            Fault(
+                "features of layers are those of whole prompts, not of one image",
+                _NOT_REPORTED,
+                {
+                    "Model.get_input_embeddings": "e476b9be1a77",
+                    "mlx_vlm.models.granite4_vision.language:Granite.__call__": "5464b6632bb6",
+                },
+                mend=deepstack.add_by_tokens,
+            ),
+            Fault(
+                "GELU by a sigmoid, not by tanh",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.granite4_vision.vision:MLP.__init__": "c0c3d26a5dd0"},
+                mend=_gelu("tanh", "activation_fn"),
+            ),
+        ),
         "glm5_next": _unexplained("in prompts of 90 tokens and more"),
         "idefics2": (
             Fault(
