@@ -49,6 +49,7 @@ class VisionCase:
         tolerance: how much logits may differ, as a part of their spread.
         join_axis: of the arrays of several images, those are joined along it.
         saved_as: `model_type` of checkpoints that mlx-vlm reads, if it is another.
+        inside: `model_type` of a model that this one is a part of, and the part's name.
         encoder_spread: of the weights of its encoder: those of deep ones are smaller, or rounding errors grow.
     """
 
@@ -62,6 +63,7 @@ class VisionCase:
     join_axis: int = 0
     saved_as: str | None = None
     encoder_spread: float = 0.15
+    inside: tuple[str, str] | None = None
 
     def config(self) -> Any:
         """The config, an object of transformers."""
@@ -135,7 +137,28 @@ CASES: dict[str, dict[str, VisionCase]] = {
             _QWEN_IDS,
         )
     },
-    "qwen3_omni_moe": {"plain": VisionCase("qwen3_omni_moe_thinker", patches, _mrope([4, 2, 2]), {}, _QWEN_IDS)},
+    "qwen3_omni_moe": {
+        "plain": VisionCase(
+            "qwen3_omni_moe_thinker",
+            patches,
+            _mrope([4, 2, 2]),
+            {},
+            {
+                **_QWEN_IDS,
+                "audio_token_id": 394,
+                "audio_config": {
+                    "d_model": 32,
+                    "encoder_layers": 1,
+                    "encoder_attention_heads": 2,
+                    "encoder_ffn_dim": 48,
+                    "num_mel_bins": 16,
+                    "output_dim": 64,
+                    "downsample_hidden_size": 16,
+                },
+            },
+            inside=("qwen3_omni_moe", "thinker"),
+        )
+    },
     "glm4v": {
         "plain": VisionCase(
             "glm4v", patches, {**_mrope([2, 1, 1], partial_rotary_factor=0.5), "eos_token_id": [1]}, {}, _QWEN_IDS

@@ -50,7 +50,17 @@ def save(model: Any, folder: Path, case: VisionCase) -> Path:
     if case.saved_as is not None:
         path = folder / "config.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "model_type": case.saved_as}))
+    if case.inside is not None:
+        _wrap(folder, *case.inside)
     return folder
+
+
+def _wrap(folder: Path, kind: str, part: str) -> None:
+    config, file = json.loads((folder / "config.json").read_text()), str(folder / "model.safetensors")
+    whole = transformers.CONFIG_MAPPING[kind](**{f"{part}_config": config}, enable_audio_output=False)
+    whole.save_pretrained(folder)
+    loaded: Any = mx.load(file)
+    mx.save_safetensors(file, {f"{part}.{name}": array for name, array in loaded.items()}, metadata={"format": "pt"})
 
 
 def prompt_of(pictures: list[Picture]) -> list[int]:

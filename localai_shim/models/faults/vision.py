@@ -264,7 +264,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                     "Model.get_input_embeddings": "e476b9be1a77",
                     "mlx_vlm.models.granite4_vision.language:Granite.__call__": "5464b6632bb6",
                 },
-                mend=deepstack.add_by_tokens,
+                mend=deepstack.add_to_granite,
             ),
             Fault(
                 "GELU by a sigmoid, not by tanh",
@@ -291,6 +291,15 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
         "minimax_m3_vl": _unexplained("from the first tokens on"),
         "muse_glimmer": _unexplained("in prompts with images"),
         "qwen3_omni_moe": (
+            Fault(
+                "features of layers are those of whole prompts, not of one image",
+                _NOT_REPORTED,
+                {
+                    "mlx_vlm.models.qwen3_omni_moe.thinker:Thinker.get_input_embeddings": "462d1df54463",
+                    "mlx_vlm.models.qwen3_omni_moe.language:Qwen3VLMoEModel.__call__": "71028f996679",
+                },
+                mend=deepstack.add_to_omni,
+            ),
             Fault(
                 "the exact GELU in an encoder's layers, not that by tanh",
                 _NOT_REPORTED,
