@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from tests.reference import published
 from tests.reference.cases import SIZES, WINDOW, Config
 from tests.reference.pictures import END, IMAGE, START, Picture, cut, packed, patches, positioned, sized, square, tiled
 
@@ -50,6 +51,7 @@ class VisionCase:
         join_axis: of the arrays of several images, those are joined along it.
         saved_as: `model_type` of checkpoints that mlx-vlm reads, if it is another.
         inside: `model_type` of a model that this one is a part of, and the part's name.
+        published: makes transformers' config one that mlx-vlm reads.
         encoder_spread: of the weights of its encoder: those of deep ones are smaller, or rounding errors grow.
     """
 
@@ -64,6 +66,7 @@ class VisionCase:
     saved_as: str | None = None
     encoder_spread: float = 0.15
     inside: tuple[str, str] | None = None
+    published: Callable[[Config], Config] | None = None
 
     def config(self) -> Any:
         """The config, an object of transformers."""
@@ -215,7 +218,12 @@ CASES: dict[str, dict[str, VisionCase]] = {
     },
     "ernie4_5_moe_vl": {
         "plain": VisionCase(
-            "ernie4_5_vl_moe", patches, {**_mrope([2, 2, 4]), "moe_intermediate_size": [32, 32]}, {}, _QWEN_IDS
+            "ernie4_5_vl_moe",
+            lambda: patches(times=1),
+            {**_mrope([3, 3, 2]), "moe_intermediate_size": [32, 24], "hidden_size": 64},
+            {"intermediate_size": 64},
+            {"image_start_token_id": START, "image_end_token_id": END, "video_token_id": 393},
+            published=published.ernie,
         )
     },
     "minimax_m3_vl": {

@@ -23,7 +23,7 @@ from localai_shim.models.vision.processor import MediaProcessor, Placeholder
 from localai_shim.types import Prompt
 from tests.reference import comparison
 from tests.reference.comparison import load, randomize
-from tests.reference.pictures import IMAGE, Picture
+from tests.reference.pictures import END, IMAGE, START, Picture
 from tests.reference.vision_cases import VisionCase
 
 _BEFORE, _BETWEEN, _AFTER = [5, 9, 33, 70, 21], [44, 12, 61], [80, 17, 92, 3, 54, 11, 29, 66]
@@ -50,6 +50,9 @@ def save(model: Any, folder: Path, case: VisionCase) -> Path:
     if case.saved_as is not None:
         path = folder / "config.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "model_type": case.saved_as}))
+    if case.published is not None:
+        path = folder / "config.json"
+        path.write_text(json.dumps(case.published(json.loads(path.read_text()))))
     if case.inside is not None:
         _wrap(folder, *case.inside)
     return folder
@@ -84,6 +87,8 @@ def expected_logits(model: Any, case: VisionCase, pictures: list[Picture]) -> np
     for name in ("mm_token_type_ids", "token_type_ids"):
         if name in taken:
             inputs[name] = seen if case.kind != "paligemma" else torch.zeros_like(seen)  # all is its prefix
+    if "moe_mm_token_type_ids" in taken:
+        inputs["moe_mm_token_type_ids"] = torch.tensor([[int(token in (START, IMAGE, END)) for token in tokens]])
     with torch.no_grad():
         logits: np.ndarray = model(**inputs, use_cache=False).logits[0].float().numpy()
     return logits

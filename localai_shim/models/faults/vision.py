@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...types import Json
-from . import deepstack, mobile
+from . import deepstack, mobile, token_types
 from .table import Fault
-from .tensors import fill_shared_layers
+from .tensors import fill_shared_layers, rename
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -211,6 +211,23 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                     "mlx_vlm.models.gemma3.language:TransformerBlock.__call__": "d69e0b5fc6c6",
                 },
                 mend=_see_images,
+            ),
+        ),
+        "ernie4_5_moe_vl": (
+            Fault(
+                "transformers' names of its encoder are not read",
+                _NOT_REPORTED,
+                {"Model.sanitize": "1077d47c0152"},
+                sanitize=rename({"model.vision_model.": "vision_model."}),
+            ),
+            Fault(
+                "tokens at an image's edges get the experts of text, and all do in passes of the language model",
+                _NOT_REPORTED,
+                {
+                    "Model._build_token_type_ids": "b732673e2d85",
+                    "mlx_vlm.models.ernie4_5_moe_vl.language:Ernie4_5_MoeMLP.__call__": "db2d73118a3f",
+                },
+                mend=token_types.choose_experts,
             ),
         ),
         "flint": _unexplained("from the first tokens on"),

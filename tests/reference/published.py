@@ -1,0 +1,37 @@
+"""Configs as published checkpoints have them, of families that transformers saves with other keys.
+
+Tensors have the published names already: transformers' `conversion_mapping` is applied when it saves.
+"""
+
+from __future__ import annotations
+
+from tests.reference.cases import Config
+
+
+def ernie(config: Config) -> Config:
+    """Baidu's: its language model's keys stand at the top."""
+    text, vision = config.pop("text_config"), config["vision_config"]
+    kinds, count = text.pop("mlp_layer_types"), text.pop("moe_num_experts")
+    rope = text.pop("rope_parameters")
+    return {
+        **config,
+        **text,
+        "model_type": "ernie4_5_moe_vl",
+        "moe_num_experts": [count, count],
+        "moe_layer_start_index": kinds.index("sparse"),
+        "moe_layer_end_index": len(kinds) - 1,
+        "moe_use_aux_free": True,
+        "rope_theta": rope["rope_theta"],
+        "rope_scaling": {"type": "default", "mrope_section": rope["mrope_section"]},
+        "im_patch_id": config["image_token_id"],
+        "pixel_hidden_size": vision["hidden_size"],
+        "spatial_conv_size": vision["spatial_merge_size"],
+        "temporal_conv_size": vision["temporal_merge_size"],
+        "vision_config": {
+            "model_type": "DFNRope_vision_transformer",
+            **{key: vision[key] for key in ("depth", "hidden_size", "hidden_act", "num_heads", "in_channels")},
+            **{key: vision[key] for key in ("patch_size", "spatial_merge_size")},
+            "embed_dim": vision["hidden_size"],
+            "mlp_ratio": vision["intermediate_size"] / vision["hidden_size"],
+        },
+    }
