@@ -143,3 +143,18 @@ def positioned(size: int = 14, pooled: int = 4) -> list[Picture]:
         }
         found.append(Picture([START, *[IMAGE] * (rows * columns // pooled), END], inputs, inputs))
     return found
+
+
+def overview(size: int) -> list[Picture]:
+    """Square images that are not cut: each row of features ends with another one, and one comes last."""
+    found, side = [], size // 64
+    for number in range(2):
+        pixels, count = _noise(1, 3, size, size, seed=number), side * (side + 1) + 1
+        tokens = [START, *[IMAGE] * count, END]
+        ours: Arrays = {
+            "pixel_values": np.stack([pixels, pixels]),  # the first is of parts, of which there are none
+            "images_spatial_crop": np.ones((1, 2), np.int64),
+            "images_seq_mask": np.array([tokens]) == IMAGE,
+        }
+        found.append(Picture(tokens, {"pixel_values": pixels}, ours))
+    return found

@@ -35,3 +35,19 @@ def ernie(config: Config) -> Config:
             "mlp_ratio": vision["intermediate_size"] / vision["hidden_size"],
         },
     }
+
+
+def unlimited_ocr(config: Config) -> Config:
+    """Baidu's, with the names of DeepSeek-OCR."""
+    text, encoder = config.pop("text_config"), config["vision_config"]["encoder_config"]
+    dense = text.pop("mlp_layer_types").count("dense")
+    return {
+        **config,
+        "image_token_index": config["image_token_id"],
+        "language_config": {**text, "model_type": "deepseek_v2", "first_k_dense_replace": dense, **_FLAT_HEADS},
+        "vision_config": {"model_type": "vision", "layers": encoder["num_hidden_layers"]},
+        "projector_config": {"projector_type": "linear", "input_dim": 2048, "n_embed": text["hidden_size"]},
+    }
+
+
+_FLAT_HEADS: Config = {"qk_nope_head_dim": 0, "qk_rope_head_dim": 0, "kv_lora_rank": None, "q_lora_rank": None}

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.reference import published
 from tests.reference.cases import SIZES, WINDOW, Config
-from tests.reference.pictures import END, IMAGE, START, Picture, cut, packed, patches, positioned, sized, square, tiled
+from tests.reference.pictures import END, IMAGE, START, Picture, cut, overview, packed, patches, positioned, sized, square, tiled
 
 _SIZES: Config = {**SIZES, "image_token_id": IMAGE, "image_token_index": IMAGE}
 _TOWER: Config = {
@@ -449,7 +449,15 @@ CASES: dict[str, dict[str, VisionCase]] = {
         )
     },
     "step3p7": {"plain": VisionCase("step3p7")},
-    "unlimited_ocr": {"plain": VisionCase("unlimited_ocr")},
+    "unlimited_ocr": {
+        "plain": VisionCase(
+            "unlimited_ocr",
+            lambda: overview(256),
+            {"num_key_value_heads": 4, "sliding_window": 128, "head_dim": 16},
+            {"encoder_config": {"num_hidden_layers": 3}},
+            published=published.unlimited_ocr,
+        )
+    },
     "got": {"plain": VisionCase("got_ocr2")},
     "nemotron_h_nano_omni": {"plain": VisionCase("nemotron_h_omni")},
     "deepseekocr_2": {"plain": VisionCase("deepseek_ocr2")},

@@ -143,7 +143,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 "layers that use another one's keys require weights that transformers 5 does not save",
                 _NOT_REPORTED,
                 {"Model.sanitize": "23ee73861b54"},
-                sanitize=tensors.fill_shared_layers,
+                sanitize=tensors.fill_unused(tensors.SHARED_LAYERS),
             ),
         ),
         "llama4_text": (

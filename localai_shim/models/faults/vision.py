@@ -15,7 +15,7 @@ import numpy as np
 from ...types import Json
 from . import deepstack, mobile, token_types
 from .table import Fault
-from .tensors import fill_shared_layers, rename
+from .tensors import SHARED_LAYERS, fill_unused, rename
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -191,8 +191,10 @@ def _unexplained(what: str) -> tuple[Fault, ...]:
     return (Fault(what, _NOT_REPORTED, {}, mend=warn),)
 
 
+_FILES = {"unlimited_ocr": "unlimitedocr"}
+
 FAULTS: dict[str, tuple[Fault, ...]] = {
-    f"mlx_vlm.models.{name}.{name}": faults
+    f"mlx_vlm.models.{name}.{_FILES.get(name, name)}": faults
     for name, faults in {
         "aya_vision": (
             Fault(
@@ -236,7 +238,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 "layers that use another one's keys require weights that transformers 5 does not save",
                 _NOT_REPORTED,
                 {"Model.sanitize": "71c36593ee79"},
-                sanitize=fill_shared_layers,
+                sanitize=fill_unused(SHARED_LAYERS),
             ),
             Fault(
                 "an encoder's layers have the exact GELU, not that by tanh, and norms another epsilon",
@@ -336,6 +338,14 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 _NOT_REPORTED,
                 {"mlx_vlm.models.qwen3_vl_moe.vision:MLP.__init__": "474fdde2d7be"},
                 mend=_gelu("tanh", "act_fn", kind="MLP"),
+            ),
+        ),
+        "unlimited_ocr": (
+            Fault(
+                "weights of an embedding that is not used are required, and transformers does not save them",
+                _NOT_REPORTED,
+                {"Model.sanitize": "bca3e24161e4"},
+                sanitize=fill_unused(r"^vision_model\.embeddings\.patch_embedding\."),
             ),
         ),
         "internvl": (
