@@ -456,6 +456,7 @@ CASES: dict[str, dict[str, VisionCase]] = {
             {"num_key_value_heads": 4, "sliding_window": 128, "head_dim": 16},
             {"encoder_config": {"num_hidden_layers": 3}},
             published=published.unlimited_ocr,
+            encoder_spread=0.02,
         )
     },
     "got": {"plain": VisionCase("got_ocr2")},

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...backends.patches import class_like
 from ...types import Json
+from .sam import between_centers
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -52,7 +53,7 @@ def _fused(self: Any, inputs: list[mx.array]) -> mx.array:
     if height % rows == 0 and width % columns == 0:
         fused = fused.reshape(len(fused), rows, height // rows, columns, width // columns, -1).mean(axis=(2, 4))
     else:
-        fused = _linear(_linear(fused, 1, rows), 2, columns)
+        fused = between_centers(between_centers(fused, 1, rows), 2, columns)
     normed: mx.array = self.norm(fused)
     return normed
 
@@ -61,19 +62,6 @@ def _nearest(x: mx.array, axis: int, size: int) -> mx.array:
     import mlx.core as mx
 
     return mx.take(x, mx.arange(size) * x.shape[axis] // size, axis=axis)
-
-
-def _linear(x: mx.array, axis: int, size: int) -> mx.array:
-    """Interpolate an axis between two neighbors."""
-    import mlx.core as mx
-
-    count = x.shape[axis]
-    places = mx.clip((mx.arange(size) + 0.5) * count / size - 0.5, 0, count - 1)
-    low = mx.floor(places)
-    near = (places - low).reshape([-1 if i == axis else 1 for i in range(x.ndim)])
-    below = mx.take(x, low.astype(mx.int32), axis=axis)
-    above = mx.take(x, mx.minimum(low + 1, count - 1).astype(mx.int32), axis=axis)
-    return below + (above - below) * near
 
 
 def _layers(model: nn.Module, name: str) -> list[Any]:

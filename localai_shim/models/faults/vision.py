@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...types import Json
-from . import deepstack, mobile, token_types
+from . import deepstack, mobile, sam, token_types
 from .table import Fault
 from .tensors import SHARED_LAYERS, fill_unused, rename
 
@@ -191,6 +191,32 @@ def _unexplained(what: str) -> tuple[Fault, ...]:
     return (Fault(what, _NOT_REPORTED, {}, mend=warn),)
 
 
+_SAM = (
+    Fault(
+        "relative positions of images of other sizes are interpolated from the first one on, not from the middle",
+        _NOT_REPORTED,
+        {"mlx_vlm.models.deepseekocr.sam:get_rel_pos": "599a752cc8ce"},
+        mend=sam.interpolate("deepseekocr.sam"),
+    ),
+)
+_SAM_AND_CLIP = (
+    *_SAM,
+    Fault(
+        "positions of CLIP's patches are interpolated without smoothing",
+        _NOT_REPORTED,
+        {"mlx_vlm.models.deepseekocr.vision:VisionEmbeddings._get_abs_pos": "78950f5971bb"},
+        mend=sam.smooth_positions,
+    ),
+    Fault(
+        "CLIP's layers have the exact GELU, not that by a sigmoid, and norms another epsilon",
+        _NOT_REPORTED,
+        {
+            "mlx_vlm.models.deepseekocr.vision:MLP.__init__": "8f27653e7163",
+            "mlx_vlm.models.deepseekocr.vision:EncoderLayer.__init__": "a13261b1561a",
+        },
+        mend=sam.correct_layers,
+    ),
+)
 _FILES = {"unlimited_ocr": "unlimitedocr"}
 
 FAULTS: dict[str, tuple[Fault, ...]] = {
@@ -215,6 +241,8 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 mend=_see_images,
             ),
         ),
+        "deepseekocr": _SAM_AND_CLIP,
+        "deepseekocr_2": _SAM,
         "ernie4_5_moe_vl": (
             Fault(
                 "transformers' names of its encoder are not read",
@@ -347,6 +375,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 {"Model.sanitize": "bca3e24161e4"},
                 sanitize=fill_unused(r"^vision_model\.embeddings\.patch_embedding\."),
             ),
+            *_SAM_AND_CLIP,
         ),
         "internvl": (
             Fault(
