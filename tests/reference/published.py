@@ -51,3 +51,40 @@ def unlimited_ocr(config: Config) -> Config:
 
 
 _FLAT_HEADS: Config = {"qk_nope_head_dim": 0, "qk_rope_head_dim": 0, "kv_lora_rank": None, "q_lora_rank": None}
+
+
+def deepseek_ocr2(config: Config) -> Config:
+    """DeepSeek's; the sizes of its encoder stand in mlx-vlm's code."""
+    text = config.pop("text_config")
+    dense = text.pop("mlp_layer_types").count("dense")
+    return {
+        **config,
+        "model_type": "deepseekocr_2",
+        "image_token_index": config["image_token_id"],
+        "language_config": {**text, "model_type": "deepseek_v2", "first_k_dense_replace": dense, **_FLAT_HEADS},
+        "vision_config": {"model_type": "vision", "width": {"qwen2-0-5b": {"dim": 896}}},
+        "projector_config": {"projector_type": "linear", "input_dim": 896, "n_embed": text["hidden_size"]},
+    }
+
+
+def molmo2(config: Config) -> Config:
+    """Ai2's."""
+    text, vision, adapter = (config.pop(f"{part}_config") for part in ("text", "vision", "adapter"))
+    rope = text.pop("rope_parameters")
+    return {
+        **config,
+        "text_config": {
+            **text,
+            "rope_theta": rope["rope_theta"],
+            "layer_norm_eps": text["rms_norm_eps"],
+            "qkv_bias": text["attention_bias"],
+            "use_qk_norm": True,
+        },
+        "vit_config": {
+            **vision,
+            "image_patch_size": vision["patch_size"],
+            "image_num_pos": vision["num_position_embeddings"],
+            "image_default_input_size": vision["image_size"],
+        },
+        "adapter_config": {**adapter, "vit_layers": adapter["vision_feature_layer"]},
+    }

@@ -350,7 +350,27 @@ CASES: dict[str, dict[str, VisionCase]] = {
             {},
         )
     },
-    "molmo2": {"plain": VisionCase("molmo2", vision={"image_size": [56, 56]})},
+    "molmo2": {
+        "plain": VisionCase(
+            "molmo2",
+            None,
+            {"additional_vocab_size": 400},  # transformers saves two halves of all embeddings
+            {"image_size": [56, 56], "num_position_embeddings": 16},
+            {
+                "adapter_config": {
+                    "vision_feature_layer": [-1, -2],
+                    "hidden_size": 32,
+                    "num_attention_heads": 2,
+                    "num_key_value_heads": 2,
+                    "head_dim": 16,
+                    "intermediate_size": 48,
+                    "text_hidden_size": 64,
+                },
+                "image_patch_id": IMAGE,
+            },
+            published=published.molmo2,
+        )
+    },
     "pixtral": {
         "plain": VisionCase(
             "llava",
@@ -460,8 +480,56 @@ CASES: dict[str, dict[str, VisionCase]] = {
         )
     },
     "got": {"plain": VisionCase("got_ocr2")},
-    "nemotron_h_nano_omni": {"plain": VisionCase("nemotron_h_omni")},
-    "deepseekocr_2": {"plain": VisionCase("deepseek_ocr2")},
+    "nemotron_h_nano_omni": {
+        "plain": VisionCase(
+            "nemotron_h_omni",
+            None,
+            {
+                "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"],
+                "mamba_num_heads": 8,
+                "mamba_head_dim": 16,
+                "ssm_state_size": 32,
+                "n_groups": 2,
+                "moe_shared_expert_intermediate_size": 48,
+                "time_step_min": 1e-12,
+            },
+            {"video_temporal_patch_size": 2, "num_hidden_layers": 2, "max_img_size": 224},
+            {
+                "projector_hidden_size": 48,
+                "vision_hidden_size": 32,
+                "audio_config": {
+                    "hidden_size": 32,
+                    "num_hidden_layers": 1,
+                    "num_attention_heads": 2,
+                    "intermediate_size": 48,
+                    "subsampling_conv_channels": 16,
+                    "num_mel_bins": 16,
+                },
+                "image_token_id": IMAGE,
+                "video_token_id": 393,
+                "audio_token_id": 394,
+            },
+        )
+    },
+    "deepseekocr_2": {
+        "plain": VisionCase(
+            "deepseek_ocr2",
+            None,
+            {"num_key_value_heads": 4, "head_dim": 16, "mlp_layer_types": ["dense", *["sparse"] * 3]},
+            {
+                "encoder_config": {
+                    "hidden_size": 896,
+                    "intermediate_size": 4864,
+                    "num_hidden_layers": 24,
+                    "num_attention_heads": 14,
+                    "num_key_value_heads": 2,
+                    "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+                }
+            },
+            published=published.deepseek_ocr2,
+            encoder_spread=0.02,
+        )
+    },
     "fastvlm": {"plain": VisionCase("fast_vlm")},
     "inkling": {"plain": VisionCase("inkling_mm_model")},
     "phi4mm": {"plain": VisionCase("phi4_multimodal")},

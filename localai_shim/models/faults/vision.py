@@ -336,6 +336,15 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
             ),
         ),
         "minimax_m3_vl": _unexplained("from the first tokens on"),
+        "molmo2": (
+            Fault(
+                "GELU by a sigmoid, not by tanh",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.molmo2.vision:_gelu_from_name": "c1ad5c11a873"},
+                mend=_gelu("tanh", "act", kind="ViTMLP"),
+            ),
+            *_unexplained("in prompts with images, whose tokens see only those before them"),
+        ),
         "muse_glimmer": _unexplained("in prompts with images"),
         "qwen3_omni_moe": (
             Fault(
