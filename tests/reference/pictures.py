@@ -158,3 +158,15 @@ def overview(size: int) -> list[Picture]:
         }
         found.append(Picture(tokens, {"pixel_values": pixels}, ours))
     return found
+
+
+def unfolded() -> list[Picture]:
+    """Images of any height and width, of which transformers gets the patches."""
+    found = []
+    for number, (rows, columns) in enumerate(((4, 6), (8, 4))):
+        pixels = _noise(1, 3, 14 * rows, 14 * columns, seed=number)
+        patches = pixels.reshape(3, rows, 14, columns, 14).transpose(1, 3, 0, 2, 4).reshape(rows * columns, -1)
+        theirs: Arrays = {"pixel_values": patches, "image_grid_hw": np.array([[rows, columns]])}
+        tokens = [START, *[IMAGE] * (rows * columns // 4), END]
+        found.append(Picture(tokens, theirs, {"pixel_values": pixels}))
+    return found

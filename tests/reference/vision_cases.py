@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.reference import published
 from tests.reference.cases import SIZES, WINDOW, Config
-from tests.reference.pictures import END, IMAGE, START, Picture, cut, overview, packed, patches, positioned, sized, square, tiled
+from tests.reference.pictures import END, IMAGE, START, Picture, cut, overview, packed, patches, positioned, sized, square, tiled, unfolded
 
 _SIZES: Config = {**SIZES, "image_token_id": IMAGE, "image_token_index": IMAGE}
 _TOWER: Config = {
@@ -483,7 +483,7 @@ CASES: dict[str, dict[str, VisionCase]] = {
     "nemotron_h_nano_omni": {
         "plain": VisionCase(
             "nemotron_h_omni",
-            None,
+            unfolded,
             {
                 "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"],
                 "mamba_num_heads": 8,
@@ -497,14 +497,6 @@ CASES: dict[str, dict[str, VisionCase]] = {
             {
                 "projector_hidden_size": 48,
                 "vision_hidden_size": 32,
-                "audio_config": {
-                    "hidden_size": 32,
-                    "num_hidden_layers": 1,
-                    "num_attention_heads": 2,
-                    "intermediate_size": 48,
-                    "subsampling_conv_channels": 16,
-                    "num_mel_bins": 16,
-                },
                 "image_token_id": IMAGE,
                 "video_token_id": 393,
                 "audio_token_id": 394,

@@ -93,6 +93,20 @@ def _minimax_m2(config: Json) -> Json:
     return {"shared_intermediate_size": 0, "rotary_dim": int(config.get("head_dim", 0) * partial)}
 
 
+def _radio(config: Json) -> Json:
+    tokens, registers = config.get("num_cls_tokens"), config.get("num_registers")
+    if tokens is None or registers is None:  # as published, with `args`
+        return {}
+    return {
+        "args": {
+            "teachers": [{"name": str(i)} for i in range(tokens)],
+            "register_multiple": tokens + registers,
+            "cpe_max_size": config.get("max_img_size"),
+        },
+        "intermediate_size": int(config.get("hidden_size", 0) * config.get("mlp_ratio", 4)),
+    }
+
+
 def _dense(config: Json) -> int:
     """Number of layers before the first one with experts."""
     kinds = config.get("mlp_layer_types") or []
@@ -133,5 +147,6 @@ DERIVED_WITH_MEDIA: dict[str, Callable[[Json], Json]] = {
     "gemma4_unified_vision": lambda config: {
         "model_patch_size": config.get("patch_size", 16) * config.get("pooling_kernel_size", 3)
     },
+    "radio": _radio,
 }
 """By `model_type` of a model's part, for mlx-vlm's classes."""

@@ -106,6 +106,23 @@ def fill_unused(names: str) -> Callable[[Sanitize], Sanitize]:
     return filling
 
 
+def fold_scales(upstream: Sanitize) -> Sanitize:
+    """Multiply an encoder's scales of layers, which transformers saves, into the projections before them."""
+    scale = re.compile(r"(.*\.blocks\.\d+)\.layer_scale(1|2)\.lambda1")
+    projections = {"1": "attn.proj", "2": "mlp.fc2"}
+
+    def sanitize(self: Any, weights: Weights) -> Weights:
+        found = {name: match for name in weights if (match := scale.fullmatch(name))}
+        made = {name: array for name, array in weights.items() if name not in found}
+        for name, match in found.items():
+            layer = f"{match[1]}.{projections[match[2]]}"
+            made[f"{layer}.weight"] = made[f"{layer}.weight"] * weights[name][:, None]
+            made[f"{layer}.bias"] = made[f"{layer}.bias"] * weights[name]
+        return upstream(self, made)
+
+    return sanitize
+
+
 def drop_zero_experts(upstream: Sanitize) -> Sanitize:
     """transformers saves weights for LongCat's experts that compute nothing."""
 

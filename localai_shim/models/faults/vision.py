@@ -15,7 +15,7 @@ import numpy as np
 from ...types import Json
 from . import deepstack, mobile, sam, token_types
 from .table import Fault
-from .tensors import SHARED_LAYERS, fill_unused, rename
+from .tensors import SHARED_LAYERS, fill_unused, fold_scales, rename
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -346,6 +346,20 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
             *_unexplained("in prompts with images, whose tokens see only those before them"),
         ),
         "muse_glimmer": _unexplained("in prompts with images"),
+        "nemotron_h_nano_omni": (
+            Fault(
+                "scales of an encoder's layers, which transformers saves, are not read",
+                _NOT_REPORTED,
+                {"Model.sanitize": "3b6c4b37a791"},
+                sanitize=fold_scales,
+            ),
+            Fault(
+                "means of pixels, which are not used, are required, and transformers does not save them",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.nemotron_h_nano_omni.vision:InputConditioner.__init__": "d25d88366231"},
+                sanitize=fill_unused(r"\.input_conditioner\."),
+            ),
+        ),
         "qwen3_omni_moe": (
             Fault(
                 "features of layers are those of whole prompts, not of one image",
