@@ -147,6 +147,7 @@ DERIVED_WITH_MEDIA: dict[str, Callable[[Json], Json]] = {
     "gemma4_unified_vision": lambda config: {
         "model_patch_size": config.get("patch_size", 16) * config.get("pooling_kernel_size", 3)
     },
+    "nemotron_h_omni": lambda config: {"ps_version": "v2"},
     "radio": _radio,
 }
 """By `model_type` of a model's part, for mlx-vlm's classes."""
