@@ -55,6 +55,7 @@ def square(
     axes: int = 4,
     mask: bool = False,
     edges: bool = True,
+    channels_last: bool = False,
 ) -> Callable[[], list[Picture]]:
     """Images of fixed size, or of several tiles each: so many tokens per tile."""
 
@@ -66,7 +67,8 @@ def square(
             if mask:
                 inputs["pixel_attention_mask"] = np.ones((1, count, size, size), bool)
             places = [IMAGE] * (tokens * count)
-            found.append(Picture([START, *places, END] if edges else places, inputs, inputs))
+            ours = {**inputs, "pixel_values": pixels.transpose(0, 2, 3, 1)} if channels_last else inputs
+            found.append(Picture([START, *places, END] if edges else places, inputs, ours))
         return found
 
     return made

@@ -11,7 +11,8 @@ import pytest
 
 from tests.reference import comparison
 from tests.reference import vision_comparison as vision
-from tests.reference.vision_cases import CASES, HELD, TEXT_ONLY, VisionCase
+from tests.reference.vision_case import VisionCase
+from tests.reference.vision_cases import CASES, HELD, TEXT_ONLY
 
 WHOLE, PIECE = 10**6, 7
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from localai_shim.types import Prompt
 from tests.reference import comparison
 from tests.reference.comparison import load, randomize
 from tests.reference.pictures import END, IMAGE, START, Picture
-from tests.reference.vision_cases import VisionCase
+from tests.reference.vision_case import VisionCase
 
 _BEFORE, _BETWEEN, _AFTER = [5, 9, 33, 70, 21], [44, 12, 61], [80, 17, 92, 3, 54, 11, 29, 66]
 
@@ -53,9 +54,21 @@ def save(model: Any, folder: Path, case: VisionCase) -> Path:
     if case.published is not None:
         path = folder / "config.json"
         path.write_text(json.dumps(case.published(json.loads(path.read_text()))))
+    if case.renamed:
+        _rename(folder, case.renamed)
     if case.inside is not None:
         _wrap(folder, *case.inside)
     return folder
+
+
+def _rename(folder: Path, names: Mapping[str, str]) -> None:
+    file, made = str(folder / "model.safetensors"), {}
+    loaded: Any = mx.load(file)
+    for name, array in loaded.items():
+        for old, new in names.items():
+            name = re.sub(old, new, name)
+        made[name] = array
+    mx.save_safetensors(file, made, metadata={"format": "pt"})
 
 
 def _wrap(folder: Path, kind: str, part: str) -> None:

@@ -68,8 +68,8 @@ def corrected(kind: Any, config: Json, table: Mapping[str, tuple[Fault, ...]] | 
             fault.mend(self, config)
 
     sanitize = getattr(kind, "sanitize", lambda self, weights: weights)
-    if isinstance(inspect.getattr_static(kind, "sanitize", None), staticmethod):
-        sanitize = _method(sanitize)
+    if isinstance(static := inspect.getattr_static(kind, "sanitize", None), staticmethod):
+        sanitize = _method(static.__func__)
     for fault in faults:
         sanitize = fault.sanitize(sanitize)
     return class_like(kind, {"__init__": create, "sanitize": sanitize})

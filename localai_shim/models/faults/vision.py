@@ -179,7 +179,7 @@ def _glm(family: str) -> tuple[Fault, ...]:
 
 
 def _unexplained(what: str) -> tuple[Fault, ...]:
-    """A difference whose cause is not known: the log names it."""
+    """A difference that nothing mends: the log names it."""
 
     def warn(model: nn.Module, config: Json) -> None:
         log.warning(
@@ -359,6 +359,9 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 {"mlx_vlm.models.nemotron_h_nano_omni.vision:InputConditioner.__init__": "d25d88366231"},
                 sanitize=fill_unused(r"\.input_conditioner\."),
             ),
+        ),
+        "phi4mm": _unexplained(
+            "the LoRA for images is applied to all prompts, and an image's parts lack the separators between them"
         ),
         "qwen3_omni_moe": (
             Fault(
