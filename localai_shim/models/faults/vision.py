@@ -175,7 +175,8 @@ def _reads_pieces(model: nn.Module, config: Json) -> None:
 def _glm(family: str) -> tuple[Fault, ...]:
     what = "interpolates positions of patches between 4 neighbors and zeros, not 16"
     source = {f"mlx_vlm.models.{family}.vision:Glm4vVisionEmbeddings.__call__": "d5038da9ae96"}
-    return (Fault(what, _NOT_REPORTED, source, mend=_calling("Glm4vVisionEmbeddings", _cubic)),)
+    issue = "osaurus-ai/vmlx-swift#92 (the same fault in a port of mlx-vlm's)"
+    return (Fault(what, issue, source, mend=_calling("Glm4vVisionEmbeddings", _cubic)),)
 
 
 def _unexplained(what: str) -> tuple[Fault, ...]:
@@ -233,7 +234,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
         "gemma3": (
             Fault(
                 "an image's tokens see only those before them",
-                _NOT_REPORTED,
+                "Blaizzy/mlx-vlm#671",
                 {
                     "LanguageModel.__call__": "0a0793ee8287",
                     "mlx_vlm.models.gemma3.language:TransformerBlock.__call__": "d69e0b5fc6c6",
@@ -264,7 +265,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
         "gemma3n": (
             Fault(
                 "layers that use another one's keys require weights that transformers 5 does not save",
-                _NOT_REPORTED,
+                "vllm-project/vllm#54917 (the same fault in vLLM)",
                 {"Model.sanitize": "71c36593ee79"},
                 sanitize=fill_unused(SHARED_LAYERS),
             ),
