@@ -165,7 +165,7 @@ PACKAGES = {
     "models.checkpoint": "mlx",
     "models.config": "mlx mlx_lm mlx_vlm numpy transformers",
     "models.encoders": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
-    "models.faults": "mlx numpy",
+    "models.faults": "mlx mlx_vlm numpy",
     "models.gguf": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
     "models.attention": "mlx",
     "models.heads": "mlx mlx_lm numpy tokenizers",

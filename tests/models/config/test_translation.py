@@ -20,7 +20,17 @@ from mlx_lm.models import (
     qwen3_moe,
     qwen3_next,
 )
-from mlx_vlm.models import gemma4, glm_ocr, modernbert, qwen2_vl, qwen3_5, qwen3_5_moe_text, qwen3_5_text
+from mlx_vlm.models import (
+    gemma4,
+    gemma4_unified,
+    glm_ocr,
+    modernbert,
+    nemotron_h_nano_omni,
+    qwen2_vl,
+    qwen3_5,
+    qwen3_5_moe_text,
+    qwen3_5_text,
+)
 from transformers import CONFIG_MAPPING
 
 from localai_shim.models.config.translation import translated, without_unread
@@ -162,3 +172,22 @@ def test_a_language_model_of_qwen_3_5_alone_has_the_settings_that_its_class_requ
     arguments = module.ModelConfig.from_dict(translated(new, module))
     assert arguments.rope_parameters["mrope_section"] == [11, 11, 10]
     assert arguments.rope_parameters["rope_theta"] == new["rope_parameters"]["rope_theta"]
+
+
+def test_the_size_of_gemma_4_unifieds_patches_follows_from_others() -> None:
+    new = saved({"model_type": "gemma4_unified", "vision_config": {"patch_size": 14, "pooling_kernel_size": 2}})
+    assert "model_patch_size" not in new["vision_config"]
+    assert translated(new, gemma4_unified)["vision_config"]["model_patch_size"] == 28
+
+
+def test_new_names_of_nemotrons_settings_are_read() -> None:
+    vision = {"num_cls_tokens": 3, "num_registers": 7, "max_img_size": 224, "video_temporal_patch_size": 2}
+    new = saved({"model_type": "nemotron_h_omni", "image_token_id": 7, "vision_config": vision})
+    made = translated(new, nemotron_h_nano_omni)
+    assert made["img_context_token_id"] == 7
+    assert made["ps_version"] == "v2"  # which transformers' code has
+    arguments = nemotron_h_nano_omni.ModelConfig.from_dict(made)
+    encoder = nemotron_h_nano_omni.VisionModel(arguments.vision_config)
+    patches = encoder.radio_model.model.patch_generator
+    assert (patches.num_cls_tokens, patches.num_registers, patches.num_rows) == (3, 7, 224 // 16)
+    assert arguments.vision_config.intermediate_size == 5120
