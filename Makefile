@@ -163,7 +163,8 @@ $(CONVERTER)/.made: $(AROUND)/uv/bin/uv $(VENV)/.dev tests/models/gguf/originals
 	touch $@
 
 # Logits of tiny checkpoints that transformers saves, compared with transformers' on torch. TORCH names another package
-# where torch's index cannot be reached: `make test-reference TORCH=torch`.
+# where torch's index cannot be reached: `make test-reference TORCH=torch`. timm, which imports torchvision, has Gemma
+# 3n's encoder.
 REFERENCE := $(VENV)-reference
 TORCH ?= --torch-backend cpu torch
 test-reference: export OPENBLAS_NUM_THREADS = 1
@@ -173,7 +174,7 @@ test-reference: $(REFERENCE)/.dev
 
 $(REFERENCE)/.dev: $(AROUND)/uv/bin/uv pyproject.toml
 	$< venv -q --clear -p $(PYTHON) $(REFERENCE)
-	$< pip install -q -p $(REFERENCE) $(TORCH) -e '.$(EXTRA)' --group tests
+	$< pip install -q -p $(REFERENCE) $(TORCH) torchvision timm -e '.$(EXTRA)' --group tests
 	touch $@
 
 lint: $(VENV)/.dev

@@ -166,7 +166,7 @@ PACKAGES = {
     "models.checkpoint": "mlx",
     "models.config": "mlx mlx_lm mlx_vlm numpy transformers",
     "models.encoders": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
-    "models.faults": "mlx numpy",
+    "models.faults": "mlx mlx_vlm numpy",
     "models.gguf": "mlx mlx_lm numpy tokenizers transformers",
     "models.gguf.encoders": "mlx mlx_vlm transformers",
     "models.attention": "mlx mlx_lm mlx_vlm",

@@ -46,8 +46,13 @@ def build(case: Case) -> Any:
     return model.float().eval()
 
 
-def randomize(model: Any) -> None:
-    """Draw all parameters, so that no norm, bias, gate or sink is left at a value that does nothing."""
+def randomize(model: Any, encoder_spread: float = 0.15) -> None:
+    """Draw all parameters, so that no norm, bias, gate or sink is left at a value that does nothing.
+
+    Args:
+        model: gets them in place.
+        encoder_spread: of the weights of its vision encoder.
+    """
     drawn = torch.Generator().manual_seed(1)
 
     def draw(tensor: Any) -> Any:
@@ -58,7 +63,8 @@ def randomize(model: Any) -> None:
         for name, tensor in (*model.named_parameters(), *model.named_buffers()):
             if name not in saved or not tensor.is_floating_point():
                 continue
-            tensor.copy_(0.15 * draw(tensor) if tensor.ndim > 1 else tensor + 0.15 * draw(tensor))
+            spread = encoder_spread if "vision_tower." in name else 0.15
+            tensor.copy_(spread * draw(tensor) if tensor.ndim > 1 else tensor + 0.15 * draw(tensor))
 
 
 def save(model: Any, folder: Path, inside: str | None = None) -> Path:

@@ -93,6 +93,20 @@ def _minimax_m2(config: Json) -> Json:
     return {"shared_intermediate_size": 0, "rotary_dim": int(config.get("head_dim", 0) * partial)}
 
 
+def _radio(config: Json) -> Json:
+    tokens, registers = config.get("num_cls_tokens"), config.get("num_registers")
+    if tokens is None or registers is None:  # as published, with `args`
+        return {}
+    return {
+        "args": {
+            "teachers": [{"name": str(i)} for i in range(tokens)],
+            "register_multiple": tokens + registers,
+            "cpe_max_size": config.get("max_img_size"),
+        },
+        "intermediate_size": int(config.get("hidden_size", 0) * config.get("mlp_ratio", 4)),
+    }
+
+
 def _dense(config: Json) -> int:
     """Number of layers before the first one with experts."""
     kinds = config.get("mlp_layer_types") or []
@@ -179,12 +193,17 @@ _SEEING: dict[str, Callable[[Json], Json]] = {
     "flint": lambda config: {
         "no_rope_layer_indices": [i for i, kind in enumerate(config.get("layer_types") or []) if kind != _SLIDING]
     },
+    "gemma4_unified_vision": lambda config: {
+        "model_patch_size": config.get("patch_size", 16) * config.get("pooling_kernel_size", 3)
+    },
     "hy_v4": lambda config: {
         "first_k_dense_replace": _dense(config) if config.get("mlp_layer_types") else None,
     },
     "inkling_text": _inkling_text,
     "kimi_k25_vision": _kimi_k25_vision,
     "lfm2": _TEXT["lfm2"],
+    "nemotron_h_omni": lambda config: {"ps_version": "v2"},
+    "radio": _radio,
     "step3p5": _step3p5,
     "step3p5_vision": lambda config: {
         "width": config.get("hidden_size"),

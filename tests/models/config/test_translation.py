@@ -24,11 +24,13 @@ from mlx_vlm.models import (
     deepseek_v4,
     flint,
     gemma4,
+    gemma4_unified,
     glm_ocr,
     inkling,
     kimi_k25,
     llama4,
     modernbert,
+    nemotron_h_nano_omni,
     qwen2_vl,
     qwen3_5,
     qwen3_5_moe_text,
@@ -235,3 +237,22 @@ def test_sizes_of_kimis_encoder_have_the_names_of_its_authors() -> None:
     made = translated({"model_type": "kimi_k25", "vision_config": {**vision, "pos_emb_height": 4}}, kimi_k25)
     assert made["vision_config"]["model_type"] == "moonvit" and made["vision_config"]["init_pos_emb_height"] == 4
     assert [made["vision_config"][key] for key in ("depth", "embed_dim", "num_heads")] == [3, 32, 2]
+
+
+def test_the_size_of_gemma_4_unifieds_patches_follows_from_others() -> None:
+    new = saved({"model_type": "gemma4_unified", "vision_config": {"patch_size": 14, "pooling_kernel_size": 2}})
+    assert "model_patch_size" not in new["vision_config"]
+    assert translated(new, gemma4_unified)["vision_config"]["model_patch_size"] == 28
+
+
+def test_new_names_of_nemotrons_settings_are_read() -> None:
+    vision = {"num_cls_tokens": 3, "num_registers": 7, "max_img_size": 224, "video_temporal_patch_size": 2}
+    new = saved({"model_type": "nemotron_h_omni", "image_token_id": 7, "vision_config": vision})
+    made = translated(new, nemotron_h_nano_omni)
+    assert made["img_context_token_id"] == 7
+    assert made["ps_version"] == "v2"  # which transformers' code has
+    arguments = nemotron_h_nano_omni.ModelConfig.from_dict(made)
+    encoder = nemotron_h_nano_omni.VisionModel(arguments.vision_config)
+    patches = encoder.radio_model.model.patch_generator
+    assert (patches.num_cls_tokens, patches.num_registers, patches.num_rows) == (3, 7, 224 // 16)
+    assert arguments.vision_config.intermediate_size == 5120

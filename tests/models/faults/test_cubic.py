@@ -21,7 +21,7 @@ def test_neighbors_beyond_an_edge_are_those_at_the_edge() -> None:
     assert not np.allclose(np.array(kernels.bicubic_interpolate(ROW.reshape(1, 1, 1, 4), size=(1, 6)))[0, 0], PYTORCH)
 
 
-def test_other_ways_to_resize_are_upstreams() -> None:
+def test_antialiased_and_aligned_images_are_resized_by_upstream() -> None:
     image = mx.random.normal((1, 3, 4, 5))
     for how in ({"antialias": True}, {"align_corners": True}):
         made = interpolate(image, (3, 8), **how)

@@ -271,7 +271,7 @@ def test_models_of_qwen_read_videos(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["ministral3-vision", "qwen3-vision", "qwen35-vision"])
-def test_other_prompts_of_a_batch_do_not_change_an_answer_about_an_image(name: str, tmp_path: Path) -> None:
+def test_a_neighbor_in_a_batch_does_not_change_an_answer_about_an_image(name: str, tmp_path: Path) -> None:
     """Some are longer than the context before it was stretched."""
     prompts = [PROMPT[:3], [*PROMPT, *PROMPT], PROMPT]
     with LocalOpenAI(model=unpack_both(name, tmp_path)) as client:
