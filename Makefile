@@ -151,19 +151,20 @@ TORCH ?= --torch-backend cpu torch
 # Tiny checkpoints of transformers, converted to GGUF by llama.cpp's own converter, with transformers' logits.
 CONVERTER := $(VENV)-converter
 test-converter: $(VENV)/.dev $(CONVERTER)/.made
-	CONVERTED=$(abspath $(CONVERTER))/made $(BIN)/python -m pytest tests/models/gguf/test_converted.py
+	CONVERTED=$(abspath $(CONVERTER))/made $(BIN)/python -m pytest tests/models/gguf/test_converted.py tests/models/gguf/test_vision.py
 
-$(CONVERTER)/.made: $(AROUND)/uv/bin/uv $(VENV)/.dev tests/models/gguf/originals.py
+$(CONVERTER)/.made: $(AROUND)/uv/bin/uv $(VENV)/.dev tests/models/gguf/originals.py tests/models/gguf/pictured.py tests/models/gguf/checkpoints.py
 	$< venv -q --clear -p $(PYTHON) $(CONVERTER)
 	$< pip install -q -p $(CONVERTER) $(TORCH) 'transformers>=5' sentencepiece safetensors
 	$(BIN)/python tests/real/sdist.py llama-cpp-python 0.3.36 $(CONVERTER)/sources \
 		'vendor/llama.cpp/conversion/*' 'vendor/llama.cpp/gguf-py/gguf/*' 'vendor/llama.cpp/gguf-py/gguf/scripts/*'
 	$(BIN)/python -c 'import shutil; from tests.tiny import tiny; shutil.copytree(tiny("qwen3"), "$(CONVERTER)/tokenizer")'
-	$(CONVERTER)/bin/python tests/models/gguf/originals.py $(CONVERTER)/sources/vendor/llama.cpp $(CONVERTER)/tokenizer $(CONVERTER)/made
+	$(CONVERTER)/bin/python -m tests.models.gguf.originals $(CONVERTER)/sources/vendor/llama.cpp $(CONVERTER)/tokenizer $(CONVERTER)/made
 	touch $@
 
 # Logits of tiny checkpoints that transformers saves, compared with transformers' on torch. TORCH names another package
-# where torch's index cannot be reached: `make test-reference TORCH=torch`.
+# where torch's index cannot be reached: `make test-reference TORCH=torch`. timm, which imports torchvision, has Gemma
+# 3n's encoder.
 REFERENCE := $(VENV)-reference
 TORCH ?= --torch-backend cpu torch
 test-reference: export OPENBLAS_NUM_THREADS = 1
@@ -173,7 +174,7 @@ test-reference: $(REFERENCE)/.dev
 
 $(REFERENCE)/.dev: $(AROUND)/uv/bin/uv pyproject.toml
 	$< venv -q --clear -p $(PYTHON) $(REFERENCE)
-	$< pip install -q -p $(REFERENCE) $(TORCH) -e '.$(EXTRA)' --group tests
+	$< pip install -q -p $(REFERENCE) $(TORCH) torchvision timm -e '.$(EXTRA)' --group tests
 	touch $@
 
 lint: $(VENV)/.dev

@@ -224,7 +224,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "lille-130m": {"block_size": 1024, "n_kv_heads": 2},
     "llama4": {
         "attention_chunk_size": WINDOW,
-        "attn_temperature_tuning": 4,
+        "attn_temperature_tuning": True,
         "floor_scale": 16,
         "attn_scale": 0.5,
         "num_experts_per_tok": 1,

@@ -19,6 +19,7 @@ from mlx_vlm.models.cache import make_prompt_cache
 from localai_shim.engine.cache_contents import Quantised
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.models.checkpoint_files import Checkpoint
+from localai_shim.models.faults.vision import FAULTS
 from localai_shim.models.misreading_layers import batch_attention
 from localai_shim.models.vision.model import VisionModel
 from localai_shim.options import LoadOptions
@@ -311,6 +312,8 @@ def make(name: str, **changes: Any) -> Any:
         from mlx_vlm.models.deepseek_v41.engram import NgramHashState
 
         model.engram_hash = NgramHashState(config, model.layout, token_map=list(range(VOCABULARY)))
+    for fault in FAULTS.get(f"mlx_vlm.models.{name}.{name}", ()):
+        fault.mend(model, {"model_type": name})  # as loading does
     return model
 
 
@@ -337,7 +340,7 @@ def engine_of(name: str, options: EngineOptions | None = None, **changes: Any) -
 
 
 class Alone:
-    """mlx-vlm's language model with one prompt at a time, in one pass: what answers are held against."""
+    """mlx-vlm's language model, mended, with one prompt at a time, in one pass: what answers are held against."""
 
     def __init__(self, name: str) -> None:
         self._model = make(name)

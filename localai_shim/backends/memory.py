@@ -24,6 +24,9 @@ log = logging.getLogger("localai_shim")
 kept = threading.local()
 """State that models' code keeps of its last step, by thread; dropped with the engine."""
 
+running_python = Lock()
+"""Held while MLX's threads run Python code: setting a limit waits for them on the CPU, and holds the GIL meanwhile."""
+
 WARN_SHARE = 0.9  # of the recommended working set: from there on mlx-lm warns
 WIRED_EXTRA_BYTES = 2**30  # of an engine, wired with its weights: caches and the arrays of its steps
 
@@ -174,7 +177,9 @@ class DeviceMemory:
 
     def _limit_cache(self) -> None:
         """Limit free buffers to what all engines allow together."""
-        if self._cache.want(sum(self._free.values()) if self._free else None):
+        with running_python:
+            is_changed = self._cache.want(sum(self._free.values()) if self._free else None)
+        if is_changed:
             self._clear = True  # otherwise what is beyond it goes with the next allocation only
 
     def _recommended(self) -> int | None:

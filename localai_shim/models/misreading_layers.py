@@ -24,6 +24,7 @@ from .attention.one_offset import (
     masked_by_cache,
     placed_by_row,
     reusing_by_row,
+    scaled_by_row,
 )
 from .attention.pooled import pooling, scoring_all, with_pools
 from .attention.prompt_rings import with_prompt_rings
@@ -161,6 +162,8 @@ _MISREADING: dict[tuple[str, str], dict[str, Change]] = {
     ("mlx_vlm.models.limite.language", "LimiteModel"): _called(placed_by_row),
     ("mlx_vlm.models.limite.language", "Attention"): _called(masked_by_cache),
     ("mlx_vlm.models.llama4.language", "LanguageModel"): {"make_cache": with_rings},
+    ("mlx_vlm.models.mistral3.language", "Ministral3"): _called(scaled_by_row),
+    ("mlx_vlm.models.mistral4.language", "Mistral4Model"): _called(scaled_by_row),
     ("mlx_vlm.models.llama4.language", "LlamaModel"): _called(masked_by_row),
     ("mlx_vlm.models.llama4.language", "Attention"): _called(tuned_by_row),
     ("mlx_vlm.models.qwen4_exp.language", "LanguageModel"): {"_batch_invariant_decode": decoding_merged_rows},

@@ -24,6 +24,7 @@ from localai_shim.backends import machine
 from localai_shim.backends.memory import DeviceMemory
 from localai_shim.engine import loop, ports
 from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.models.gguf import memory as gguf_memory
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions
 from localai_shim.types import ModelLoadError
@@ -478,3 +479,22 @@ def test_mlx_lm_and_mlx_vlm_do_for_metal_what_the_documentation_lists() -> None:
     batching = inspect.getsource(generate.BatchGenerator)
     assert "maybe_set_recommended_wired_limit()" in batching and "% 512 == 0" in batching
     assert inspect.getsource(generate).count("mx.clear_cache()") == 6
+
+
+def test_a_limit_waits_for_python_code(memory: DeviceMemory, mlx: FakeMlx, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU, setting it waits for MLX's threads and holds the GIL, which that code needs."""
+    waited, upstream = list[bool](), gguf_memory._Unwritten.readinto
+    memory.enter("engine")
+    resting = threading.Thread(target=lambda: memory.rest("engine", free=1))
+
+    def readinto(self: Any, buffer: Any) -> int:
+        if not waited:
+            resting.start()
+            resting.join(0.2)  # without the lock it ends sooner
+            waited.append(resting.is_alive())
+        return upstream(self, buffer)
+
+    monkeypatch.setattr(gguf_memory._Unwritten, "readinto", readinto)
+    gguf_memory.empty((4,), float)
+    resting.join()
+    assert (waited, mlx.taken("cache")) == ([True], [("cache", 1)])

@@ -18,15 +18,12 @@ from localai_shim.models.vision.families import refuse
 from localai_shim.types import ModelLoadError
 from tests import models_page
 from tests.engine.ending import hold_end
-from tests.engine.harness import Running, request
-from tests.engine.turns import LENGTHS, TOKENS, take_two_turns, tokens
+from tests.engine.turns import take_two_turns, tokens
 from tests.models_page import DOCUMENT
 from tests.vlm_architectures import Alone, engine_of, families, sees, text_model
 
 USUAL = ["jina_vlm", "llama4", "mllama", "qwen3_vl_moe", "siglip"]
 """What the ordinary run tries."""
-CUT = ["hy_v4"]
-"""Answers depend on how a prompt is cut, and the oracle does not cut."""
 
 
 def without_text() -> list[str]:
@@ -56,7 +53,7 @@ def test_the_document_names_every_family_and_what_it_reads() -> None:
     assert {how for how, *_ in documented.values()} == {"batched", "one request at a time", "rejected", "not tried"}
 
 
-@pytest.mark.parametrize("name", [n for n in named("batched", "one request at a time") if n.values[0] not in CUT])
+@pytest.mark.parametrize("name", named("batched", "one request at a time"))
 def test_a_family_runs_as_documented_and_says_what_it_says_alone(name: str) -> None:
     with closing(engine_of(name)) as engine:
         stats = take_two_turns(engine, Alone(name).tokens)
@@ -70,20 +67,6 @@ def test_a_family_runs_as_documented_and_says_what_it_says_alone(name: str) -> N
 def test_where_the_pass_that_ends_a_prompt_is_trusted_its_logits_are_those_of_the_last_token(name: str) -> None:
     if ends_prompts(model := text_model(name)):
         hold_end(model, tokens(21, 3))
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", CUT)
-def test_what_depends_on_how_a_prompt_is_cut_runs_alone_and_reuses_nothing(name: str) -> None:
-    engine = engine_of(name)
-    try:
-        prompt = tokens(LENGTHS[1], 3)
-        first = Running(engine, request(prompt, max_tokens=TOKENS)).finish()
-        assert Running(engine, request(prompt, max_tokens=TOKENS)).finish() == first
-        assert engine.stats().max_rows == 1 and not engine.stats().cache_hits
-        assert models_page.families()[name][0] == "one request at a time"
-    finally:
-        engine.close()
 
 
 @pytest.mark.parametrize("name", [*named("rejected"), *(pytest.param(name) for name in without_text())])

@@ -11,12 +11,13 @@ from mlx.utils import tree_flatten
 from mlx_lm.models import gemma2
 from mlx_lm.models.cache import make_prompt_cache
 from mlx_vlm.models import cache as mlx_vlm
+from mlx_vlm.models import mistral3
 
 from localai_shim.engine import kv
 from localai_shim.engine.kv import step
 from localai_shim.models.misreading_layers import batch_attention
 from tests import vlm_architectures
-from tests.architectures import make
+from tests.architectures import make, randomise
 
 HEADS = 2  # of keys: as many as the rows below
 PROMPTS = [[5, 6, 7, 8, 9, 10], [11, 12, 13]]
@@ -146,3 +147,30 @@ def test_gemma3n_of_mlx_vlm_turns_queries_as_mlx_lm_s_does_then() -> None:
     assert not mx.allclose(model(prompt, cache=mlx_vlm.make_prompt_cache(model)).logits, expected, atol=0.1)
     batch_attention(model)
     assert mx.allclose(model(prompt, cache=mlx_vlm.make_prompt_cache(model)).logits, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["ministral3", "mistral4"])
+def test_rows_of_mistral_scale_their_queries_by_their_own_positions_then(name: str) -> None:
+    """One of the rows is longer than the context that the model was first trained with."""
+    rope = {"rope_theta": 10000.0, "rope_type": "default", "llama_4_scaling_beta": 9.0}
+    latent = {"kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "qk_head_dim": 16, "v_head_dim": 16}
+    config = mistral3.TextConfig(
+        model_type=name,
+        hidden_size=32,
+        num_hidden_layers=2,
+        intermediate_size=32,
+        num_attention_heads=2,
+        rms_norm_eps=1e-6,
+        vocab_size=64,
+        head_dim=16,
+        max_position_embeddings=64,
+        rope_parameters={**rope, "original_max_position_embeddings": 4},
+        **latent,
+    )
+    mx.random.seed(0)
+    model = mistral3.LanguageModel(config)
+    randomise(model)
+    alone = decode_in_slots(model, together=False)
+    assert not mx.allclose(decode_in_slots(model, together=True), alone, atol=0.01)
+    assert batch_attention(model) == 1
+    assert mx.allclose(decode_in_slots(model, together=True), alone, atol=1e-4)

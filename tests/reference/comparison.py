@@ -22,7 +22,12 @@ from tests.tiny import tiny
 
 torch.set_num_threads(1)
 
-PROMPT = [(7 * i * i + 3 * i) % 300 + 2 for i in range(LENGTH)]
+
+def text_prompt(length: int) -> list[int]:
+    return [(7 * i * i + 3 * i) % 300 + 2 for i in range(length)]
+
+
+PROMPT = text_prompt(LENGTH)
 PIECES = (37, 20, 1, 1, 1, 1)
 """Tokens of the passes after which one more reads the rest."""
 _MODEL_FIRST = ("gemma3n", "qwen3_5_moe", "qwen3_vl_moe")
@@ -41,8 +46,13 @@ def build(case: Case) -> Any:
     return model.float().eval()
 
 
-def randomize(model: Any) -> None:
-    """Draw all parameters, so that no norm, bias, gate or sink is left at a value that does nothing."""
+def randomize(model: Any, encoder_spread: float = 0.15) -> None:
+    """Draw all parameters, so that no norm, bias, gate or sink is left at a value that does nothing.
+
+    Args:
+        model: gets them in place.
+        encoder_spread: of the weights of its vision encoder.
+    """
     drawn = torch.Generator().manual_seed(1)
 
     def draw(tensor: Any) -> Any:
@@ -53,7 +63,8 @@ def randomize(model: Any) -> None:
         for name, tensor in (*model.named_parameters(), *model.named_buffers()):
             if name not in saved or not tensor.is_floating_point():
                 continue
-            tensor.copy_(0.15 * draw(tensor) if tensor.ndim > 1 else tensor + 0.15 * draw(tensor))
+            spread = encoder_spread if "vision_tower." in name else 0.15
+            tensor.copy_(spread * draw(tensor) if tensor.ndim > 1 else tensor + 0.15 * draw(tensor))
 
 
 def save(model: Any, folder: Path, inside: str | None = None) -> Path:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-import transformers
+import sys
+from types import ModuleType
 
-from localai_shim.runtime.host import connect
+# timm imports torchvision, whose operators it does not need: those of a wheel for another torch are missing.
+_UNUSED = "torchvision._meta_registrations"
+sys.modules[_UNUSED] = ModuleType(_UNUSED)
+
+import transformers  # noqa: E402
+
+from localai_shim.runtime.host import connect  # noqa: E402
 
 connect()
 transformers.logging.set_verbosity_error()

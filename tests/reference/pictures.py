@@ -55,6 +55,7 @@ def square(
     axes: int = 4,
     mask: bool = False,
     edges: bool = True,
+    channels_last: bool = False,
 ) -> Callable[[], list[Picture]]:
     """Images of fixed size, or of several tiles each: so many tokens per tile."""
 
@@ -66,7 +67,8 @@ def square(
             if mask:
                 inputs["pixel_attention_mask"] = np.ones((1, count, size, size), bool)
             places = [IMAGE] * (tokens * count)
-            found.append(Picture([START, *places, END] if edges else places, inputs, inputs))
+            ours = {**inputs, "pixel_values": pixels.transpose(0, 2, 3, 1)} if channels_last else inputs
+            found.append(Picture([START, *places, END] if edges else places, inputs, ours))
         return found
 
     return made
@@ -117,8 +119,10 @@ def packed() -> list[Picture]:
     return found
 
 
-def cut(name: str = "image_grid_thw", ours: str = "image_grid_thw", whole: bool = False) -> list[Picture]:
-    """Patches as pictures, with the rows and columns of each image."""
+def cut(
+    name: str = "image_grid_thw", ours: str = "image_grid_thw", whole: bool = False, frames: bool = True
+) -> list[Picture]:
+    """Patches as pictures, with the rows and columns of each image, behind its number of frames for mlx-vlm as well."""
     found = []
     for number, (rows, columns) in enumerate(((4, 6), (8, 4))):
         pixels, grid = _noise(rows * columns, 3, 14, 14, seed=number), np.array([[1, rows, columns]])
@@ -126,20 +130,72 @@ def cut(name: str = "image_grid_thw", ours: str = "image_grid_thw", whole: bool 
             Picture(
                 [START, *[IMAGE] * (rows * columns // 4), END],
                 {"pixel_values": pixels, name: grid},
-                {"pixel_values": pixels[None] if whole else pixels, ours: grid},
+                {"pixel_values": pixels[None] if whole else pixels, ours: grid if frames else grid[:, 1:]},
             )
         )
     return found
 
 
-def positioned() -> list[Picture]:
+def positioned(size: int = 14, pooled: int = 4) -> list[Picture]:
     """Patches with their places."""
     found = []
     for number, (rows, columns) in enumerate(((4, 6), (6, 4))):
         places = np.stack(np.meshgrid(np.arange(columns), np.arange(rows)), -1).reshape(1, -1, 2)
         inputs: Arrays = {
-            "pixel_values": _noise(1, rows * columns, 3 * 14 * 14, seed=number),
+            "pixel_values": _noise(1, rows * columns, 3 * size * size, seed=number),
             "image_position_ids": places.astype(np.int64),
         }
-        found.append(Picture([START, *[IMAGE] * (rows * columns // 4), END], inputs, inputs))
+        found.append(Picture([START, *[IMAGE] * (rows * columns // pooled), END], inputs, inputs))
+    return found
+
+
+def overview(size: int) -> list[Picture]:
+    """Square images that are not cut: each row of features ends with another one, and one comes last."""
+    found, side = [], size // 64
+    for number in range(2):
+        pixels, count = _noise(1, 3, size, size, seed=number), side * (side + 1) + 1
+        tokens = [START, *[IMAGE] * count, END]
+        ours: Arrays = {
+            "pixel_values": np.stack([pixels, pixels]),  # the first is of parts, of which there are none
+            "images_spatial_crop": np.ones((1, 2), np.int64),
+            "images_seq_mask": np.array([tokens]) == IMAGE,
+        }
+        found.append(Picture(tokens, {"pixel_values": pixels}, ours))
+    return found
+
+
+def unfolded() -> list[Picture]:
+    """Images of any height and width, of which transformers gets the patches."""
+    found = []
+    for number, (rows, columns) in enumerate(((4, 6), (8, 4))):
+        pixels = _noise(1, 3, 14 * rows, 14 * columns, seed=number)
+        patches = pixels.reshape(3, rows, 14, columns, 14).transpose(1, 3, 0, 2, 4).reshape(rows * columns, -1)
+        theirs: Arrays = {"pixel_values": patches, "image_grid_hw": np.array([[rows, columns]])}
+        tokens = [START, *[IMAGE] * (rows * columns // 4), END]
+        found.append(Picture(tokens, theirs, {"pixel_values": pixels}))
+    return found
+
+
+def folded(size: int = 14) -> list[Picture]:
+    """Patches in two frames, each of which is a token."""
+    found = []
+    for number, count in enumerate((6, 9)):
+        inputs: Arrays = {"pixel_values": _noise(count, 2, size, size, 3, seed=number)}
+        found.append(Picture([START, *[IMAGE] * count, END], inputs, inputs))
+    return found
+
+
+def chained() -> list[Picture]:
+    """Patches next to each other in one row, of images of which 16 patches are a token."""
+    found = []
+    for number, (rows, columns) in enumerate(((4, 8), (8, 4))):
+        pixels = _noise(1, 3, 14, rows * columns * 14, seed=number)
+        sizes, count = np.array([[rows, columns]]), rows * columns // 16
+        ours: Arrays = {
+            "pixel_values": pixels[None],
+            "tgt_sizes": sizes[None],
+            "image_bound": np.array([[[1, 1 + count]]]),
+        }
+        theirs: Arrays = {"pixel_values": pixels, "target_sizes": sizes}
+        found.append(Picture([START, *[IMAGE] * count, END], theirs, ours))
     return found

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,11 @@ from localai_shim.models.vision.processor import MediaProcessor, Placeholder
 from localai_shim.types import Prompt
 from tests.reference import comparison
 from tests.reference.comparison import load, randomize
-from tests.reference.pictures import IMAGE, Picture
-from tests.reference.vision_cases import VisionCase
+from tests.reference.pictures import END, IMAGE, START, Picture
+from tests.reference.repairs import repair
+from tests.reference.vision_case import VisionCase
+
+repair()
 
 _BEFORE, _BETWEEN, _AFTER = [5, 9, 33, 70, 21], [44, 12, 61], [80, 17, 92, 3, 54, 11, 29, 66]
 
@@ -40,7 +44,7 @@ def build(case: VisionCase) -> Any:
     else:
         make = transformers.AutoModelForCausalLM.from_config
     model = make(config, attn_implementation="eager", dtype=torch.float32)
-    randomize(model)
+    randomize(model, case.encoder_spread)
     return model.float().eval()
 
 
@@ -50,7 +54,32 @@ def save(model: Any, folder: Path, case: VisionCase) -> Path:
     if case.saved_as is not None:
         path = folder / "config.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "model_type": case.saved_as}))
+    if case.published is not None:
+        path = folder / "config.json"
+        path.write_text(json.dumps(case.published(json.loads(path.read_text()))))
+    if case.renamed:
+        _rename(folder, case.renamed)
+    if case.inside is not None:
+        _wrap(folder, *case.inside)
     return folder
+
+
+def _rename(folder: Path, names: Mapping[str, str]) -> None:
+    file, made = str(folder / "model.safetensors"), {}
+    loaded: Any = mx.load(file)
+    for name, array in loaded.items():
+        for old, new in names.items():
+            name = re.sub(old, new, name)
+        made[name] = array
+    mx.save_safetensors(file, made, metadata={"format": "pt"})
+
+
+def _wrap(folder: Path, kind: str, part: str) -> None:
+    config, file = json.loads((folder / "config.json").read_text()), str(folder / "model.safetensors")
+    whole = transformers.CONFIG_MAPPING[kind](**{f"{part}_config": config}, enable_audio_output=False)
+    whole.save_pretrained(folder)
+    loaded: Any = mx.load(file)
+    mx.save_safetensors(file, {f"{part}.{name}": array for name, array in loaded.items()}, metadata={"format": "pt"})
 
 
 def prompt_of(pictures: list[Picture]) -> list[int]:
@@ -68,12 +97,15 @@ def expected_logits(model: Any, case: VisionCase, pictures: list[Picture]) -> np
     inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     for name in pictures[0].theirs if pictures else ():
         parts = [torch.tensor(picture.theirs[name]) for picture in pictures]
-        inputs[name] = torch.cat(parts, dim=case.join_axis)
+        axis = case.join_axis if isinstance(case.join_axis, int) else case.join_axis.get(name, 0)
+        inputs[name] = torch.cat(parts, dim=axis)
     seen = torch.tensor([[int(token == IMAGE) for token in tokens]])
     taken = inspect.signature(model.forward).parameters
     for name in ("mm_token_type_ids", "token_type_ids"):
         if name in taken:
             inputs[name] = seen if case.kind != "paligemma" else torch.zeros_like(seen)  # all is its prefix
+    if "moe_mm_token_type_ids" in taken:
+        inputs["moe_mm_token_type_ids"] = torch.tensor([[int(token in (START, IMAGE, END)) for token in tokens]])
     with torch.no_grad():
         logits: np.ndarray = model(**inputs, use_cache=False).logits[0].float().numpy()
     return logits
@@ -85,7 +117,8 @@ def _without_processor() -> Iterator[None]:
 
     def processor(model: Any, path: Path, options: Any) -> MediaProcessor:
         tokenizer = transformers.AutoTokenizer.from_pretrained(path)
-        return MediaProcessor(tokenizer, {"image": Placeholder("<image>", (IMAGE,))})
+        since = getattr(getattr(model, "embed_vision", None), "vocab_offset", None)
+        return MediaProcessor(tokenizer, {"image": Placeholder("<image>", (IMAGE,), since)})
 
     with mock.patch.object(vision_model, "load_processor", processor):
         yield
@@ -106,9 +139,9 @@ class Seeing:
         self._model, self.tokens = model, prompt_of(pictures)
         spans, start = list[MediaSpan](), len(_BEFORE)
         for number, picture in enumerate(pictures):
-            places = start + np.flatnonzero(np.array(picture.tokens) == IMAGE)
             item = ProcessedMedia("image", number + 1, picture.ours, "", picture.tokens)
-            spans.append(MediaSpan(item, places))
+            assert model._processor is not None
+            spans.append(MediaSpan(item, start + model._processor.places(item)))
             start += len(picture.tokens) + len(_BETWEEN)
         self.prompt = Prompt(self.tokens, keys=media_keys(self.tokens, spans), media=spans)
         self._features = [model.embed(span.media) for span in spans]

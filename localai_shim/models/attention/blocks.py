@@ -79,8 +79,8 @@ def blocks_by_row(upstream: Call) -> Call:
     return block_mask
 
 
-def best_blocks(scores: mx.array, own: mx.array, size: int, most: int, local: int) -> mx.array:
-    """Which keys are in the blocks with the largest scores, or in the last ones of a token.
+def best_blocks(scores: mx.array, own: mx.array, size: int, most: int, local: int, first: int = 0) -> mx.array:
+    """Which keys are in the blocks with the largest scores, or in the first or last ones of a token.
 
     Args:
         scores: `[rows, heads, tokens, keys]`, -inf for keys that a token must not see.
@@ -88,6 +88,7 @@ def best_blocks(scores: mx.array, own: mx.array, size: int, most: int, local: in
         size: keys of a block.
         most: blocks that are chosen, the last ones included; fewer than there are.
         local: number of last blocks that are always chosen.
+        first: number of first blocks that are always chosen.
     """
     import mlx.core as mx
 
@@ -95,7 +96,7 @@ def best_blocks(scores: mx.array, own: mx.array, size: int, most: int, local: in
     padded = mx.pad(scores, [(0, 0)] * 3 + [(0, -keys % size)], constant_values=-mx.inf)
     best = padded.reshape(*scores.shape[:-1], -1, size).max(axis=-1)
     block = mx.arange(best.shape[-1])
-    best = mx.where((block <= own) & (block > own - local), mx.inf, best)
+    best = mx.where((block <= own) & ((block > own - local) | (block < first)), mx.inf, best)
     chosen = mx.argpartition(-best, kth=most - 1, axis=-1)[..., :most]
     kept = mx.put_along_axis(mx.zeros(best.shape, mx.bool_), chosen, mx.array(True), axis=-1)
     return mx.repeat(kept, size, axis=-1)[..., :keys]
@@ -128,6 +129,38 @@ def reading_lists(upstream: Call) -> Call:
         return upstream(self, inputs, *args, cache=cache, **kwargs)
 
     return call
+
+
+def by_head(indexer: Any) -> Any:
+    """mlx-vlm's indexer of a layer, which then chooses blocks for each head of keys and not one choice for all."""
+    if indexer.attention.index_heads == 1 or indexer.score_type != "max":
+        return indexer
+
+    def select_blocks(
+        self: Any, queries: mx.array, keys: mx.array, start: int, mask: Mask = None, positions: mx.array | None = None
+    ) -> mx.array:
+        import mlx.core as mx
+
+        rows, _, k, _ = queries.shape
+        position = self.attention._sparse_query_positions(rows, k, start, positions)[:, None, :, None]
+        seen = mx.arange(keys.shape[2]) <= position
+        if isinstance(mask, mx.array):
+            seen = seen & (mask if mask.dtype == mx.bool_ else mask > -1e20)
+        scores = queries.astype(mx.float32) @ keys.astype(mx.float32).swapaxes(-1, -2)
+        scores = mx.where(seen, scores, -mx.inf)
+        own = position // self.block_size
+        kept = best_blocks(scores, own, self.block_size, self.topk_blocks, self.local_blocks, self.init_blocks)
+        # Of four axes, for which mlx-vlm's own kernels are not used: these have one choice for all heads.
+        return mx.repeat(kept & seen, self.attention.num_attention_heads // self.attention.index_heads, axis=1)
+
+    def build_block_mask(self: Any, kept: mx.array, mask: Mask, *args: object) -> mx.array:
+        masked: mx.array = self.attention._merge_sparse_mask(kept, mask)
+        return masked
+
+    kind = type(indexer)
+    members = {"select_blocks": select_blocks, "build_block_mask": build_block_mask}
+    indexer.__class__ = type(kind.__name__, (kind,), members)
+    return indexer
 
 
 def choosing_in_padded_rows(upstream: Call) -> Call:

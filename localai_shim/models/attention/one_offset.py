@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from ...backends.patches import rebound
@@ -51,6 +52,28 @@ def embedded_by_row(upstream: Call) -> Call:
         decoder = copy.copy(self)
         decoder.wpe = lambda _: self.wpe(positions)
         out: mx.array = upstream(decoder, inputs, [Altered(cache[0], offset=0), *cache[1:]])
+        return out
+
+    return call
+
+
+def scaled_by_row(upstream: FunctionType) -> Call:
+    """Ministral 3 scales all rows' queries by the positions of the first one. mlx-lm's function takes those of each."""
+
+    def call(
+        self: Any, inputs: mx.array, cache: RowCache | None = None, inputs_embeds: mx.array | None = None
+    ) -> mx.array:
+        from mlx_lm.models.ministral3 import _get_llama_4_attn_scale as scale_by_row
+
+        run: Call = upstream
+        if cache is not None and not isinstance(offset := cache[0].offset, int):
+
+            def scale(start: int, stop: int, *how: float) -> mx.array:
+                made: mx.array = scale_by_row(stop - start, offset, *how)
+                return made
+
+            run = rebound(upstream, {**upstream.__globals__, "_get_llama_4_attn_scale": scale})
+        out: mx.array = run(self, inputs, cache, inputs_embeds)
         return out
 
     return call

@@ -11,6 +11,13 @@ from .tensors import read_header
 
 _HEAD, _EMBEDDING = "lm_head", "model.embed_tokens"
 _LANGUAGE = ("", "model.", "language_model.", "model.language_model.", "thinker.")
+_HEADS = (
+    *(f"{part}{_HEAD}." for part in (*_LANGUAGE, "language_model.model.")),
+    "head.",
+    "model.llm.unembed.",
+    "output.",
+)
+"""Names of heads; the last ones are those of DeepSeek V4, Inkling, and Falcon-OCR."""
 _INNER = "vision_model."
 """transformers 4 put encoders into a part of this name; transformers 5 does not."""
 _ENCODERS = ("vision_tower.", "vision_model.")
@@ -18,12 +25,11 @@ _ENCODERS = ("vision_tower.", "vision_model.")
 
 def has_head(folder: Path) -> bool | None:
     """True if a checkpoint has the weights of a language model's head; None if its files cannot be read."""
-    heads = {f"{part}{_HEAD}." for part in _LANGUAGE}
     try:
         names = list(_names(folder))
     except (OSError, ValueError):
         return None
-    return any(name.startswith(head) for name in names for head in heads) if names else None
+    return any(name.startswith(_HEADS) for name in names) if names else None
 
 
 def _names(folder: Path) -> Iterator[str]:

@@ -21,7 +21,7 @@ def complete(config: Json, fields: Mapping[str, Any], library: str) -> None:
         fields: arguments of the class that reads it.
         library: of the class.
     """
-    make = DERIVED.get(str(config.get("model_type"))) if library == "mlx_lm" else None
+    make = DERIVED.get(library, {}).get(str(config.get("model_type")))
     made = {} if make is None else make(config)
     if _needs_head_size(config, fields) and (size := _head_size(config)) is not None:
         made["head_dim"] = size
@@ -93,13 +93,27 @@ def _minimax_m2(config: Json) -> Json:
     return {"shared_intermediate_size": 0, "rotary_dim": int(config.get("head_dim", 0) * partial)}
 
 
+def _radio(config: Json) -> Json:
+    tokens, registers = config.get("num_cls_tokens"), config.get("num_registers")
+    if tokens is None or registers is None:  # as published, with `args`
+        return {}
+    return {
+        "args": {
+            "teachers": [{"name": str(i)} for i in range(tokens)],
+            "register_multiple": tokens + registers,
+            "cpe_max_size": config.get("max_img_size"),
+        },
+        "intermediate_size": int(config.get("hidden_size", 0) * config.get("mlp_ratio", 4)),
+    }
+
+
 def _dense(config: Json) -> int:
     """Number of layers before the first one with experts."""
     kinds = config.get("mlp_layer_types") or []
     return kinds.index(_SPARSE) if _SPARSE in kinds else len(kinds)
 
 
-DERIVED: dict[str, Callable[[Json], Json]] = {
+_TEXT: dict[str, Callable[[Json], Json]] = {
     "apertus": lambda config: {"mlp_bias": False, "post_norm": False, "qk_norm": True},
     "deepseek_v2": lambda config: {"rope_scaling": {"factor": 1.0, "mscale_all_dim": 0}},
     "exaone_moe": lambda config: {
@@ -127,4 +141,77 @@ DERIVED: dict[str, Callable[[Json], Json]] = {
         "first_k_dense_replace": 0,
     },
 }
-"""By `model_type`, for mlx-lm's classes."""
+
+
+def _deepseek_v4(config: Json) -> Json:
+    rates, types, mlps = config.get("compress_rates") or {}, config.get("layer_types"), config.get("mlp_layer_types")
+    return {
+        "compress_ratios": types and [rates.get(kind, 0) for kind in types],
+        "num_hash_layers": None if mlps is None else mlps.count("hash_moe"),
+    }
+
+
+def _inkling_text(config: Json) -> Json:
+    if config.get("moe_intermediate_size") is None or config.get("dense_intermediate_size") is not None:
+        return {}
+    dense, config["intermediate_size"] = config.get("intermediate_size"), config["moe_intermediate_size"]
+    return {"dense_intermediate_size": dense}
+
+
+def _kimi_k25_vision(config: Json) -> Json:
+    config["model_type"] = "moonvit"  # the name that the class asks for
+    return {
+        "depth": config.get("num_hidden_layers"),
+        "embed_dim": config.get("hidden_size"),
+        "num_heads": config.get("num_attention_heads"),
+        "init_pos_emb_height": config.get("pos_emb_height"),
+    }
+
+
+def _step3p5(config: Json) -> Json:
+    types, mlps = config.get("layer_types") or [], config.get("mlp_layer_types")
+    if mlps is None:  # as its authors write it
+        return {}
+    heads = config.get("num_sliding_attention_heads")
+    by_layer = {str(i): {"num_attention_heads": heads} for i, kind in enumerate(types) if kind == _SLIDING}
+    if config.get("per_layer_config") == by_layer:
+        config["per_layer_config"] = None
+    rope = (config.get("rope_parameters") or {}).items()
+    return {
+        "attention_other_setting": {
+            "num_attention_heads": heads,
+            "num_attention_groups": config.get("num_key_value_heads"),
+        },
+        "moe_layers_enum": [i for i, kind in enumerate(mlps) if kind == _SPARSE],
+        "use_head_wise_attn_gate": True,
+        "yarn_only_types": [kind for kind, each in rope if each.get("rope_type") != "default"] or None,
+    }
+
+
+_SEEING: dict[str, Callable[[Json], Json]] = {
+    "deepseek_v4": _deepseek_v4,
+    "flint": lambda config: {
+        "no_rope_layer_indices": [i for i, kind in enumerate(config.get("layer_types") or []) if kind != _SLIDING]
+    },
+    "gemma4_unified_vision": lambda config: {
+        "model_patch_size": config.get("patch_size", 16) * config.get("pooling_kernel_size", 3)
+    },
+    "hy_v4": lambda config: {
+        "first_k_dense_replace": _dense(config) if config.get("mlp_layer_types") else None,
+    },
+    "inkling_text": _inkling_text,
+    "kimi_k25_vision": _kimi_k25_vision,
+    "lfm2": _TEXT["lfm2"],
+    "nemotron_h_omni": lambda config: {"ps_version": "v2"},
+    "radio": _radio,
+    "step3p5": _step3p5,
+    "step3p5_vision": lambda config: {
+        "width": config.get("hidden_size"),
+        "layers": config.get("num_hidden_layers"),
+        "heads": config.get("num_attention_heads"),
+        "ls_init_value": config.get("layer_scale_init_value"),
+    },
+    "llama4_vision_model": lambda config: {"vision_feature_layer": -1},  # not used
+}
+DERIVED = {"mlx_lm": _TEXT, "mlx_vlm": _SEEING}
+"""Settings that follow from a config's others, by library and `model_type`."""

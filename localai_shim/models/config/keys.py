@@ -180,6 +180,7 @@ CONSTANTS: dict[tuple[str, str], Any] = {
     ("bailing_hybrid", "kda_lower_bound"): -5.0,
     ("bailing_hybrid", "kda_safe_gate"): True,
     ("ernie4_5_moe", "moe_norm_min"): 1e-12,
+    ("flint", "norm_topk_prob"): True,
     ("gemma3_embedding", "use_bidirectional_attention"): True,
     ("gpt_oss", "swiglu_alpha"): 1.702,
     ("gpt_oss", "swiglu_limit"): 7.0,

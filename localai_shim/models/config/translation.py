@@ -38,6 +38,16 @@ _FLAT = (".qwen2_vl", ".qwen2_5_vl", ".paddleocr_vl", ".ernie4_5_moe_vl", ".yout
 """Modules that read a language model's settings only from the top level, where transformers 4 wrote them."""
 _OLD_VALUES = {"minimax_m3_vl_text": {"hidden_act": {"silu": "swigluoai"}}}
 """Values that transformers 5 writes instead of others, which its own code does not read."""
+_OLD_NAMES = {
+    "nemotron_h_omni": {
+        "img_context_token_id": "image_token_id",
+        "video_context_token_id": "video_token_id",
+        "sound_context_token_id": "audio_token_id",
+        "sound_config": "audio_config",
+        "vit_hidden_size": "vision_hidden_size",
+    }
+}
+"""Names that transformers 5 has replaced, and its class knows, but not as `attribute_map`."""
 _IMAGE_TOKENS = ("image_token_id", "image_token_index")
 """Names of the same setting, of which configs and classes have one or the other."""
 _SHARED = ("mm_tokens_per_image",)
@@ -159,7 +169,7 @@ def _rename(config: Json, fields: Fields, where: str) -> None:
         if key in fields and config.get(key) is None and isinstance(config.get(other), int):
             config[key] = config[other]
     renamed = CONFIG_MAPPING[kind].attribute_map if kind in CONFIG_MAPPING else {}
-    for old, new in renamed.items():
+    for old, new in {**renamed, **_OLD_NAMES.get(kind, {})}.items():
         if old not in fields or new in fields or config.get(new) is None:
             continue
         if config.setdefault(old, config[new]) != config[new]:

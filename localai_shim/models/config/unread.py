@@ -117,7 +117,7 @@ def _check(
         return
     names = _names(key, part.config)
     if any(name in code.names for name in names):
-        held = [getattr(each, name) for each in arguments for name in names if hasattr(each, name)]
+        held = [getattr(each, name) for each in _of_part(part, arguments) for name in names if hasattr(each, name)]
         if matters and held and not any(_same(each, value) for each in held):
             found.rest.append(f"{said}, but the model has {_shown(held[0])}")
         return
@@ -203,6 +203,13 @@ def _arguments(model: nn.Module) -> Iterator[Any]:
         seen.add(id(each))
         yield each
         waiting += [value for value in vars(each).values() if dataclasses.is_dataclass(value)]
+
+
+def _of_part(part: Part, arguments: Sequence[Any]) -> Sequence[Any]:
+    """The arguments that a part of the config is read into, if the whole model's say which."""
+    name = part.name.rstrip(".").rpartition(".")[2]
+    own = [getattr(each, name, None) for each in arguments] if name else []
+    return [each for each in own if dataclasses.is_dataclass(each)] or arguments
 
 
 def _of(code: Code, config: Json) -> Json:

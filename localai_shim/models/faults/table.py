@@ -7,6 +7,7 @@ that it was written for.
 from __future__ import annotations
 
 import importlib
+import inspect
 import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -67,9 +68,19 @@ def corrected(kind: Any, config: Json, table: Mapping[str, tuple[Fault, ...]] | 
             fault.mend(self, config)
 
     sanitize = getattr(kind, "sanitize", lambda self, weights: weights)
+    if isinstance(static := inspect.getattr_static(kind, "sanitize", None), staticmethod):
+        sanitize = _method(static.__func__)
     for fault in faults:
         sanitize = fault.sanitize(sanitize)
     return class_like(kind, {"__init__": create, "sanitize": sanitize})
+
+
+def _method(function: Callable[[Any], Any]) -> Sanitize:
+    def sanitize(self: Any, weights: tensors.Weights) -> tensors.Weights:
+        made: tensors.Weights = function(weights)
+        return made
+
+    return sanitize
 
 
 def is_known(module: str, fault: Fault) -> bool:
@@ -123,7 +134,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
             ),
             Fault(
                 "one norm for all groups of a Mamba layer",
-                _NOT_REPORTED,
+                "osaurus-ai/vmlx-swift#188 (the same fault in a port, which names mlx-lm's)",
                 {"FalconH1RMSNormGated.__call__": "c13398a6124d"},
                 mend=layers.falcon_norms,
             ),
@@ -131,9 +142,9 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
         "gemma3n": (
             Fault(
                 "layers that use another one's keys require weights that transformers 5 does not save",
-                _NOT_REPORTED,
+                "vllm-project/vllm#54917 (the same fault in vLLM)",
                 {"Model.sanitize": "23ee73861b54"},
-                sanitize=tensors.fill_shared_layers,
+                sanitize=tensors.fill_unused(tensors.SHARED_LAYERS),
             ),
         ),
         "llama4_text": (
@@ -153,7 +164,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
         "gemma": (
             Fault(
                 "the exact GELU, not that by tanh",
-                _NOT_REPORTED,
+                "ml-explore/mlx-examples#1057",
                 {"MLP.__call__": "3f9b9c7828ec"},
                 mend=layers.use_gelu("gelu_pytorch_tanh", False),
             ),
@@ -191,7 +202,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
         "gpt_oss": (
             Fault(
                 "experts that transformers saves in float are not read",
-                _NOT_REPORTED,
+                "ml-explore/mlx-lm#1079",
                 {"Model.sanitize": "f03a7ae202b9"},
                 sanitize=tensors.transpose_experts,
             ),

@@ -32,7 +32,11 @@ OLMO_HYBRID = {
     ".feedforward_layer_norm.": ".post_attention_layernorm.",
 }
 
-_UNUSED = re.compile(r"\.self_attn\.(k_proj|v_proj|k_norm|v_norm)\.")
+SHARED_LAYERS = r"\.self_attn\.(k_proj|v_proj|k_norm|v_norm)\."
+"""Of layers that use another one's keys; upstream's layers have some, and never use them."""
+
+_MLX_VLM = ("language_model.model.", "language_model.")
+"""Names of mlx-vlm's language models, and what they are before its classes have read them."""
 
 GPT2 = {"transformer.": ""}
 
@@ -82,17 +86,39 @@ def multiply_keys(upstream: Sanitize) -> Sanitize:
     return sanitize
 
 
-def fill_shared_layers(upstream: Sanitize) -> Sanitize:
-    """Layers that use another one's keys have no weights for them; upstream's layers have some, and never use them."""
+def fill_unused(names: str) -> Callable[[Sanitize], Sanitize]:
+    """Give a model tensors with these names, which it has and never uses, if a checkpoint has none."""
+    unused = re.compile(names)
+
+    def filling(upstream: Sanitize) -> Sanitize:
+        def sanitize(self: Any, weights: Weights) -> Weights:
+            from mlx.utils import tree_flatten
+
+            made = upstream(self, weights)
+            saved = {name.replace(*_MLX_VLM) for name in made}
+            for name, array in tree_flatten(self.parameters()):
+                if name.replace(*_MLX_VLM) not in saved and unused.search(name):
+                    made[name] = array
+            return made
+
+        return sanitize
+
+    return filling
+
+
+def fold_scales(upstream: Sanitize) -> Sanitize:
+    """Multiply an encoder's scales of layers, which transformers saves, into the projections before them."""
+    scale = re.compile(r"(.*\.blocks\.\d+)\.layer_scale(1|2)\.lambda1")
+    projections = {"1": "attn.proj", "2": "mlp.fc2"}
 
     def sanitize(self: Any, weights: Weights) -> Weights:
-        from mlx.utils import tree_flatten
-
-        made = upstream(self, weights)
-        for name, array in tree_flatten(self.parameters()):
-            if name not in made and _UNUSED.search(name):
-                made[name] = array
-        return made
+        found = {name: match for name in weights if (match := scale.fullmatch(name))}
+        made = {name: array for name, array in weights.items() if name not in found}
+        for name, match in found.items():
+            layer = f"{match[1]}.{projections[match[2]]}"
+            made[f"{layer}.weight"] = made[f"{layer}.weight"] * weights[name][:, None]
+            made[f"{layer}.bias"] = made[f"{layer}.bias"] * weights[name]
+        return upstream(self, made)
 
     return sanitize
 
@@ -123,6 +149,38 @@ def transpose_experts(upstream: Sanitize) -> Sanitize:
                 for name, array in weights.items()
             },
         )
+
+    return sanitize
+
+
+_HY4 = {
+    "model.hc_pre.hc_head.": "model.hc_head.",
+    ".hc_pre.hc_attn_layer.": ".hc_attn_layer.hc_pre.",
+    ".hc_pre.hc_mlp_layer.": ".hc_mlp_layer.hc_pre.",
+    ".mlp.linear_gate.": ".mlp.gate_proj.",
+    ".mlp.shared_experts.linear_gate.": ".mlp.shared_experts.gate_proj.",
+}
+
+
+def read_floats_of_hy4(upstream: Sanitize) -> Sanitize:
+    """Read Hy4's tensors in float, as transformers saves them and names them; upstream expects scales."""
+
+    def sanitize(self: Any, weights: Weights) -> Weights:
+        import mlx.core as mx
+
+        made, args = dict[str, Any](), self.config
+        for old, array in weights.items():
+            name, has_scale = _renamed(old, _HY4), f"{old}_scale" in weights
+            if name.endswith(("experts.gate_up_proj", "experts.down_proj")) and not has_scale:
+                made[name.replace(".experts.", ".switch_mlp.") + ".weight"] = array
+            elif name.endswith(".kv_b_proj.weight") and not has_scale:
+                place = name.removesuffix("kv_b_proj.weight")
+                both = array.reshape(args.num_attention_heads, -1, args.kv_lora_rank)
+                made[f"{place}embed_q.weight"] = mx.contiguous(both[:, : args.qk_nope_head_dim].swapaxes(-1, -2))
+                made[f"{place}unembed_out.weight"] = mx.contiguous(both[:, args.qk_nope_head_dim :])
+            else:
+                made[name] = array
+        return upstream(self, made)
 
     return sanitize
 

@@ -146,6 +146,7 @@ ARCHITECTURES = {
     "qwen35moe": Architecture("qwen3_5", _QWEN3_5, prefix="language_model.", tiles_heads=True, rotates_part=True),
     "qwen3moe": Architecture("qwen3_moe", {**_LAYER, **_HEAD_NORMS, **_EXPERTS}),
     "qwen3vl": Architecture("qwen3", {**_LAYER, **_HEAD_NORMS}),
+    "qwen3vlmoe": Architecture("qwen3_moe", {**_LAYER, **_HEAD_NORMS, **_EXPERTS}),
     "qwen3next": Architecture("qwen3_5", _QWEN3_5, prefix="language_model.", rotates_part=True),
 }
 """By llama.cpp's names.

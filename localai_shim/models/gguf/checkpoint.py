@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,7 @@ from .config import read_config, read_sampling
 from .encoder_files import find_encoder
 from .header import Header, read_header
 from .tokenizer import end_tokens, read_tokenizer
-from .vision import image_token, make_processor, read_vision_model, vision_config
+from .vision import VisionFile, open_encoder
 from .weights import read_arrays, read_model
 
 if TYPE_CHECKING:
@@ -48,13 +50,26 @@ def read_seeing_checkpoint(file: Path) -> tuple[nn.Module, TokenizerWrapper, Jso
     Raises:
         ModelLoadError: one of the files cannot be read.
     """
-    header, encoder = read_header(file), _encoder(file)
-    text = read_config(header)
-    tokenizer = _wrapped(header)
-    config = {**vision_config(encoder, text), **_general(header), "image_token_index": image_token(tokenizer)}
-    model = read_vision_model(encoder, config, *read_arrays(header, text))
-    log.info("'%s' reads images with the vision encoder in '%s'", file.name, encoder.name)
+    header = read_header(file)
+    text, tokenizer = read_config(header), _wrapped(header)
+    with _errors_of_encoder():
+        encoder = _encoder(file)
+        config = {**encoder.config(header, text), **_general(header), **encoder.token_ids(tokenizer)}
+    arrays, packings = read_arrays(header, text)
+    with _errors_of_encoder():
+        model = encoder.read_model(config, arrays, packings)
+    log.info("'%s' reads images with the vision encoder in '%s'", file.name, encoder.header.path.name)
     return model, tokenizer, config
+
+
+@contextlib.contextmanager
+def _errors_of_encoder() -> Iterator[None]:
+    """Say in errors how the language model can be loaded without the encoder."""
+    try:
+        yield
+    except ModelLoadError as error:
+        what = f"{str(error).removesuffix('.')}. Pass text_only=True to load the model without its vision encoder."
+        raise ModelLoadError(what, missing=error.missing, transient=error.transient) from error
 
 
 def read_processor(file: Path) -> ProcessorMixin:
@@ -64,18 +79,18 @@ def read_processor(file: Path) -> ProcessorMixin:
         ModelLoadError: one of the files cannot be read.
     """
     header, encoder = read_header(file), _encoder(file)
-    return make_processor(encoder, read_tokenizer(header), vision_config(encoder, read_config(header)))
+    return encoder.processor(read_tokenizer(header), encoder.config(header, read_config(header)))
 
 
 def _general(header: Header) -> Json:
     return {"eos_token_id": end_tokens(header), SAMPLING: read_sampling(header)}
 
 
-def _encoder(file: Path) -> Path:
+def _encoder(file: Path) -> VisionFile:
     encoder, why = find_encoder(file)
     if encoder is None:
         raise ModelLoadError(why or f"the vision encoder of '{file}' is gone", transient=True)
-    return encoder
+    return open_encoder(encoder)
 
 
 def read_wrapped_tokenizer(file: Path) -> TokenizerWrapper:

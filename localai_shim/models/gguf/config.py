@@ -19,6 +19,7 @@ from .architectures import (
 )
 from .blocks import GROUP
 from .header import Header
+from .metadata import Metadata
 from .reading import read_numbers
 
 log = logging.getLogger("localai_shim")
@@ -31,48 +32,8 @@ _LLAMA3 = {
     "original_max_position_embeddings": 8192,
 }
 _LAYERS_OF_GEMMA_27B = 62  # whose queries are scaled otherwise, which no key says
-_MAX_NUMBER = (1 << 31) - 1  # as MLX counts
 _UNROTATED = 1e29  # factors of dimensions that do not rotate are larger
 _SAMPLING = {"temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p"}
-
-
-class _Metadata:
-    """Metadata of one architecture, with errors that name the key."""
-
-    def __init__(self, header: Header) -> None:
-        self.header, self.prefix = header, header.get("general.architecture", "")
-
-    def number(self, key: str, default: int = 0) -> int:
-        """A number above 0; the default may be what is missing."""
-        value = self.header.get(f"{self.prefix}.{key}", default)
-        if not value:
-            raise self.error(f"the metadata lacks '{self.prefix}.{key}', or it is 0")
-        if not 0 < value <= _MAX_NUMBER:
-            raise self.error(f"the metadata's '{self.prefix}.{key}' is {value}")
-        return value
-
-    def count(self, key: str) -> int:
-        """A number that may be 0, and is if it is missing."""
-        value = self.header.get(f"{self.prefix}.{key}", 0)
-        return self.number(key) if value else 0
-
-    def real(self, key: str, default: float) -> float:
-        value = self.header.get(f"{self.prefix}.{key}", default)
-        if not 0 < value < math.inf:
-            raise self.error(f"the metadata's '{self.prefix}.{key}' is {value}")
-        return value
-
-    def per_layer(self, key: str, layers: int) -> list[int]:
-        """Numbers of all layers, where the file has a list or one number."""
-        if not isinstance(self.header.metadata.get(f"{self.prefix}.{key}"), list):
-            return [self.number(key)] * layers
-        values = self.header.list_of(f"{self.prefix}.{key}", int)
-        if len(values) != layers or not all(0 < value <= _MAX_NUMBER for value in values):
-            raise self.error(f"the metadata's '{self.prefix}.{key}' is not a number for each of {layers} layers")
-        return values
-
-    def error(self, what: str) -> ModelLoadError:
-        return ModelLoadError(f"'{self.header.path}': {what}.")
 
 
 def read_config(header: Header) -> Json:
@@ -82,7 +43,7 @@ def read_config(header: Header) -> Json:
         ModelLoadError: it has what mlx-lm's class does not compute, or lacks what that needs.
     """
     architecture = architecture_of(header)
-    metadata = _Metadata(header)
+    metadata = Metadata(header, header.get("general.architecture", ""))
     _check_names(header)
     layers = metadata.number("block_count")
     used = layers - metadata.count("nextn_predict_layers")
@@ -130,7 +91,7 @@ def _check_names(header: Header) -> None:
         log.info("'%s': %d tensors are skipped, which the model does not need (%s)", header.path.name, count, what)
 
 
-def _plain(metadata: _Metadata, base: Json, part: float) -> Json:
+def _plain(metadata: Metadata, base: Json, part: float) -> Json:
     """A decoder whose layers are all alike."""
     return {
         **base,
@@ -140,7 +101,7 @@ def _plain(metadata: _Metadata, base: Json, part: float) -> Json:
     }
 
 
-def _gemma3(metadata: _Metadata, base: Json, part: float) -> Json:
+def _gemma3(metadata: Metadata, base: Json, part: float) -> Json:
     layers, head_dim = base["num_hidden_layers"], base["head_dim"]
     by_width = base["hidden_size"] // base["num_attention_heads"]
     return {
@@ -153,7 +114,7 @@ def _gemma3(metadata: _Metadata, base: Json, part: float) -> Json:
     }
 
 
-def _experts(metadata: _Metadata) -> Json:
+def _experts(metadata: Metadata) -> Json:
     return {
         "num_experts": metadata.number("expert_count"),
         "num_experts_per_tok": metadata.number("expert_used_count"),
@@ -164,7 +125,7 @@ def _experts(metadata: _Metadata) -> Json:
     }
 
 
-def _qwen3_moe(metadata: _Metadata, base: Json, part: float) -> Json:
+def _qwen3_moe(metadata: Metadata, base: Json, part: float) -> Json:
     return {
         **base,
         **_experts(metadata),
@@ -174,7 +135,7 @@ def _qwen3_moe(metadata: _Metadata, base: Json, part: float) -> Json:
     }
 
 
-def _qwen3_5(metadata: _Metadata, base: Json, part: float) -> Json:
+def _qwen3_5(metadata: Metadata, base: Json, part: float) -> Json:
     """Every so many layers one has attention, and the others a gated delta net."""
     if _rope_scaling(metadata, base["head_dim"]) is not None:
         raise metadata.error(f"rope scaling is not supported in the architecture '{metadata.prefix}'")
@@ -204,7 +165,7 @@ def _qwen3_5(metadata: _Metadata, base: Json, part: float) -> Json:
     return {"model_type": base["model_type"], "tie_word_embeddings": base["tie_word_embeddings"], "text_config": text}
 
 
-def _check_layer_kinds(metadata: _Metadata, text: Json) -> None:
+def _check_layer_kinds(metadata: Metadata, text: Json) -> None:
     """Refuse a file whose layers of attention are not those of the interval."""
     for layer in range(text["num_hidden_layers"]):
         attends = f"blk.{layer}.attn_q.weight" in metadata.header.tensors
@@ -212,7 +173,7 @@ def _check_layer_kinds(metadata: _Metadata, text: Json) -> None:
             raise metadata.error(f"layer {layer} is not of the kind that 'full_attention_interval' says")
 
 
-def _gpt_oss(metadata: _Metadata, base: Json, part: float) -> Json:
+def _gpt_oss(metadata: Metadata, base: Json, part: float) -> Json:
     return {
         **_plain(metadata, base, part),
         "num_local_experts": metadata.number("expert_count"),
@@ -223,7 +184,7 @@ def _gpt_oss(metadata: _Metadata, base: Json, part: float) -> Json:
     }
 
 
-def _ministral3(metadata: _Metadata, base: Json, part: float) -> Json:
+def _ministral3(metadata: Metadata, base: Json, part: float) -> Json:
     scaling = _rope_scaling(metadata, base["head_dim"]) or {"rope_type": "default"}
     multiplier = metadata.header.get(f"{metadata.prefix}.rope.scaling.yarn_log_multiplier", 0.0)
     if multiplier:
@@ -239,7 +200,7 @@ def _ministral3(metadata: _Metadata, base: Json, part: float) -> Json:
     return {**plain, "rope_parameters": scaling}
 
 
-def _phi3(metadata: _Metadata, base: Json, part: float) -> Json:
+def _phi3(metadata: Metadata, base: Json, part: float) -> Json:
     short, long = (read_numbers(metadata.header, name) for name in (SHORT_FACTORS, LONG_FACTORS))
     dims = round(part * base["head_dim"] / 2)
     scaling: Json | None = None
@@ -262,7 +223,7 @@ def _phi3(metadata: _Metadata, base: Json, part: float) -> Json:
     }
 
 
-def _glm4_moe(metadata: _Metadata, base: Json, part: float) -> Json:
+def _glm4_moe(metadata: Metadata, base: Json, part: float) -> Json:
     if metadata.header.get(f"{metadata.prefix}.expert_gating_func", 2) != 2:
         raise metadata.error("its experts are not chosen by sigmoids, which mlx-lm's class needs")
     plain = _plain(metadata, base, part)
@@ -286,7 +247,7 @@ def _glm4_moe(metadata: _Metadata, base: Json, part: float) -> Json:
     }
 
 
-def _gemma4(metadata: _Metadata, base: Json, part: float) -> Json:
+def _gemma4(metadata: Metadata, base: Json, part: float) -> Json:
     """Layers with a window, and layers without, whose heads are larger."""
     layers, header = base["num_hidden_layers"], metadata.header
     slides = header.list_of(f"{metadata.prefix}.attention.sliding_window_pattern", bool)
@@ -334,7 +295,7 @@ def _gemma4(metadata: _Metadata, base: Json, part: float) -> Json:
     }
 
 
-_READERS: dict[str, Callable[[_Metadata, Json, float], Json]] = {
+_READERS: dict[str, Callable[[Metadata, Json, float], Json]] = {
     "gemma3": _gemma3,
     "gemma4": _gemma4,
     "glm4moe": _glm4_moe,
@@ -344,6 +305,7 @@ _READERS: dict[str, Callable[[_Metadata, Json, float], Json]] = {
     "qwen35": _qwen3_5,
     "qwen35moe": _qwen3_5,
     "qwen3moe": _qwen3_moe,
+    "qwen3vlmoe": _qwen3_moe,
     "qwen3next": _qwen3_5,
 }
 
@@ -354,7 +316,7 @@ def read_sampling(header: Header) -> Json:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _rope_scaling(metadata: _Metadata, head_dim: int) -> Json | None:
+def _rope_scaling(metadata: Metadata, head_dim: int) -> Json | None:
     header, key = metadata.header, f"{metadata.prefix}.rope.scaling"
     kind, factor = header.get(f"{key}.type", "none"), header.get(f"{key}.factor", 1.0)
     if ROPE_FACTORS in header.tensors:  # they replace what follows from these

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...types import ModelLoadError
-from .header import peek
+from .encoders.description import PREFIX
+from .encoders.table import ENCODERS, projector_type
+from .header import Header, peek
 
 _MARK = "mmproj"
-_PROJECTORS = {"gemma3": "gemma3"}
-"""Kinds of encoders that can be read, with the architecture of their language models."""
-_MODEL, _PROJECTOR = (f"application/vnd.ollama.image.{kind}" for kind in ("model", "projector"))
+_MODEL_LAYER, _PROJECTOR_LAYER = (f"application/vnd.ollama.image.{kind}" for kind in ("model", "projector"))
 MAX_MANIFEST_BYTES = 1 << 24
 
 
@@ -52,7 +52,7 @@ def _ollama(file: Path) -> Iterator[Path]:
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
         names = {kind: digest.replace(":", "-") for kind, digest in layers.items()}
-        if names.get(_MODEL) == file.name and (name := names.get(_PROJECTOR)) and Path(name).name == name:
+        if names.get(_MODEL_LAYER) == file.name and (name := names.get(_PROJECTOR_LAYER)) and Path(name).name == name:
             path = file.parent / name
             if path.is_file() and not path.is_symlink():
                 yield path
@@ -62,16 +62,21 @@ def _unreadable(file: Path, encoder: Path) -> str:
     """Why an encoder is not used; empty if it is."""
     try:
         model, header = peek(file), peek(encoder)
-        architecture = model.get("general.architecture", "")
-        kind = header.get("clip.projector_type", "") or header.get("clip.vision.projector_type", "")
-        widths = model.get(f"{architecture}.embedding_length", 0), header.get("clip.vision.projection_dim", 0)
+        if header.get("general.architecture", "") != "clip":
+            return "it is not an encoder"
+        return _misfit(model, header)
     except ModelLoadError as error:
         return str(error)
-    if header.get("general.architecture", "") != "clip":
-        return "it is not an encoder"
-    if _PROJECTORS.get(kind) != architecture:
-        known = ", ".join(_PROJECTORS.values())
-        return f"encoders of the kind '{kind[:100]}' cannot be read with '{architecture[:100]}', only those of {known}"
-    if widths[0] != widths[1]:
-        return f"its features have {widths[1]} numbers, and the model's embeddings {widths[0]}"
-    return ""
+
+
+def _misfit(model: Header, encoder: Header) -> str:
+    """Why an encoder does not belong to a model, or cannot be read."""
+    architecture, kind = model.get("general.architecture", ""), projector_type(encoder)
+    known = ENCODERS.get(kind)
+    if known is None or architecture not in known.architectures:
+        pairs = ", ".join(f"{name} with {' or '.join(each.architectures)}" for name, each in ENCODERS.items())
+        return f"encoders of the kind '{kind[:100]}' cannot be read with '{architecture[:100]}', only {pairs}"
+    width, features = model.get(f"{architecture}.embedding_length", 0), encoder.get(f"{PREFIX}.projection_dim", 0)
+    if features not in (0, width):  # 0 in files of an old converter
+        return f"its features have {features} numbers, and the model's embeddings {width}"
+    return known.misfit(encoder)

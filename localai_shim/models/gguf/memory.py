@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...backends.machine import has_gpu, on_cuda
+from ...backends.memory import running_python
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -34,9 +35,10 @@ def empty(shape: Sequence[int], kind: type[Any]) -> mx.array:
     header = io.BytesIO()
     descr = np.lib.format.dtype_to_descr(np.dtype(kind))
     np.lib.format.write_array_header_1_0(header, {"descr": descr, "fortran_order": False, "shape": tuple(shape)})
-    array = mx.load(_Unwritten(header.getvalue()), format="npy")
-    assert isinstance(array, mx.array)
-    mx.eval(array)
+    with running_python:
+        array = mx.load(_Unwritten(header.getvalue()), format="npy")
+        assert isinstance(array, mx.array)
+        mx.eval(array)
     if not has_gpu():
         _ask_for_huge_pages(np.array(array, copy=False))
     return array

@@ -1,15 +1,19 @@
-"""Vision encoders of GGUF models, which are files of their own ("mmproj"): Gemma 3's, in mlx-vlm's model."""
+"""Vision encoders of GGUF models, which are files of their own ("mmproj"), in mlx-vlm's models."""
 
 from __future__ import annotations
 
-import re
+import importlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ...types import Json, ModelLoadError
 from ..faults.table import corrected
 from ..faults.vision import FAULTS
+from .encoders.description import PREFIX, Encoder, Part, check_sizes
+from .encoders.table import ENCODERS, projector_type
 from .header import Header, read_header
+from .metadata import Metadata
 from .reading import Weight, log_rounding, read_tensors
 
 if TYPE_CHECKING:
@@ -18,170 +22,163 @@ if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
     from transformers import PreTrainedTokenizerFast, ProcessorMixin
 
-_TOWER, _PROJECTOR = "vision_tower.vision_model.", "multi_modal_projector."
-_TOP = {
-    "v.patch_embd": f"{_TOWER}embeddings.patch_embedding",
-    "v.position_embd": f"{_TOWER}embeddings.position_embedding",
-    "v.post_ln": f"{_TOWER}post_layernorm",
-    "mm.soft_emb_norm": f"{_PROJECTOR}mm_soft_emb_norm",
-}
-_PROJECTION = "mm.input_projection.weight"  # whose name in the model has no ending
-_LAYER = {
-    "ln1": "layer_norm1",
-    "ln2": "layer_norm2",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_out": "self_attn.out_proj",
-    "ffn_up": "mlp.fc1",
-    "ffn_down": "mlp.fc2",
-}
-_NAME = re.compile(r"(?:v\.blk\.(\d+)\.(\w+)|([\w.]+))\.(weight|bias)")
-_EMBEDDING = "model.embed_tokens"
-_BEGINNING, _END, _SOFT = "<start_of_image>", "<end_of_image>", "<image_soft_token>"
-_POOLED = 4  # patches to a side that become one token, if the file does not say otherwise
+T = TypeVar("T")
+MAX_SHOWN = 300  # characters of an error
+_LANGUAGE, _EMBEDDING, _HEAD = "language_model.", "model.embed_tokens", "lm_head"
 
 
-def vision_config(file: Path, text: Json) -> Json:
-    """The config of a model with its encoder, as that of a folder.
+class VisionFile(NamedTuple):
+    """The file of a vision encoder, and its kind."""
 
-    Args:
-        file: the encoder.
-        text: the language model's config.
+    header: Header
+    kind: Encoder
+
+    @property
+    def metadata(self) -> Metadata:
+        return Metadata(self.header, PREFIX)
+
+    def config(self, model: Header, text: Json) -> Json:
+        """The config of a model with its encoder, as that of a folder.
+
+        Args:
+            model: header of the language model.
+            text: its config.
+
+        Raises:
+            ModelLoadError: a key is missing or wrong, or a tensor is not known.
+        """
+        check_sizes(self.metadata)
+        language = Metadata(model, model.get("general.architecture", ""))
+        config = self.kind.config(self.metadata, language, text)
+        self.kind.places(self.header, config)
+        return config
+
+    def token_ids(self, tokenizer: PreTrainedTokenizerFast | TokenizerWrapper) -> dict[str, int]:
+        """Ids of the special tokens that images need, by their keys in the config.
+
+        Raises:
+            ModelLoadError: the vocabulary lacks one.
+        """
+        known = tokenizer.get_vocab()
+        for text in self.kind.tokens.values():
+            if text not in known:
+                raise ModelLoadError(f"The vocabulary lacks '{text}', which images need.")
+        return {key: int(known[text]) for key, text in self.kind.tokens.items()}
+
+    def processor(self, tokenizer: PreTrainedTokenizerFast, config: Json) -> ProcessorMixin:
+        """The processor of images, with the encoder's settings."""
+        self.token_ids(tokenizer)
+        return self.kind.processor(self.metadata, tokenizer, config)
+
+    def read_model(self, config: Json, arrays: dict[str, mx.array], packings: dict[str, Json]) -> nn.Module:
+        """mlx-vlm's model with its encoder.
+
+        Args:
+            config: of `config`, with the ids of tokens.
+            arrays: the language model's, by mlx-lm's names.
+            packings: of its layers.
+
+        Raises:
+            ModelLoadError: a tensor is missing, has another shape, or cannot be quantized.
+        """
+        import mlx.core as mx
+        from mlx import nn
+
+        model = _create(config)
+        log_rounding(self.header)
+        floats = next(array.dtype for name, array in arrays.items() if name.endswith("model.norm.weight"))
+        if floats == mx.float16 and self.kind.is_wide:
+            floats = mx.bfloat16
+        arrays, packings = _language_arrays(model, arrays, packings)
+        for path, weight in self._weights(config):
+            layer = path.rpartition(".")[0]
+            if weight.packing:
+                packings[layer] = dict(weight.packing)
+            for kind, array in weight.arrays.items():
+                name = path if kind == "weight" else f"{layer}.{kind}"
+                arrays[name] = array if array.dtype in (mx.uint32, mx.uint8) else array.astype(floats)
+                mx.eval(arrays[name])
+        nn.quantize(model, class_predicate=lambda path, _: packings.get(path, False))
+        model.eval()
+        try:
+            model.load_weights(list(arrays.items()), strict=True)
+        except ValueError as error:  # names of many tensors may follow
+            what = str(error)[:MAX_SHOWN]
+            raise ModelLoadError(f"'{self.header.path}' does not have the tensors of its kind: {what}.") from error
+        return model
+
+    def _weights(self, config: Json) -> Iterator[tuple[str, Weight]]:
+        """Weights by mlx-vlm's names, in its order."""
+        places = self.kind.places(self.header, config)
+        sources: dict[str, list[str]] = {}
+        for name, part in places.items():
+            sources.setdefault(part.name, []).append(name)
+        read: dict[str, Weight] = {}
+        for name, weight in read_tensors(self.header, {name for name, part in places.items() if not part.name}):
+            part = places[name]
+            read[name] = self._changed(name, part, weight, config["vision_config"])
+            names = sources[part.name]
+            if all(each in read for each in names):
+                yield part.name, self._joined(names, part, [read.pop(each) for each in names])
+
+    def _changed(self, name: str, part: Part, weight: Weight, vision: Json) -> Weight:
+        change = part.change
+        is_layer = part.name.endswith(".weight") and weight.arrays["weight"].ndim == 2
+        if weight.packing and (not is_layer or (change is not None and not part.keeps_rows)):
+            raise ModelLoadError(f"'{self.header.path}': tensor '{name}' is quantized, which only layers can be.")
+        if change is None:
+            return weight
+        return weight._replace(arrays={kind: change(array, vision) for kind, array in weight.arrays.items()})
+
+    def _joined(self, names: list[str], part: Part, weights: list[Weight]) -> Weight:
+        """Several tensors as one."""
+        import mlx.core as mx
+
+        first, *others = weights
+        if not others:
+            return first
+        if any(each.packing != first.packing for each in others):
+            quoted = "', '".join(names)
+            raise ModelLoadError(f"'{self.header.path}': tensors '{quoted}' are one layer, and must have one type.")
+        joined = {kind: mx.concatenate([each.arrays[kind] for each in weights], part.axis) for kind in first.arrays}
+        return first._replace(arrays=joined)
+
+
+def open_encoder(file: Path) -> VisionFile:
+    """Read the header of a vision encoder that `find_encoder` found.
 
     Raises:
-        ModelLoadError: a key is missing, or a tensor is not known.
+        ModelLoadError: the file cannot be read.
     """
     header = read_header(file)
-    size, patch = _number(header, "image_size"), _number(header, "patch_size")
-    vision: Json = {
-        "model_type": "siglip_vision_model",
-        "hidden_size": _number(header, "embedding_length"),
-        "intermediate_size": _number(header, "feed_forward_length"),
-        "num_hidden_layers": _number(header, "block_count"),
-        "num_attention_heads": _number(header, "attention.head_count"),
-        "image_size": size,
-        "patch_size": patch,
-        "layer_norm_eps": header.get("clip.vision.attention.layer_norm_epsilon", 1e-6),
-    }
-    side = size // patch // _number(header, "projector.scale_factor", _POOLED)
-    for name in header.tensors:
-        _path(header, name, vision)
-    return {
-        "model_type": "gemma3",
-        "text_config": {**text, "rope_global_base_freq": text["rope_theta"], "mm_tokens_per_image": side * side},
-        "vision_config": vision,
-        "hidden_size": text["hidden_size"],
-        "vocab_size": text["vocab_size"],
-        "pad_token_id": 0,
-        "mm_tokens_per_image": side * side,
-    }
+    return VisionFile(header, ENCODERS[projector_type(header)])
 
 
-def _number(header: Header, key: str, default: int = 0) -> int:
-    value = header.get(f"clip.vision.{key}", default)
-    if not 0 < value < 1 << 31:
-        raise ModelLoadError(f"'{header.path}': the metadata's 'clip.vision.{key}' is missing, or it is {value}.")
-    return value
-
-
-def _path(header: Header, name: str, vision: Json) -> str:
-    """mlx-vlm's name of a tensor."""
-    found = _NAME.fullmatch(name)
-    if name == _PROJECTION:
-        return f"{_PROJECTOR}mm_input_projection_weight"
-    if found is not None and found[3] in _TOP:
-        return f"{_TOP[found[3]]}.{found[4]}"
-    if found is None or found[2] not in _LAYER or int(found[1]) >= vision["num_hidden_layers"]:
-        raise ModelLoadError(f"'{header.path}': tensor '{name}' is not known in a vision encoder of Gemma 3.")
-    part = _LAYER[found[2]]
-    if part.startswith("mlp."):  # older converters changed the two names
-        rows = header.tensors[name].shape[0]
-        part = "mlp.fc1" if rows == vision["intermediate_size"] else "mlp.fc2"
-    return f"{_TOWER}encoder.layers.{found[1]}.{part}.{found[4]}"
-
-
-def read_vision_model(file: Path, config: Json, arrays: dict[str, mx.array], packings: dict[str, Json]) -> nn.Module:
-    """mlx-vlm's model with its encoder.
-
-    Args:
-        file: the encoder.
-        config: of `vision_config`, and the image token.
-        arrays: the language model's, by mlx-lm's names.
-        packings: of its layers.
-
-    Raises:
-        ModelLoadError: a tensor is missing, or has another shape.
-    """
-    import mlx.core as mx
-    from mlx import nn
-    from mlx_vlm.models import gemma3
-
-    parts = {
-        "text_config": gemma3.TextConfig.from_dict(config["text_config"]),
-        "vision_config": gemma3.VisionConfig.from_dict(config["vision_config"]),
-    }
-    model: nn.Module = corrected(gemma3.Model, config, FAULTS)(gemma3.ModelConfig.from_dict({**config, **parts}))
-    header = read_header(file)
-    log_rounding(header)
-    if "lm_head.weight" not in arrays:  # it is tied, which mlx-vlm's class does not know
-        tied = {name: array for name, array in arrays.items() if name.startswith(_EMBEDDING)}
-        arrays = {**arrays, **{name.replace(_EMBEDDING, "lm_head"): array for name, array in tied.items()}}
-        packings = {**packings, **({"lm_head": packings[_EMBEDDING]} if _EMBEDDING in packings else {})}
-    arrays = {f"language_model.{name}": array for name, array in arrays.items()}
-    packings = {f"language_model.{name}": packing for name, packing in packings.items()}
-    kind = arrays["language_model.model.norm.weight"].dtype
-    for name, weight in read_tensors(header):
-        path = _path(header, name, config["vision_config"])
-        if weight.packing:
-            packings[path.rpartition(".")[0]] = dict(weight.packing)
-        for each, array in _arrays(path, weight).items():
-            arrays[each] = array if array.dtype in (mx.uint32, mx.uint8) else array.astype(kind)
-            mx.eval(arrays[each])
-    nn.quantize(model, class_predicate=lambda path, _: packings.get(path, False))
-    model.eval()
-    model.load_weights(list(arrays.items()), strict=True)
+def _create(config: Json) -> nn.Module:
+    """mlx-vlm's model of a config, without its faults."""
+    name = config["model_type"]
+    package = importlib.import_module(f"mlx_vlm.models.{name}")
+    made = package.ModelConfig.from_dict(dict(config))
+    made.text_config = package.TextConfig.from_dict(config["text_config"])
+    made.vision_config = package.VisionConfig.from_dict(config["vision_config"])
+    model: nn.Module = corrected(package.Model, config, FAULTS)(made)
     return model
 
 
-def _arrays(path: str, weight: Weight) -> dict[str, mx.array]:
-    """A tensor's arrays by mlx-vlm's names, in its order."""
-    array = weight.arrays["weight"]
-    if path.endswith("patch_embedding.weight"):
-        return {path: array.transpose(0, 2, 3, 1)}
-    if path.endswith("mm_soft_emb_norm.weight"):  # the converter adds 1
-        return {path: array - 1}
-    layer = path.rpartition(".")[0]
-    return {path if kind == "weight" else f"{layer}.{kind}": each for kind, each in weight.arrays.items()}
+def _language_arrays(
+    model: nn.Module, arrays: dict[str, mx.array], packings: dict[str, Json]
+) -> tuple[dict[str, mx.array], dict[str, Json]]:
+    """A language model's arrays and packings by mlx-vlm's names, with a head if its class has one."""
+    language = model.language_model
+    needless = "" if "model" in language else "model."
 
+    def renamed(found: dict[str, T]) -> dict[str, T]:
+        inner = {name.removeprefix(_LANGUAGE): each for name, each in found.items()}  # mlx-lm's may have it, too
+        return {f"{_LANGUAGE}{name.removeprefix(needless)}": each for name, each in inner.items()}
 
-def image_token(tokenizer: PreTrainedTokenizerFast | TokenizerWrapper) -> int:
-    """Id of the token that an image's features replace.
-
-    Raises:
-        ModelLoadError: the vocabulary has none.
-    """
-    known = tokenizer.get_vocab()
-    for text in (_BEGINNING, _END, _SOFT):
-        if text not in known:
-            raise ModelLoadError(f"The vocabulary lacks '{text}', which images need. Pass text_only=True.")
-    return int(known[_SOFT])
-
-
-def make_processor(file: Path, tokenizer: PreTrainedTokenizerFast, config: Json) -> ProcessorMixin:
-    """The processor of images, with the encoder's settings."""
-    from mlx_vlm.models.gemma3.processing_gemma3 import Gemma3Processor
-    from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
-
-    header = read_header(file)
-    size = config["vision_config"]["image_size"]
-    settings: dict[str, Any] = {"size": {"height": size, "width": size}}
-    for name in ("image_mean", "image_std"):
-        if values := header.list_of(f"clip.vision.{name}", float):
-            settings[name] = values
-    tokens = {"image_token": _SOFT, "boi_token": _BEGINNING, "eoi_token": _END}
-    for name, text in tokens.items():
-        setattr(tokenizer, name, text)
-    tokenizer.image_token_id = image_token(tokenizer)
-    pictures = Gemma3ImageProcessorPil(**settings)
-    return Gemma3Processor(pictures, tokenizer, image_seq_length=config["mm_tokens_per_image"])
+    arrays, packings = renamed(arrays), renamed(packings)
+    embedding, head = f"{_LANGUAGE}{_EMBEDDING.removeprefix(needless)}", f"{_LANGUAGE}{_HEAD}"
+    if _HEAD in language and f"{head}.weight" not in arrays:  # it is tied, which such a class does not know
+        arrays |= {name.replace(embedding, head): array for name, array in arrays.items() if name.startswith(embedding)}
+        packings |= {head: packings[embedding]} if embedding in packings else {}
+    return arrays, packings

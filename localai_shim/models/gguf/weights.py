@@ -71,7 +71,7 @@ def _parts(architecture: Architecture, path: str, weight: Weight, config: Json) 
     if architecture.norms_plus_one and path.endswith("norm.weight"):
         yield path, _changed(weight, lambda array: array - 1)
     elif architecture.rotates_pairs and (heads := _heads(path, config)):
-        yield path, _changed(weight, lambda array: _unpaired(array, heads))
+        yield path, _changed(weight, lambda array: unpaired(array, heads))
     elif ".linear_attn." in path:
         yield from _linear_attention(architecture, path, weight, config)
     elif _GATE_UP in path and architecture.model_type == "gemma4_text":
@@ -93,7 +93,7 @@ def _heads(path: str, config: Json) -> int:
     return int(config.get(kinds.get(path.rsplit(".", 2)[-2], ""), 0))
 
 
-def _unpaired(array: mx.array, heads: int) -> mx.array:
+def unpaired(array: mx.array, heads: int) -> mx.array:
     """Rows of q or k in the order of the original: all first halves of a head's pairs, then all second ones."""
     rows, *rest = array.shape
     return array.reshape(heads, rows // heads // 2, 2, *rest).swapaxes(1, 2).reshape(rows, *rest)

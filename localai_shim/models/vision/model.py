@@ -29,7 +29,7 @@ from ..gguf.detection import is_gguf
 from ..text import TextModel
 from .families import NEGATIVE_IDS, NUMBERS_LAST, ONE_NUMBER, UNSCALED, load_processor, template_beside
 from .pixels import Levels
-from .positions import StepPositions, row_positions
+from .positions import StepPositions, offset_of, row_positions
 from .processor import MediaProcessor, VisionTokenizer
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class VisionModel(TextModel):
     def _merged(self, step: StepInput, tokens: mx.array) -> dict[str, object]:
         """A chunk's embeddings with the features that stand in it, and what else its model reads of it."""
         mx = self._mx
-        start, k = next(int(layer.offset) for layer in step.layers if hasattr(layer, "offset")), tokens.shape[1]
+        start, k = int(offset_of(step.layers)), tokens.shape[1]
         made = self._embeddings(tokens)
         embeddings, deep = made.inputs_embeds, list[list[Any]]()
         if self._unscaled:

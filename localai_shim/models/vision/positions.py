@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,12 @@ class RowPositions:
         return np.concatenate([known, np.broadcast_to(behind, (3, len(behind)))], axis=1)
 
 
+def offset_of(layers: Sequence[Any]) -> Any:
+    """Number of tokens that caches hold: an int, or an array of it for the rows of a batch."""
+    parts = (part for layer in layers for part in getattr(layer, "caches", (layer,)))
+    return next(part.offset for part in parts if hasattr(part, "offset"))
+
+
 def row_positions(language: nn.Module, tokens: Sequence[int], spans: Sequence[MediaSpan]) -> RowPositions:
     """The positions that the model's own code computes for a prompt; the model keeps nothing of it.
 
@@ -45,7 +51,8 @@ def row_positions(language: nn.Module, tokens: Sequence[int], spans: Sequence[Me
 
     grids: dict[str, mx.array] = {}
     for kind, name in _GRIDS:
-        found = [span.media.inputs[name] for span in spans if span.media.kind == kind]
+        inputs = [span.media.inputs for span in spans if span.media.kind == kind]
+        found = [each[name] for each in inputs if name in each]  # MiniCPM-V has none, and counts tokens
         if found:
             grids[name] = mx.array(np.concatenate(found))
     ids = mx.array([list(tokens)])
@@ -63,7 +70,7 @@ def _own(step: StepInput, rows: int, k: int) -> tuple[int | mx.array, npt.NDArra
     """Place of a pass's tokens in their rows, and the positions `[3, k]` of a single row with media."""
     import mlx.core as mx
 
-    offset = next(layer.offset for layer in step.layers if hasattr(layer, "offset"))
+    offset = offset_of(step.layers)
     state = step.state[0] if step.state else None
     alone = rows == 1 and not isinstance(offset, mx.array)
     return offset, state.span(int(offset), k) if alone and isinstance(state, RowPositions) else None

@@ -1,4 +1,4 @@
-"""Rows in slots of a corrected model, held against upstream's code as it is, which runs each row alone."""
+"""Rows in slots of a corrected model, held against upstream's code, which runs each row alone."""
 
 from __future__ import annotations
 

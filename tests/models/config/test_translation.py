@@ -20,7 +20,23 @@ from mlx_lm.models import (
     qwen3_moe,
     qwen3_next,
 )
-from mlx_vlm.models import gemma4, glm_ocr, modernbert, qwen2_vl, qwen3_5, qwen3_5_moe_text, qwen3_5_text
+from mlx_vlm.models import (
+    deepseek_v4,
+    flint,
+    gemma4,
+    gemma4_unified,
+    glm_ocr,
+    inkling,
+    kimi_k25,
+    llama4,
+    modernbert,
+    nemotron_h_nano_omni,
+    qwen2_vl,
+    qwen3_5,
+    qwen3_5_moe_text,
+    qwen3_5_text,
+    step3p7,
+)
 from transformers import CONFIG_MAPPING
 
 from localai_shim.models.config.translation import translated, without_unread
@@ -162,3 +178,81 @@ def test_a_language_model_of_qwen_3_5_alone_has_the_settings_that_its_class_requ
     arguments = module.ModelConfig.from_dict(translated(new, module))
     assert arguments.rope_parameters["mrope_section"] == [11, 11, 10]
     assert arguments.rope_parameters["rope_theta"] == new["rope_parameters"]["rope_theta"]
+
+
+def test_layers_of_flint_have_rope_in_sliding_windows_alone() -> None:
+    types = ["full_attention", "sliding_attention", "full_attention"]
+    made = translated({"model_type": "flint", "layer_types": types}, flint)
+    assert made["no_rope_layer_indices"] == [0, 2]
+    assert translated({**made, "no_rope_layer_indices": [1]}, flint)["no_rope_layer_indices"] == [1]
+
+
+def test_an_encoder_of_llama_4_has_a_setting_that_is_required_and_not_used() -> None:
+    config = {"model_type": "llama4", "vision_config": {"model_type": "llama4_vision_model"}}
+    assert translated(config, llama4)["vision_config"]["vision_feature_layer"] == -1
+
+
+def test_layers_of_deepseek_v4_have_the_ratios_and_experts_of_their_kinds() -> None:
+    rates = {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
+    config = {
+        "model_type": "deepseek_v4",
+        "compress_rates": rates,
+        "layer_types": ["sliding_attention", *rates],
+        "mlp_layer_types": ["hash_moe", "moe", "moe"],
+    }
+    made = translated(config, deepseek_v4)
+    assert made["compress_ratios"] == [0, 4, 128] and made["num_hash_layers"] == 1
+
+
+def test_layers_of_step_have_the_heads_experts_and_rope_of_their_kinds() -> None:
+    text = {
+        "model_type": "step3p5",
+        "layer_types": ["sliding_attention", "full_attention"],
+        "mlp_layer_types": ["dense", "sparse"],
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_sliding_attention_heads": 8,
+        "per_layer_config": {"0": {"num_attention_heads": 8}},
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+            "full_attention": {"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0},
+        },
+    }
+    made = translated({"model_type": "step3p7", "text_config": text}, step3p7)["text_config"]
+    assert made["attention_other_setting"] == {"num_attention_heads": 8, "num_attention_groups": 2}
+    assert made["moe_layers_enum"] == [1] and made["rope_theta"] == [500.0, 5000.0]
+    assert made["yarn_only_types"] == ["full_attention"] and made["use_head_wise_attn_gate"]
+    assert made["per_layer_config"] is None
+
+
+def test_widths_of_inklings_mlps_have_the_names_of_its_authors() -> None:
+    text = {"model_type": "inkling_text", "intermediate_size": 96, "moe_intermediate_size": 32, "conv_kernel_size": 4}
+    made = translated({"model_type": "inkling_mm_model", "text_config": text}, inkling)["text_config"]
+    assert (made["intermediate_size"], made["dense_intermediate_size"], made["sconv_kernel_size"]) == (32, 96, 4)
+    assert translated({"text_config": made}, inkling)["text_config"]["intermediate_size"] == 32
+
+
+def test_sizes_of_kimis_encoder_have_the_names_of_its_authors() -> None:
+    vision = {"model_type": "kimi_k25_vision", "num_hidden_layers": 3, "hidden_size": 32, "num_attention_heads": 2}
+    made = translated({"model_type": "kimi_k25", "vision_config": {**vision, "pos_emb_height": 4}}, kimi_k25)
+    assert made["vision_config"]["model_type"] == "moonvit" and made["vision_config"]["init_pos_emb_height"] == 4
+    assert [made["vision_config"][key] for key in ("depth", "embed_dim", "num_heads")] == [3, 32, 2]
+
+
+def test_the_size_of_gemma_4_unifieds_patches_follows_from_others() -> None:
+    new = saved({"model_type": "gemma4_unified", "vision_config": {"patch_size": 14, "pooling_kernel_size": 2}})
+    assert "model_patch_size" not in new["vision_config"]
+    assert translated(new, gemma4_unified)["vision_config"]["model_patch_size"] == 28
+
+
+def test_new_names_of_nemotrons_settings_are_read() -> None:
+    vision = {"num_cls_tokens": 3, "num_registers": 7, "max_img_size": 224, "video_temporal_patch_size": 2}
+    new = saved({"model_type": "nemotron_h_omni", "image_token_id": 7, "vision_config": vision})
+    made = translated(new, nemotron_h_nano_omni)
+    assert made["img_context_token_id"] == 7
+    assert made["ps_version"] == "v2"  # which transformers' code has
+    arguments = nemotron_h_nano_omni.ModelConfig.from_dict(made)
+    encoder = nemotron_h_nano_omni.VisionModel(arguments.vision_config)
+    patches = encoder.radio_model.model.patch_generator
+    assert (patches.num_cls_tokens, patches.num_registers, patches.num_rows) == (3, 7, 224 // 16)
+    assert arguments.vision_config.intermediate_size == 5120

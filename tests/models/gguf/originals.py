@@ -2,7 +2,7 @@
 
 Runs in an environment with torch and transformers, and imports nothing of the package:
 
-    python originals.py LLAMA_CPP TOKENIZER FOLDER [NAME ...]
+    python -m tests.models.gguf.originals LLAMA_CPP TOKENIZER FOLDER [NAME ...]
 
 LLAMA_CPP has `conversion` and `gguf-py` of llama.cpp, and TOKENIZER is a folder with a byte-level tokenizer. FOLDER
 gets a compressed file for each family, and one with the logits of all. The files in `converted/` were made like this.
@@ -20,229 +20,9 @@ from typing import Any
 
 import numpy
 
-PROMPT = [(7 * i) % 300 + 2 for i in range(90)]
-"""Longer than the windows, and than the context before it was stretched."""
-PLACES = [0, 16, 89]
-"""Tokens of the prompt whose logits are kept."""
-SIZES: dict[str, Any] = {
-    "vocab_size": 400,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 32,
-    "max_position_embeddings": 512,
-    "bos_token_id": None,
-    "eos_token_id": 1,
-    "pad_token_id": 0,
-    "tie_word_embeddings": False,
-}
-HYBRID = {
-    "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"],
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-    "linear_key_head_dim": 32,
-    "linear_value_head_dim": 32,
-    "linear_conv_kernel_dim": 4,
-}
-EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
-WINDOWS = ["sliding_attention", "full_attention"]
-GEMMA4 = {
-    "hidden_size_per_layer_input": 0,
-    "num_kv_shared_layers": 0,
-    "global_head_dim": 64,
-    "sliding_window": 16,
-    "use_double_wide_mlp": False,
-    "vocab_size_per_layer_input": 400,
-    "tie_word_embeddings": True,
-    "layer_types": WINDOWS * 2,
-}
-ROPE = {"rope_type": "default", "rope_theta": 5000.0}
-YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 32.0, "beta_slow": 1.0}
-FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
-    "llama": ("Llama", {"rope_parameters": ROPE}),
-    "llama-3": (
-        "Llama",
-        {
-            "rope_parameters": {
-                **ROPE,
-                "rope_type": "llama3",
-                "factor": 4.0,
-                "low_freq_factor": 1.0,
-                "high_freq_factor": 4.0,
-                "original_max_position_embeddings": 64,
-            }
-        },
-    ),
-    "qwen2": ("Qwen2", {"head_dim": 16, "rope_parameters": ROPE}),
-    "qwen3": ("Qwen3", {"rope_parameters": ROPE}),
-    "qwen2vl": (
-        "Qwen2_5_VL",
-        {
-            "text_config": {**SIZES, "head_dim": 16, "rope_parameters": {**ROPE, "mrope_section": [2, 3, 3]}},
-            "vision_config": {
-                "depth": 1,
-                "hidden_size": 32,
-                "num_heads": 2,
-                "intermediate_size": 32,
-                "out_hidden_size": 32,
-            },
-        },
-    ),
-    "qwen3vl": (
-        "Qwen3VL",
-        {
-            "text_config": {
-                **SIZES,
-                "rope_parameters": {**ROPE, "mrope_section": [4, 6, 6], "mrope_interleaved": True},
-            },
-            "vision_config": {
-                "depth": 1,
-                "hidden_size": 32,
-                "num_heads": 2,
-                "intermediate_size": 32,
-                "out_hidden_size": 32,
-                "deepstack_visual_indexes": [0],
-            },
-        },
-    ),
-    "qwen3-yarn": ("Qwen3", {"rope_parameters": {**ROPE, **YARN}}),
-    "qwen3moe": ("Qwen3Moe", {**EXPERTS, "rope_parameters": ROPE, "norm_topk_prob": True}),
-    "gemma3": (
-        "Gemma3Text",
-        {
-            "num_hidden_layers": 7,
-            "sliding_window": 16,
-            "layer_types": [WINDOWS[0]] * 5 + WINDOWS[::-1],
-            "query_pre_attn_scalar": 32,
-        },
-    ),
-    "qwen3next": (
-        "Qwen3Next",
-        {
-            **HYBRID,
-            **EXPERTS,
-            "shared_expert_intermediate_size": 32,
-            "norm_topk_prob": True,
-            "rope_parameters": {**ROPE, "partial_rotary_factor": 0.25},
-        },
-    ),
-    "qwen35": ("Qwen3_5Text", {**HYBRID, "rope_parameters": {**ROPE, "partial_rotary_factor": 0.25}}),
-    "qwen35moe": (
-        "Qwen3_5MoeText",
-        {
-            **HYBRID,
-            **EXPERTS,
-            "shared_expert_intermediate_size": 32,
-            "rope_parameters": {**ROPE, "partial_rotary_factor": 0.25},
-        },
-    ),
-    "gpt-oss": (
-        "GptOss",
-        {
-            "num_local_experts": 4,
-            "num_experts_per_tok": 2,
-            "sliding_window": 16,
-            "layer_types": WINDOWS * 2,
-            "rope_parameters": {**ROPE, **YARN},
-        },
-    ),
-    "mistral3": (
-        "Ministral3",
-        {
-            "rope_parameters": {
-                **ROPE,
-                **YARN,
-                "mscale": 1.0,
-                "mscale_all_dim": 1.0,
-                "llama_4_scaling_beta": 0.1,
-            },
-            "sliding_window": None,
-        },
-    ),
-    "phi3": ("Phi3", {"head_dim": 16, "rope_parameters": {**ROPE, "partial_rotary_factor": 1.0}}),
-    "phi3-longrope": (
-        "Phi3",
-        {
-            "head_dim": 16,
-            "original_max_position_embeddings": 64,
-            "rope_parameters": {
-                **ROPE,
-                "rope_type": "longrope",
-                "partial_rotary_factor": 0.75,
-                "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
-                "long_factor": [1.0, 1.5, 2.0, 3.0, 4.0, 6.0],
-                "original_max_position_embeddings": 64,
-            },
-        },
-    ),
-    "glm4moe": (
-        "Glm4Moe",
-        {
-            "n_routed_experts": 4,
-            "num_experts_per_tok": 2,
-            "moe_intermediate_size": 32,
-            "n_shared_experts": 1,
-            "first_k_dense_replace": 1,
-            "routed_scaling_factor": 1.5,
-            "n_group": 1,
-            "topk_group": 1,
-            "norm_topk_prob": True,
-            "use_qk_norm": True,
-            "attention_bias": True,
-            "rope_parameters": {**ROPE, "partial_rotary_factor": 0.5},
-        },
-    ),
-    "gemma4": ("Gemma4Text", GEMMA4),
-    "gemma4-e2b": (
-        "Gemma4Text",
-        {
-            **GEMMA4,
-            "hidden_size_per_layer_input": 32,
-            "num_kv_shared_layers": 2,
-            "use_double_wide_mlp": True,
-            "num_hidden_layers": 6,
-            "layer_types": WINDOWS * 3,
-        },
-    ),
-    "gemma4-31b": (
-        "Gemma4Text",
-        {**GEMMA4, "num_key_value_heads": 2, "attention_k_eq_v": True, "num_global_key_value_heads": 1},
-    ),
-    "gemma4-26b": (
-        "Gemma4Text",
-        {
-            **GEMMA4,
-            "enable_moe_block": True,
-            "num_experts": 4,
-            "top_k_experts": 2,
-            "moe_intermediate_size": 32,
-        },
-    ),
-}
-"""Names, and transformers' class and settings."""
-IMAGE_TOKENS = ("<start_of_image>", "<end_of_image>", "<image_soft_token>")
-SEEING: dict[str, tuple[str, dict[str, Any]]] = {
-    "gemma3-vision": (
-        "Gemma3",
-        {
-            "text_config": {**SIZES, **FAMILIES["gemma3"][1], "vocab_size": 416},
-            "vision_config": {
-                "hidden_size": 48,
-                "intermediate_size": 96,
-                "num_hidden_layers": 2,
-                "num_attention_heads": 2,
-                "image_size": 56,
-                "patch_size": 7,
-            },
-            "mm_tokens_per_image": 4,
-        },
-    ),
-}
-"""Families with a vision encoder, which the converter writes to a file of its own."""
-PIXELS = numpy.sin(numpy.arange(3 * 56 * 56, dtype=numpy.float32)).reshape(1, 3, 56, 56)
-"""What the encoder reads, as the processor would make it of an image."""
+from tests.models.gguf.checkpoints import FAMILIES, PLACES, PROMPT, SIZES, add_drafting_layer, as_published
+from tests.models.gguf.pictured import SEEING, save_seeing
+
 DRAFTING = ("qwen3next", "qwen35", "qwen35moe")
 """Families whose checkpoints have an MTP layer."""
 
@@ -272,83 +52,18 @@ def save(name: str, folder: Path, tokenizer: Path) -> Any:
             if "e_score_correction_bias" in key or "layer_scalar" in key:
                 buffer.add_((torch.randn_like(buffer) * 2).round() / 16)
     model.save_pretrained(folder)
+    as_published(folder / "model.safetensors", kind)
     for file in tokenizer.iterdir():
         if file.suffix in (".json", ".jinja") and file.name not in ("config.json", "generation_config.json"):
             shutil.copy(file, folder)
     text = json.loads((folder / "config.json").read_text())
     if name in DRAFTING:
-        _add_drafting_layer(folder)
+        add_drafting_layer(folder)
         text["mtp_num_hidden_layers"] = 1
     text["architectures"] = [architecture]
     (folder / "config.json").write_text(json.dumps(text))
     with torch.no_grad():
         return model(torch.tensor([PROMPT])).logits[0, PLACES].float().numpy()
-
-
-def save_seeing(name: str, folder: Path, tokenizer: Path) -> Any:
-    """Save the checkpoint of a family with a vision encoder. Returns its logits for a prompt with an image.
-
-    The tokens of the image come after the vocabulary, and attend only to earlier tokens, as all others do.
-    """
-    import torch
-    import transformers
-
-    kind, settings = SEEING[name]
-    for file in tokenizer.iterdir():
-        if file.suffix in (".json", ".jinja") and file.name not in ("config.json", "generation_config.json"):
-            folder.mkdir(exist_ok=True)
-            shutil.copy(file, folder)
-    vocabulary = json.loads((folder / "tokenizer.json").read_text())
-    first = 1 + max(vocabulary["model"]["vocab"].values())
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    for i, text in enumerate(IMAGE_TOKENS):
-        vocabulary["added_tokens"].append({"id": first + i, "content": text, **flags})
-    (folder / "tokenizer.json").write_text(json.dumps(vocabulary))
-    config = getattr(transformers, f"{kind}Config")(**settings, image_token_index=first + 2)
-    torch.manual_seed(sum(map(ord, name)))
-    model = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            noise = (torch.randn_like(parameter) * 2).round() / 16
-            parameter.copy_(noise if parameter.ndim > 1 else parameter + noise)
-    model.save_pretrained(folder)
-    _name_as_published(folder / "model.safetensors")
-    (folder / "preprocessor_config.json").write_text(
-        json.dumps({"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "image_seq_length": 4})
-    )
-    with torch.no_grad():
-        prompt = torch.tensor([image_prompt(first)])
-        logits = model(prompt, pixel_values=torch.from_numpy(PIXELS)).logits[0, PLACES]
-        return logits[:, : first + len(IMAGE_TOKENS)].float().numpy()  # the converter leaves out rows without a token
-
-
-def _name_as_published(file: Path) -> None:
-    """Rename an encoder's tensors, which transformers 5 saves otherwise than the checkpoints that are on the hub."""
-    from safetensors.torch import load_file, save_file
-
-    new = {"vision_tower.": "vision_tower.vision_model."}
-    weights = load_file(file)
-    for old, name in new.items():
-        weights = {key if name in key else key.replace(old, name): value for key, value in weights.items()}
-    save_file(weights, file)
-
-
-def image_prompt(first: int) -> list[int]:
-    """The prompt with an image inside, whose tokens begin with this id."""
-    return [*PROMPT[:5], first, *[first + 2] * 4, first + 1, *PROMPT[5:]]
-
-
-def _add_drafting_layer(folder: Path) -> None:
-    """Add an MTP layer, which transformers neither has nor saves, and the converter asks for."""
-    import torch
-    from safetensors.torch import load_file, save_file
-
-    weights = load_file(folder / "model.safetensors")
-    last = "model.layers.3."
-    layer = {key.replace(last, "mtp.layers.0."): value + 0 for key, value in weights.items() if key.startswith(last)}
-    size = weights["model.norm.weight"].shape[0]
-    norms = {f"mtp.{key}.weight": torch.ones(size) for key in ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden")}
-    save_file({**weights, **layer, **norms, "mtp.fc.weight": torch.ones(size, 2 * size)}, folder / "model.safetensors")
 
 
 def convert(folder: Path, file: Path, *, encoder: bool = False) -> None:
@@ -371,7 +86,8 @@ if __name__ == "__main__":
     llama_cpp, tokenizer, target = map(Path, sys.argv[1:4])
     sys.path[:0] = [str(llama_cpp / "gguf-py"), str(llama_cpp)]
     target.mkdir(exist_ok=True)
-    logits = {}
+    file = target / "logits.npz"
+    logits = dict(numpy.load(file)) if file.exists() else {}
     for name in sys.argv[4:] or [*FAMILIES, *SEEING]:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) / name
@@ -380,4 +96,4 @@ if __name__ == "__main__":
                 made = Path(temporary) / (f"mmproj-{name}.gguf" if encoder else f"{name}.gguf")
                 convert(folder, made, encoder=encoder)
                 (target / f"{made.name}.xz").write_bytes(lzma.compress(made.read_bytes(), preset=9))
-    numpy.savez_compressed(target / "logits.npz", **logits)
+    numpy.savez_compressed(file, **logits)

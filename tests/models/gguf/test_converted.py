@@ -22,8 +22,9 @@ from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions, TextModel
 from localai_shim.types import ModelLoadError
 from tests.models.gguf import writing
+from tests.models.gguf.checkpoints import PLACES, PROMPT
 from tests.models.gguf.converting import CONVERTED, unpack
-from tests.models.gguf.originals import FAMILIES, PLACES, PROMPT
+from tests.models.gguf.originals import FAMILIES
 from tests.models.gguf.writing import write
 from tests.tiny import tiny
 

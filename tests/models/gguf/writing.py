@@ -117,28 +117,45 @@ def close(writer: Any) -> Path:
     return Path(writer.path)
 
 
+KINDS = {
+    bool: gguf.GGUFValueType.BOOL,
+    int: gguf.GGUFValueType.UINT32,
+    float: gguf.GGUFValueType.FLOAT32,
+    str: gguf.GGUFValueType.STRING,
+}
+
+
 def rewrite(
     file: Path,
     target: Path,
     change: Callable[[str, np.ndarray], tuple[np.ndarray, Type] | None],
     rename: Callable[[str], str] = str,
+    metadata: Mapping[str, bool | int | float | str] = {},
+    more: Mapping[str, np.ndarray] = {},
 ) -> Path:
     """Write a file of numbers again, with other tensors.
 
     Args:
         change: makes a tensor of its name and values; None leaves it as it is.
         rename: makes another name of a tensor's.
+        metadata: other values, and values of new keys.
+        more: tensors that the file does not have.
     """
     reader = gguf.GGUFReader(file)
     writer = gguf.GGUFWriter(target, reader.fields["general.architecture"].contents())
     for field in reader.fields.values():
         if not field.name.startswith("GGUF.") and field.name != "general.architecture":
             inner = field.types[1] if len(field.types) > 1 else None
-            writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=inner)
+            if field.name not in metadata:
+                writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=inner)
+    for key, value in metadata.items():
+        writer.add_key_value(key, value, KINDS[type(value)])
     for tensor in reader.tensors:
         values = np.array(tensor.data)
         raw, kind = change(tensor.name, values) or (values, tensor.tensor_type)
         writer.add_tensor(rename(tensor.name), raw, raw_dtype=kind)
+    for name, values in more.items():
+        writer.add_tensor(name, values)
     return close(writer)
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx_vlm.models.cache import ArraysCache, CacheList
 
 from localai_shim.engine import kv
 from localai_shim.engine.ports import StepInput
+from localai_shim.media import MediaSpan, ProcessedMedia
 from localai_shim.models.vision.model import VisionModel
-from localai_shim.models.vision.positions import RowPositions, StepPositions
+from localai_shim.models.vision.positions import RowPositions, StepPositions, offset_of, row_positions
 from localai_shim.types import Prompt
 from tests.models.vision.seeing import CHUNK, TOKENS, WHOLE, generate, load, pictures, poison, prefilled, prompt_of
 from tests.vision import FAMILIES, families
@@ -102,6 +106,28 @@ def test_positions_are_places_and_what_a_row_s_images_add() -> None:
     np.testing.assert_array_equal(positions(rows), [[[12, 13], [9, 10]]] * 3)
     text = StepInput(mx.zeros((2, 2), mx.int32), [At(7)])
     np.testing.assert_array_equal(positions(text), [[[7, 8], [7, 8]]] * 3)
+
+
+def test_the_place_of_a_pass_is_found_in_lists_of_caches() -> None:
+    assert offset_of([ArraysCache(2), CacheList(ArraysCache(2), At(2))]) == 2
+    offset = mx.array([7, 9])
+    assert offset_of([CacheList(At(offset)), At(mx.array([0, 0]))]) is offset
+
+
+def test_positions_of_media_without_grids_are_counted() -> None:
+    seen: dict[str, mx.array] = {}
+
+    class Language:
+        def get_rope_index(self, ids: mx.array, **rest: mx.array) -> tuple[mx.array, None]:
+            seen.update(rest)
+            return mx.broadcast_to(mx.arange(ids.shape[1]), (3, *ids.shape)), None
+
+    media = ProcessedMedia("image", 1, {}, "", [7])
+    spans = [MediaSpan(media, np.array([1, 2])), MediaSpan(media, np.array([4]))]
+    found = row_positions(cast(Any, Language()), [0, 7, 7, 0, 7], spans)
+    np.testing.assert_array_equal(found.ids, [[0, 1, 2, 3, 4]] * 3)
+    assert found.delta == 0
+    assert seen.keys() == {"attention_mask"}
 
 
 def test_what_rows_add_is_made_once_for_the_same_rows() -> None:

@@ -1,0 +1,143 @@
+"""Mends of layers of models that see: functions of a model that was made, and its config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...types import Json
+from ..attention.blocks import by_head
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+    from mlx import nn
+
+Mend = Callable[["nn.Module", Json], None]
+
+
+def calling(name: str, call: Callable[..., Any], **members: Any) -> Mend:
+    """Give the layers of a class another `__call__`."""
+
+    def mend(model: nn.Module, config: Json) -> None:
+        for layer in model.modules():
+            if type(layer).__name__ == name:
+                layer.__class__ = _called(type(layer), call, **members)
+
+    return mend
+
+
+def _called(kind: type, call: Callable[..., Any], **members: Any) -> type:
+    from ...backends.patches import class_like
+
+    return class_like(kind, {"__call__": call, "upstream_call": kind.__call__, **members})
+
+
+class _ImageMasks:
+    """Masks of layers that see all of an image that a token belongs to."""
+
+    def __init__(self, types: mx.array, window: int) -> None:
+        import mlx.core as mx
+
+        kinds = np.array(types[0]) == 1
+        starts = kinds & ~np.concatenate([[False], kinds[:-1]])
+        images = np.where(kinds, np.cumsum(starts), 0)
+        same = (images[:, None] == images) & kinds
+        places = np.arange(len(kinds))
+        causal = places[:, None] >= places
+        self.full = mx.array(causal | same)
+        self.sliding = mx.array((causal & (places[:, None] - places < window)) | same)
+
+
+def _gemma3(self: Any, inputs: mx.array, *args: Any, **kwargs: Any) -> Any:
+    """Tokens of an image see each other, in both directions."""
+    types = kwargs.pop("mm_token_type_ids", None)
+    types = kwargs.pop("token_type_ids", None) if types is None else types
+    if types is not None and inputs.shape[1] == types.shape[1] > 1 and bool((types == 1).any()):
+        kwargs["mask"] = _ImageMasks(types, self.config.sliding_window)
+    return self.upstream_call(inputs, *args, **kwargs)
+
+
+def _gemma3_layer(self: Any, x: mx.array, mask: Any = None, cache: Any = None) -> Any:
+    if isinstance(mask, _ImageMasks):
+        mask = mask.sliding if self.self_attn.is_sliding else mask.full
+    return self.upstream_call(x, mask, cache)
+
+
+def _in_one_pass(self: Any, *args: Any, prefill_kwargs: Any = None, **kwargs: Any) -> bool:
+    """False for a prompt with images, which has to be run in one pass."""
+    types = (prefill_kwargs or {}).get("mm_token_type_ids")
+    return types is None or not bool((types == 1).any())
+
+
+def see_images(model: nn.Module, config: Json) -> None:
+    calling("LanguageModel", _gemma3, chunked_prefill_policy=_in_one_pass)(model, config)
+    calling("TransformerBlock", _gemma3_layer)(model, config)
+
+
+def place_from_zero(self: Any, x: mx.array, mask: mx.array | None = None) -> mx.array:
+    """Positions of patches are those of as many equal parts as the position table has."""
+    import mlx.core as mx
+
+    patches = self.patch_embedding(x).flatten(1, 2)
+    edges = np.arange(1 / self.num_patches, 1.0, 1 / self.num_patches, dtype=np.float32)
+    places = np.zeros(patches.shape[:2], int)
+    for number, seen in enumerate(np.array(mask)):
+        rows, columns = (
+            np.digitize(np.minimum(np.arange(count, dtype=np.float32) / count, 1 - 1e-6), edges)
+            for count in (seen[:, 0].sum(), seen[0].sum())
+        )
+        places[number][seen.reshape(-1)] = (rows[:, None] * self.num_patches + columns).reshape(-1)
+    placed: mx.array = patches + self.position_embedding(mx.array(places))
+    return placed
+
+
+def gelu(approximation: str, *names: str, kind: str = "") -> Mend:
+    """Compute this GELU in layers, or those of a class, that have another one under one of these names."""
+
+    def mend(model: nn.Module, config: Json) -> None:
+        from mlx import nn
+
+        for layer in model.modules():
+            for name in names if type(layer).__name__ == kind or not kind else ():
+                if isinstance(layer.get(name), nn.GELU):
+                    layer[name] = nn.GELU(approximation)
+
+    return mend
+
+
+def last_norm(model: nn.Module, config: Json) -> None:
+    """Give Cohere's vision models the features behind the encoder's last norm, which Aya's do not read."""
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        last, *others, states = self.upstream_call(*args, **kwargs)
+        return (last, *others, (*states[:-1], last))
+
+    if config.get("model_type") == "cohere2_vision":
+        calling("VisionModel", call)(model, config)
+
+
+def turned_positions(model: nn.Module, config: Json) -> None:
+    """Muse Glimmer counts the rows of the position table along an image's width."""
+    from ...backends.patches import class_like
+
+    def turned(self: Any, grid: list[list[int]]) -> mx.array:
+        positions: mx.array = self.upstream_positions([[frames, width, height] for frames, height, width in grid])
+        return positions
+
+    for layer in model.modules():
+        if (kind := type(layer)).__name__ == "PatchEmbedder":
+            members = {"_position_embeddings": turned, "upstream_positions": kind._position_embeddings}
+            layer.__class__ = class_like(kind, members)
+
+
+def reads_pieces(model: nn.Module, config: Json) -> None:
+    """Only images need one pass, which the language model knows by the types of tokens."""
+    model.language_model.no_chunked_prefill = False
+
+
+def blocks_by_head(model: nn.Module, config: Json) -> None:
+    for layer in model.modules():
+        if type(layer).__name__ == "MiniMaxAttention" and layer.has_sparse_index:
+            layer.indexer = by_head(layer.indexer)

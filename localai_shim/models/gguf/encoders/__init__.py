@@ -1,0 +1,1 @@
+"""Kinds of vision encoders in GGUF files ("mmproj"), one description each."""

@@ -1,0 +1,24 @@
+"""Kinds of vision encoders that can be read."""
+
+from __future__ import annotations
+
+from ..header import Header
+from .description import PREFIX
+from .pixtral import PIXTRAL
+from .qwen import QWEN2_5_VL, QWEN2_VL, QWEN3_VL
+from .siglip import GEMMA3, IDEFICS3
+
+ENCODERS = {
+    "gemma3": GEMMA3,
+    "idefics3": IDEFICS3,
+    "pixtral": PIXTRAL,
+    "qwen2vl_merger": QWEN2_VL,
+    "qwen2.5vl_merger": QWEN2_5_VL,
+    "qwen3vl_merger": QWEN3_VL,
+}
+"""By `clip.projector_type`."""
+
+
+def projector_type(header: Header) -> str:
+    """Kind of a file's encoder."""
+    return header.get("clip.projector_type", "") or header.get(f"{PREFIX}.projector_type", "")
