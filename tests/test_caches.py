@@ -37,6 +37,7 @@ FEW = {
     "models/config/translation.py:argument_fields": _LIBRARY,
     "models/config/unread.py:read_module": _LIBRARY,
     "models/faults/layers.py:_gelu": _LIBRARY,
+    "models/faults/sam.py:_replaced": _LIBRARY,
     "models/misreading_layers.py:_corrected": _LIBRARY,
     "models/vision/numpy_processor.py:_globals": _LIBRARY,
     "models/vision/numpy_processor.py:_without_mlx": _LIBRARY,

@@ -16,11 +16,12 @@ from mlx import nn
 from mlx_lm.tuner.utils import load_adapters
 
 from localai_shim.backends.cuda.adapters import Factors
+from localai_shim.backends.own_forms import OwnForms
 from localai_shim.models.adapters import Bank, read_adapter
-from localai_shim.models.adapters import bank as bank_module
 from localai_shim.models.adapters.layers import AdaptedLinear
 from localai_shim.types import ModelLoadError
 from tests.lora import TOKENS, add, as_peft, assert_near, logits, make_adapter, names_of, remove
+from tests.machine_forms import use_forms
 from tests.tiny import tiny
 
 KINDS = ["qwen3", "llama", "gemma3_text", "qwen3_moe", "qwen3_next"]
@@ -52,12 +53,13 @@ def test_layers_that_read_the_same_share_a_kernel_where_there_is_one(
     results = list[Any]()
     kernels = list[Kernel]()
 
-    def kernel_of(factors: Sequence[Factors]) -> Kernel:
-        kernels.append(Kernel(factors))
-        return kernels[-1]
+    class Noted(OwnForms):
+        def adapter_kernel(self, factors: Sequence[Factors]) -> Kernel:
+            kernels.append(Kernel(factors))
+            return kernels[-1]
 
-    for of in (bank_module.kernel_of, kernel_of):
-        monkeypatch.setattr(bank_module, "kernel_of", of)
+    for forms in (OwnForms(), Noted()):
+        use_forms(monkeypatch, forms)
         model, _ = mlx_lm.load(str(folder))
         bank = Bank(model)
         adapters = [add(bank, path) for path in made]
