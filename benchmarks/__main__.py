@@ -24,6 +24,7 @@ import openai
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.backends.forms import forms
+from localai_shim.runtime.host import connect
 
 from . import adapters, blas, gpu, gpu_parallel, gpu_vision, report, servers, streams, tuning, vision_models
 from .bare import BareModel
@@ -91,6 +92,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main() -> None:
     options = parse()
+    connect()  # some parts load a model without a client
     if options.blas:
         blas.show(blas.measure())
     elif options.soak and options.only == ["ray"]:

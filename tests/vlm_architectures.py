@@ -291,6 +291,10 @@ def _configs(name: str, changes: dict[str, Any]) -> tuple[Any, Any]:
     return parts["text_config"], _made(kind, {**outer, **parts, "model_type": name})
 
 
+_MENDED_AS_WHOLE = ("deepseekocr", "ernie4_5_moe_vl", "gemma4_unified", "granite4_vision", "qwen3_omni_moe")
+"""Families whose mends concern images, and take the model with its encoder."""
+
+
 def make(name: str, **changes: Any) -> Any:
     """A language model with random weights, the same each time. To be made on the thread that runs it."""
     its, config = _configs(name, changes)
@@ -312,8 +316,9 @@ def make(name: str, **changes: Any) -> Any:
         from mlx_vlm.models.deepseek_v41.engram import NgramHashState
 
         model.engram_hash = NgramHashState(config, model.layout, token_map=list(range(VOCABULARY)))
-    for fault in FAULTS.get(f"mlx_vlm.models.{name}.{name}", ()):
-        fault.mend(model, {"model_type": name})  # as loading does
+    if name not in _MENDED_AS_WHOLE:
+        for fault in FAULTS.get(f"mlx_vlm.models.{name}.{name}", ()):
+            fault.mend(model, {"model_type": name})  # as loading does
     return model
 
 

@@ -40,7 +40,7 @@ def named(*hows: str) -> list[Any]:
 
 def test_the_document_names_every_architecture() -> None:
     assert list(text_models()) == architectures()
-    assert set(text_models().values()) == {"batched", "one request at a time", "Metal only", "cannot run"}
+    assert set(text_models().values()) == {"batched", "Metal only", "cannot run"}
 
 
 def test_the_document_names_what_is_loaded_as_another() -> None:

@@ -27,6 +27,7 @@ from mlx.utils import tree_flatten
 from localai_shim.backends import machine
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions
+from localai_shim.runtime.host import connect
 from tests.tiny import make_half_model
 
 def said_by(code):
@@ -53,6 +54,7 @@ devices.append(device())
 mx.set_default_device(mx.gpu)
 devices.append(device())
 
+connect()
 with tempfile.TemporaryDirectory() as folder:
     model = load_model(str(make_half_model(Path(folder), "qwen3")), LoadOptions())
 dtypes = {str(array.dtype) for _, array in tree_flatten(model._model.parameters())}
