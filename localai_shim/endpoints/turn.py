@@ -55,6 +55,7 @@ class Turn:
     _sink: EventSink
     _wake_at_end: Callable[[int], None] | None
     _ticket: Ticket | None = None
+    _deadline: Deadline | None = None  # as long as Ctrl-C may come before there is one
     _open = 0
     _left = False
 
@@ -120,7 +121,8 @@ class Turn:
     def leave(self) -> None:
         """Leave the engine; nothing happens if the last event has come already. Any thread may call this."""
         self._left = True
-        self._deadline.abandon()
+        if self._deadline is not None:
+            self._deadline.abandon()
         self._cancel()
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -155,6 +157,7 @@ class Turn:
 
     def _go_on(self) -> None:
         """Have the assembler go on, on a thread that may wait; the sink gets the result."""
+        assert self._deadline is not None
         found = _between.submit(partial(_next_round, self.assembler, self._deadline))
         found.add_done_callback(partial(_put_found, self._sink))
 

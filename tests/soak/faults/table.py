@@ -98,7 +98,7 @@ _PREPARING = [
     Point("adapter", "models.adapters.folder:read_header", "adapter", also=("models.adapters.folder:",)),
     Point("adapter", "models.text:TextModel.add_adapter", "adapter"),
     Point("adapter", "models.adapters.layers:Stack.write", "adapter", also=("models.adapters.layers:Stack",)),
-    Point("adapter", "models.adapters.bank:kernel_of", "adapter"),
+    Point("adapter", "backends.own_forms:OwnForms.adapter_kernel", "adapter"),
 ]
 _RUNNING = [
     Point("scheduler", "engine.work.scheduler:Scheduler.next", "chat", "rows"),
