@@ -238,6 +238,7 @@ def test_passes_that_are_waited_for_compute_exponentials_at_once(monkeypatch: py
     """Towers and prompts do; a step, which may be built before its tokens are known, does not."""
     model = load("qwen2_5_vl")
     cpu_forms.use_x86_forms(model._model)
+    model._forms = x86.CpuForms()
     [item] = (model.text.process(each) for each in pictures(1))
     tokens = mx.array([[5, 6, 7, 8] * 20])
     prompts = [model.new_cache(), model.new_cache()]
