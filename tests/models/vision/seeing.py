@@ -62,11 +62,13 @@ def prefilled(model: VisionModel, prompt: Prompt, features: Sequence[Features], 
     return cache
 
 
-def generate(model: VisionModel, prompt: Prompt, features: Sequence[Features], most: int) -> list[Step]:
+def generate(
+    model: VisionModel, prompt: Prompt, features: Sequence[Features], most: int, count: int = TOKENS
+) -> list[Step]:
     """Greedy tokens; the prompt's last token is run like those that follow."""
     cache, state = prefilled(model, prompt, features, most), [model.row_state(prompt)]
     token, steps = prompt.tokens[-1], list[Step]()
-    for _ in range(TOKENS):
+    for _ in range(count):
         logits = model.forward(StepInput(mx.array([[token]]), cache, state=state))[0, -1]
         token = int(mx.argmax(logits))
         steps.append((token, np.array(logits - mx.logsumexp(logits))))
