@@ -66,7 +66,7 @@ def test_rows_of_all_kinds_emit_what_they_emit_without_drafts(
         same(outputs(engine, requests(40)), expected)
     engine.close()
     assert built
-    if kind == "hybrid":
+    if "hybrid" in kind:
         assert not any(built), "its states from before a step are needed"
     else:
         assert sum(built) > len(built) / 3
