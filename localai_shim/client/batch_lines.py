@@ -245,11 +245,11 @@ class _Request:
         turn.start(self._engine, self, self._expect)
 
     def _expect(self, rows: int) -> None:
-        """A round of so many rows begins."""
+        """Note the number of rows of a round that begins."""
         self._open = rows
 
     def put(self, index: int, event: TurnEvent) -> None:
-        """Take an event; runs on the engine thread, and wakes nobody before a round's last one, or a failure."""
+        """Take an event, on the engine thread. Wakes the reader at a round's last event, and at a failure."""
         self._events.append((index, event))
         if type(event) is Token:
             self._open -= event.finish_reason is not None

@@ -284,7 +284,7 @@ class AsyncLocalOpenAI(AsyncModelChanges, _LocalClient, sdk.AsyncOpenAI):
             begun = call.stage(engine, turn)
             if begun is None:
                 # Submitted from here: the engine starts while the event loop is still being woken. Should the task be
-                # cancelled meanwhile, nobody takes the turn, and it leaves the engine as it is dropped.
+                # canceled meanwhile, the turn has no reader: it leaves the engine when it is dropped.
                 start(turn, engine, sink)
             return turn, begun
 

@@ -37,7 +37,7 @@ SinkT = TypeVar("SinkT", SyncSink, AsyncSink)
 
 
 def start(turn: Turn, engine: EngineLike, sink: SyncSink | AsyncSink) -> None:
-    """Have an engine run a turn; the reader of a whole answer is woken at the end of each round."""
+    """Start a turn on an engine. The reader of a whole answer wakes at the end of each round."""
     turn.start(engine, sink, None if turn.stream else sink.wake_at_end)
 
 
@@ -222,8 +222,7 @@ async def answer_async(call: Call, turn: Turn, sink: AsyncSink, *, waited: bool)
 
 
 class _Following(Assembler[BaseModel]):
-    """Events of a response in the background that come behind one, in the place of a turn: the response goes on when
-    its reader leaves."""
+    """Events of a background response after a given one. The response continues when its reader leaves."""
 
     def __init__(self, source: Followable, after: int) -> None:
         super().__init__()

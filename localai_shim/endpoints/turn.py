@@ -84,7 +84,7 @@ class Turn:
             work.priority += priority
 
     def start(self, engine: EngineLike, sink: EventSink, wake_at_end: Callable[[int], None] | None = None) -> None:
-        """Have an engine run this round, also again after it was refused.
+        """Submit this round to an engine, also again after the engine refused it.
 
         Args:
             sink: gets the events of all rounds.
@@ -156,7 +156,7 @@ class Turn:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Have the assembler go on, on a thread that may wait; the sink gets the result."""
+        """Let the assembler make the next round, on a thread that may wait. The sink gets the result."""
         assert self._deadline is not None
         found = _between.submit(partial(_next_round, self.assembler, self._deadline))
         found.add_done_callback(partial(_put_found, self._sink))
@@ -185,7 +185,7 @@ def _next_round(assembler: AnyAssembler, deadline: Deadline) -> Round:
         with computing(deadline):
             deadline.check()
             return assembler.next_round()
-    except Overdue:  # nobody reads this, or the interpreter ends
+    except Overdue:  # the turn was left, or the interpreter ends
         raise EngineClosedError("the interpreter is ending") from None
     except SystemExit as error:  # it would end the thread that reads this
         raise RuntimeError(f"{error!r} was raised while the answer was made") from error

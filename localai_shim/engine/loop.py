@@ -162,9 +162,7 @@ class Loop(Generic[ModelT]):
             backend=host().machine.describe_backend(),
             failure=str(threads.refusal() or ""),
             modalities=() if model is None else modalities(model.text.media_kinds),
-            plans=tuple(plan.to_dict() for plan in batcher.scheduler.records.copy())
-            if plans and batcher is not None
-            else (),
+            plans=batcher.scheduler.plans() if plans and batcher is not None else (),
         )
 
     def update_weights(self, weights: NewWeights, *, fails: bool) -> None:

@@ -18,7 +18,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class PromptPiece(Piece):
-    """A piece of work for rows that do not run yet, or for those that have to make room."""
+    """A piece of work for rows that do not run yet, or for running rows that have to leave."""
 
 
 class Draft(NamedTuple):
@@ -72,7 +72,7 @@ class Open(PromptPiece):
 
     prompt: int
     rows: int
-    """So many of its rows, for which there is room; the others follow as a prompt of their own."""
+    """Number of its rows that have room; the others follow as another prompt."""
     spare: int | None
     """See `Limit`; None: no limit is known."""
     turn: bool = False
