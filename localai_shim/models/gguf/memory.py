@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HUGE_PAGE_BYTES = 1 << 21
 _MADV_HUGEPAGE = 14
 _ON_HOST, _CPU = {"set": (3, 5), "unset": (4, 6)}, -1
-"""CUDA's numbers for the advice where memory shall lie, and that a GPU shall read it there; and for the CPU."""
+"""CUDA's numbers: to prefer a place for memory and to let a GPU read it there, to undo both, and for the CPU."""
 
 
 def empty(shape: Sequence[int], kind: type[Any]) -> mx.array:
@@ -78,9 +78,9 @@ class Staging:
 def staging(size: int) -> Iterator[tuple[Staging, Staging]]:
     """Two buffers, one of which can be filled while the other is read.
 
-    CUDA moves memory to where it is used, and back when the CPU writes to it, which takes longer than to read a file.
-    These buffers stay in the host's memory (a load took 0.5 s in place of 1.15 s, H200). Where a driver refuses, they
-    are moved.
+    CUDA moves memory to where it is used, and back when the CPU writes to it, which takes longer than reading a file.
+    These buffers stay in the host's memory: a load took 0.5 s instead of 1.15 s (H200). If the driver refuses that,
+    they are moved.
     """
     both = Staging(size), Staging(size)
     for buffer in both:

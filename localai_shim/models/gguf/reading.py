@@ -204,7 +204,9 @@ def _concatenated(name: str, tensor: Tensor, pieces: list[list[mx.array]]) -> Ca
 
 
 def _read_on_cpu(file: int, tensors: Named, floats: type[Any]) -> Iterator[tuple[str, Weight]]:
-    np.empty(KEPT_HEAP_BYTES, np.uint8)  # glibc then keeps memory of this size, where each piece would fault it in anew
+    np.empty(
+        KEPT_HEAP_BYTES, np.uint8
+    )  # glibc then keeps memory of this size; otherwise each piece would fault it in again
     for name, tensor in tensors:
         blocks, arrays = READABLE[tensor.kind], _reserve(tensor, floats)
         mean, largest = _fill(file, name, tensor, arrays)
