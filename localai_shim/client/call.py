@@ -30,7 +30,7 @@ from ..sdk.requests import make_request
 from ..state.errors import StoreError
 from ..telemetry.observe import observe
 from ..threads.deadline import Deadline, Overdue, computing, until
-from ..threads.panics import PanicError, is_panic
+from ..threads.panics import PanicError, is_interruption, is_panic
 from ..types import EngineLike, Task
 from . import routes
 
@@ -296,6 +296,8 @@ class Call:
     def _failure(self, error: BaseException) -> BaseException:
         if isinstance(error, PanicError) or is_panic(error):
             error = self._panicked(error)
+        if is_interruption(error):
+            return KeyboardInterrupt()
         if isinstance(error, TimeoutError | Overdue):
             return openai.APITimeoutError(request=self.request)
         if isinstance(error, types.EngineClosedError):

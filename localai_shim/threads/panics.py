@@ -1,4 +1,4 @@
-"""Errors of libraries that are not about what they were given: panics of those in Rust, and a lack of resources."""
+"""Errors of libraries that are not about what they were given: panics in Rust, Ctrl-C, and a lack of resources."""
 
 from __future__ import annotations
 
@@ -38,6 +38,15 @@ def panics_are_errors(function: Callable[P, T]) -> Callable[P, T]:
 def is_panic(error: BaseException) -> bool:
     """True for a panic; each library has a class of its own for it."""
     return type(error).__name__ == "PanicException" and type(error).__module__ == "pyo3_runtime"
+
+
+def is_interruption(error: BaseException) -> bool:
+    """True for an error that pydantic raises when Ctrl-C interrupts it.
+
+    The SDK's models are built at first use, and pydantic turns whatever is raised meanwhile into one SchemaError, whose
+    text ends with the first error's name. The next use builds the model again.
+    """
+    return type(error).__name__ == "SchemaError" and str(error).rstrip().endswith("KeyboardInterrupt:")
 
 
 def is_shortage(error: BaseException | None) -> bool:

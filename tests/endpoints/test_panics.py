@@ -11,10 +11,12 @@ from typing import Any
 
 import openai
 import pytest
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.output.detokenizer import LibraryDetokenizer
-from localai_shim.threads.panics import PanicError, panics_are_errors
+from localai_shim.threads.panics import PanicError, is_interruption, panics_are_errors
 from tests.tiny import tiny
 
 BAD = "x" * 60  # the pattern tries all ways to divide these
@@ -141,3 +143,36 @@ def test_a_panic_while_tokens_become_text_is_an_error_of_that_text(
     detokenizer = LibraryDetokenizer(Panics())  # type: ignore[arg-type]
     with pytest.raises(PanicError, match="retry limit"):
         read(detokenizer)
+
+
+def interrupted_build(*_: object, **__: object) -> None:
+    """Build a validator as pydantic does at the first use of a model, and press Ctrl-C meanwhile."""
+
+    class Pressed:
+        def __repr__(self) -> str:
+            raise KeyboardInterrupt
+
+    choices = core_schema.literal_schema([Pressed()])
+    SchemaValidator(core_schema.model_fields_schema({"role": core_schema.model_field(choices)}))
+
+
+def test_pydantic_hides_ctrl_c_in_an_error_of_its_own() -> None:
+    with pytest.raises(SchemaError) as caught:
+        interrupted_build()
+    assert is_interruption(caught.value)
+    with pytest.raises(SchemaError) as wrong:
+        SchemaValidator(core_schema.literal_schema([]))
+    assert not is_interruption(wrong.value)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_ctrl_c_while_a_model_of_the_sdk_is_built_ends_the_call(
+    client: LocalOpenAI, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    ask: Any = {"model": "m", "messages": [ASKS], "max_tokens": 2, "stream": stream}
+    with monkeypatch.context() as patch:
+        for model in (ChatCompletion, ChatCompletionChunk):
+            patch.setattr(model, "model_validate", interrupted_build)
+        with pytest.raises(KeyboardInterrupt):
+            list(client.chat.completions.create(**ask))
+    assert list(client.chat.completions.create(**ask))
