@@ -19,6 +19,7 @@ from .seeing import (
     place_from_zero,
     reads_pieces,
     see_images,
+    see_images_nearby,
     turned_positions,
 )
 from .table import Fault
@@ -108,6 +109,7 @@ _SAM_AND_CLIP = (
         mend=sam.correct_layers,
     ),
 )
+_GEMMA4 = "mlx_vlm.models.gemma4.language:Gemma4TextModel"
 _FILES = {"unlimited_ocr": "unlimitedocr"}
 
 FAULTS: dict[str, tuple[Fault, ...]] = {
@@ -189,6 +191,17 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 _NOT_REPORTED,
                 {"mlx_vlm.models.gemma3n.vision:MobileNetV5MultiScaleFusionAdapter.__call__": "ebfafb69dc6d"},
                 mend=mobile.fuse_by_rows,
+            ),
+        ),
+        "gemma4": (
+            Fault(
+                "an image's tokens see those after them in layers without a window, and beyond windows",
+                "huggingface/transformers#46850 (the same fault in transformers, which has mended it)",
+                {
+                    f"{_GEMMA4}._make_masks": "f06c9ddfb73d",
+                    f"{_GEMMA4}._apply_blockwise_bidirectional_overlay": "03ada53ac443",
+                },
+                mend=see_images_nearby,
             ),
         ),
         "gemma4_unified": (

@@ -92,6 +92,44 @@ QWEN35_VISION = {
 }
 
 
+GEMMA4_SIZES = {**SIZES, "vocab_size": 408}  # of all tokens: the converter cuts only one of the two embeddings
+GEMMA4_TOKENS = {
+    "image_token_id": "<|image|>",
+    "boi_token_id": "<|image>",
+    "eoi_token_id": "<image|>",
+    "video_token_id": "<|video|>",
+    "audio_token_id": "<|audio|>",
+}
+GEMMA4_VISION = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "patch_size": 4,
+    "position_embedding_size": 64,
+}
+GEMMA4_AUDIO = {
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "subsampling_conv_channels": [4, 4],
+    "output_proj_dims": 48,
+}
+GEMMA4_PREPROCESSOR = {"image_mean": [0.0] * 3, "image_std": [1.0] * 3}
+
+
+def gemma4_image(count: int) -> list[str]:
+    return ["<|image>", *["<|image|>"] * count, "<image|>"]
+
+
+def gemma4_inputs(rows: int, columns: int) -> dict[str, Any]:
+    """Patches of an image with their places."""
+    places = numpy.stack(numpy.meshgrid(numpy.arange(columns), numpy.arange(rows)), -1).reshape(1, -1, 2)
+    return {"pixel_values": waves(1, rows * columns, 3 * 4 * 4) / 2 + 0.5, "image_position_ids": places}
+
+
 def qwen_image(count: int) -> list[str]:
     return ["<|vision_start|>", *["<|image_pad|>"] * count, "<|vision_end|>"]
 
@@ -119,6 +157,35 @@ SEEING = {
         ["<start_of_image>", *["<image_soft_token>"] * 4, "<end_of_image>"],
         {"pixel_values": waves(1, 3, 56, 56)},
         {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "image_seq_length": 4},
+    ),
+    "gemma4-vision": Seeing(
+        "Gemma4",
+        {
+            "text_config": {
+                **GEMMA4_SIZES,
+                **FAMILIES["gemma4-31b"][1],
+                "vocab_size_per_layer_input": 408,
+                "use_bidirectional_attention": "vision",
+            },
+            "vision_config": {**GEMMA4_VISION, "standardize": True},
+            "audio_config": None,
+        },
+        GEMMA4_TOKENS,
+        gemma4_image(20),  # more than a window
+        gemma4_inputs(12, 15),
+        GEMMA4_PREPROCESSOR,
+    ),
+    "gemma4-e2b-vision": Seeing(
+        "Gemma4",
+        {
+            "text_config": {**GEMMA4_SIZES, **FAMILIES["gemma4-e2b"][1], "vocab_size_per_layer_input": 408},
+            "vision_config": {**GEMMA4_VISION, "use_clipped_linears": True},
+            "audio_config": GEMMA4_AUDIO,
+        },
+        GEMMA4_TOKENS,
+        gemma4_image(4),
+        gemma4_inputs(6, 6),
+        GEMMA4_PREPROCESSOR,
     ),
     "qwen2-vision": Seeing(
         "Qwen2VL",
@@ -328,6 +395,11 @@ def save_seeing(name: str, folder: Path, tokenizer: Path) -> Any:
         for parameter in model.parameters():
             noise = (torch.randn_like(parameter) * 2).round() / 16
             parameter.copy_(noise if parameter.ndim > 1 else parameter + noise)
+        for key, buffer in model.named_buffers():
+            if key.endswith(("layer_scalar", "std_bias", "std_scale")):
+                buffer.add_((torch.randn_like(buffer) * 2).round() / 16)
+            elif key.endswith(("input_min", "output_min", "input_max", "output_max")):  # near enough to matter
+                buffer.fill_(-1.25 if "min" in key else 1.5)
     model.save_pretrained(folder)
     as_published(folder / "model.safetensors", seeing.kind)
     if seeing.kind.startswith("Qwen3_5"):
@@ -339,7 +411,7 @@ def save_seeing(name: str, folder: Path, tokenizer: Path) -> Any:
     with torch.no_grad():
         prompt = image_prompt(name, known)
         inputs = {key: torch.from_numpy(value) for key, value in seeing.inputs.items()}
-        if "image_grid_thw" in inputs:
+        if "image_grid_thw" in inputs or seeing.kind == "Gemma4":
             inputs["mm_token_type_ids"] = torch.tensor([[int(i == ids["image_token_id"]) for i in prompt]])
         logits = model(torch.tensor([prompt]), **inputs).logits[0, PLACES]
         return logits[:, : first + len(known)].float().numpy()  # the converter may leave out rows without a token

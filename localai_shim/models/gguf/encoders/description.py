@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import mlx.core as mx
     from transformers import PreTrainedTokenizerFast, ProcessorMixin
 
-PREFIX = "clip.vision"
+PREFIX, _AUDIO = "clip.vision", "clip.audio."
+_AUDIO_TENSORS = ("a.", "mm.a.")
 _LAYER = "v.blk."
 _IN_LAYER = re.compile(r"v\.blk\.(\d+)\.")
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
@@ -25,7 +26,8 @@ _KEYS = {
     *("image_size", "patch_size", "embedding_length", "feed_forward_length", "projection_dim", "block_count"),
     *("projector_type", "image_mean", "image_std", "attention.head_count", "attention.layer_norm_epsilon"),
 }
-_OFF = ("clip.has_text_encoder", "clip.has_audio_encoder", "clip.use_silu", "clip.use_gelu")
+HAS_AUDIO = "clip.has_audio_encoder"
+_OFF = ("clip.has_text_encoder", HAS_AUDIO, "clip.use_silu", "clip.use_gelu")
 """Flags that are off in files of all kinds that do not have them among their fixed keys."""
 
 
@@ -60,6 +62,7 @@ class Encoder(NamedTuple):
         keys: of metadata that only this kind has.
         fixed: keys whose value is a constant in mlx-vlm's class.
         is_wide: its numbers can be too large for float16.
+        skips_audio: its file may have an audio encoder, too, which is not read.
     """
 
     architectures: tuple[str, ...]
@@ -70,11 +73,15 @@ class Encoder(NamedTuple):
     keys: tuple[str, ...] = ()
     fixed: Mapping[str, bool | int | float] = {}
     is_wide: bool = False
+    skips_audio: bool = False
 
     def misfit(self, header: Header) -> str:
         """Why mlx-vlm's class does not compute what a file's metadata says; empty if it does."""
-        fixed = {key: False for key in _OFF if key not in self.fixed} | dict(self.fixed)
+        fixed = {**dict.fromkeys(_OFF, False), **self.fixed}
         known = {*fixed, *_FLAGS, "clip.projector_type", *(f"{PREFIX}.{key}" for key in (*_KEYS, *self.keys))}
+        if self.skips_audio:
+            known |= {key for key in header.metadata if key.startswith(_AUDIO)}
+            del fixed[HAS_AUDIO]
         for key in header.metadata:
             if key.startswith("clip.") and key not in known:
                 return f"its metadata has '{key}', which is not known"
@@ -94,6 +101,9 @@ class Encoder(NamedTuple):
         order, is_swapped = list(table), has_swapped_names(header)
         found = list[tuple[int, str, Part]]()
         for name in header.tensors:
+            if self.skips_audio and name.startswith(_AUDIO_TENSORS):
+                found.append((len(order), name, Part("")))
+                continue
             known = _swap(name) if is_swapped else name
             key, ending, number = next((each for each in _readings(known) if each[0] in table), ("", "", 0))
             if not key:
