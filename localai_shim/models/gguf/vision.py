@@ -161,6 +161,8 @@ def _create(config: Json) -> nn.Module:
     made = package.ModelConfig.from_dict(dict(config))
     made.text_config = package.TextConfig.from_dict(config["text_config"])
     made.vision_config = package.VisionConfig.from_dict(config["vision_config"])
+    if "audio_config" in config:
+        made.audio_config = package.AudioConfig.from_dict(config["audio_config"])
     model: nn.Module = corrected(package.Model, config, FAULTS)(made)
     return model
 

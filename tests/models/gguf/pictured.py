@@ -92,13 +92,15 @@ QWEN35_VISION = {
 }
 
 
-GEMMA4_SIZES = {**SIZES, "vocab_size": 408}  # of all tokens: the converter cuts only one of the two embeddings
+GEMMA4_SIZES = {**SIZES, "vocab_size": 410}  # of all tokens: the converter cuts only one of the two embeddings
 GEMMA4_TOKENS = {
     "image_token_id": "<|image|>",
     "boi_token_id": "<|image>",
     "eoi_token_id": "<image|>",
     "video_token_id": "<|video|>",
     "audio_token_id": "<|audio|>",
+    "boa_token_id": "<|audio>",
+    "eoa_token_index": "<audio|>",
 }
 GEMMA4_VISION = {
     "hidden_size": 32,
@@ -114,9 +116,11 @@ GEMMA4_AUDIO = {
     "hidden_size": 32,
     "num_hidden_layers": 1,
     "num_attention_heads": 2,
-    "subsampling_conv_channels": [4, 4],
+    "subsampling_conv_channels": [128, 4],  # the first has to be the number of bins
     "output_proj_dims": 48,
 }
+BOUNDS = {"input_min": -1.25, "input_max": 1.5, "output_min": -0.75, "output_max": 0.5}
+"""Of inputs and outputs of layers, which exceed them."""
 GEMMA4_PREPROCESSOR = {"image_mean": [0.0] * 3, "image_std": [1.0] * 3}
 
 
@@ -164,7 +168,7 @@ SEEING = {
             "text_config": {
                 **GEMMA4_SIZES,
                 **FAMILIES["gemma4-31b"][1],
-                "vocab_size_per_layer_input": 408,
+                "vocab_size_per_layer_input": 410,
                 "use_bidirectional_attention": "vision",
             },
             "vision_config": {**GEMMA4_VISION, "standardize": True},
@@ -178,13 +182,17 @@ SEEING = {
     "gemma4-e2b-vision": Seeing(
         "Gemma4",
         {
-            "text_config": {**GEMMA4_SIZES, **FAMILIES["gemma4-e2b"][1], "vocab_size_per_layer_input": 408},
+            "text_config": {**GEMMA4_SIZES, **FAMILIES["gemma4-e2b"][1], "vocab_size_per_layer_input": 410},
             "vision_config": {**GEMMA4_VISION, "use_clipped_linears": True},
             "audio_config": GEMMA4_AUDIO,
         },
         GEMMA4_TOKENS,
-        gemma4_image(4),
-        gemma4_inputs(6, 6),
+        [*gemma4_image(4), "<|audio>", *["<|audio|>"] * 25, "<audio|>"],  # of which a window has 12
+        {
+            **gemma4_inputs(6, 6),
+            "input_features": waves(1, 100, 128),
+            "input_features_mask": numpy.ones((1, 100), bool),
+        },
         GEMMA4_PREPROCESSOR,
     ),
     "qwen2-vision": Seeing(
@@ -398,8 +406,8 @@ def save_seeing(name: str, folder: Path, tokenizer: Path) -> Any:
         for key, buffer in model.named_buffers():
             if key.endswith(("layer_scalar", "std_bias", "std_scale")):
                 buffer.add_((torch.randn_like(buffer) * 2).round() / 16)
-            elif key.endswith(("input_min", "output_min", "input_max", "output_max")):  # near enough to matter
-                buffer.fill_(-1.25 if "min" in key else 1.5)
+            elif (bound := BOUNDS.get(key.rpartition(".")[2])) is not None:
+                buffer.fill_(bound)
     model.save_pretrained(folder)
     as_published(folder / "model.safetensors", seeing.kind)
     if seeing.kind.startswith("Qwen3_5"):

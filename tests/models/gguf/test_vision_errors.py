@@ -70,7 +70,8 @@ def test_an_encoder_that_does_not_fit_is_not_used_and_logged(
         (NAME, {"clip.vision.n_wa_pattern": 4}, "its metadata has 'clip.vision.n_wa_pattern', which is not known"),
         (NAME, {"clip.has_audio_encoder": True}, "'clip.has_audio_encoder' is True, and mlx-vlm computes with False"),
         ("qwen25-vision", {"clip.use_silu": False}, "'clip.use_silu' is False, and mlx-vlm computes with True"),
-        ("gemma4-vision", {"clip.audio2.bias": 1}, "its metadata has 'clip.audio2.bias', which is not known"),
+        ("gemma4-e2b-vision", {"clip.audio.window_size": 9}, "has 'clip.audio.window_size', which is not known"),
+        ("gemma4-e2b-vision", {"clip.audio.num_mel_bins": 80}, "is 80, and mlx-vlm computes with 128"),
         (
             "qwen2-vision",
             {"clip.vision.attention.layer_norm_epsilon": 0.5},
@@ -107,6 +108,30 @@ def test_a_table_of_positions_without_rows_and_columns_is_an_error(tmp_path: Pat
     file = unpack_both("gemma4-vision", tmp_path)
     rewrite_encoder(file, lambda name, values: (values[0], Type.F32) if name == "v.position_embd.weight" else None)
     with pytest.raises(ModelLoadError, match=r"'v.position_embd.weight' has the shape \[64, 32\], not one of"):
+        load(file)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "why"),
+    [
+        ("block_count", 1 << 30, "'clip.audio.block_count' is 1073741824, but there are tensors of 1 layers"),
+        ("attention.head_count", 3, "'clip.audio.attention.head_count', 3, does not divide 32"),
+        ("projector_type", "gemma4ua", "audio encoders of the kind 'gemma4ua' cannot be read, only gemma4a"),
+    ],
+)
+def test_a_setting_of_an_audio_encoder_that_cannot_be_is_an_error(
+    setting: str, value: int | str, why: str, tmp_path: Path
+) -> None:
+    file = unpack_both("gemma4-e2b-vision", tmp_path)
+    rewrite_encoder(file, metadata={f"clip.audio.{setting}": value})
+    with pytest.raises(ModelLoadError, match=rf"{re.escape(why)}.*\. Pass text_only=True to load the model without"):
+        load(file)
+
+
+def test_an_audio_encoder_without_a_tensor_is_an_error(tmp_path: Path) -> None:
+    file = unpack_both("gemma4-e2b-vision", tmp_path)
+    rewrite_encoder(file, rename=lambda name: name.replace("a.blk.0.conv_dw.weight", "a.blk.0.conv_dw.bias"))
+    with pytest.raises(ModelLoadError, match=r"it has no tensor 'a.blk.0.conv_dw.weight'"):
         load(file)
 
 

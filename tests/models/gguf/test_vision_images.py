@@ -1,7 +1,8 @@
-"""Images and videos for models whose vision encoder is in a GGUF file."""
+"""Images, videos, and audio for models whose encoders are in a GGUF file."""
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,10 +11,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from localai_shim import LocalOpenAI
 from localai_shim.media import Media
 from localai_shim.models.vision.model import on_device
 from tests.models.gguf.pictured import SEEING, gemma4_image, pixtral_image
 from tests.models.gguf.seeing import load, unpack_both
+from tests.prompt.media.files import SINE, wav
 
 
 def test_pixels_are_normalized_as_the_encoder_file_says(file: Path) -> None:
@@ -117,3 +120,35 @@ def test_videos_are_read(name: str, tmp_path: Path) -> None:
     features = model.embed(made).rows
     place = model.tokenizer.convert_tokens_to_ids(SEEING[name].tokens["video_token_id"])
     assert features.shape[0] == list(made.tokens).count(place) > 1
+
+
+def test_gemma_4_hears_as_transformers_does(tmp_path: Path) -> None:
+    from transformers.models.gemma4.feature_extraction_gemma4 import Gemma4AudioFeatureExtractor
+
+    model = load(unpack_both("gemma4-e2b-vision", tmp_path))
+    samples = np.random.default_rng(0).normal(0, 0.1, 24000).astype(np.float32)
+    made = model.text.process(Media("audio", samples, "", rate=16000.0))
+    expected = Gemma4AudioFeatureExtractor()([samples], return_tensors="np")
+    for key in ("input_features", "input_features_mask"):
+        assert np.allclose(made.inputs[key], expected[key], atol=1e-3), key
+    assert made.expansion == f"<|audio>{'<|audio|>' * 38}<audio|>"  # 40 ms each
+    assert model.embed(made).rows.shape[0] == 38
+
+
+def test_clients_send_audio(tmp_path: Path) -> None:
+    with LocalOpenAI(model=unpack_both("gemma4-e2b-vision", tmp_path)) as client:
+
+        def ask(volume: int) -> Any:
+            data = base64.b64encode(wav((SINE * volume).astype(np.int16))).decode()
+            part = {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
+            messages: Any = [{"role": "user", "content": [{"type": "text", "text": "What?"}, part]}]
+            done = client.chat.completions.create(
+                messages=messages, model="any", max_tokens=4, temperature=0, logprobs=True
+            )
+            assert done.usage and done.usage.prompt_tokens_details
+            assert done.usage.prompt_tokens_details.audio_tokens
+            assert done.choices[0].logprobs and done.choices[0].logprobs.content
+            return [each.logprob for each in done.choices[0].logprobs.content]
+
+        loud, quiet = ask(9000), ask(90)
+    assert not np.allclose(loud[:1], quiet[:1], atol=1e-3)
