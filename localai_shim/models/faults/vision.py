@@ -110,6 +110,15 @@ _SAM_AND_CLIP = (
     ),
 )
 _GEMMA4 = "mlx_vlm.models.gemma4.language:Gemma4TextModel"
+_NEARBY = Fault(
+    "an image's tokens see those after them in layers without a window, and beyond windows",
+    "huggingface/transformers#46850 (the same fault in transformers, which has mended it)",
+    {
+        f"{_GEMMA4}._make_masks": "f06c9ddfb73d",
+        f"{_GEMMA4}._apply_blockwise_bidirectional_overlay": "03ada53ac443",
+    },
+    mend=see_images_nearby,
+)
 _FILES = {"unlimited_ocr": "unlimitedocr"}
 
 FAULTS: dict[str, tuple[Fault, ...]] = {
@@ -193,18 +202,9 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 mend=mobile.fuse_by_rows,
             ),
         ),
-        "gemma4": (
-            Fault(
-                "an image's tokens see those after them in layers without a window, and beyond windows",
-                "huggingface/transformers#46850 (the same fault in transformers, which has mended it)",
-                {
-                    f"{_GEMMA4}._make_masks": "f06c9ddfb73d",
-                    f"{_GEMMA4}._apply_blockwise_bidirectional_overlay": "03ada53ac443",
-                },
-                mend=see_images_nearby,
-            ),
-        ),
+        "gemma4": (_NEARBY,),
         "gemma4_unified": (
+            _NEARBY,
             Fault(
                 "the language model alone says that it reads no text in pieces",
                 _NOT_REPORTED,

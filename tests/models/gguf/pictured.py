@@ -128,10 +128,10 @@ def gemma4_image(count: int) -> list[str]:
     return ["<|image>", *["<|image|>"] * count, "<image|>"]
 
 
-def gemma4_inputs(rows: int, columns: int) -> dict[str, Any]:
+def gemma4_inputs(rows: int, columns: int, side: int = 4) -> dict[str, Any]:
     """Patches of an image with their places."""
     places = numpy.stack(numpy.meshgrid(numpy.arange(columns), numpy.arange(rows)), -1).reshape(1, -1, 2)
-    return {"pixel_values": waves(1, rows * columns, 3 * 4 * 4) / 2 + 0.5, "image_position_ids": places}
+    return {"pixel_values": waves(1, rows * columns, 3 * side * side) / 2 + 0.5, "image_position_ids": places}
 
 
 def qwen_image(count: int) -> list[str]:
@@ -177,6 +177,33 @@ SEEING = {
         GEMMA4_TOKENS,
         gemma4_image(20),  # more than a window
         gemma4_inputs(12, 15),
+        GEMMA4_PREPROCESSOR,
+    ),
+    "gemma4-12b-vision": Seeing(
+        "Gemma4Unified",
+        {
+            "text_config": {
+                **GEMMA4_SIZES,
+                "attention_k_eq_v": True,
+                "moe_intermediate_size": None,  # as published
+                "global_head_dim": 64,
+                "num_global_key_value_heads": 1,
+                "num_key_value_heads": 2,
+                "sliding_window": 16,
+                "layer_types": ["sliding_attention", "full_attention"] * 2,
+            },
+            "vision_config": {
+                "patch_size": 4,
+                "pooling_kernel_size": 2,
+                "mm_embed_dim": 32,
+                "mm_posemb_size": 64,
+                "output_proj_dims": 32,
+            },
+            "audio_config": {"audio_embed_dim": 32},
+        },
+        GEMMA4_TOKENS,
+        gemma4_image(20),
+        gemma4_inputs(4, 5, side=8),
         GEMMA4_PREPROCESSOR,
     ),
     "gemma4-e2b-vision": Seeing(
@@ -384,6 +411,9 @@ def save_seeing(name: str, folder: Path, tokenizer: Path) -> Any:
     import torch
     import transformers
 
+    from tests.reference.repairs import repair
+
+    repair()
     seeing = SEEING[name]
     for file in tokenizer.iterdir():
         if file.suffix in (".json", ".jinja") and file.name not in ("config.json", "generation_config.json"):
@@ -419,7 +449,7 @@ def save_seeing(name: str, folder: Path, tokenizer: Path) -> Any:
     with torch.no_grad():
         prompt = image_prompt(name, known)
         inputs = {key: torch.from_numpy(value) for key, value in seeing.inputs.items()}
-        if "image_grid_thw" in inputs or seeing.kind == "Gemma4":
+        if "image_grid_thw" in inputs or seeing.kind.startswith("Gemma4"):
             inputs["mm_token_type_ids"] = torch.tensor([[int(i == ids["image_token_id"]) for i in prompt]])
         logits = model(torch.tensor([prompt]), **inputs).logits[0, PLACES]
         return logits[:, : first + len(known)].float().numpy()  # the converter may leave out rows without a token

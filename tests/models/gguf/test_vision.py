@@ -153,6 +153,20 @@ def test_a_neighbor_in_a_batch_does_not_change_an_answer_about_an_image(name: st
         assert np.allclose(np.concatenate(together), np.concatenate(alone), atol=1e-4)
 
 
+def test_an_audio_encoder_that_is_skipped_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "localai_shim"):
+        load(unpack_both("gemma4-12b-vision", tmp_path))
+    assert "does not read audio: the audio encoder in the same file is skipped" in caplog.text
+
+
+def test_an_audio_encoder_that_is_read_is_not_logged_as_skipped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "localai_shim"):
+        load(unpack_both("gemma4-e2b-vision", tmp_path))
+    assert "does not read audio" not in caplog.text
+
+
 def test_text_only_leaves_the_encoder_out(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "localai_shim"):
         model = load_model(str(file), LoadOptions(text_only=True))

@@ -112,7 +112,20 @@ def test_gemma_4_gets_the_patches_of_transformers(size: tuple[int, int], tmp_pat
     assert model.embed(made).rows.shape[0] == tokens
 
 
-@pytest.mark.parametrize("name", [name for name in SEEING if name.startswith(("gemma4", "qwen"))])
+def test_gemma_4_12b_gets_the_patches_of_transformers(tmp_path: Path) -> None:
+    from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
+
+    image = np.random.default_rng(0).integers(0, 256, (90, 60, 3), dtype=np.uint8)
+    model = load(unpack_both("gemma4-12b-vision", tmp_path))
+    made = model.text.process(Media("image", image, ""))
+    (count,) = Gemma4ImageProcessorPil(patch_size=4, pooling_kernel_size=2)([Image.fromarray(image)])[
+        "num_soft_tokens_per_image"
+    ]
+    assert made.expansion == "".join(gemma4_image(count))
+    assert model.embed(made).rows.shape[0] == count
+
+
+@pytest.mark.parametrize("name", [name for name in SEEING if name.startswith(("gemma4-vision", "gemma4-e2b", "qwen"))])
 def test_videos_are_read(name: str, tmp_path: Path) -> None:
     model = load(unpack_both(name, tmp_path))
     frames = np.random.default_rng(0).integers(0, 256, (4, 56, 56, 3), dtype=np.uint8)

@@ -62,6 +62,7 @@ class Encoder(NamedTuple):
         audio_keys: of an audio encoder's metadata, if the file may have one.
         fixed: keys whose value is a constant in mlx-vlm's class.
         is_wide: its numbers can be too large for float16.
+        has_layers: its metadata says how many layers there are, and their heads.
     """
 
     architectures: tuple[str, ...]
@@ -73,6 +74,7 @@ class Encoder(NamedTuple):
     audio_keys: tuple[str, ...] = ()
     fixed: Mapping[str, bool | int | float] = {}
     is_wide: bool = False
+    has_layers: bool = True
 
     def misfit(self, header: Header) -> str:
         """Why mlx-vlm's class does not compute what a file's metadata says; empty if it does."""

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, ProcessorMixin
 
 _POOLED = 3  # patches to a side that become one token, if the file does not say otherwise
-_IMAGE_TOKENS, _FRAME_TOKENS = 280, 70  # of an image, and of a video's frame, at most
+IMAGE_TOKENS, _FRAME_TOKENS = 280, 70  # of an image, and of a video's frame, at most
 _BINS = 128  # of a spectrogram
 _BOUNDS = ("input_min", "input_max", "output_min", "output_max")
-_TOKENS = {
+TOKENS = {
     "image_token_id": "<|image|>",
     "boi_token_id": "<|image>",
     "eoi_token_id": "<image|>",
@@ -94,9 +94,6 @@ def _config(metadata: Metadata, model: Metadata, text: Json) -> Json:
 
 def _vision(metadata: Metadata) -> Json:
     tensors, head_dim = metadata.header.tensors, rows_of(metadata, "v.blk.0.attn_q_norm.weight")
-    positions = tensors["v.position_embd.weight"].shape if "v.position_embd.weight" in tensors else ()
-    if len(positions) != 3 or positions[0] != 2:
-        raise metadata.error(f"tensor 'v.position_embd.weight' has the shape {list(positions)}, not one of two tables")
     return {
         "model_type": "gemma4_vision",
         "hidden_size": metadata.number("embedding_length"),
@@ -107,10 +104,23 @@ def _vision(metadata: Metadata) -> Json:
         "head_dim": head_dim,
         "patch_size": metadata.number("patch_size"),
         "pooling_kernel_size": metadata.number("projector.scale_factor", _POOLED),
-        "position_embedding_size": positions[1],
+        "position_embedding_size": position_table(metadata),
         "use_clipped_linears": f"v.blk.0.attn_q.{_BOUNDS[0]}" in tensors,
         "standardize": "v.std_bias" in tensors,
     }
+
+
+def position_table(metadata: Metadata) -> int:
+    """Number of positions to a side.
+
+    Raises:
+        ModelLoadError: there are not two tables, of rows and of columns.
+    """
+    name = "v.position_embd.weight"
+    shape = metadata.header.tensors[name].shape if rows_of(metadata, name) else ()
+    if len(shape) != 3 or shape[0] != 2:
+        raise metadata.error(f"tensor '{name}' has the shape {list(shape)}, not one of two tables")
+    return shape[1]
 
 
 def _audio(vision: Metadata) -> Json:
@@ -185,26 +195,31 @@ def _layer(start: str, path: str, plain: Mapping[str, str], clipped: Mapping[str
     return found
 
 
+def set_tokens(tokenizer: PreTrainedTokenizerFast) -> None:
+    """Give a tokenizer the attributes that mlx-vlm's processor reads."""
+    for key, text in TOKENS.items():
+        setattr(tokenizer, key.removesuffix("_id"), text)
+        setattr(tokenizer, key, tokenizer.convert_tokens_to_ids(text))
+
+
 def _processor(metadata: Metadata, tokenizer: PreTrainedTokenizerFast, config: Json) -> ProcessorMixin:
     from mlx_vlm.models.gemma4.audio_feature_extractor import Gemma4AudioFeatureExtractor
     from mlx_vlm.models.gemma4.processing_gemma4 import Gemma4ImageProcessor, Gemma4Processor, Gemma4VideoProcessor
 
-    for key, text in _TOKENS.items():
-        setattr(tokenizer, key.removesuffix("_id"), text)
-        setattr(tokenizer, key, tokenizer.convert_tokens_to_ids(text))
+    set_tokens(tokenizer)
     vision, pixels = config["vision_config"], pixel_settings(metadata)
     sizes = {name: vision[name] for name in ("patch_size", "pooling_kernel_size")}
-    images = Gemma4ImageProcessor(max_soft_tokens=_IMAGE_TOKENS, do_normalize=bool(pixels), **sizes, **pixels)
+    images = Gemma4ImageProcessor(max_soft_tokens=IMAGE_TOKENS, do_normalize=bool(pixels), **sizes, **pixels)
     videos = Gemma4VideoProcessor(max_soft_tokens=_FRAME_TOKENS, do_normalize=bool(pixels), **sizes, **pixels)
     hears = {"feature_extractor": Gemma4AudioFeatureExtractor()} if "audio_config" in config else {}
-    return Gemma4Processor(images, tokenizer, videos, image_seq_length=_IMAGE_TOKENS, **hears)
+    return Gemma4Processor(images, tokenizer, videos, image_seq_length=IMAGE_TOKENS, **hears)
 
 
 GEMMA4 = Encoder(
     ("gemma4",),
     _config,
     _parts,
-    _TOKENS,
+    TOKENS,
     _processor,
     keys=("projector.scale_factor",),
     audio_keys=(

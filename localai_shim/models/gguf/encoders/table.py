@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..header import Header
 from .description import PREFIX
 from .gemma4 import GEMMA4
+from .gemma4_unified import GEMMA4_UNIFIED
 from .pixtral import PIXTRAL
 from .qwen import QWEN2_5_VL, QWEN2_VL, QWEN3_VL
 from .siglip import GEMMA3, IDEFICS3
@@ -12,6 +13,7 @@ from .siglip import GEMMA3, IDEFICS3
 ENCODERS = {
     "gemma3": GEMMA3,
     "gemma4v": GEMMA4,
+    "gemma4uv": GEMMA4_UNIFIED,
     "idefics3": IDEFICS3,
     "pixtral": PIXTRAL,
     "qwen2vl_merger": QWEN2_VL,
