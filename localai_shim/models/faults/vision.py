@@ -374,6 +374,14 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
             ),
             *_SAM_AND_CLIP,
         ),
+        "internvl_chat": (
+            Fault(
+                "GELU by tanh in an encoder's layers, not the exact one",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.internvl_chat.vision:MLP.__init__": "2dc2666b61aa"},
+                mend=gelu("none", "activation_fn"),
+            ),
+        ),
         "internvl": (
             Fault(
                 "GELU by tanh, not the exact one",

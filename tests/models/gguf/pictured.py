@@ -79,6 +79,16 @@ def pixtral_image(rows: int, columns: int) -> list[str]:
     return [*[*row, "[IMG_BREAK]"] * (rows - 1), *row, "[IMG_END]"]
 
 
+INTERNVL_VISION = {
+    "architectures": ["InternVisionModel"],
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 4,  # more than the numbers of the projector's layers
+    "num_attention_heads": 2,
+    "image_size": [28, 28],
+    "patch_size": [7, 7],
+    "attention_bias": True,
+}
 QWEN35_ROPE = {**ROPE, "partial_rotary_factor": 0.25, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
 QWEN35_VISION = {
     "depth": 3,
@@ -331,6 +341,27 @@ SEEING = {
         {"pixel_values": waves(24, 3 * 2 * 8 * 8), "image_grid_thw": numpy.array([[1, 4, 6]])},
         QWEN_PREPROCESSOR,
     ),
+    **{
+        f"internvl-{text}": Seeing(
+            "InternVL",
+            {
+                "text_config": {
+                    **SEEING_SIZES,
+                    "model_type": text,
+                    "architectures": [f"{text.title()}ForCausalLM"],
+                    "head_dim": 16,
+                    "rope_parameters": ROPE,
+                },
+                "vision_config": {**INTERNVL_VISION, **more},
+                "downsample_ratio": 0.5,
+            },
+            {"image_token_id": "<IMG_CONTEXT>", "boi_token_id": "<img>", "eoi_token_id": "</img>"},
+            ["<img>", *["<IMG_CONTEXT>"] * 12, "</img>"],
+            {"pixel_values": waves(3, 3, 28, 28)},
+            {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]},
+        )
+        for text, more in (("qwen2", {}), ("qwen3", {"use_qk_norm": True, "norm_type": "rms_norm"}))
+    },
     "smolvlm-vision": Seeing(
         "SmolVLM",
         {

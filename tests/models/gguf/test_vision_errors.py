@@ -104,6 +104,14 @@ def test_tensors_with_wrong_names_are_an_error(change: Callable[[str], str], why
         load(file)
 
 
+@pytest.mark.parametrize("value", [[0.5, 0.5, 0.5], [0.485, 0.456]])
+def test_pixels_that_mlx_vlm_normalizes_otherwise_are_an_error(value: list[float], tmp_path: Path) -> None:
+    file = unpack_both("internvl-qwen2", tmp_path)
+    rewrite_encoder(file, metadata={"clip.vision.image_mean": value})
+    with pytest.raises(ModelLoadError, match=r"'clip.vision.image_mean' is \[0\..*, and mlx-vlm has \[0.485"):
+        load(file)
+
+
 def test_a_table_of_positions_without_rows_and_columns_is_an_error(tmp_path: Path) -> None:
     file = unpack_both("gemma4-vision", tmp_path)
     rewrite_encoder(file, lambda name, values: (values[0], Type.F32) if name == "v.position_embd.weight" else None)

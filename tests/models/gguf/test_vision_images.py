@@ -112,6 +112,17 @@ def test_gemma_4_gets_the_patches_of_transformers(size: tuple[int, int], tmp_pat
     assert model.embed(made).rows.shape[0] == tokens
 
 
+def test_images_of_internvl_are_cut_into_tiles(tmp_path: Path) -> None:
+    image = np.random.default_rng(0).integers(0, 256, (28, 56, 3), dtype=np.uint8)
+    made = load(unpack_both("internvl-qwen2", tmp_path)).text.process(Media("image", image, ""))
+    assert made.expansion == f"<img>{'<IMG_CONTEXT>' * 4 * 3}</img>"  # two tiles, and the image in the size of one
+    mean, deviation = (SEEING["internvl-qwen2"].preprocessor[name] for name in ("image_mean", "image_std"))
+    expected = ((image / 255 - mean) / deviation).transpose(2, 0, 1)
+    found = made.inputs["pixel_values"][0]
+    assert found.shape == (3, 3, 28, 28)
+    assert np.allclose(np.concatenate([found[0], found[1]], axis=-1), expected, atol=1e-5)
+
+
 def test_gemma_4_12b_gets_the_patches_of_transformers(tmp_path: Path) -> None:
     from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 

@@ -6,6 +6,7 @@ from ..header import Header
 from .description import PREFIX
 from .gemma4 import GEMMA4
 from .gemma4_unified import GEMMA4_UNIFIED
+from .internvl import INTERNVL
 from .pixtral import PIXTRAL
 from .qwen import QWEN2_5_VL, QWEN2_VL, QWEN3_VL
 from .siglip import GEMMA3, IDEFICS3
@@ -15,6 +16,7 @@ ENCODERS = {
     "gemma4v": GEMMA4,
     "gemma4uv": GEMMA4_UNIFIED,
     "idefics3": IDEFICS3,
+    "internvl": INTERNVL,
     "pixtral": PIXTRAL,
     "qwen2vl_merger": QWEN2_VL,
     "qwen2.5vl_merger": QWEN2_5_VL,
