@@ -146,6 +146,12 @@ def last_norm(model: nn.Module, config: Json) -> None:
         calling("VisionModel", call)(model, config)
 
 
+def same_epsilon(model: nn.Module, config: Json) -> None:
+    """Give the norms of GLM's layers the epsilon that the config has for all norms of the encoder."""
+    for layer in model.vision_tower.blocks:
+        layer.norm1.eps = layer.norm2.eps = model.config.vision_config.rms_norm_eps
+
+
 def turned_positions(model: nn.Module, config: Json) -> None:
     """Muse Glimmer counts the rows of the position table along an image's width."""
     from ...backends.patches import class_like

@@ -18,6 +18,7 @@ from .seeing import (
     last_norm,
     place_from_zero,
     reads_pieces,
+    same_epsilon,
     see_images,
     see_images_nearby,
     turned_positions,
@@ -37,7 +38,17 @@ def _glm(family: str) -> tuple[Fault, ...]:
     what = "interpolates positions of patches between 4 neighbors and zeros, not 16"
     source = {f"mlx_vlm.models.{family}.vision:Glm4vVisionEmbeddings.__call__": "d5038da9ae96"}
     issue = "osaurus-ai/vmlx-swift#92 (the same fault in a port of mlx-vlm's)"
-    return (Fault(what, issue, source, mend=calling("Glm4vVisionEmbeddings", cubic.add_positions)),)
+    return (Fault(what, issue, source, mend=calling("Glm4vVisionEmbeddings", cubic.add_positions)), _norms(family))
+
+
+def _norms(family: str) -> Fault:
+    block, source = {
+        "glm4v": ("Glm4vVisionBlock", "5d2df14e84d7"),
+        "glm4v_moe": ("Glm4vMoeVisionBlock", "b435072a9512"),
+    }[family]
+    sources = {f"mlx_vlm.models.{family}.vision:{block}.__init__": source}
+    what = "norms of an encoder's layers have another epsilon"
+    return Fault(what, _NOT_REPORTED, sources, mend=same_epsilon)
 
 
 def _unexplained(what: str) -> tuple[Fault, ...]:

@@ -79,6 +79,14 @@ def pixtral_image(rows: int, columns: int) -> list[str]:
     return [*[*row, "[IMG_BREAK]"] * (rows - 1), *row, "[IMG_END]"]
 
 
+GLM_TOKENS = {
+    "image_start_token_id": "<|begin_of_image|>",
+    "image_end_token_id": "<|end_of_image|>",
+    "video_start_token_id": "<|begin_of_video|>",
+    "video_end_token_id": "<|end_of_video|>",
+    "image_token_id": "<|image|>",
+    "video_token_id": "<|video|>",
+}
 INTERNVL_VISION = {
     "architectures": ["InternVisionModel"],
     "hidden_size": 32,
@@ -362,6 +370,31 @@ SEEING = {
         )
         for text, more in (("qwen2", {}), ("qwen3", {"use_qk_norm": True, "norm_type": "rms_norm"}))
     },
+    "glm4v-moe": Seeing(
+        "Glm4vMoe",
+        {
+            "text_config": {
+                **SEEING_SIZES,
+                **FAMILIES["glm4moe"][1],
+                "head_dim": 16,
+                "use_qk_norm": False,
+                "rope_parameters": {**ROPE, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]},
+            },
+            "vision_config": {
+                "depth": 3,
+                "hidden_size": 32,
+                "num_heads": 2,
+                "intermediate_size": 48,
+                "out_hidden_size": 32,
+                "patch_size": 7,
+                "image_size": 28,
+            },
+        },
+        GLM_TOKENS,
+        ["<|begin_of_image|>", *["<|image|>"] * 6, "<|end_of_image|>"],
+        {"pixel_values": waves(24, 3 * 2 * 7 * 7), "image_grid_thw": numpy.array([[1, 4, 6]])},
+        QWEN_PREPROCESSOR,
+    ),
     "smolvlm-vision": Seeing(
         "SmolVLM",
         {

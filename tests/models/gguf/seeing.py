@@ -42,6 +42,8 @@ def logits(model: VisionModel, name: str = NAME) -> np.ndarray:
     made = model._embeddings(mx.array([ids]), inputs.pop("pixel_values"), **inputs)
     names = ("position_ids", "visual_pos_masks", "deepstack_visual_embeds", "per_layer_inputs")
     more = {each: value for each in names if (value := getattr(made, each)) is not None}
+    if SEEING[name].kind == "Glm4vMoe":  # it keeps them for its next call
+        more["position_ids"] = model._language.get_rope_index(mx.array([ids]), inputs["image_grid_thw"])[0]
     if SEEING[name].kind.startswith("Gemma4"):
         more["mm_token_type_ids"] = (mx.array([ids]) == model.tokenizer.convert_tokens_to_ids("<|image|>")) * 1
     return np.array(model._language(mx.array([ids]), inputs_embeds=made.inputs_embeds, **more).logits[0, PLACES])

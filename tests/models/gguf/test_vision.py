@@ -43,6 +43,7 @@ def test_a_model_with_its_encoder_gives_the_logits_of_transformers(
 
 
 PACKED = {
+    "glm4v-moe": r"v\..*\.(attn_qkv|ffn_up)\.weight|mm\.(model\.fc|gate)\.weight",
     "internvl-qwen3": r"v\..*\.(attn_[qkv]|ffn_up)\.weight|mm\.model\.mlp\.[13]\.weight",
     "gemma4-e2b-vision": r"v\..*\.(attn_[qkv]|attn_out|ffn_up|ffn_gate)\.weight|mm\.input_projection\.weight",
     NAME: r".*\.ffn_down\.weight",
@@ -139,6 +140,8 @@ def test_faults_of_mlx_vlm_are_mended_for_files_too(tmp_path: Path) -> None:
     assert not mx.allclose(nn.gelu(x), nn.gelu_approx(x), rtol=0, atol=1e-4)
     layer = load(unpack_both("internvl-qwen2", tmp_path))._model.vision_model.encoder.layers[0]
     assert mx.allclose(layer.mlp.activation_fn(x), nn.gelu(x), rtol=0, atol=1e-5)
+    glm = load(unpack_both("glm4v-moe", tmp_path))._model.vision_tower.blocks[0]
+    assert glm.norm1.eps == glm.norm2.eps == pytest.approx(1e-5)
 
 
 @pytest.mark.parametrize("name", ["gemma4-vision", "ministral3-vision", "qwen3-vision", "qwen35-vision"])

@@ -184,6 +184,7 @@ def test_a_setting_that_cannot_be_is_an_error(name: str, setting: str, value: in
     ("name", "change", "why"),
     [
         ("qwen25-vision", {"qwen2vl.rope.scaling.type": "yarn"}, "rope scaling is not supported with images"),
+        ("glm4v-moe", {"glm4moe.rope.dimension_sections": [2, 2, 1, 0]}, "which are not three parts of 4"),
         ("qwen3-vision", {"qwen3vl.n_deepstack_layers": 3}, "the language model reads those of 3"),
         ("smolvlm-vision", {"llama.rope.scaling.type": "yarn"}, "rope scaling is not supported with images"),
         ("pixtral-vision", {"llama.rope.scaling.type": "yarn"}, "rope scaling is not supported with images"),

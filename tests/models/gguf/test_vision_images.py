@@ -35,6 +35,7 @@ def test_pixels_are_normalized_as_the_encoder_file_says(file: Path) -> None:
         ("qwen3-vision", (90, 60)),
         ("qwen3moe-vision", (90, 60)),
         ("qwen35-vision", (90, 60)),
+        ("glm4v-moe", (300, 100)),
         ("smolvlm-vision", (300, 100)),
         ("pixtral-vision", (90, 60)),
         ("mistral3-vision", (60, 90)),
@@ -56,6 +57,7 @@ def test_images_are_processed_as_transformers_does(name: str, size: tuple[int, i
 
 def oracle(name: str) -> Any:
     """transformers' processor of images, with the settings of a family's checkpoint."""
+    from transformers.models.glm46v.image_processing_pil_glm46v import Glm46VImageProcessorPil
     from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
     from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
@@ -65,6 +67,8 @@ def oracle(name: str) -> Any:
     if "[IMG]" in seeing.tokens.values():
         patch = vision["patch_size"] * seeing.settings.get("spatial_merge_size", 1)
         return PixtralImageProcessorPil(patch_size={"height": patch, "width": patch}, **seeing.preprocessor)
+    if seeing.kind == "Glm4vMoe":
+        return Glm46VImageProcessorPil(patch_size=vision["patch_size"], **seeing.preprocessor)
     if seeing.kind == "SmolVLM":
         return Idefics3ImageProcessorPil(max_image_size={"longest_edge": vision["image_size"]}, **seeing.preprocessor)
     least, most = (65536, 16777216) if seeing.kind.startswith("Qwen3") else (3136, 12845056)  # as published

@@ -6,6 +6,7 @@ from ..header import Header
 from .description import PREFIX
 from .gemma4 import GEMMA4
 from .gemma4_unified import GEMMA4_UNIFIED
+from .glm import GLM4V
 from .internvl import INTERNVL
 from .pixtral import PIXTRAL
 from .qwen import QWEN2_5_VL, QWEN2_VL, QWEN3_VL
@@ -16,6 +17,7 @@ ENCODERS = {
     "gemma4v": GEMMA4,
     "gemma4uv": GEMMA4_UNIFIED,
     "idefics3": IDEFICS3,
+    "glm4v": GLM4V,
     "internvl": INTERNVL,
     "pixtral": PIXTRAL,
     "qwen2vl_merger": QWEN2_VL,
