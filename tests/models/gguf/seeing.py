@@ -18,7 +18,8 @@ from localai_shim.options import LoadOptions
 from tests.models.gguf import writing
 from tests.models.gguf.checkpoints import PLACES
 from tests.models.gguf.converting import unpack
-from tests.models.gguf.pictured import SEEING, image_prompt
+from tests.models.gguf.image_families import SEEING
+from tests.models.gguf.pictured import image_prompt
 
 NAME = "gemma3-vision"
 

@@ -26,7 +26,7 @@ from tests.endpoints.pictures import BLUE, RED, data_url
 from tests.models.gguf import writing
 from tests.models.gguf.checkpoints import PROMPT
 from tests.models.gguf.converting import CONVERTED
-from tests.models.gguf.pictured import SEEING
+from tests.models.gguf.image_families import SEEING
 from tests.models.gguf.seeing import NAME, load, logits, rewrite_encoder, unpack_both
 
 
