@@ -167,6 +167,7 @@ def test_a_tensor_of_another_shape_is_an_error(tmp_path: Path) -> None:
             "attention.head_count', 3, does not divide 32",
         ),
         ("gemma4-12b-vision", "patch_size", 3, "192 numbers are not those of a square of patches of 3 pixels"),
+        ("internvl-qwen2", "preproc_max_tiles", 1 << 30, "images of 1073741824 tiles are not supported, only 64"),
         ("smolvlm-vision", "image_size", 3, "images of 3 pixels have no patch of 7"),
         ("qwen25-vision", "n_wa_pattern", 0, "the metadata lacks 'clip.vision.n_wa_pattern', or it is 0"),
         ("mistral3-vision", "image_size", 1 << 20, "images of 1048576 pixels have more than 1024 patches of 7"),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _SHUFFLED = 2  # patches to a side that become one token, if the file does not say otherwise
 _TILES = 12  # of an image at most, if the file does not say otherwise
+_MAX_TILES = 64  # the processor tries all grids of tiles for each image
 _LAYER = {
     "ln1": "norm1",
     "ln2": "norm2",
@@ -46,6 +47,8 @@ def _config(metadata: Metadata, model: Metadata, text: Json) -> Json:
             abs(found - value) > 0.001 for found, value in zip(values, known[name], strict=True)
         ):
             raise metadata.error(f"the metadata's 'clip.vision.{name}' is {values}, and mlx-vlm has {known[name]}")
+    if (tiles := metadata.number("preproc_max_tiles", _TILES)) > _MAX_TILES:
+        raise metadata.error(f"images of {tiles} tiles are not supported, only {_MAX_TILES}")
     return {
         "model_type": "internvl_chat",
         "text_config": {**checked_language(model, text), "attention_bias": "blk.0.attn_q.bias" in model.header.tensors},
