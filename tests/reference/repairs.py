@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 import transformers
+from transformers.models.gemma4_unified import modeling_gemma4_unified
 from transformers.models.hy_v4 import modeling_hy_v4
 
 
@@ -28,6 +29,18 @@ def _rotate_pairs_in_hy_v4() -> None:
     modeling_hy_v4.apply_rotary_pos_emb = rotated
 
 
+def _see_nearby_in_gemma4_unified() -> None:
+    """Only `generate` has Gemma 4's masks, in which layers without a window see no later tokens of an image."""
+    upstream = modeling_gemma4_unified.create_masks_for_generate
+
+    def masks(**kwargs: Any) -> Any:
+        make = modeling_gemma4_unified.create_masks_for_vision_model if "block_sequence_ids" in kwargs else upstream
+        return make(**kwargs)
+
+    modeling_gemma4_unified.create_masks_for_generate = masks
+
+
 def repair() -> None:
+    _see_nearby_in_gemma4_unified()
     _run_llama4()
     _rotate_pairs_in_hy_v4()

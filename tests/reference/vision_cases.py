@@ -232,7 +232,17 @@ CASES: dict[str, dict[str, VisionCase]] = {
             positioned,
             {},
             {"pooling_kernel_size": 2, "position_embedding_size": 64, "default_output_length": 6},
-        )
+        ),
+        "both directions": VisionCase(
+            "gemma4",
+            positioned,
+            {
+                "use_bidirectional_attention": "vision",
+                "layer_types": ["sliding_attention", "full_attention"] * 2,
+                "sliding_window": 4,
+            },
+            {"pooling_kernel_size": 2, "position_embedding_size": 64, "default_output_length": 6},
+        ),
     },
     "lfm2_vl": {
         "plain": VisionCase(

@@ -65,6 +65,34 @@ def _gemma3_layer(self: Any, x: mx.array, mask: Any = None, cache: Any = None) -
     return self.upstream_call(x, mask, cache)
 
 
+def see_images_nearby(model: nn.Module, config: Json) -> None:
+    """Let only Gemma 4's layers with a window see later tokens of an image, and nothing beyond the window."""
+    from ...backends.patches import class_like
+
+    text = model.language_model.model
+    kind = type(text)
+    text.__class__ = class_like(kind, {"_make_masks": _gemma4_masks, "upstream_masks": kind._make_masks})
+
+
+def _gemma4_masks(self: Any, h: mx.array, cache: Any, types: mx.array | None = None) -> list[Any]:
+    import mlx.core as mx
+
+    masks: list[Any] = self.upstream_masks(h, cache, types)
+    if types is None:
+        return masks
+    places = mx.arange(h.shape[1])
+    near = places[:, None] - places < self.window_size
+
+    def within(mask: Any) -> Any:
+        return mask & near if isinstance(mask, mx.array) and mask.shape[-2:] == near.shape else mask
+
+    causal = self.upstream_masks(h, cache, None)
+    return [
+        within(mask) if layer.layer_type == "sliding_attention" else plain
+        for layer, mask, plain in zip(self.layers, masks, causal, strict=True)
+    ]
+
+
 def _in_one_pass(self: Any, *args: Any, prefill_kwargs: Any = None, **kwargs: Any) -> bool:
     """False for a prompt with images, which has to be run in one pass."""
     types = (prefill_kwargs or {}).get("mm_token_type_ids")
@@ -116,6 +144,12 @@ def last_norm(model: nn.Module, config: Json) -> None:
 
     if config.get("model_type") == "cohere2_vision":
         calling("VisionModel", call)(model, config)
+
+
+def same_epsilon(model: nn.Module, config: Json) -> None:
+    """Give the norms of GLM's layers the epsilon that the config has for all norms of the encoder."""
+    for layer in model.vision_tower.blocks:
+        layer.norm1.eps = layer.norm2.eps = model.config.vision_config.rms_norm_eps
 
 
 def turned_positions(model: nn.Module, config: Json) -> None:

@@ -18,7 +18,9 @@ from .seeing import (
     last_norm,
     place_from_zero,
     reads_pieces,
+    same_epsilon,
     see_images,
+    see_images_nearby,
     turned_positions,
 )
 from .table import Fault
@@ -36,7 +38,17 @@ def _glm(family: str) -> tuple[Fault, ...]:
     what = "interpolates positions of patches between 4 neighbors and zeros, not 16"
     source = {f"mlx_vlm.models.{family}.vision:Glm4vVisionEmbeddings.__call__": "d5038da9ae96"}
     issue = "osaurus-ai/vmlx-swift#92 (the same fault in a port of mlx-vlm's)"
-    return (Fault(what, issue, source, mend=calling("Glm4vVisionEmbeddings", cubic.add_positions)),)
+    return (Fault(what, issue, source, mend=calling("Glm4vVisionEmbeddings", cubic.add_positions)), _norms(family))
+
+
+def _norms(family: str) -> Fault:
+    block, source = {
+        "glm4v": ("Glm4vVisionBlock", "5d2df14e84d7"),
+        "glm4v_moe": ("Glm4vMoeVisionBlock", "b435072a9512"),
+    }[family]
+    sources = {f"mlx_vlm.models.{family}.vision:{block}.__init__": source}
+    what = "norms of an encoder's layers have another epsilon"
+    return Fault(what, _NOT_REPORTED, sources, mend=same_epsilon)
 
 
 def _unexplained(what: str) -> tuple[Fault, ...]:
@@ -107,6 +119,16 @@ _SAM_AND_CLIP = (
         },
         mend=sam.correct_layers,
     ),
+)
+_GEMMA4 = "mlx_vlm.models.gemma4.language:Gemma4TextModel"
+_NEARBY = Fault(
+    "an image's tokens see those after them in layers without a window, and beyond windows",
+    "huggingface/transformers#46850 (the same fault in transformers, which has mended it)",
+    {
+        f"{_GEMMA4}._make_masks": "f06c9ddfb73d",
+        f"{_GEMMA4}._apply_blockwise_bidirectional_overlay": "03ada53ac443",
+    },
+    mend=see_images_nearby,
 )
 _FILES = {"unlimited_ocr": "unlimitedocr"}
 
@@ -191,7 +213,9 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 mend=mobile.fuse_by_rows,
             ),
         ),
+        "gemma4": (_NEARBY,),
         "gemma4_unified": (
+            _NEARBY,
             Fault(
                 "the language model alone says that it reads no text in pieces",
                 _NOT_REPORTED,
@@ -360,6 +384,14 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                 sanitize=fill_unused(r"^vision_model\.embeddings\.patch_embedding\."),
             ),
             *_SAM_AND_CLIP,
+        ),
+        "internvl_chat": (
+            Fault(
+                "GELU by tanh in an encoder's layers, not the exact one",
+                _NOT_REPORTED,
+                {"mlx_vlm.models.internvl_chat.vision:MLP.__init__": "2dc2666b61aa"},
+                mend=gelu("none", "activation_fn"),
+            ),
         ),
         "internvl": (
             Fault(

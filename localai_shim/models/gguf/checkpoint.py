@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ...types import Json, ModelLoadError
 from .config import read_config, read_sampling
 from .encoder_files import find_encoder
+from .encoders.description import HAS_AUDIO
 from .header import Header, read_header
 from .tokenizer import end_tokens, read_tokenizer
 from .vision import VisionFile, open_encoder
@@ -59,6 +60,8 @@ def read_seeing_checkpoint(file: Path) -> tuple[nn.Module, TokenizerWrapper, Jso
     with _errors_of_encoder():
         model = encoder.read_model(config, arrays, packings)
     log.info("'%s' reads images with the vision encoder in '%s'", file.name, encoder.header.path.name)
+    if encoder.header.get(HAS_AUDIO, False) and config.get("audio_config") is None:
+        log.info("'%s' does not read audio: the audio encoder in the same file is skipped", file.name)
     return model, tokenizer, config
 
 

@@ -47,7 +47,8 @@ class VisionFile(NamedTuple):
         Raises:
             ModelLoadError: a key is missing or wrong, or a tensor is not known.
         """
-        check_sizes(self.metadata)
+        if self.kind.has_layers:
+            check_sizes(self.metadata)
         language = Metadata(model, model.get("general.architecture", ""))
         config = self.kind.config(self.metadata, language, text)
         self.kind.places(self.header, config)
@@ -161,6 +162,8 @@ def _create(config: Json) -> nn.Module:
     made = package.ModelConfig.from_dict(dict(config))
     made.text_config = package.TextConfig.from_dict(config["text_config"])
     made.vision_config = package.VisionConfig.from_dict(config["vision_config"])
+    if config.get("audio_config") is not None:
+        made.audio_config = package.AudioConfig.from_dict(config["audio_config"])
     model: nn.Module = corrected(package.Model, config, FAULTS)(made)
     return model
 

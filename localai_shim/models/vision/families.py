@@ -17,6 +17,7 @@ from ..gguf.checkpoint import read_processor
 from ..gguf.detection import is_gguf
 from ..heads.sentence_files import TOKEN_VECTORS
 from ..upstream_imports import LOADING, without_advice
+from .media_tokens import count_frames
 from .processor import MediaProcessor, Placeholder
 
 if TYPE_CHECKING:
@@ -149,6 +150,7 @@ def load_processor(model: nn.Module, path: Path, options: LoadOptions) -> MediaP
         ) from error
     if own is not None:
         processor.image_processor = own
+    count_frames(processor)
     placeholders = _placeholders(model, processor)
     if not placeholders:
         return None

@@ -235,6 +235,9 @@ def as_published(file: Path, kind: str) -> None:
     if kind == "Gemma3":
         encoder = "vision_tower."
         weights = {key.replace(encoder, f"{encoder}vision_model."): value for key, value in weights.items()}
+    if kind == "InternVL":
+        parts = ("vision_tower.", "multi_modal_projector.")
+        weights = {f"model.{key}" if key.startswith(parts) else key: value for key, value in weights.items()}
     if kind == "Qwen3VLMoe":
         weights = {
             key: value.transpose(1, 2).contiguous() if ".experts." in key else value for key, value in weights.items()

@@ -21,7 +21,8 @@ from typing import Any
 import numpy
 
 from tests.models.gguf.checkpoints import FAMILIES, PLACES, PROMPT, SIZES, add_drafting_layer, as_published
-from tests.models.gguf.pictured import SEEING, save_seeing
+from tests.models.gguf.image_families import SEEING
+from tests.models.gguf.pictured import save_seeing
 
 DRAFTING = ("qwen3next", "qwen35", "qwen35moe")
 """Families whose checkpoints have an MTP layer."""

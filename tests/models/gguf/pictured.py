@@ -1,304 +1,14 @@
-"""Tiny checkpoints with a vision encoder, of families that llama.cpp's converter knows."""
+"""Saves tiny checkpoints with a vision encoder, of families that llama.cpp's converter knows."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy
-
-from tests.models.gguf.checkpoints import (
-    EXPERTS,
-    FAMILIES,
-    HYBRID,
-    PLACES,
-    PROMPT,
-    ROPE,
-    SIZES,
-    add_drafting_layer,
-    as_published,
-)
-
-
-class Seeing(NamedTuple):
-    """A family with a vision encoder, which the converter writes to a file of its own.
-
-    Attributes:
-        kind: of transformers' classes.
-        settings: of its config.
-        tokens: those that are added to the vocabulary, with their keys in the config.
-        image: tokens of an image.
-        inputs: what the encoder reads, as the processor would make it of an image.
-        preprocessor: what is saved of the processor.
-    """
-
-    kind: str
-    settings: dict[str, Any]
-    tokens: dict[str, str]
-    image: list[str]
-    inputs: dict[str, Any]
-    preprocessor: dict[str, Any]
-
-
-def waves(*shape: int) -> Any:
-    """Numbers like those of pixels."""
-    return numpy.sin(numpy.arange(numpy.prod(shape), dtype=numpy.float32)).reshape(shape)
-
-
-SEEING_SIZES = {**SIZES, "vocab_size": 416}
-QWEN_TOKENS = {
-    "vision_start_token_id": "<|vision_start|>",
-    "vision_end_token_id": "<|vision_end|>",
-    "image_token_id": "<|image_pad|>",
-    "video_token_id": "<|video_pad|>",
-}
-QWEN_PREPROCESSOR = {"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.4]}
-
-
-PIXTRAL = {
-    "model_type": "pixtral",
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 2,
-    "image_size": 56,
-    "patch_size": 7,
-    "hidden_act": "silu",
-}
-PIXTRAL_TOKENS = {
-    "image_token_index": "[IMG]",
-    "image_break_token_id": "[IMG_BREAK]",
-    "image_end_token_id": "[IMG_END]",
-}
-
-
-def pixtral_image(rows: int, columns: int) -> list[str]:
-    row = ["[IMG]"] * columns
-    return [*[*row, "[IMG_BREAK]"] * (rows - 1), *row, "[IMG_END]"]
-
-
-QWEN35_ROPE = {**ROPE, "partial_rotary_factor": 0.25, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
-QWEN35_VISION = {
-    "depth": 3,
-    "hidden_size": 32,
-    "num_heads": 2,
-    "intermediate_size": 48,
-    "out_hidden_size": 32,
-    "patch_size": 8,
-    "num_position_embeddings": 25,
-    "deepstack_visual_indexes": [],
-}
-
-
-def qwen_image(count: int) -> list[str]:
-    return ["<|vision_start|>", *["<|image_pad|>"] * count, "<|vision_end|>"]
-
-
-SEEING = {
-    "gemma3-vision": Seeing(
-        "Gemma3",
-        {
-            "text_config": {**SIZES, **FAMILIES["gemma3"][1], "vocab_size": 416},
-            "vision_config": {
-                "hidden_size": 48,
-                "intermediate_size": 96,
-                "num_hidden_layers": 2,
-                "num_attention_heads": 2,
-                "image_size": 56,
-                "patch_size": 7,
-            },
-            "mm_tokens_per_image": 4,
-        },
-        {
-            "boi_token_index": "<start_of_image>",
-            "eoi_token_index": "<end_of_image>",
-            "image_token_index": "<image_soft_token>",
-        },
-        ["<start_of_image>", *["<image_soft_token>"] * 4, "<end_of_image>"],
-        {"pixel_values": waves(1, 3, 56, 56)},
-        {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "image_seq_length": 4},
-    ),
-    "qwen2-vision": Seeing(
-        "Qwen2VL",
-        {
-            "text_config": {
-                **SEEING_SIZES,
-                "head_dim": 16,
-                "rope_parameters": {**ROPE, "mrope_section": [2, 3, 3]},
-            },
-            "vision_config": {
-                "depth": 3,
-                "embed_dim": 48,
-                "hidden_size": 32,
-                "mlp_ratio": 2,
-                "num_heads": 2,
-                "patch_size": 7,
-                "hidden_act": "quick_gelu",
-            },
-        },
-        QWEN_TOKENS,
-        qwen_image(6),
-        {"pixel_values": waves(24, 3 * 2 * 7 * 7), "image_grid_thw": numpy.array([[1, 4, 6]])},
-        QWEN_PREPROCESSOR,
-    ),
-    "qwen25-vision": Seeing(
-        "Qwen2_5_VL",
-        {
-            "text_config": {
-                **SEEING_SIZES,
-                "head_dim": 16,
-                "rope_parameters": {**ROPE, "mrope_section": [2, 3, 3]},
-            },
-            "vision_config": {
-                "depth": 3,
-                "hidden_size": 32,
-                "intermediate_size": 48,
-                "num_heads": 2,
-                "out_hidden_size": 32,
-                "patch_size": 14,
-                "fullatt_block_indexes": [1],
-            },
-        },
-        QWEN_TOKENS,
-        qwen_image(15),  # of which a window has 4 to a side
-        {"pixel_values": waves(60, 3 * 2 * 14 * 14), "image_grid_thw": numpy.array([[1, 6, 10]])},
-        QWEN_PREPROCESSOR,
-    ),
-    "qwen3-vision": Seeing(
-        "Qwen3VL",
-        {
-            "text_config": {
-                **SEEING_SIZES,
-                "rope_parameters": {**ROPE, "mrope_section": [4, 6, 6], "mrope_interleaved": True},
-            },
-            "vision_config": {
-                "depth": 4,
-                "hidden_size": 32,
-                "num_heads": 2,
-                "intermediate_size": 48,
-                "out_hidden_size": 32,
-                "patch_size": 8,
-                "num_position_embeddings": 25,
-                "deepstack_visual_indexes": [0, 2],
-            },
-        },
-        QWEN_TOKENS,
-        qwen_image(6),
-        {"pixel_values": waves(24, 3 * 2 * 8 * 8), "image_grid_thw": numpy.array([[1, 4, 6]])},
-        QWEN_PREPROCESSOR,
-    ),
-    "qwen3moe-vision": Seeing(
-        "Qwen3VLMoe",
-        {
-            "text_config": {
-                **SEEING_SIZES,
-                **EXPERTS,
-                "rope_parameters": {**ROPE, "mrope_section": [4, 6, 6], "mrope_interleaved": True},
-            },
-            "vision_config": {**QWEN35_VISION, "deepstack_visual_indexes": [1]},
-        },
-        QWEN_TOKENS,
-        qwen_image(6),
-        {"pixel_values": waves(24, 3 * 2 * 8 * 8), "image_grid_thw": numpy.array([[1, 4, 6]])},
-        QWEN_PREPROCESSOR,
-    ),
-    "qwen35-vision": Seeing(
-        "Qwen3_5",
-        {"text_config": {**SEEING_SIZES, **HYBRID, "rope_parameters": QWEN35_ROPE}, "vision_config": QWEN35_VISION},
-        QWEN_TOKENS,
-        qwen_image(6),
-        {"pixel_values": waves(24, 3 * 2 * 8 * 8), "image_grid_thw": numpy.array([[1, 4, 6]])},
-        QWEN_PREPROCESSOR,
-    ),
-    "qwen35moe-vision": Seeing(
-        "Qwen3_5Moe",
-        {
-            "text_config": {
-                **SEEING_SIZES,
-                **HYBRID,
-                **EXPERTS,
-                "shared_expert_intermediate_size": 32,
-                "rope_parameters": QWEN35_ROPE,
-            },
-            "vision_config": QWEN35_VISION,
-        },
-        QWEN_TOKENS,
-        qwen_image(6),
-        {"pixel_values": waves(24, 3 * 2 * 8 * 8), "image_grid_thw": numpy.array([[1, 4, 6]])},
-        QWEN_PREPROCESSOR,
-    ),
-    "smolvlm-vision": Seeing(
-        "SmolVLM",
-        {
-            "text_config": {
-                **SEEING_SIZES,
-                "architectures": ["VLlama3ForCausalLM"],
-                "model_type": "llama",
-                "head_dim": 16,
-                "rope_parameters": ROPE,
-            },
-            "vision_config": {
-                "hidden_size": 48,
-                "intermediate_size": 96,
-                "num_hidden_layers": 2,
-                "num_attention_heads": 2,
-                "image_size": 56,
-                "patch_size": 7,
-            },
-            "scale_factor": 4,
-        },
-        {
-            "image_token_id": "<image>",
-            "fake_token_id": "<fake_token_around_image>",
-            "global_token_id": "<global-img>",
-        },
-        [*(["<fake_token_around_image>", *["<image>"] * 4] * 6), "<global-img>", *["<image>"] * 4],
-        {"pixel_values": waves(1, 7, 3, 56, 56)},
-        {"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.4], "size": {"longest_edge": 168}},
-    ),
-    "pixtral-vision": Seeing(
-        "Llava",
-        {
-            "text_config": {**SEEING_SIZES, "model_type": "mistral", "sliding_window": None, "rope_parameters": ROPE},
-            "vision_config": PIXTRAL,
-            "vision_feature_layer": -1,
-            "vision_feature_select_strategy": "full",
-        },
-        PIXTRAL_TOKENS,
-        pixtral_image(5, 3),
-        {"pixel_values": waves(1, 3, 35, 21), "image_sizes": numpy.array([[35, 21]])},
-        {**QWEN_PREPROCESSOR, "size": {"longest_edge": 56}},
-    ),
-    "mistral3-vision": Seeing(
-        "Mistral3",
-        {
-            "text_config": {**SEEING_SIZES, "model_type": "mistral", "sliding_window": None, "rope_parameters": ROPE},
-            "vision_config": PIXTRAL,
-            "spatial_merge_size": 2,
-            "vision_feature_layer": -1,
-        },
-        PIXTRAL_TOKENS,
-        pixtral_image(3, 2),
-        {"pixel_values": waves(1, 3, 42, 28), "image_sizes": numpy.array([[42, 28]])},
-        {**QWEN_PREPROCESSOR, "size": {"longest_edge": 56}},
-    ),
-    "ministral3-vision": Seeing(
-        "Mistral3",
-        {
-            "text_config": {**SEEING_SIZES, **FAMILIES["mistral3"][1], "model_type": "ministral3"},
-            "vision_config": PIXTRAL,
-            "spatial_merge_size": 2,
-            "vision_feature_layer": -1,
-        },
-        PIXTRAL_TOKENS,
-        pixtral_image(2, 4),
-        {"pixel_values": waves(1, 3, 28, 56), "image_sizes": numpy.array([[28, 56]])},
-        {**QWEN_PREPROCESSOR, "size": {"longest_edge": 56}},
-    ),
-}
-"""By name."""
+from tests.models.gguf.checkpoints import PLACES, PROMPT, add_drafting_layer, as_published
+from tests.models.gguf.image_families import BOUNDS, SEEING
 
 
 def save_seeing(name: str, folder: Path, tokenizer: Path) -> Any:
@@ -309,6 +19,9 @@ def save_seeing(name: str, folder: Path, tokenizer: Path) -> Any:
     import torch
     import transformers
 
+    from tests.reference.repairs import repair
+
+    repair()
     seeing = SEEING[name]
     for file in tokenizer.iterdir():
         if file.suffix in (".json", ".jinja") and file.name not in ("config.json", "generation_config.json"):
@@ -328,6 +41,11 @@ def save_seeing(name: str, folder: Path, tokenizer: Path) -> Any:
         for parameter in model.parameters():
             noise = (torch.randn_like(parameter) * 2).round() / 16
             parameter.copy_(noise if parameter.ndim > 1 else parameter + noise)
+        for key, buffer in model.named_buffers():
+            if key.endswith(("layer_scalar", "std_bias", "std_scale")):
+                buffer.add_((torch.randn_like(buffer) * 2).round() / 16)
+            elif (bound := BOUNDS.get(key.rpartition(".")[2])) is not None:
+                buffer.fill_(bound)
     model.save_pretrained(folder)
     as_published(folder / "model.safetensors", seeing.kind)
     if seeing.kind.startswith("Qwen3_5"):
@@ -339,7 +57,7 @@ def save_seeing(name: str, folder: Path, tokenizer: Path) -> Any:
     with torch.no_grad():
         prompt = image_prompt(name, known)
         inputs = {key: torch.from_numpy(value) for key, value in seeing.inputs.items()}
-        if "image_grid_thw" in inputs:
+        if "image_grid_thw" in inputs or seeing.kind.startswith("Gemma4"):
             inputs["mm_token_type_ids"] = torch.tensor([[int(i == ids["image_token_id"]) for i in prompt]])
         logits = model(torch.tensor([prompt]), **inputs).logits[0, PLACES]
         return logits[:, : first + len(known)].float().numpy()  # the converter may leave out rows without a token

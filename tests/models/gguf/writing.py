@@ -130,7 +130,7 @@ def rewrite(
     target: Path,
     change: Callable[[str, np.ndarray], tuple[np.ndarray, Type] | None],
     rename: Callable[[str], str] = str,
-    metadata: Mapping[str, bool | int | float | str] = {},
+    metadata: Mapping[str, bool | int | float | str | list[float]] = {},
     more: Mapping[str, np.ndarray] = {},
 ) -> Path:
     """Write a file of numbers again, with other tensors.
@@ -149,7 +149,10 @@ def rewrite(
             if field.name not in metadata:
                 writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=inner)
     for key, value in metadata.items():
-        writer.add_key_value(key, value, KINDS[type(value)])
+        if isinstance(value, list):
+            writer.add_array(key, value)
+        else:
+            writer.add_key_value(key, value, KINDS[type(value)])
     for tensor in reader.tensors:
         values = np.array(tensor.data)
         raw, kind = change(tensor.name, values) or (values, tensor.tensor_type)

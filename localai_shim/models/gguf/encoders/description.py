@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     import mlx.core as mx
     from transformers import PreTrainedTokenizerFast, ProcessorMixin
 
-PREFIX = "clip.vision"
+PREFIX, AUDIO = "clip.vision", "clip.audio"
 _LAYER = "v.blk."
-_IN_LAYER = re.compile(r"v\.blk\.(\d+)\.")
+_IN_LAYER = re.compile(r"(\w+)\.blk\.(\d+)\.")
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 _ENDINGS = (".weight", ".bias")
 _SWAPPED = {".ffn_up.": ".ffn_down.", ".ffn_down.": ".ffn_up."}
@@ -25,7 +25,8 @@ _KEYS = {
     *("image_size", "patch_size", "embedding_length", "feed_forward_length", "projection_dim", "block_count"),
     *("projector_type", "image_mean", "image_std", "attention.head_count", "attention.layer_norm_epsilon"),
 }
-_OFF = ("clip.has_text_encoder", "clip.has_audio_encoder", "clip.use_silu", "clip.use_gelu")
+HAS_AUDIO = "clip.has_audio_encoder"
+_OFF = ("clip.has_text_encoder", HAS_AUDIO, "clip.use_silu", "clip.use_gelu")
 """Flags that are off in files of all kinds that do not have them among their fixed keys."""
 
 
@@ -58,8 +59,10 @@ class Encoder(NamedTuple):
         tokens: texts of the special tokens that images need, by their keys in the config.
         processor: makes the processor of images of the encoder's metadata, a tokenizer, and that config.
         keys: of metadata that only this kind has.
+        audio_keys: of an audio encoder's metadata, if the file may have one.
         fixed: keys whose value is a constant in mlx-vlm's class.
         is_wide: its numbers can be too large for float16.
+        has_layers: its metadata says how many layers there are, and their heads.
     """
 
     architectures: tuple[str, ...]
@@ -68,13 +71,18 @@ class Encoder(NamedTuple):
     tokens: Mapping[str, str]
     processor: Callable[[Metadata, PreTrainedTokenizerFast, Json], ProcessorMixin]
     keys: tuple[str, ...] = ()
+    audio_keys: tuple[str, ...] = ()
     fixed: Mapping[str, bool | int | float] = {}
     is_wide: bool = False
+    has_layers: bool = True
 
     def misfit(self, header: Header) -> str:
         """Why mlx-vlm's class does not compute what a file's metadata says; empty if it does."""
-        fixed = {key: False for key in _OFF if key not in self.fixed} | dict(self.fixed)
+        fixed = {**dict.fromkeys(_OFF, False), **self.fixed}
         known = {*fixed, *_FLAGS, "clip.projector_type", *(f"{PREFIX}.{key}" for key in (*_KEYS, *self.keys))}
+        if self.audio_keys:
+            known |= {f"{AUDIO}.{key}" for key in self.audio_keys}
+            del fixed[HAS_AUDIO]
         for key in header.metadata:
             if key.startswith("clip.") and key not in known:
                 return f"its metadata has '{key}', which is not known"
@@ -110,17 +118,31 @@ def check_sizes(metadata: Metadata) -> None:
     Raises:
         ModelLoadError: there are fewer layers, or more; or the width is another, or is not divided by the heads.
     """
-    layers, width = metadata.number("block_count"), metadata.number("embedding_length")
-    numbers = {int(found[1]) for name in metadata.header.tensors if (found := _IN_LAYER.match(name))}
-    if len(numbers) != layers or max(numbers) != layers - 1:
-        raise metadata.error(
-            f"the metadata's '{PREFIX}.block_count' is {layers}, but there are tensors of {len(numbers)} layers, up to "
-            f"number {max(numbers, default=0)}"
-        )
+    check_layers(metadata, "v")
+    width = metadata.number("embedding_length")
     if (rows := rows_of(metadata, "v.patch_embd.weight")) != width:
         raise metadata.error(f"the metadata's '{PREFIX}.embedding_length' is {width}, but patches have {rows} numbers")
     if width % (heads := metadata.number("attention.head_count")):
         raise metadata.error(f"the metadata's '{PREFIX}.attention.head_count', {heads}, does not divide {width}")
+
+
+def check_layers(metadata: Metadata, start: str) -> None:
+    """Refuse a file whose metadata says another number of layers than its tensors have.
+
+    Args:
+        start: of the names of tensors.
+
+    Raises:
+        ModelLoadError: there are fewer layers, or more.
+    """
+    layers = metadata.number("block_count")
+    parts = (_IN_LAYER.match(name) for name in metadata.header.tensors)
+    numbers = {int(part[2]) for part in parts if part and part[1] == start}
+    if len(numbers) != layers or max(numbers) != layers - 1:
+        raise metadata.error(
+            f"the metadata's '{metadata.prefix}.block_count' is {layers}, but there are tensors of {len(numbers)} "
+            f"layers, up to number {max(numbers, default=0)}"
+        )
 
 
 def image_sizes(metadata: Metadata) -> tuple[int, int]:

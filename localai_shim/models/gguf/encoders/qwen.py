@@ -48,15 +48,24 @@ def _config(metadata: Metadata, model: Metadata, text: Json, model_type: str, ow
 def _positions(model: Metadata, text: Json) -> Json:
     """Settings of positions that count an image's rows and columns, too."""
     rope = text.get("rope_parameters", {"type": "mrope", "partial_rotary_factor": 1.0})
+    sections = rope_sections(model, round(text["head_dim"] * rope["partial_rotary_factor"]) // 2)
+    name = "rope_parameters" if "rope_parameters" in text else "rope_scaling"
+    return {name: {**rope, "mrope_section": sections}}
+
+
+def rope_sections(model: Metadata, pairs: int) -> list[int]:
+    """Numbers of pairs that are rotated by a token's place in time, its row, and its column.
+
+    Raises:
+        ModelLoadError: they are not all pairs.
+    """
     sections = model.header.list_of(f"{model.prefix}.rope.dimension_sections", int)[:3]
-    pairs = round(text["head_dim"] * rope["partial_rotary_factor"]) // 2
     if len(sections) != 3 or min(sections) < 0 or sum(sections) != pairs:
         raise model.error(
             f"the metadata's '{model.prefix}.rope.dimension_sections' is {sections}, which are not three parts of "
             f"{pairs}"
         )
-    name = "rope_parameters" if "rope_parameters" in text else "rope_scaling"
-    return {name: {**rope, "mrope_section": sections}}
+    return sections
 
 
 def _qwen2_config(metadata: Metadata, model: Metadata, text: Json) -> Json:
@@ -99,10 +108,12 @@ def _qwen3_config(metadata: Metadata, model: Metadata, text: Json) -> Json:
     return _config(metadata, model, text, _QWEN3[model.prefix], own)
 
 
-def _parts(config: Json) -> dict[str, str | Part]:
-    def one_frame(array: mx.array, config: Json) -> mx.array:
-        return channels_last(array, config)[:, None]
+def one_frame(array: mx.array, vision: Json) -> mx.array:
+    """Weights of a convolution for one of the frames that become a patch."""
+    return channels_last(array, vision)[:, None]
 
+
+def _parts(config: Json) -> dict[str, str | Part]:
     frame = Part(f"{_TOWER}.patch_embed.proj.weight", one_frame, axis=1)
     layer = {
         "ln1": "norm1",

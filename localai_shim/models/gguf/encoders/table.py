@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from ..header import Header
 from .description import PREFIX
+from .gemma4 import GEMMA4
+from .gemma4_unified import GEMMA4_UNIFIED
+from .glm import GLM4V
+from .internvl import INTERNVL
 from .pixtral import PIXTRAL
 from .qwen import QWEN2_5_VL, QWEN2_VL, QWEN3_VL
 from .siglip import GEMMA3, IDEFICS3
 
 ENCODERS = {
     "gemma3": GEMMA3,
+    "gemma4v": GEMMA4,
+    "gemma4uv": GEMMA4_UNIFIED,
     "idefics3": IDEFICS3,
+    "glm4v": GLM4V,
+    "internvl": INTERNVL,
     "pixtral": PIXTRAL,
     "qwen2vl_merger": QWEN2_VL,
     "qwen2.5vl_merger": QWEN2_5_VL,
