@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -14,6 +16,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.endpoints.chat.assembler import ChatAssembler
+from localai_shim.endpoints.turn import Turn
 from tests.engine.harness import eventually
 from tests.watching import LONG, Watch
 from tests.watching import client as client
@@ -207,3 +210,42 @@ def test_what_makes_something_of_a_whole_answer_may_fail(client: LocalOpenAI, pa
     with pytest.raises(Unreadable):
         asyncio.run(ask_async()) if asynchronous else ask()
     assert eventually(lambda: client.stats().running == 0)
+
+
+@pytest.fixture
+def failing_turns(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[Turn]]:
+    """Turns that cannot read their second event, as a list that fills."""
+    turns: list[weakref.ref[Turn]] = []
+
+    def failing(take: Callable[..., Any]) -> Callable[..., Any]:
+        def fails(turn: Turn, *event: Any) -> Any:
+            if any(known() is turn for known in turns):
+                raise KeyboardInterrupt
+            turns.append(weakref.ref(turn))
+            return take(turn, *event)
+
+        return fails
+
+    for name in ("feed", "collect"):
+        monkeypatch.setattr(Turn, name, failing(getattr(Turn, name)))
+    return turns
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("without_collector")
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_turn_that_failed_is_freed_without_the_garbage_collector(
+    stream: bool, client: LocalOpenAI, failing_turns: list[weakref.ref[Turn]]
+) -> None:
+    failed = False
+    try:
+        list(client.chat.completions.create(**{**LONG, "stream": stream, "max_tokens": 9}))
+    except KeyboardInterrupt:  # as Ctrl-C
+        failed = True
+    assert failed and [turn() for turn in failing_turns] == [None]

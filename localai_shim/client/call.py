@@ -291,7 +291,10 @@ class Call:
             error = openai.APITimeoutError(request=self.request)
         if isinstance(error, openai.APIConnectionError):
             error = event_stream.raised_amid_stream(error)
-        self.fail(error)
+        try:
+            self.fail(error)
+        finally:
+            del error  # which holds this frame
 
     def _failure(self, error: BaseException) -> BaseException:
         if isinstance(error, PanicError) or is_panic(error):

@@ -64,7 +64,10 @@ class _Events(Generic[SinkT]):
             events = self._assembler.fail(error)
             if events is not None:
                 return events
-        self._fail(error)
+        try:
+            self._fail(error)
+        finally:
+            del error  # which holds this frame, and so the turn
 
     def _drop(self) -> None:
         self._ended(GeneratorExit())
