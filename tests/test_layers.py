@@ -105,7 +105,7 @@ MAY = {
         "models.attention models.checkpoint models.config models.encoders models.gguf models.heads models.local "
         "models.vision options output output.formats threads types"
     ),
-    "models.adapters": "engine models models.checkpoint options types",
+    "models.adapters": "engine models models.checkpoint options threads types",
     "models.checkpoint": "backends models models.gguf types",
     "models.config": "backends models.checkpoint models.faults types",
     "models.attention": "backends engine",

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import marshal
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ..threads.system import Lock
+from ..threads.cache import LRUCache
 
 T = TypeVar("T")
 
@@ -29,8 +28,7 @@ class FieldCache:
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[Sequence[str], bytes], Any] = OrderedDict()
-        self._lock = Lock()
+        self._known: LRUCache[Any] = LRUCache(MAX_ENTRIES)  # by `differ`, and the bytes of the other fields
 
     def get(self, body: Mapping[str, object], differ: Sequence[str], read: Callable[[Mapping[str, object]], T]) -> T:
         """Reading of a body without the fields that `differ`, made now by `read` or before of an equal one.
@@ -45,19 +43,14 @@ class FieldCache:
         if written is None:
             return read(rest)
         key = differ, written
-        with self._lock:
-            found = self._known.get(key)
-            if found is not None:
-                self._known.move_to_end(key)
-                return found  # type: ignore[no-any-return]  # this `read` has made it
+        found: T | None = self._known.get(key)  # this `read` has made it
+        if found is not None:
+            return found
         copy = _copy(rest, written)
         if copy is None:
             return read(rest)
         made = read(copy)
-        with self._lock:
-            self._known[key] = made
-            if len(self._known) > MAX_ENTRIES:
-                self._known.popitem(last=False)
+        self._known.put(key, made)
         return made
 
     def is_light(self, body: Mapping[str, object], texts: Sequence[str], differ: Sequence[str]) -> bool:

@@ -12,6 +12,7 @@ from mlx import nn
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchGLU, SwitchLinear, SwitchMLP
 
 from ...engine.ports import Product, host
+from ...threads.cache import LRUCache
 from ...types import Adapter, ModelLoadError
 from .layers import (
     Adapted,
@@ -45,8 +46,8 @@ class Bank:
         self._layers: dict[str, Adapted] = {}
         """By the layer's name."""
         self._blocks: dict[str, AdaptedBlock] = {}
-        self._selections: dict[tuple[int, ...], Selection] = {}
-        """By the slots of the rows, the last one last."""
+        self._selections = LRUCache[Selection](MAX_SELECTIONS)
+        """By the slots of the rows."""
 
     @property
     def nbytes(self) -> int:
@@ -99,10 +100,7 @@ class Bank:
             KeyError: one of them is not here.
         """
         slots = tuple(0 if each is None else self._slots[each] for each in adapters)
-        selection = self._selections.pop(slots, None) or Selection(slots)
-        self._selections[slots] = selection
-        if len(self._selections) > MAX_SELECTIONS:
-            del self._selections[next(iter(self._selections))]
+        selection = self._selections.get_or_make(slots, lambda: Selection(slots))
         self._current.selection = selection
         try:
             yield
