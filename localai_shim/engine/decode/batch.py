@@ -27,7 +27,7 @@ from ..prefix.cache import PrefixCache
 from ..row import Emit, Row, emit_next, row_error
 from ..sampling.sampler import Sampler
 from . import verify
-from .forward import Built, forward
+from .forward import StepGraph, forward
 from .in_flight import AwaitingHost, Idle, InFlight, Queued
 from .verify import Verifying
 
@@ -238,7 +238,7 @@ class Batch:
             tokens = mx.array(np.zeros(len(self.rows), dtype=np.int32))
             # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
             view = np.array(tokens, copy=False)
-            flight.built = Built(view, list(range(len(self.rows))), self._forward(tokens))
+            flight.built = StepGraph(view, list(range(len(self.rows))), self._forward(tokens))
 
     def _finish(self) -> None:
         """Launch what was built behind the step in flight, and emit its tokens."""

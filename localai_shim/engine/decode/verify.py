@@ -29,7 +29,7 @@ _async_eval: Callable[..., None] = mx.async_eval
 
 
 @dataclass(slots=True)
-class Built:
+class VerifyGraph:
     """The graph of a step of several tokens, built before these are known."""
 
     cache: BuiltBuckets
@@ -50,7 +50,7 @@ class Verifying:
     blocks: Sequence[Sequence[int]]
     """Of each row what it runs once more, its last token, and its drafts."""
     steps: Sequence[BucketStep]
-    built: Built | None = None
+    built: VerifyGraph | None = None
     """Its graph, where that was built before."""
     logits: mx.array | None = None
     """`[positions, vocabulary]`: after each token that runs, those to no purpose included. None: not launched yet."""
@@ -58,7 +58,7 @@ class Verifying:
     """Of each row, the position after its last token; those after its drafts follow."""
     repeats: bool = False
     """The step before it was of as many tokens of each row, and the one behind it probably is."""
-    next: Built | None = None
+    next: VerifyGraph | None = None
     """The next such step, built while this one runs."""
 
     @property
@@ -106,7 +106,7 @@ class Verifying:
                 rows = _rows(self.rows, at, name, step)
                 parts.append(model.forward(_step(tokens, whole, rows, step)).flatten(0, 1))
         # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
-        self.next = Built(made, [np.array(tokens, copy=False) for tokens in inputs], _joined(parts))
+        self.next = VerifyGraph(made, [np.array(tokens, copy=False) for tokens in inputs], _joined(parts))
 
     def wait(self) -> None:
         if self.logits is not None:
@@ -140,7 +140,7 @@ def begin(
     places: Sequence[Place],
     rows: list[Row],
     drafts: Sequence[Draft],
-    built: Built | None = None,
+    built: VerifyGraph | None = None,
     after: Sequence[int] = (),
 ) -> Verifying:
     """Begin a step: of each row what is to be run once more, its last token, and its drafts. `launch` comes next.
