@@ -78,7 +78,7 @@ class Pooled:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ContentsList:
     """One layer with several caches (`CacheList`)."""
 
     parts: tuple[Contents, ...]
@@ -89,7 +89,7 @@ class Parts:
 
 
 Leaf = KeyValues | States | Pooled
-Contents = Leaf | Parts
+Contents = Leaf | ContentsList
 
 
 class LayerCache(Protocol):
@@ -105,6 +105,6 @@ RowCache = list[LayerCache]
 
 def is_trimmable(contents: Contents) -> bool:
     """True if a layer can be trimmed to any shorter length."""
-    if isinstance(contents, Parts):
+    if isinstance(contents, ContentsList):
         return all(is_trimmable(part) for part in contents.parts)
     return isinstance(contents, KeyValues) and contents.ring is None

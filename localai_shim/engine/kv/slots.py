@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import mlx.core as mx
 import numpy as np
 
-from ..cache_contents import Contents, KeyValues, Leaf, Parts, Pooled, RowCache, States
+from ..cache_contents import Contents, ContentsList, KeyValues, Leaf, Pooled, RowCache, States
 from ..mirror.journal import Mirrored, mirrored
 from ..ports import host
 from .layers import Current, KeyValueSlots, LayerSlots, QuantisedSlots, StateSlots, abreast
@@ -280,7 +280,7 @@ def _given(kinds: Sequence[Contents], layers: Iterator[LayerSlots]) -> RowCache:
     """The layer caches of a model whose rows' layers are of these kinds: lists of caches are its library's own."""
     return [
         host().caches.as_list(_given(kind.parts, layers), kind.upstream)
-        if isinstance(kind, Parts)
+        if isinstance(kind, ContentsList)
         else next(layers).given()
         for kind in kinds
     ]
