@@ -23,7 +23,7 @@ _EXACT = 2  # the last version of marshal's format in which equal objects are eq
 class FieldCache:
     """Keeps what was read of bodies, without the fields that differ: the least recently used go first.
 
-    What is kept was made of a copy of the body, and is shared by all requests that have an equal one. May be used from
+    Readings are made of a copy of the body, and are shared by all requests with an equal body. May be used from
     several threads.
     """
 
@@ -54,7 +54,7 @@ class FieldCache:
         return made
 
     def is_light(self, body: Mapping[str, object], texts: Sequence[str], differ: Sequence[str]) -> bool:
-        """Preparing a request takes less time than to have another thread do it: little text, all else read before.
+        """Preparing a request takes less time than giving it to another thread: little text, all else read before.
 
         Args:
             texts: the field that has the text, and those that have to be absent.

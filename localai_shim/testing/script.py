@@ -70,7 +70,7 @@ class Rule:
         return self
 
     def times(self, count: int) -> Self:
-        """Answer so many requests; the test is incomplete with fewer."""
+        """Answer this number of requests; the test is incomplete with fewer."""
         if count < len(self._replies):
             raise ValueError(f"{len(self._replies)} replies cannot be played in {count} times")
         self._limit = count
@@ -187,7 +187,7 @@ def check_criteria(criteria: Mapping[str, object]) -> None:
     """Refuse criteria that do not exist, and values of a wrong type.
 
     Raises:
-        TypeError: with the name and what may stand there.
+        TypeError: with the name and the values that it may have.
     """
     for name, value in criteria.items():
         if name not in _NAMES:

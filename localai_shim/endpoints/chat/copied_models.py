@@ -28,7 +28,7 @@ _set_extra, _set_private = _setter("__pydantic_extra__"), _setter("__pydantic_pr
 class Original(Generic[ModelT]):
     """A validated object that is copied with other values of some fields.
 
-    Copies share all other values, which therefore have to be such as nobody can change.
+    Copies share all other values, which therefore must be immutable.
 
     Args:
         model: the object; it is not kept.

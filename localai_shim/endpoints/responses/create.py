@@ -52,7 +52,7 @@ DIFFER = (*_INPUT, "metadata", *request_fields.OWN)
 
 @dataclass(frozen=True, slots=True)
 class PromptFields:
-    """Fields of a request beside its input that counting tokens needs. Requests that have the same share them."""
+    """Fields of a request except its input that counting tokens needs. Requests that have the same share them."""
 
     instructions: str | None
     asked: Asked
@@ -159,7 +159,7 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _ResponseFields:
 
 
 def read_prompt_fields(fields: Fields, model: ServedModel) -> PromptFields:
-    """Read the fields that creating a response and counting its tokens have in common, but for the input."""
+    """Read the fields that creating a response and counting its tokens have in common, except the input."""
     for name in _INPUT:
         fields.get(name)
     fields.refuse(_REFUSED)
@@ -319,7 +319,7 @@ def _read_reasoning(fields: Fields) -> tuple[str | None, str | None]:
 def _read_text(fields: Fields) -> tuple[AnswerFormat | None, str | None, dict[str, object]]:
     """`text`: the format of the answer, its verbosity, and what the response says of both.
 
-    The SDK's `responses.parse` also has `verbosity` as an argument of its own.
+    The SDK's `responses.parse` also has a separate argument `verbosity`.
     """
     inner = fields.inner("text")
     given, verbosity = inner.get("format"), inner.choice("verbosity", request_fields.VERBOSITIES)
