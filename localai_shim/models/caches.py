@@ -4,7 +4,7 @@ Classes are compared exactly: a subclass may mean anything by its contents, so i
 
 Who owns an array: `keys[..., i, :] = new` and `state += new`, which caches and models use, change what one Python
 object stands for, and all that hold the object see it. So a cache never shares an object: `read` and `write` give each
-side objects of its own. These share the memory, which MLX copies before it writes to it where another array may still
+side its own objects. These share the memory, which MLX copies before it writes to it where another array may still
 read it: nothing is copied here.
 """
 

@@ -1,7 +1,7 @@
 """A step of several tokens per row: drafts run behind a row's last token, and those that it would have sampled stay.
 
 Every position is sampled as if the tokens before it had been emitted one by one: with the row's uniform for the
-position, and after penalties, masks and stop checks have seen them. What a row emits is what it emits without drafts.
+position, and after penalties, masks and stop checks have seen them. A row emits the same tokens as without drafts.
 
 Rows whose sampling does not depend on their history are sampled at all positions at once. Others are sampled position
 by position, together, as far as their drafts were right.
@@ -146,7 +146,7 @@ def begin(
     """Begin a step: of each row what is to be run once more, its last token, and its drafts. `launch` comes next.
 
     Args:
-        built: the graph of such a step, which may be for other rows. Nobody else should hold it.
+        built: the graph of such a step, which may be for other rows. It should have no other holder.
         after: `sizes` of the step before; none, if it was an ordinary one.
     """
     blocks = [[*row.replay, row.last_token, *draft.tokens] for row, draft in zip(rows, drafts, strict=True)]
@@ -178,7 +178,7 @@ def _step(tokens: mx.array, counts: Sequence[int], rows: Sequence[Row], step: Bu
 
 
 def settle(cache: Buckets, places: Sequence[Place], rows: Sequence[Row], emitted: Sequence[int]) -> None:
-    """Take what was wrong out of the caches; rows know afterwards what they have to run once more."""
+    """Take what was wrong out of the caches; rows know afterwards what they must run once more."""
     kept = [len(row.replay) + max(1, count) for row, count in zip(rows, emitted, strict=True)]
     stayed = cache.settle(dict(zip(places, kept, strict=True)))
     for place, row, count in zip(places, rows, kept, strict=True):

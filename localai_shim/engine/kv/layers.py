@@ -28,7 +28,7 @@ class Current:
     capacity: int = 0
     """Places of each slot; rings have less."""
     spare: int = 0
-    """Places that rings have beyond their size: so many tokens of a step can be taken back from a full one."""
+    """Places that rings have beyond their size: the tokens of a step that can be taken back from a full one."""
     step: Step | None = None
     """The step that runs, or ran last."""
 
@@ -44,7 +44,7 @@ class LayerSlots(Mirrored):
         """Reallocate the buffers for the current slots and capacity, with the contents that fit."""
 
     def begin(self, width: int, counts: Sequence[int] | None = None) -> None:
-        """Prepare for a step of so many slots, in which so many tokens of each count; None: the one that each has."""
+        """Prepare for a step of `width` slots, in which `counts` tokens of each count; None: the one that each has."""
 
     def settle(self, whole: Sequence[bool]) -> None:
         """After a step of several tokens: take it back for the slots that do not keep the whole of it.
@@ -68,12 +68,12 @@ class LayerSlots(Mirrored):
         raise NotImplementedError
 
     def set_arrays(self, arrays: Sequence[mx.array]) -> None:
-        """Have these in the place of `arrays`. Steps are not built ahead with layers that replace theirs."""
+        """Replace `arrays` by these. Steps are not built ahead with layers that replace theirs."""
         raise NotImplementedError
 
 
 Writing = Iterator[list[mx.array]]
-"""A write in stages: yields the arrays to be evaluated before it goes on."""
+"""A write in stages: yields the arrays to be evaluated before it continues."""
 Fetched = tuple[mx.array, mx.array] | tuple[tuple[mx.array, ...], tuple[mx.array, ...]]
 """Keys and values for attention, `[width, heads, columns, dim]`; quantised, each is (packed, scales, biases)."""
 

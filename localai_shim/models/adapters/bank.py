@@ -32,7 +32,7 @@ MAX_SELECTIONS = 16  # that are kept: rows that decode change seldom, and prompt
 class Bank:
     """Adapters that rows of a model may have. On the engine thread only.
 
-    Their factors stand in slots, 1 to the number of adapters. To add one costs its own factors, however many there are:
+    Their factors are in slots, 1 to the number of adapters. To add one costs its own factors, however many there are:
     they are written into free slots, in place, and of the stacks that have none left each load meets a few. Work is
     done in pieces, the layers of a block that read the same; between two of them passes may run.
 
@@ -139,7 +139,7 @@ class Bank:
 
     @contextmanager
     def _changing(self, names: Sequence[str]) -> Iterator[None]:
-        """Change layers that read the same: their kernel holds their factors, and is made anew."""
+        """Change layers that read the same: their kernel holds their factors, and is made again."""
         for layer in self._linear(names):
             layer.siblings = None
         yield
@@ -306,7 +306,7 @@ def _tail(name: str) -> str:
 
 
 def _is_same(name: str, layer: str) -> bool:
-    """True if a name is a layer's, but for what it says of the model around: a tower has layers of equal ends."""
+    """True if a name is a layer's, except what it says of the model around: a tower has layers of equal ends."""
     heads = [set(each.removesuffix(_tail(each)).split(".")) for each in (name, layer)]
     return heads[0] <= heads[1] | _WRAPPERS
 

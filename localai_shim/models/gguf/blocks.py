@@ -234,7 +234,7 @@ def _twos(raw: Bytes) -> Words:
 
 
 def _repacked(codes: Words, scales: Floats, offsets: Floats, top: float, bits: int) -> PackedBlocks:
-    """Values of 16 groups of 16, `codes * scales + offsets`, rounded to so many bits in groups of 32.
+    """Values of 16 groups of 16, `codes * scales + offsets`, rounded to `bits` bits in groups of 32.
 
     Args:
         codes: `[8, rows, 2]` words of eight codes; a block has two rows of 8 groups.

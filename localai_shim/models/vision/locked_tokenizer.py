@@ -18,8 +18,8 @@ _KEPT_TEXTS = 8
 class OneAtATime:
     """A tokenizer whose methods run in one thread at a time: fast ones are not re-entrant.
 
-    What was made of its last texts is kept: a processor has it read one of thousands of placeholders for each picture,
-    the same one for pictures of a size.
+    Encodings of its last texts are kept: a processor makes it read one of thousands of placeholders for each image,
+    the same one for images of one size.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -68,7 +68,7 @@ def _key(args: Sequence[Any], options: Mapping[str, Any]) -> Hashable | None:
 
 
 def _copy(made: BatchEncoding) -> BatchEncoding:
-    """The same encoding with lists of its own: processors may write to them."""
+    """The same encoding with its own lists: processors may write to them."""
     other = object.__new__(type(made))
     vars(other).update(vars(made), data={name: [[*row] for row in rows] for name, rows in made.items()})
     return other
