@@ -93,7 +93,7 @@ Contents = Leaf | ContentsList
 
 
 class LayerCache(Protocol):
-    """Cache of one layer for a pass: an object of mlx-lm or mlx-vlm, or slots in the place of one."""
+    """Cache of one layer for a pass: an object of mlx-lm or mlx-vlm, or slots instead of one."""
 
     def __getattr__(self, name: str) -> Any:
         """Whatever its class has, such as its arrays as `state`."""

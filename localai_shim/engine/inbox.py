@@ -30,7 +30,7 @@ class Submit:
 
 @dataclass(slots=True)
 class Change:
-    """A change of the model or of what belongs to it, between two steps. What it raises is its caller's."""
+    """A change of the model or of what belongs to it, between two steps. Its errors are its caller's."""
 
     apply: Callable[[], Iterator[None] | None]
     """Makes all of it, or returns the pieces that make it, with steps in between."""

@@ -27,7 +27,7 @@ Array: TypeAlias = Any
 """MLX's where the sampler works on the device, NumPy's where it works on the host; mypy knows no type for both."""
 
 NO_TOKEN = -1
-"""Sampled in place of a token if the likeliest logit of a row is not finite: the row fails."""
+"""Sampled instead of a token if the likeliest logit of a row is not finite: the row fails."""
 
 
 class Row:
@@ -45,7 +45,7 @@ class Row:
         self.number = 0
         """Its name in plans, from 1; set when it is queued."""
         self.keeps_place = 0
-        """Until it has generated so many tokens, no more urgent prompt gets its place."""
+        """Number of generated tokens before which no more urgent prompt gets its place."""
         self.state: object | None = None
         """See `Model.row_state`; rows that share a prompt share it."""
         self.adapter = request.prompt.adapter
@@ -61,9 +61,9 @@ class Row:
         self.recent: Array | None = None
         """The last tokens, once bad words asked for them: see `Bans`."""
         self.replay: list[int] = []
-        """Tokens before the last one that the row's caches have to run once more: see `verify.settle`."""
+        """Tokens before the last one that the row's caches must run once more: see `verify.settle`."""
         self.next_draft_at: float = 0
-        """Sources of drafts are asked again when it has generated so many tokens."""
+        """Number of generated tokens at which sources of drafts are asked again."""
         self.drafting: dict[object, Any] = {}
         """State of drafters, and of what chooses among them, by owner."""
         constraint = request.constraint
