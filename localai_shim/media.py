@@ -17,7 +17,7 @@ Detail = Literal["low", "high", "auto", "original"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Media:
-    """One image, video or sound of a request, decoded. Its array is read only."""
+    """One image, video or sound of a request, decoded. Its array is never written to."""
 
     kind: MediaKind
     data: npt.NDArray[Any]
@@ -56,7 +56,7 @@ Fits = Callable[[MediaSize, str], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProcessedMedia:
-    """Result of a model's processor for one `Media`. Its arrays are read only."""
+    """Result of a model's processor for one `Media`. Its arrays are never written to."""
 
     kind: MediaKind
     digest: int

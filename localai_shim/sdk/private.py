@@ -277,7 +277,7 @@ class LocalHttpClient(httpx.Client):
     Args:
         runtime: closed with it.
         transport: what answers.
-        timeout: of requests without a timeout.
+        timeout: of requests that set none.
     """
 
     def __init__(self, runtime: Runtime, transport: httpx.BaseTransport, timeout: Timeout) -> None:

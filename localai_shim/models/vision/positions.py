@@ -21,7 +21,7 @@ _GRIDS = (("image", "image_grid_thw"), ("video", "video_grid_thw"))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowPositions:
-    """The positions of a prompt with media. Its array is read only."""
+    """The positions of a prompt with media. Its array is never written to."""
 
     ids: npt.NDArray[np.int32]
     """`[3, tokens of the prompt]`"""

@@ -27,7 +27,7 @@ from ...threads.panics import is_shortage
 from ...threads.system import Lock
 
 Pixels = npt.NDArray[np.uint8]
-"""`[height, width, 3]`, RGB, read only."""
+"""`[height, width, 3]`, RGB; never written to."""
 
 MAX_PICTURE_PIXELS = 64_000_000
 """The largest sensors of phones and cameras in common use have 50 to 61 megapixels; 64 are 192 MB in RGB."""
