@@ -208,7 +208,7 @@ class Batch:
             self.insert_prompts()
         self._retire_sampler()
         built, idle.built = idle.built, None
-        self.in_flight = step = verify.begin(self._cache, self._places, self.rows, drafts, built, after=idle.sizes)
+        self.in_flight = step = verify.begin_step(self._cache, self._places, self.rows, drafts, built, after=idle.sizes)
         built = None
         # Launching it lets go of the GIL for long, and takes nearly as long as the step does on CPUs. Where a GPU's is
         # still to be built, the GPU would wait for both.

@@ -131,11 +131,11 @@ class Verifying:
         done = Verifier(self, self.logits, model, emit)
         done.verify(which)
         places, left = [self.places[i] for i in which], [self.rows[i] for i in which]
-        settle(cache, places, left, [done.emitted[i] for i in which])
+        _take_back(cache, places, left, [done.emitted[i] for i in which])
         return done
 
 
-def begin(
+def begin_step(
     cache: Buckets,
     places: Sequence[Place],
     rows: list[Row],
@@ -177,7 +177,7 @@ def _step(tokens: mx.array, counts: Sequence[int], rows: Sequence[Row], step: Bu
     return StepInput(tokens, step.layers, counts, states_of(rows), adapters=adapters_of(rows))
 
 
-def settle(cache: Buckets, places: Sequence[Place], rows: Sequence[Row], emitted: Sequence[int]) -> None:
+def _take_back(cache: Buckets, places: Sequence[Place], rows: Sequence[Row], emitted: Sequence[int]) -> None:
     """Take what was wrong out of the caches; rows know afterwards what they must run once more."""
     kept = [len(row.replay) + max(1, count) for row, count in zip(rows, emitted, strict=True)]
     stayed = cache.settle(dict(zip(places, kept, strict=True)))

@@ -43,10 +43,10 @@ class LayerSlots(Mirrored):
     def resize(self) -> None:
         """Reallocate the buffers for the current slots and capacity, with the contents that fit."""
 
-    def begin(self, width: int, counts: Sequence[int] | None = None) -> None:
+    def begin_step(self, width: int, counts: Sequence[int] | None = None) -> None:
         """Prepare for a step of `width` slots, in which `counts` tokens of each count; None: the one that each has."""
 
-    def settle(self, whole: Sequence[bool]) -> None:
+    def end_step(self, whole: Sequence[bool]) -> None:
         """After a step of several tokens: take it back for the slots that do not keep the whole of it.
 
         Where that is a matter of the row's length, nothing is to be done.
@@ -187,7 +187,7 @@ class KeyValueSlots(LayerSlots):
             mx.eval(self._flat[i])
         self._slots, self._allocated = slots, capacity
 
-    def begin(self, width: int, counts: Sequence[int] | None = None) -> None:
+    def begin_step(self, width: int, counts: Sequence[int] | None = None) -> None:
         if self._upstream == "mlx_vlm":
             self._idx = self._step.columns(self._capacity, self._ring) - self._step.tokens
 
@@ -337,14 +337,14 @@ class StateSlots(LayerSlots):
     def given(self) -> Any:
         return self._layer
 
-    def begin(self, width: int, counts: Sequence[int] | None = None) -> None:
+    def begin_step(self, width: int, counts: Sequence[int] | None = None) -> None:
         """Slots that were never written have the state of an empty row: zeros."""
         self._layer.cache = [_with_rows(state, width) for state in self._layer.cache]
         if counts is not None:
             self._before = [None if state is None else state[...] for state in self._layer.cache]
             self._layer.lengths = mx.array(list(counts))
 
-    def settle(self, whole: Sequence[bool]) -> None:
+    def end_step(self, whole: Sequence[bool]) -> None:
         before, self._before = self._before, []
         self._layer.lengths = None
         if not all(whole):

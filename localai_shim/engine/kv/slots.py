@@ -116,7 +116,7 @@ class SlotCache(Mirrored):
         self._note_counts(counts)
         in_all = None if counts is None else [counts.get(slot, tokens) for slot in range(width)]
         for layer in self._layers:
-            layer.begin(width, in_all)
+            layer.begin_step(width, in_all)
         return self._given
 
     @contextmanager
@@ -135,7 +135,7 @@ class SlotCache(Mirrored):
         self._current.step = step
         try:
             for layer in self._layers:
-                layer.begin(width)
+                layer.begin_step(width)
             yield built
         finally:
             built.after = [layer.arrays() for layer in self._layers]
@@ -180,7 +180,7 @@ class SlotCache(Mirrored):
         width = self.width if step is None else step.width  # the last rows may have left while it ran
         whole = [stay.get(slot) == counts.get(slot) for slot in range(width)]
         for layer in self._layers:
-            layer.settle(whole)
+            layer.end_step(whole)
         return stay
 
     @property
