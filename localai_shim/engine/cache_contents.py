@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from ..types import Json
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -47,6 +50,33 @@ class KeyValues:
     ring: Ring | None = None
     quantised: Quantised | None = None
     upstream: Upstream = "mlx_lm"
+    fits_slots: ClassVar = True
+
+    @property
+    def growing(self) -> tuple[mx.array, ...]:
+        return self.arrays if self.ring is None else ()
+
+    @property
+    def ratios(self) -> tuple[int, ...]:
+        return () if self.ring is not None else (1, 1) if self.quantised is None else (1,) * 6
+
+    @property
+    def has_room(self) -> bool:
+        return self.quantised is None  # quantised ones are concatenated anew with each chunk
+
+    @property
+    def fixed(self) -> KeyValues | None:
+        return None if self.ring is None else self
+
+    def with_growing(self, arrays: Iterable[mx.array], length: int) -> KeyValues:
+        return replace(self, length=length, arrays=tuple(arrays))
+
+    def each(self, make: Callable[[mx.array], mx.array]) -> KeyValues:
+        return replace(self, arrays=tuple(map(make, self.arrays)))
+
+    def described(self) -> dict[str, object]:
+        assert self.ring is not None
+        return {"length": self.length, "size": self.ring.size, "keep": self.ring.keep}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +85,24 @@ class States:
 
     arrays: tuple[mx.array | None, ...]
     upstream: Upstream = "mlx_lm"
+    fits_slots: ClassVar = True
+    growing: ClassVar[tuple[mx.array, ...]] = ()
+    ratios: ClassVar[tuple[int, ...]] = ()
+    has_room: ClassVar = False
+    length: ClassVar = None
+
+    @property
+    def fixed(self) -> States:
+        return self
+
+    def with_growing(self, arrays: Iterable[mx.array], length: int) -> States:
+        return self
+
+    def each(self, make: Callable[[mx.array], mx.array]) -> States:
+        return replace(self, arrays=tuple(None if array is None else make(array) for array in self.arrays))
+
+    def described(self) -> dict[str, object]:
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +116,32 @@ class Pooled:
     """Arrays of pooled tokens."""
     last: tuple[mx.array, ...] = ()
     """Values and gates of the last two groups' tokens, `[1, 2 * ratio, dim]`; () while there are none."""
-    pooled: tuple[mx.array, ...] = ()
-    """`[1, 1, length // ratio, dim]` of each kind."""
+    growing: tuple[mx.array, ...] = ()
+    """Pooled tokens, `[1, 1, length // ratio, dim]` of each kind."""
     upstream: Upstream = "mlx_lm"
+    fits_slots: ClassVar = False
+    has_room: ClassVar = False
 
     @property
     def arrays(self) -> tuple[mx.array, ...]:
-        return (*self.last, *self.pooled)
+        return (*self.last, *self.growing)
+
+    @property
+    def ratios(self) -> tuple[int, ...]:
+        return (self.ratio,) * self.kinds
+
+    @property
+    def fixed(self) -> Pooled:
+        return replace(self, growing=())
+
+    def with_growing(self, arrays: Iterable[mx.array], length: int) -> Pooled:
+        return replace(self, growing=tuple(arrays))
+
+    def each(self, make: Callable[[mx.array], mx.array]) -> Pooled:
+        return replace(self, last=tuple(map(make, self.last)), growing=tuple(map(make, self.growing)))
+
+    def described(self) -> dict[str, object]:
+        return {"length": self.length, "ratio": self.ratio, "kinds": self.kinds}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +156,16 @@ class ContentsList:
 
 
 Leaf = KeyValues | States | Pooled
+"""One layer with one cache. All kinds have what the prefix cache and copies of rows need:
+
+* `length`: tokens that it has seen; None if it does not say.
+* `growing`: arrays that grow with the tokens, which are on the axis before the last; they can be cut into segments.
+  `ratios`: number of tokens that a place of each is for. `has_room`: they may have places for tokens to come.
+* `fixed`: the layer without these, which is true at its length only; None if there is nothing else.
+* `with_growing`: the layer with other such arrays, of a number of tokens. `each`: the layer with all arrays changed.
+* `described`: its settings as JSON, for the file of a prefix, which `read_described` reads.
+* `fits_slots`: several rows of this kind can be held in slots.
+"""
 Contents = Leaf | ContentsList
 
 
@@ -107,4 +184,15 @@ def is_trimmable(contents: Contents) -> bool:
     """True if a layer can be trimmed to any shorter length."""
     if isinstance(contents, ContentsList):
         return all(is_trimmable(part) for part in contents.parts)
-    return isinstance(contents, KeyValues) and contents.ring is None
+    return contents.fixed is None
+
+
+def read_described(described: Json, arrays: Sequence[mx.array | None]) -> Leaf:
+    """The layer that `described` describes, without `growing`, with the arrays that it had."""
+    upstream = described.get("upstream", "mlx_lm")  # older files do not say
+    if "length" not in described:
+        return States(tuple(arrays), upstream)
+    length, held = described["length"], tuple(array for array in arrays if array is not None)
+    if "ratio" in described:
+        return Pooled(length, described["ratio"], described["kinds"], held, upstream=upstream)
+    return KeyValues(length, held, Ring(described["size"], described["keep"]), upstream=upstream)

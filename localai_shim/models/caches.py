@@ -86,7 +86,7 @@ def write(contents: Contents) -> Any:
     if isinstance(contents, Pooled):
         pool = Pool(contents.ratio, contents.kinds)
         pool.tokens, pool.last = [contents.length], list(contents.last)
-        pool.pooled = [array[:, 0] for array in contents.pooled]
+        pool.pooled = [array[:, 0] for array in contents.growing]
         return pool
     classes = _classes(contents.upstream)
     if isinstance(contents, ContentsList):

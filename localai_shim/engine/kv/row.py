@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from ..cache_contents import Contents, ContentsList, KeyValues, Leaf, Pooled, RowCache, States, is_trimmable
+from ..cache_contents import Contents, ContentsList, KeyValues, Leaf, RowCache, is_trimmable
 from ..mirror.journal import Mirrored, mirrored
 from ..ports import host
 
@@ -21,7 +20,7 @@ def is_known(row: RowCache) -> bool:
 
 def fits_slots(row: RowCache) -> bool:
     """True if slots can hold rows of this kind of cache."""
-    return is_known(row) and not any(isinstance(layer, Pooled) for layer in leaves(read_row(row)))
+    return is_known(row) and all(layer.fits_slots for layer in leaves(read_row(row)))
 
 
 def is_packed(row: RowCache) -> bool:
@@ -92,13 +91,8 @@ def copy_of(array: mx.array) -> mx.array:
 
 
 def _copied(layer: Leaf, start: int) -> Leaf:
-    if isinstance(layer, Pooled):
-        pooled = tuple(copy_of(array[:, :, start // layer.ratio :]) for array in layer.pooled)
-        return replace(layer, last=tuple(map(copy_of, layer.last)), pooled=pooled)
-    if isinstance(layer, States):
-        return replace(layer, arrays=tuple(None if array is None else copy_of(array) for array in layer.arrays))
-    first = start if layer.ring is None else 0
-    return replace(layer, arrays=tuple(copy_of(array[:, :, first:]) for array in layer.arrays))
+    parts = (array[:, :, start // ratio :] for array, ratio in zip(layer.growing, layer.ratios, strict=True))
+    return (layer.with_growing(parts, layer.length or 0) if layer.growing else layer).each(copy_of)
 
 
 def nbytes_of(layers: RowCache) -> int:

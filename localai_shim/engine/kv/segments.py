@@ -13,7 +13,7 @@ from functools import partial
 
 import mlx.core as mx
 
-from ..cache_contents import Contents, KeyValues, Leaf, Pooled, RowCache, States, is_trimmable
+from ..cache_contents import Contents, KeyValues, Leaf, RowCache, States
 from ..mirror.journal import mirrored
 from .row import fits_slots, leaves, mapped, read_row, write_row
 
@@ -70,13 +70,7 @@ def has_nan(segment: Segment, snapshot: Snapshot | None) -> mx.array:
 
 def ratios(like: Sequence[Contents]) -> list[int]:
     """For each array of a segment of such a row, how many tokens it has one place for."""
-    out: list[int] = []
-    for layer in leaves(like):
-        if isinstance(layer, Pooled):
-            out += [layer.ratio] * layer.kinds
-        elif isinstance(layer, KeyValues) and is_trimmable(layer):
-            out += [1] * (2 if layer.quantised is None else 6)
-    return out
+    return [ratio for layer in leaves(like) for ratio in layer.ratios]
 
 
 def part_of(segment: Segment, ratios: Sequence[int], first: int, start: int, stop: int) -> Segment:
@@ -103,22 +97,18 @@ def take_segment(row: Sequence[Contents], start: int, length: int) -> Segment:
     """
     segment: Segment = []
     for layer in leaves(row):
-        if isinstance(layer, KeyValues) and is_trimmable(layer):
-            if layer.length != length or not all(array.shape[2] == length - start for array in layer.arrays):
-                raise ValueError(f"a layer holds {layer.length} positions of {length} tokens")
-            segment += layer.arrays
-        elif isinstance(layer, Pooled):
-            places = length // layer.ratio - start // layer.ratio
-            if layer.length != length or not all(array.shape[2] == places for array in layer.pooled):
-                raise ValueError(f"a layer has pooled {layer.length} tokens of {length}")
-            segment += layer.pooled
+        places = [length // ratio - start // ratio for ratio in layer.ratios]
+        if places and (layer.length != length or [array.shape[2] for array in layer.growing] not in ([], places)):
+            raise ValueError(
+                f"a layer has seen {layer.length} tokens of {length}, or does not hold all from {start} on"
+            )
+        segment += layer.growing
     return segment
 
 
 def take_snapshot(row: Sequence[Contents], length: int) -> Snapshot:
     """The layers of a row of `length` tokens that cannot be trimmed."""
-    layers = [layer for layer in leaves(row) if not is_trimmable(layer)]
-    return Snapshot(length, [replace(layer, pooled=()) if isinstance(layer, Pooled) else layer for layer in layers])
+    return Snapshot(length, [layer.fixed for layer in leaves(row) if layer.fixed is not None])
 
 
 def build_row(
@@ -138,16 +128,12 @@ def build_row(
     allocated = -(-max(capacity, length + 1) // CAPACITY_STEP_TOKENS) * CAPACITY_STEP_TOKENS
 
     def filled(layer: Leaf) -> Leaf:
-        if isinstance(layer, Pooled) and isinstance(state := next(others), Pooled):
-            places = length // layer.ratio
-            pooled = tuple(_concatenated(next(columns), places, places) for _ in range(layer.kinds))
-            return replace(state, pooled=pooled)
-        if not isinstance(layer, KeyValues) or not is_trimmable(layer):
-            return next(others)
-        # Quantised ones are concatenated anew with each chunk.
-        count, places = (2, allocated) if layer.quantised is None else (6, length)
-        arrays = tuple(_concatenated(next(columns), length, places) for _ in range(count))
-        return replace(layer, length=length, arrays=arrays)
+        base = layer if layer.fixed is None else next(others)
+        grown = [
+            _concatenated(next(columns), length // ratio, allocated if layer.has_room else length // ratio)
+            for ratio in layer.ratios
+        ]
+        return base.with_growing(grown, length) if grown else base
 
     return write_row(mapped(filled, like))
 

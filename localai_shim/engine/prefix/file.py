@@ -14,7 +14,7 @@ import mlx.core as mx
 import numpy as np
 
 from ...types import Json
-from ..cache_contents import KeyValues, Leaf, Pooled, Ring, States
+from ..cache_contents import read_described
 from ..kv.segments import Segment, Snapshot
 
 PIECE_BYTES = 4 * 2**20
@@ -108,29 +108,18 @@ def _describe(snapshot: Snapshot | None) -> dict[str, object] | None:
     """A snapshot without its arrays, as JSON."""
     if snapshot is None:
         return None
-    layers: list[dict[str, object]] = []
-    for layer in snapshot.layers:
-        layers.append({"arrays": [array is not None for array in layer.arrays], "upstream": layer.upstream})
-        if isinstance(layer, Pooled):
-            layers[-1] |= {"length": layer.length, "ratio": layer.ratio, "kinds": layer.kinds}
-        elif isinstance(layer, KeyValues):
-            assert layer.ring is not None
-            layers[-1] |= {"length": layer.length, "size": layer.ring.size, "keep": layer.ring.keep}
+    layers = [
+        {"arrays": [array is not None for array in layer.arrays], "upstream": layer.upstream, **layer.described()}
+        for layer in snapshot.layers
+    ]
     return {"length": snapshot.length, "least": snapshot.min_length, "layers": layers}
 
 
 def _read_snapshot(described: Json | None, arrays: Iterator[mx.array]) -> Snapshot | None:
     if described is None:
         return None
-    layers: list[Leaf] = []
-    for layer in described["layers"]:
-        upstream = layer.get("upstream", "mlx_lm")  # older files do not say
-        if "length" in layer:
-            length, held = layer["length"], tuple(itertools.islice(arrays, len(layer["arrays"])))
-            if "ratio" in layer:
-                layers.append(Pooled(length, layer["ratio"], layer["kinds"], held, upstream=upstream))
-            else:
-                layers.append(KeyValues(length, held, Ring(layer["size"], layer["keep"]), upstream=upstream))
-        else:
-            layers.append(States(tuple(next(arrays) if there else None for there in layer["arrays"]), upstream))
+    layers = [
+        read_described(each, [next(arrays) if there else None for there in each["arrays"]])
+        for each in described["layers"]
+    ]
     return Snapshot(described["length"], layers)

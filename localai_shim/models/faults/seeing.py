@@ -148,7 +148,8 @@ def last_norm(model: nn.Module, config: Json) -> None:
 
 def same_epsilon(model: nn.Module, config: Json) -> None:
     """Give the norms of GLM's layers the epsilon that the config has for all norms of the encoder."""
-    for layer in model.vision_tower.blocks:
+    tower = model.get("vision_tower")  # a model that is loaded as text has none
+    for layer in tower.blocks if tower is not None else ():
         layer.norm1.eps = layer.norm2.eps = model.config.vision_config.rms_norm_eps
 
 
