@@ -40,7 +40,7 @@ _ELSEWHERE = {
 
 
 class _BlasFirst:
-    """Import hook that has a fast BLAS loaded when somebody imports MLX, which keeps the one that it finds then."""
+    """Import hook that loads a fast BLAS before MLX is imported, which keeps the one that it finds then."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if name == "mlx.core" and self in sys.meta_path:

@@ -29,7 +29,7 @@ class RequestError(Exception):
     status: int = 500
     type: str | None = "server_error"
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Of the response, beside those that all have."""
+    """Of the response, added to those that all have."""
 
     def __post_init__(self) -> None:
         """Escape lone surrogates in what a caller wrote: no JSON can be made of them."""
@@ -112,7 +112,7 @@ class BadRequest(RequestError):
 
     @classmethod
     def unknown_parameter(cls, param: str, known: Collection[str], none: str) -> BadRequest:
-        """A field that the endpoint does not have, beside those that it knows, sorted; `none` where there are none."""
+        """A field that the endpoint does not have, with those that it knows, sorted; `none` if there are none."""
         knows = f"knows: {listed(known)}" if known else none
         text = f"Unknown parameter: '{param}'. This endpoint {knows}."
         return cls(text, param=param, code="unknown_parameter")

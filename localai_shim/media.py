@@ -17,7 +17,7 @@ Detail = Literal["low", "high", "auto", "original"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Media:
-    """One image, video or sound of a request, decoded. Nobody writes to its array."""
+    """One image, video or sound of a request, decoded. Its array is never written to."""
 
     kind: MediaKind
     data: npt.NDArray[Any]
@@ -37,7 +37,7 @@ class MediaSize:
     kind: MediaKind
     height: int = 0
     width: int = 0
-    """In pixels, as they stand in the file: it may say that the picture is to be turned."""
+    """In pixels, as the file has them: it may say that the image must be turned."""
     frames: int = 1
     seconds: float = 0.0
     """Of a sound."""
@@ -56,7 +56,7 @@ Fits = Callable[[MediaSize, str], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProcessedMedia:
-    """Result of a model's processor for one `Media`. Nobody writes to its arrays."""
+    """Result of a model's processor for one `Media`. Its arrays are never written to."""
 
     kind: MediaKind
     digest: int
@@ -64,7 +64,7 @@ class ProcessedMedia:
     inputs: Mapping[str, npt.NDArray[np.generic]]
     """Inputs of the model's tower for this item alone, by the names of the model's arguments."""
     expansion: str
-    """Text in the rendered prompt for the item, in the place of the template's placeholder."""
+    """Text in the rendered prompt for the item, which replaces the template's placeholder."""
     tokens: Sequence[int]
     """The expansion's token ids, the placeholders that features replace among them."""
 
@@ -91,7 +91,7 @@ class SpelledPlaceholder(ValueError):
 
 
 def media_keys(tokens: Sequence[int], spans: Sequence[MediaSpan]) -> list[int]:
-    """`Prompt.keys` of a prompt with media: in the place of each placeholder the negative digest of its item."""
+    """`Prompt.keys` of a prompt with media: each placeholder is replaced by the negative digest of its item."""
     keys = list(tokens)
     for span in spans:
         for place in span.places.tolist():

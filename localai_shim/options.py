@@ -213,7 +213,7 @@ class _Models(TypedDict, total=False):
 
 
 class LocalOptions(_Models, LoadOptions, SearchOptions, RunOptions, total=False):
-    """All that a client has beyond the SDK's own arguments, but for `model`."""
+    """All that a client has beyond the SDK's own arguments, except `model`."""
 
     adapters: Annotated[
         Mapping[str, ModelPath] | None,
@@ -273,7 +273,7 @@ TYPES = get_type_hints(LocalOptions)
 
 
 def model_options(given: LocalOptions) -> ModelOptions:
-    """Collect a client's wishes for loading and running its models; what is not given is left out.
+    """Collect a client's wishes for loading and running its models; options that are not given are left out.
 
     Raises:
         FileNotFoundError: `adapter_path` holds no adapters.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Percentiles(NamedTuple):
-    """Of what was measured last, in seconds; zeros where nothing was."""
+    """Of the last measurements, in seconds; zeros if there are none."""
 
     p50: float = 0.0
     p90: float = 0.0
@@ -27,7 +27,7 @@ class DraftCounts(NamedTuple):
     accepted: int = 0
 
     def plus(self, drafted: int, accepted: int) -> DraftCounts:
-        """With so many more."""
+        """With this number of additional ones."""
         return DraftCounts(self.drafted + drafted, self.accepted + accepted)
 
 

@@ -33,7 +33,7 @@ class Ranking:
     most: int | None = None
     """Documents are cut so that a pair has no more tokens, where the query leaves that many; None: they are not."""
     most_each: int | None = None
-    """Documents are cut to so many tokens of their own; None: they are not."""
+    """Most tokens of a document itself, to which it is cut; None: it is not cut."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,14 @@
-"""Every cache has a bound: none grows with what callers create."""
+"""Every cache has a bound: none grows with what callers create. One class drops what was used least recently."""
 
 from __future__ import annotations
 
 import ast
+import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+
+from localai_shim.threads.cache import LRUCache
 
 PACKAGE = Path(__file__).parents[1] / "localai_shim"
 CACHE, LRU_CACHE = {"cache", "functools.cache"}, {"lru_cache", "functools.lru_cache"}
@@ -47,6 +51,12 @@ FEW = {
     "sdk/stock_clients.py:stock_client": "True and False",
 }
 """Caches without a bound, and why their keys are few."""
+HAND_MADE = {
+    "engine/prompts/features.py": "features in use stay, and memory pressure sets a second limit",
+    "ray/routing.py": "a router has one for each replica, and forgets all blocks of a replica that restarts",
+    "threads/cache.py": "the class that all others use",
+}
+"""Modules that drop old entries themselves. `engine/prefix/` does, too, in a tree: parents stay while children do."""
 
 
 def caches(source: str) -> Iterator[tuple[str, bool]]:
@@ -63,6 +73,18 @@ def caches(source: str) -> Iterator[tuple[str, bool]]:
             yield f"cache({ast.unparse(node.args[0])})", False
 
 
+def is_hand_made(source: str) -> bool:
+    """True if a module orders entries by their use, or drops the first entry of a dictionary."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and node.attr in ("move_to_end", "popitem"):
+            return True
+        if isinstance(node, ast.Delete | ast.Call):
+            code = ast.unparse(node)
+            if re.match(r"del \S+\[next\(iter\(|\S+\.pop\(next\(iter\(", code):
+                return True
+    return False
+
+
 def test_every_cache_has_a_bound_or_a_reason() -> None:
     unbounded = {
         f"{path.relative_to(PACKAGE).as_posix()}:{name}"
@@ -76,3 +98,55 @@ def test_every_cache_has_a_bound_or_a_reason() -> None:
 def test_an_unbounded_cache_is_found() -> None:
     source = "@functools.cache\ndef f(key): ...\n@cache\ndef once(): ...\n@lru_cache(maxsize=None)\ndef g(key): ...\n"
     assert [*caches(source)] == [("f", False), ("once", True), ("lru_cache(maxsize=None)", False)]
+
+
+def test_one_class_drops_entries_by_their_use() -> None:
+    found = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if is_hand_made(path.read_text())}
+    assert found == HAND_MADE.keys()
+
+
+def test_a_hand_made_cache_is_found() -> None:
+    for line in ("kept.move_to_end(key)", "kept.popitem(last=False)", "del kept[next(iter(kept))]"):
+        assert is_hand_made(f"def f(kept, key):\n    {line}\n")
+    assert is_hand_made("self._kept.pop(next(iter(self._kept)))")
+    assert not is_hand_made("first = next(iter(kept))\nkept.pop(key)\ndel kept[key]")
+
+
+def test_a_value_that_was_read_stays_longer() -> None:
+    cache = LRUCache[str](2)
+    cache.put("a", "A")
+    cache.put("b", "B")
+    assert cache.get("a") == "A"
+    cache.put("c", "C")
+    assert ("a" in cache, "b" in cache, "c" in cache) == (True, False, True)
+    assert cache.get("b") is None and cache.used == 2
+
+
+def test_another_value_for_a_key_replaces_the_first() -> None:
+    cache = LRUCache(10, len)
+    cache.put("a", "12345")
+    cache.put("a", "123")
+    assert (cache.get("a"), cache.used) == ("123", 3)
+    cache.put("a", "12345678901")
+    assert (cache.get("a"), cache.used) == (None, 0)
+
+
+def test_a_value_is_made_once_and_other_keys_do_not_wait_for_it() -> None:
+    cache, made, entered, gate = LRUCache[str](2), list[int](), threading.Event(), threading.Event()
+
+    def make() -> str:
+        made.append(1)
+        entered.set()
+        assert gate.wait(60)
+        return "slow"
+
+    found = list[str]()
+    threads = [threading.Thread(target=lambda: found.append(cache.get_or_make("a", make))) for _ in range(4)]
+    for each in threads:
+        each.start()
+    assert entered.wait(60)
+    assert cache.get_or_make("b", lambda: "quick") == "quick"
+    gate.set()
+    for each in threads:
+        each.join()
+    assert (found, made) == (["slow"] * 4, [1])

@@ -105,7 +105,7 @@ MAY = {
         "models.attention models.checkpoint models.config models.encoders models.gguf models.heads models.local "
         "models.vision options output output.formats threads types"
     ),
-    "models.adapters": "engine models models.checkpoint options types",
+    "models.adapters": "engine models models.checkpoint options threads types",
     "models.checkpoint": "backends models models.gguf types",
     "models.config": "backends models.checkpoint models.faults types",
     "models.attention": "backends engine",
@@ -302,18 +302,21 @@ PATCHED = frozenset(
         for name in ("Barrier", "Condition", "Event", "Lock", "RLock", "Semaphore", "Thread", "Timer")
     }
     | {"threading.current_thread", "threading.get_ident", "time.sleep"}
+    | {"_thread.start_new_thread", "threading._start_new_thread"}
+    | {"anyio.to_thread.run_sync", "asyncio.to_thread", "multiprocessing.pool.ThreadPool"}
 )
-"""What gevent replaces, and `threads.system` has in its place."""
+"""What gevent replaces, and `threads.system` has in its place; all that starts a thread."""
 PATCHED_HERE = {
-    "runtime.offload": {"threading.current_thread"},  # asks for the main thread, where nothing is patched
-    "testing.model.clock": {"time.sleep"},  # of a caller, who may be a greenlet
+    # Asks for the main thread, where nothing is patched; the thread must be one that `anyio.from_thread` knows.
+    "runtime.offload": {"threading.current_thread", "anyio.to_thread.run_sync"},
+    "testing.model.clock": {"time.sleep", "anyio.to_thread.run_sync"},  # of a caller, who may be a greenlet or a task
     "testing.offline.guard": {"threading.current_thread"},  # names the program's threads
     "testing.script": {"threading.RLock"},  # held while functions of the program run, on callers' threads
 }
 
 
 def calls(module: str) -> set[str]:
-    """The full names of what a module calls, as far as it has imported it by a name."""
+    """The full names of what a module calls or derives from, as far as it has imported it by a name."""
     known: dict[str, str] = {}
     for node in ast.walk(tree(module)):
         if isinstance(node, ast.Import):
@@ -322,8 +325,9 @@ def calls(module: str) -> set[str]:
             known |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
     found = set[str]()
     for node in ast.walk(tree(module)):
-        if isinstance(node, ast.Call):
-            made = node.func.value if isinstance(node.func, ast.Subscript) else node.func
+        used = [node.func] if isinstance(node, ast.Call) else node.bases if isinstance(node, ast.ClassDef) else []
+        for each in used:
+            made = each.value if isinstance(each, ast.Subscript) else each
             first, dot, rest = ast.unparse(made).partition(".")
             found.add(known.get(first, first) + dot + rest)
     return found

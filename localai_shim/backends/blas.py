@@ -49,7 +49,7 @@ def load_blas() -> None:
 
 
 def blas() -> str | None:
-    """File name of the BLAS that serves MLX's products in place of the one in its wheel, if there is one.
+    """File name of the BLAS that serves MLX's products instead of the one in its wheel, if there is one.
 
     It is the one whose names the whole process sees: loaded by `load_blas`, by LD_PRELOAD, or by others before MLX.
     """

@@ -1,6 +1,6 @@
 """Memory as macOS reports it.
 
-The calls fill buffers of C structs; what is read from these is in functions of bytes, which any system runs. Layouts
+The calls fill buffers of C structs; functions of bytes read them, which any system runs. Layouts
 are those of `mach/vm_statistics.h` and `mach/host_info.h`, and levels those of `sys/event_private.h`.
 """
 

@@ -63,8 +63,8 @@ class _Limit:
 class DeviceMemory:
     """Counts the engines of a process. Each calls the methods from its own thread, with itself as `engine`.
 
-    An engine works, rests for some seconds after its last request, and then sleeps. What is wired is the weights of all
-    engines, and something for their steps; nothing is while all of them sleep.
+    An engine works, rests for some seconds after its last request, and then sleeps. Wired memory holds the weights of
+    all engines, and something for their steps; none is wired while all of them sleep.
     """
 
     def __init__(self, mlx: ModuleType) -> None:

@@ -1,4 +1,4 @@
-"""Functions of ours that one model's layers call in the place of upstream's.
+"""Functions of this package that one model's layers call instead of upstream's.
 
 Upstream's code finds these by global names of its modules. A layer gets a class of the same name whose methods are the
 same code with other things behind these names. So no other model notices, and nothing has to be undone.
@@ -29,12 +29,12 @@ Replaced = tuple[tuple[object, object], ...]
 """A name that upstream's code finds, and its replacement."""
 
 _NOT_MODELS = ("mlx.", "localai_shim.", "builtins")
-"""Modules whose classes have no code of models; a checkpoint may bring a module of its own."""
+"""Modules whose classes have no code of models; a checkpoint may bring its own module."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A function of ours in the place of one of upstream's, for as long as that is the one that it was written for."""
+    """A function of this package that replaces one of upstream's, as long as it was written for that one."""
 
     module: str
     name: str
@@ -79,11 +79,11 @@ def replaced(patches: Iterable[Patch]) -> Replaced:
 
 
 def replace(model: nn.Module, replaced: Replaced) -> int:
-    """Have the code of a model's layers find other things; returns how many layers changed.
+    """Make the code of a model's layers find other things; returns how many layers changed.
 
     Args:
         model: mlx-lm's or mlx-vlm's.
-        replaced: functions, or modules with some names of their own (`with_names`).
+        replaced: functions, or modules with some names bound to other things (`with_names`).
     """
     kinds: list[Any] = [(layer, type(layer)) for layer in model.modules()]
     layers = [(layer, _class_with(kind, replaced)) for layer, kind in kinds]
@@ -146,7 +146,7 @@ def _identity(value: object) -> int:
 
 
 def with_names(other: ModuleType, **names: object) -> ModuleType:
-    """A module like another one, with some names of its own."""
+    """A module like another one, with some names bound to other things."""
     made = ModuleType(other.__name__)
     later = {"__getattr__": partial(getattr, other)}  # what the other one gets from now on
     vars(made).update(vars(other) | names | later)

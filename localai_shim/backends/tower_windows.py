@@ -44,7 +44,7 @@ _COMPILED_SHAPES = 16  # MLX keeps 15 KB of each, and goes over them at each cal
 
 
 class UpstreamChangedError(Exception):
-    """Upstream's code does something else than what stands here was written for."""
+    """Upstream's code does something else than this module was written for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +82,7 @@ def windows_of(ends: Sequence[int], *, filled: Callable[[int], int] = lambda cou
 
     Args:
         ends: ascending.
-        filled: how many windows a batch of so many becomes; those behind its own are the first patch, again and again.
+        filled: windows of a batch -> windows after filling; those added are the first patch, again and again.
     """
     sizes = np.diff(np.unique(np.asarray(ends)))
     starts = np.cumsum(sizes) - sizes

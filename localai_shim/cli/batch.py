@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Answer all lines, beside a bar on a terminal; 1 where some of the answers are errors."""
+    """Answer all lines, with a bar on a terminal; 1 if some of the answers are errors."""
     output = Path(arguments.output)
     with open(arguments.input, "rb") as lines:
         total = sum(bool(line.strip()) for line in lines)
@@ -134,7 +134,7 @@ class _Answers:
 
 
 def _find_answers(output: Path, *, resume: bool) -> _Answers:
-    """Answers in the output file, which may be there if it is empty or is to be gone on with.
+    """Answers in the output file, which may exist if it is empty or is to be continued.
 
     Raises:
         OSError: it may not, or it could not be written.

@@ -105,7 +105,7 @@ class Chat:
     Args:
         client: of the model.
         console: where answers go.
-        fields: what each request asks for beside its messages.
+        fields: what each request asks for, apart from its messages.
     """
 
     def __init__(self, client: LocalOpenAI, console: Console, fields: Json) -> None:
@@ -170,7 +170,7 @@ class Chat:
     def ask(self, text: str) -> bool:
         """Stream the answer to a question; whether there was one.
 
-        What Ctrl-C has stopped stays in the conversation as far as it came.
+        An answer that Ctrl-C stops stays in the conversation as far as it came.
         """
         from openai import OpenAIError
 

@@ -55,7 +55,7 @@ def given_options(arguments: argparse.Namespace) -> LocalOptions:
 
 
 def open_client(command: str, model: str | None, options: LocalOptions) -> LocalOpenAI:
-    """A client whose model is loaded, beside a bar on a terminal; it goes when the client is closed.
+    """A client whose model is loaded, with a bar on a terminal; the model goes when the client is closed.
 
     Raises:
         ModelLoadError: it could not be loaded.

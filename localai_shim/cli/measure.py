@@ -18,7 +18,7 @@ WARM_UP_TOKENS, TRIAL_TOKENS, MAX_TOKENS = 2, 8, 256  # per stream
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Speed of so many streams at once."""
+    """Speed of a number of concurrent streams."""
 
     streams: int
     first_token_seconds: float

@@ -29,7 +29,7 @@ def make_console(*, errors: bool = False) -> Console:
 
 
 def write(console: Console, text: str, style: str | None = None) -> None:
-    """Write a piece of text as it is, but for control characters on a terminal: models and files may say anything."""
+    """Write a piece of text as it is, without control characters on a terminal: models and files may say anything."""
     if console.is_terminal:
         text = text.translate(_CONTROLS)
     if style is None:
@@ -40,7 +40,7 @@ def write(console: Console, text: str, style: str | None = None) -> None:
 
 
 def print_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table; columns whose names begin with '>' stand at the right."""
+    """Print a table; columns whose names begin with '>' are aligned at the right."""
     from rich import box
     from rich.table import Table
 

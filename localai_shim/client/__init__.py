@@ -1,1 +1,1 @@
-"""LocalOpenAI and AsyncLocalOpenAI, and all between a call of theirs and an endpoint."""
+"""LocalOpenAI and AsyncLocalOpenAI, and all code between their calls and an endpoint."""

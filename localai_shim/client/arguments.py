@@ -118,7 +118,7 @@ def _refuse_argument(function: str, name: str, known: list[str]) -> NoReturn:
 
 
 def described(arguments: type) -> Callable[[type[ClientT]], type[ClientT]]:
-    """Complete a client's docstring, and spell out its own arguments, for `help` and whoever inspects it.
+    """Complete a client's docstring, and spell out its own arguments, for `help` and editors.
 
     Args:
         arguments: the types of all that the constructor takes.

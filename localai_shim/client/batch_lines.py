@@ -35,13 +35,13 @@ QUEUED_SHARE = 0.5  # of `max_rows`: rows that wait in the engine's queue, lest 
 _USUAL_ROWS = 64  # of engines that do not say how many they have
 
 Inbox = SimpleQueue["_Request | None"]
-"""Queue of requests whose round, or whose turn, has ended; None has `run_lines` return to its caller at once."""
+"""Queue of requests whose round or turn is over; None makes `run_lines` return to its caller immediately."""
 
 
 def run_lines(runtime: Runtime, lines: Iterable[Line], inbox: Inbox) -> Generator[Answered | None]:
     """Answer requests in whatever order they end, and None now and then, whenever nothing has for a while.
 
-    A request is read from `lines` when there is room for it. Whoever closes the iterator stops those that run.
+    A request is read from `lines` when there is room for it. Closing the iterator stops those that run.
 
     Raises:
         EngineClosedError: the engine, or the client, was closed.
@@ -144,7 +144,7 @@ def answer_lines(
         on_progress: called after each answer with the number of lines that were answered and that failed so far.
 
     Yields:
-        The lines of the output file, in whatever order they end. What is not a request is answered with an `error`.
+        The lines of the output file, in whatever order they end. Invalid requests are answered with an `error`.
 
     Raises:
         EngineClosedError: the client was closed meanwhile.
@@ -180,7 +180,7 @@ def answer_lines(
 
 
 def read_requests(lines: Iterable[str | bytes], endpoint: str | None, failed: list[str]) -> Iterator[Line]:
-    """The requests among the lines; what is answered to others goes to `failed`."""
+    """The requests among the lines; answers to others are added to `failed`."""
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
     for each in read_lines(numbered, endpoint):
         if isinstance(each, Line):
@@ -207,7 +207,7 @@ class _Request:
         self._events: list[tuple[int, TurnEvent]] = []
 
     def engine(self) -> EngineLike | None:
-        """Engine that is to serve the request; None: no model has to run."""
+        """Engine that serves the request; None: no model is needed."""
         imports = self._call.begin()
         if imports is not None:
             imports.result()
@@ -230,7 +230,7 @@ class _Request:
             self.most_rows = max_rows + max(1, int(QUEUED_SHARE * max_rows))
 
     def submit(self, running: int) -> bool:
-        """Have the engine run it beside so many rows; False where there is no room."""
+        """Make the engine run it next to `running` rows; False if there is no room."""
         assert self.turn is not None
         if running >= self.most_rows:
             return False

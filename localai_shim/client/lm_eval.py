@@ -33,7 +33,7 @@ class LocalAI(LocalCompletionsAPI):  # type: ignore[misc]
 
     Args:
         pretrained: a folder with a checkpoint, or a hub id; None: the checkpoint in the package.
-        client: what answers, in the place of a model that is loaded for this object.
+        client: what answers, instead of a model that is loaded for this object.
         num_concurrent: how many requests are in flight.
         max_length: most tokens of prompt and answer together; None: the model's context.
         tokenizer: where the tokenizer comes from; None: from the model.

@@ -57,7 +57,7 @@ class OfflineClient:
     what answers."""
 
     def __copy__(self) -> Self:
-        """The same attributes, with resources of its own that belong to the copy."""
+        """The same attributes, with separate resources that belong to the copy."""
         made = self.__class__.__new__(self.__class__)
         resources = {name for cls in type(self).__mro__ for name, value in vars(cls).items() if _is_cached(value)}
         made.__dict__.update({key: value for key, value in self.__dict__.items() if key not in resources})
@@ -73,7 +73,7 @@ class OfflineClient:
         with_options = copy
 
         def _validate_headers(self, headers, custom_headers):
-            """Nobody asks for credentials."""
+            """No credentials are needed."""
 
         @property
         def user_agent(self):

@@ -118,7 +118,7 @@ class SyncEvents(_Events[SyncSink]):
                 raise StopIteration from None
 
     def close(self) -> None:
-        """Leave the engine; what was not read is dropped. Another thread may be reading."""
+        """Leave the engine; unread events are dropped. Another thread may be reading."""
         self._drop()
         self._interrupt()
 
@@ -169,7 +169,7 @@ class AsyncEvents(_Events[AsyncSink]):
             await run_to_end(self._save)
 
     def close(self) -> None:
-        """Leave the engine; what was not read is dropped."""
+        """Leave the engine; unread events are dropped."""
         self._drop()
 
     async def aclose(self) -> None:
@@ -258,7 +258,7 @@ class _Following(Assembler[BaseModel]):
 
 
 def _unheard(error: BaseException | None) -> None:
-    """Tell nobody that a reader has left: the response goes on."""
+    """Do nothing when a reader has left: the response continues."""
 
 
 def follow(call: Call, source: Followable, after: int = -1) -> AnyResponse:

@@ -1,7 +1,7 @@
 """Transports for httpx that answer from this process, as a server would: status, headers, JSON, server-sent events.
 
-They serve clients of the SDK that other code builds, and requests that reach the http client of ours: from tools that
-replace `openai.OpenAI.request`.
+They serve clients of the SDK that other code builds, and requests that reach this package's HTTP client: from tools
+that replace `openai.OpenAI.request`.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Assembler(Generic[Answer]):
 
     @property
     def keeps(self) -> bool:
-        """`save` has something to do."""
+        """`save` does something."""
         return self._keep is not None
 
     def begin(self) -> Sequence[BaseModel]:

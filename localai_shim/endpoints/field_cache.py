@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import marshal
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ..threads.system import Lock
+from ..threads.cache import LRUCache
 
 T = TypeVar("T")
 
@@ -24,13 +23,12 @@ _EXACT = 2  # the last version of marshal's format in which equal objects are eq
 class FieldCache:
     """Keeps what was read of bodies, without the fields that differ: the least recently used go first.
 
-    What is kept was made of a copy of the body, and is shared by all requests that have an equal one. May be used from
+    Readings are made of a copy of the body, and are shared by all requests with an equal body. May be used from
     several threads.
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[Sequence[str], bytes], Any] = OrderedDict()
-        self._lock = Lock()
+        self._known: LRUCache[Any] = LRUCache(MAX_ENTRIES)  # by `differ`, and the bytes of the other fields
 
     def get(self, body: Mapping[str, object], differ: Sequence[str], read: Callable[[Mapping[str, object]], T]) -> T:
         """Reading of a body without the fields that `differ`, made now by `read` or before of an equal one.
@@ -45,23 +43,18 @@ class FieldCache:
         if written is None:
             return read(rest)
         key = differ, written
-        with self._lock:
-            found = self._known.get(key)
-            if found is not None:
-                self._known.move_to_end(key)
-                return found  # type: ignore[no-any-return]  # this `read` has made it
+        found: T | None = self._known.get(key)  # this `read` has made it
+        if found is not None:
+            return found
         copy = _copy(rest, written)
         if copy is None:
             return read(rest)
         made = read(copy)
-        with self._lock:
-            self._known[key] = made
-            if len(self._known) > MAX_ENTRIES:
-                self._known.popitem(last=False)
+        self._known.put(key, made)
         return made
 
     def is_light(self, body: Mapping[str, object], texts: Sequence[str], differ: Sequence[str]) -> bool:
-        """Preparing a request takes less time than to have another thread do it: little text, all else read before.
+        """Preparing a request takes less time than giving it to another thread: little text, all else read before.
 
         Args:
             texts: the field that has the text, and those that have to be absent.

@@ -61,7 +61,7 @@ def content(store: Store, fields: Fields, query: Mapping[str, object], id: str) 
 
 
 def delete(store: Store, fields: Fields, query: Mapping[str, object], id: str) -> Json:
-    """DELETE /files/{id}. Batches that were made of it go on."""
+    """DELETE /files/{id}. Batches that were made of it continue."""
     finish(fields, query)
     find(store, id)
     store.delete(KIND, id)

@@ -27,7 +27,7 @@ class Listed(NamedTuple):
     modalities: tuple[str, ...] | None = None
     """Kinds of input: text, and image, video and audio where the model reads them. None until it is loaded."""
     tasks: tuple[Task, ...] | None = None
-    """Tasks that the model serves. None until it is loaded, but for models that generate no text."""
+    """Tasks that the model serves. None until it is loaded, except for models that generate no text."""
     dimensions: int | None = None
     """Numbers in the vectors that it makes of texts; None where it makes none."""
 

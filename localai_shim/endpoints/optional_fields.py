@@ -21,7 +21,7 @@ class Extras:
 
     Attributes:
         token_ids: `return_token_ids`: those of the prompt and of the answer.
-        prompt_logprobs: so many likely tokens beside each of the prompt, and its own; None: nothing of it.
+        prompt_logprobs: number of likely tokens to report with each of the prompt; None: nothing is reported.
         include_usage: a stream ends with a chunk that has the usage and no choices.
         continuous_usage: each chunk of a stream has the usage of its choice so far; with `include_usage` only, as in
             vLLM.
@@ -35,7 +35,7 @@ class Extras:
     reasoning: bool
 
     def of_prompt(self, prompt: Prompt, tokenizer: ChatTokenizer) -> dict[str, object]:
-        """The fields about a prompt, once its first token is there; null where nobody asks for them."""
+        """The fields about a prompt, once its first token is there; null unless the request asks for them."""
         fields: dict[str, object] = {**NO_PROMPT}
         if self.token_ids:
             fields["prompt_token_ids"] = list(prompt.tokens)
@@ -49,7 +49,7 @@ NO_PROMPT: Mapping[str, None] = {"prompt_token_ids": None, "prompt_logprobs": No
 
 
 def read_extras(fields: Fields, stream: bool, *, reasoning: bool = True) -> Extras:
-    """`stream_options`, `return_token_ids` and `prompt_logprobs`, beside what was read already."""
+    """`stream_options`, `return_token_ids` and `prompt_logprobs`, added to what was read already."""
     options = stream_options(fields, stream)
     include_usage = options.boolean("include_usage") or False
     continuous_usage = bool(options.boolean("continuous_usage_stats")) and include_usage

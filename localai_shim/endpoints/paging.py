@@ -74,7 +74,7 @@ def check_query(query: Mapping[str, object], known: Collection[str] = ()) -> Non
 
 
 def finish(fields: Fields, query: Mapping[str, object], known: Collection[str] = ()) -> None:
-    """Refuse what a handler reads neither of the body nor, but for the parameters that it knows, of the url."""
+    """Refuse fields of the body that a handler has not read, and unknown parameters of the URL."""
     fields.finish()
     check_query(query, known)
 

@@ -151,7 +151,7 @@ def read_stop(fields: Fields, model: ServedModel) -> list[str]:
 
 
 def stream_options(fields: Fields, stream: bool) -> Fields:
-    """The fields of `stream_options`, which whoever reads them has to finish."""
+    """The fields of `stream_options`, which their reader must finish."""
     if fields.has("stream_options") and not stream:
         raise BadRequest(
             "The 'stream_options' parameter is only allowed when 'stream' is enabled.", param="stream_options"
@@ -218,7 +218,7 @@ class Limits:
         """Reader of a row's text for the engine's side.
 
         Args:
-            continuing: the text goes on where the prompt ended, see `ChatTokenizer.detokenizer`.
+            continuing: the text continues the end of the prompt, see `ChatTokenizer.detokenizer`.
         """
         return RowText(
             model.tokenizer.detokenizer(continuing=continuing),
@@ -357,7 +357,7 @@ def _check_context(length: int, max_tokens: int | None, model: ServedModel, para
 
 
 def new_id(prefix: str, size: int = 16) -> str:
-    """A unique id of so many random bytes, such as `chatcmpl-...`."""
+    """A unique id of `size` random bytes, such as `chatcmpl-...`."""
     return prefix + secrets.token_hex(size)
 
 

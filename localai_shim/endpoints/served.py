@@ -55,7 +55,7 @@ class ServedModel:
     def prepare(self) -> None:
         """Find out what the first request would wait for.
 
-        For a large vocabulary this holds the GIL for some tenths of a second: better now than beside running streams.
+        For a large vocabulary this holds the GIL for some tenths of a second: better now than during running streams.
         """
         _ = self.grammars.vocabulary.tokenizer
         self.tokenizer.prepare()

@@ -114,7 +114,7 @@ def without_oldest(starts: Sequence[int], make: Callable[[int], T], fits: Callab
 
 
 def read_prompt_logprobs(fields: Fields, stream: bool) -> int | None:
-    """`prompt_logprobs`: how many likely tokens to report beside each of the prompt; None: nothing is reported."""
+    """`prompt_logprobs`: how many likely tokens to report with each of the prompt; None: nothing is reported."""
     wanted = fields.integer("prompt_logprobs", 0, _MAX_PROMPT_LOGPROBS)
     if wanted is not None and stream:
         raise BadRequest.invalid(

@@ -16,7 +16,7 @@ class Adapters:
 
     Args:
         model: runs them.
-        memory: what rows may take; None: nobody counts it.
+        memory: what rows may take; None: it is not counted.
     """
 
     def __init__(self, model: Encoder, memory: Memory | None) -> None:

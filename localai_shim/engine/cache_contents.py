@@ -145,7 +145,7 @@ class Pooled:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ContentsList:
     """One layer with several caches (`CacheList`)."""
 
     parts: tuple[Contents, ...]
@@ -162,15 +162,15 @@ Leaf = KeyValues | States | Pooled
 * `growing`: arrays that grow with the tokens, which are on the axis before the last; they can be cut into segments.
   `ratios`: number of tokens that a place of each is for. `has_room`: they may have places for tokens to come.
 * `fixed`: the layer without these, which is true at its length only; None if there is nothing else.
-* `with_growing`: the layer with other such arrays, of so many tokens. `each`: the layer with all arrays changed.
+* `with_growing`: the layer with other such arrays, of a number of tokens. `each`: the layer with all arrays changed.
 * `described`: its settings as JSON, for the file of a prefix, which `read_described` reads.
 * `fits_slots`: several rows of this kind can be held in slots.
 """
-Contents = Leaf | Parts
+Contents = Leaf | ContentsList
 
 
 class LayerCache(Protocol):
-    """Cache of one layer for a pass: an object of mlx-lm or mlx-vlm, or slots in the place of one."""
+    """Cache of one layer for a pass: an object of mlx-lm or mlx-vlm, or slots instead of one."""
 
     def __getattr__(self, name: str) -> Any:
         """Whatever its class has, such as its arrays as `state`."""
@@ -182,7 +182,7 @@ RowCache = list[LayerCache]
 
 def is_trimmable(contents: Contents) -> bool:
     """True if a layer can be trimmed to any shorter length."""
-    if isinstance(contents, Parts):
+    if isinstance(contents, ContentsList):
         return all(is_trimmable(part) for part in contents.parts)
     return contents.fixed is None
 

@@ -22,7 +22,7 @@ __all__ = ["Engine", "EngineOptions"]
 
 
 class Engine(Generic[ModelT]):
-    """Runs a model on a thread of its own.
+    """Runs a model on its own thread.
 
     Args:
         load: makes the model; called once, on the engine thread, because MLX arrays must not cross threads.
@@ -31,7 +31,7 @@ class Engine(Generic[ModelT]):
         load_draft: makes the model that drafts for the one that was loaded, on the same thread; None: there is none.
 
     `submit` and `cancel` may be called from any thread, `cancel` from finalizers too. The thread ends on `close`, at
-    interpreter exit, and when nobody holds the engine any more.
+    interpreter exit, and when the engine has no holder any more.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Engine(Generic[ModelT]):
 
         Args:
             weights: some or all of them.
-            fails: work in flight fails; else it goes on with them.
+            fails: work in flight fails; else it continues with them.
 
         Raises:
             EngineClosedError: see `submit`.
@@ -187,7 +187,7 @@ class Engine(Generic[ModelT]):
             self._work.wait()
 
     def give_up(self, seconds: float) -> None:
-        """End the thread; where it has not after so many seconds, as MLX waits for another machine, its requests fail
+        """End the thread; if it does not end in these seconds, as MLX waits for another machine, its requests fail
         all the same.
         """
         self.close(wait=False)

@@ -30,14 +30,14 @@ class Submit:
 
 @dataclass(slots=True)
 class Change:
-    """A change of the model or of what belongs to it, between two steps. What it raises is its caller's."""
+    """A change of the model or of what belongs to it, between two steps. Its errors are its caller's."""
 
     apply: Callable[[], Iterator[None] | None]
     """Makes all of it, or returns the pieces that make it, with steps in between."""
     done: Future[None]
     _pieces: Iterator[None] | None = None
 
-    def advance(self) -> bool:
+    def apply_piece(self) -> bool:
         """Make all of it, or its next piece; True if pieces are left."""
         try:
             if self._pieces is not None:
@@ -70,14 +70,14 @@ class Changes:
 
     def add(self, change: Change) -> None:
         """Make a change now, or have its pieces made."""
-        if change.advance():
+        if change.apply_piece():
             self._waiting.append(change)
 
     def run(self) -> None:
         """Make the next pieces."""
         watch = Stopwatch()
         while self._waiting:
-            if not self._waiting[0].advance():
+            if not self._waiting[0].apply_piece():
                 self._waiting.popleft()
             if watch.seconds >= SECONDS_PER_STEP:
                 return

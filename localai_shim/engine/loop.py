@@ -170,7 +170,7 @@ class Loop(Generic[ModelT]):
 
         Args:
             weights: some or all of them.
-            fails: work in flight fails; else it begins again, rows with what they have generated.
+            fails: work in flight fails; else it begins again, rows with their output.
 
         Raises:
             ModelLoadError: they do not fit. Nothing has changed.
@@ -242,7 +242,7 @@ class Loop(Generic[ModelT]):
         return Batcher(model, self._setup, self._meter, self, self._emit, self._flush)
 
     def _recover(self, error: BaseException) -> None:
-        """Fail all that is in flight, since nobody knows whose error this was, and start afresh."""
+        """Fail all that is in flight, since the cause of the error is unknown, and start afresh."""
         log.error("the engine failed, and its requests with it; the engine continues", exc_info=error)
         failure, (out, self._out) = Failure(row_error("the engine failed", error)), (self._out, [])
         for row, event in out:  # what came before
@@ -388,7 +388,7 @@ class Loop(Generic[ModelT]):
         self._out.append((entry, event))
 
     def _flush(self) -> None:
-        """Pass the step's events to the sinks, wake each event loop once, and drop what nobody reads any more."""
+        """Pass the step's events to the sinks, wake each event loop once, and drop what is not read any more."""
         if (journal := mirror.journal()) is not None and journal.is_lost:
             self._out = []  # the engine ends, and those who wait are told why
         if not self._out:

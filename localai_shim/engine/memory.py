@@ -1,7 +1,7 @@
 """Memory that rows take, and that they may take.
 
 A limit is one model's: its own weights are taken off, and what other models hold is theirs, so the order of loading
-does not matter. Models without a limit share what the others leave of the machine's. Of what the weights leave, nine
+does not matter. Models without a limit share what the others leave of the machine's. Without the weights, nine
 tenths are for rows and the prefix cache, the rest for the steps' own arrays and MLX's free buffers. Attention without
 a fused kernel holds the scores of a layer's queries and keys: half of that rest is for these, and a chunk of a prompt
 has no more tokens than fit (`costs/chunk_limit.py`).
@@ -44,15 +44,15 @@ class Memory:
     Args:
         model: whose caches they are; it is run once or twice.
         limit: most bytes for everything that MLX holds, weights included; None for `default_limit`.
-        chunk: most prompt tokens per forward pass: sliding windows hold so many more while a prompt is prefilled.
+        chunk: most prompt tokens per forward pass: sliding windows hold as many more while a prompt is prefilled.
         draft: a model that drafts, whose caches rows have as well; None: there is none.
 
     Attributes:
         limit: as given.
-        weights: bytes of the model's own, and of the one that drafts.
-        budget: bytes for the caches of all rows and for the prefix cache. Engines without a limit of their own share
+        weights: bytes of the model's, and of the one that drafts.
+        budget: bytes for the caches of all rows and for the prefix cache. Engines without a limit share
             what the others leave, so that it changes as engines come and go.
-        free: bytes of free buffers that MLX may hold beside these.
+        free: bytes of free buffers that MLX may hold in addition.
         scores: maximum bytes of a pass's attention scores, in addition to these.
         query_groups: heads of queries for each head of keys, by kind of layer.
         unfused: of each kind of layer whose attention holds its scores, the bytes of a score of all heads, and the
@@ -61,7 +61,7 @@ class Memory:
         per_token_unquantised: what it would take if nothing were quantised.
 
     Raises:
-        MemoryError: it has no limit of its own, and the weights and other models leave no memory for a row.
+        MemoryError: it has no limit, and the weights and other models leave no memory for a row.
         ValueError: its own limit leaves none; or this model's keys and values cannot be quantised in this way.
     """
 
@@ -107,7 +107,7 @@ class Memory:
                 self.per_token_unquantised += _unquantised(layer, size)
 
     def set_adapters(self, size: int) -> None:
-        """Count so many bytes of adapters with the weights."""
+        """Count these bytes of adapters with the weights."""
         with _lock:
             self.weights += size - self._adapters
             self._adapters = size
@@ -128,7 +128,7 @@ class Memory:
         return None if most >= MAX_CONTEXT_TOKENS - 1 else most if most >= MIN_CONTEXT_TOKENS else 0
 
     def row(self, tokens: int, first_pass: int = 0) -> int:
-        """Most bytes of a row of so many tokens while it is prefilled, the first of them in one pass."""
+        """Most bytes of a row of `tokens` tokens while it is prefilled, the first of them in one pass."""
         return self._of(capacity_for(tokens), max(min(tokens, self._chunk), first_pass))
 
     def batch(self, lengths: Sequence[int]) -> int:
@@ -149,7 +149,7 @@ class Memory:
         return f"{name} is {limit} bytes, and the shortest row needs {needed}: the weights take {self.weights} of them"
 
     def _of(self, tokens: int, beyond: int) -> int:
-        """Bytes of a row of so many tokens, whose windows hold some beyond their size."""
+        """Bytes of a row of `tokens` tokens, whose windows hold some beyond their size."""
         most = max(tokens, beyond)
         windows = sum(size * min(most, window + beyond) for size, window in self._windows)
         return self._state + self.per_token * tokens + windows
@@ -175,7 +175,7 @@ def _score_bytes(layer: KeyValues, heads: int) -> int:
 
 
 class Workspace:
-    """The memory of an engine without rows: its weights, and a reserve for its passes. Used in place of `Memory`.
+    """The memory of an engine without rows: its weights, and a reserve for its passes. Used instead of `Memory`.
 
     Raises:
         ValueError: its limit leaves no such reserve.

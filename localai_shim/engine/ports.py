@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Features:
-    """Features that a model's tower made of one item: rows that stand in its placeholders' places."""
+    """Features that a model's tower made of one item: rows at the places of its placeholders."""
 
     rows: mx.array
     """`[n, hidden]`, evaluated."""
@@ -46,7 +46,7 @@ class StepInput:
     layers: RowCache
     """The rows' caches, an object per layer: the pass writes what its tokens leave into them."""
     counts: Sequence[int] | None = None
-    """Number of a row's k tokens that count, per row: the others are padding on the right, and whoever asks for the
+    """Number of a row's k tokens that count, per row: the others are padding on the right, and the caller of the
     pass takes what they leave out of the caches. None: all count.
     """
     state: Sequence[object] | None = None
@@ -70,7 +70,7 @@ class Reading(Protocol):
         """Tokens to read."""
 
     def run(self, most: int) -> None:
-        """Read the next tokens, at most so many, and wait for it."""
+        """Read the next tokens, `most` at most, and wait for them."""
 
     def result(self) -> mx.array:
         """`[1, dimensions]`, lazy, once nothing is left."""
@@ -207,17 +207,17 @@ class Model(Encoder, Protocol):
         """Run the tower over one item, and wait for it."""
 
     def row_state(self, prompt: Prompt) -> object | None:
-        """Make what prefill and decode of a prompt need beside its tokens and features, such as positions; None:
+        """Make what prefill and decode of a prompt need with its tokens and features, such as positions; None:
         nothing, as for text in all models but those that see all of a prompt at once.
 
-        Runs no tower, and nothing of it stands on the model. All rows of the prompt share it, and a row that was
-        preempted prefills its output tokens with it, too.
+        Runs no vision encoder, and nothing of it is kept on the model. All rows of the prompt share it, and a preempted
+        row prefills its output tokens with it, too.
         """
 
     def first_pass(self, prompt: Prompt) -> int:
-        """So many tokens at a prompt's beginning have to run in one pass; 0: it may be run in any pieces.
+        """Tokens at a prompt's beginning that must run in one pass; 0: it may be run in any pieces.
 
-        What a token leaves may then depend on later ones of its own item; or, where these are all but the last one,
+        What a token leaves may then depend on later ones of the same item; or, where these are all but the last one,
         which runs with the decode batch, on the whole prompt.
         """
 

@@ -86,7 +86,7 @@ def runs_built(model: Model) -> bool:
 
 
 def ends_prompts(model: Model) -> bool:
-    """True if the pass that ends a prompt gives the logits that its last token gives in a pass of its own. Tried once,
+    """True if the pass that ends a prompt gives the logits that its last token gives in a separate pass. Tried once,
     as `agreement` is.
     """
     return agreement(model).in_pieces and bool(_tried(f"{model.fingerprint}-ends", partial(_try_ends, model)))
@@ -225,7 +225,7 @@ def _decode(model: Model, rows: Sequence[RowCache], tokens: Sequence[int] = _STE
 
 def _decode_several(model: Model, *, built: bool = False) -> Logits:
     """Run the steps of `_decode` with several tokens. The first row takes two tokens at a time and a wrong one, which
-    is taken back; the other takes one, and padding beside them.
+    is taken back; the other takes one, and padding with it.
 
     Args:
         built: all steps but the first are built while the one before runs, where caches can do that.

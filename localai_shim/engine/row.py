@@ -27,7 +27,7 @@ Array: TypeAlias = Any
 """MLX's where the sampler works on the device, NumPy's where it works on the host; mypy knows no type for both."""
 
 NO_TOKEN = -1
-"""Sampled in place of a token if the likeliest logit of a row is not finite: the row fails."""
+"""Sampled instead of a token if the likeliest logit of a row is not finite: the row fails."""
 
 
 class Row:
@@ -45,7 +45,7 @@ class Row:
         self.number = 0
         """Its name in plans, from 1; set when it is queued."""
         self.keeps_place = 0
-        """Until it has generated so many tokens, no more urgent prompt gets its place."""
+        """Number of generated tokens before which no more urgent prompt gets its place."""
         self.state: object | None = None
         """See `Model.row_state`; rows that share a prompt share it."""
         self.adapter = request.prompt.adapter
@@ -61,9 +61,9 @@ class Row:
         self.recent: Array | None = None
         """The last tokens, once bad words asked for them: see `Bans`."""
         self.replay: list[int] = []
-        """Tokens before the last one that the row's caches have to run once more: see `verify.settle`."""
+        """Tokens before the last one that the row's caches must run once more: see `verify._take_back`."""
         self.next_draft_at: float = 0
-        """Sources of drafts are asked again when it has generated so many tokens."""
+        """Number of generated tokens at which sources of drafts are asked again."""
         self.drafting: dict[object, Any] = {}
         """State of drafters, and of what chooses among them, by owner."""
         constraint = request.constraint
@@ -83,7 +83,7 @@ class Row:
         """The token that is run next."""
         return (self.output_tokens or self.prompt_tokens)[-1]
 
-    def advance(self, token_id: int, eos: frozenset[int]) -> tuple[FinishReason | None, bool]:
+    def count_token(self, token_id: int, eos: frozenset[int]) -> tuple[FinishReason | None, bool]:
         """Count a token; returns why the row ends with it, if it does, and whether it is an end of sequence.
 
         Raises:
@@ -177,7 +177,7 @@ def emit_next(row: Row, token_id: int, details: Details | None, eos: frozenset[i
     try:
         if token_id == NO_TOKEN:
             raise RowError(NOT_FINITE)
-        reason, is_eos = row.advance(token_id, eos)
+        reason, is_eos = row.count_token(token_id, eos)
     except RowError as error:
         emit(row, Failure(error))
         return error

@@ -64,7 +64,7 @@ class Setup:
             log.warning("the GPU stopped a pass of '%s' that took too long, and passes cannot be smaller", name)
 
     def renew(self, fingerprint: str) -> None:
-        """Drop what was kept for a model that has other weights now; rows use none of it."""
+        """Drop what was kept for a model with other weights; rows use none of it."""
         self.forget()
         if self.prefixes is not None:
             self.prefixes.renew(fingerprint)

@@ -255,7 +255,7 @@ def deliver_events(events: Sequence[tuple[RecipientT, Event]], in_flight: Collec
     A sink that fails gets a `Failure` instead, so that its consumer does not wait for ever.
 
     Returns:
-        The rows whose consumer is gone: of those that go on, which are `in_flight`, and of those that do not.
+        The rows whose consumer is gone: of those that continue, which are `in_flight`, and of those that do not.
     """
     wakers: dict[Waker, None] = {}
     lost: set[RecipientT] = set()

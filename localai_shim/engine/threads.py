@@ -1,6 +1,6 @@
 """The threads that engines run on, their rest when the interpreter ends or forks, and their loss in a forked child.
 
-They are kept for the next engines: MLX leaves a thread of its own behind for each that has used it.
+They are kept for the next engines: MLX leaves one of its threads behind for each that has used it.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _stop_all() -> None:
 def _is_asleep(thread: Thread) -> bool:
     """True if the thread waits for something to run: it is in the call that `_next` ends with.
 
-    Whoever asks has the GIL, which that call gives up only to wait; on its way there a thread may still want it.
+    The caller holds the GIL, which that call releases only to wait; on its way there a thread may still want it.
     """
     frame = sys._current_frames().get(thread.ident or 0)
     code = _next.__code__
@@ -163,8 +163,8 @@ FORK_SECONDS = 10.0  # that a fork waits for an engine at most: a debugger may h
 class Computation:
     """Work of an engine's thread, as a context. The process is forked only where it is at a safepoint.
 
-    A BLAS with threads of its own ends them before a fork. OpenBLAS waits for ever for one that is amid a product, and
-    holds the GIL meanwhile.
+    A BLAS with threads ends them before a fork. OpenBLAS waits for ever for one inside a product, and holds the GIL
+    meanwhile.
 
     Args:
         settle: wait for what was launched. Called on the engine's thread; raises nothing.
@@ -208,7 +208,7 @@ _forking = RLock()
 _forker: int | None = None
 """The thread that has it."""
 _held: list[Computation] = []
-"""Those that stand still, or were waited for in vain."""
+"""Those that are stopped, or were waited for in vain."""
 _computations: weakref.WeakSet[Computation] = weakref.WeakSet()
 _interrupted = False
 """By Ctrl-C, which a hook cannot pass on."""
@@ -237,7 +237,7 @@ def _wait_for(computation: Computation) -> bool:
 
 
 def _after_fork() -> None:
-    """In the parent, go on. May be called again where it was interrupted, or the wait was."""
+    """In the parent, continue. May be called again where it was interrupted, or the wait was."""
     global _forker, _interrupted
     if _forker == get_ident():
         while _held:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
 
 from ..output.formats.subschemas import Schema
-from ..threads.once import OnceCache
+from ..threads.cache import LRUCache
 from . import GrammarError, TooComplexError, UnsatisfiableError
 from .schema import exact_dates
 from .schema_cost import MAX_ENUM_CHARACTERS, check_cost, check_pattern
@@ -224,7 +224,7 @@ class GrammarCompiler:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
-        self._grammars = OnceCache[Grammar](MAX_CACHED_GRAMMARS)
+        self._grammars = LRUCache[Grammar](MAX_CACHED_GRAMMARS)
 
     def compile(self, source: str) -> Grammar:
         """The grammar of a source.
@@ -232,7 +232,7 @@ class GrammarCompiler:
         Raises:
             GrammarError: see `Grammar`.
         """
-        return self._grammars.get(source, lambda: Grammar(source, self.vocabulary))
+        return self._grammars.get_or_make(source, lambda: Grammar(source, self.vocabulary))
 
 
 @lru_cache(maxsize=512)

@@ -25,7 +25,7 @@ class Thinking:
     Attributes:
         text: the row's; its stop check feeds it, and the constraint where there is none.
         opener: tokens that open one; none: it takes more than these.
-        closer: tokens that close one, and begin what follows it where the model has to begin that.
+        closer: tokens that close one, and begin what follows it if the model must begin that.
         allowed: the model may open a block by itself.
         barred: tokens that are banned from a block that a grammar follows: ends of sequence, and what begins a call.
         budget: tokens of reasoning, those of all blocks together, after which a block is closed, and none opens; None:
@@ -47,7 +47,7 @@ class RowConstraint:
 
     Args:
         matcher: the grammar of the answer.
-        thinking: the reasoning before it; None: there is none, or it is nobody's concern.
+        thinking: the reasoning before it; None: there is none, or it does not matter.
         from_start: the grammar covers the reasoning, too.
         after: the grammar of an answer without reasoning; it follows the block that has spent the budget.
     """
@@ -122,7 +122,7 @@ class RowConstraint:
     # -----------------------------------------------------------------------------------------------------------
 
     def _mask_forced(self, out: NDArray[np.int32], token_id: int) -> None:
-        """Allow one token; amid a character that the grammar covers, what ends the character."""
+        """Allow one token; inside a character that the grammar covers, the rest of the character."""
         word, bit = divmod(token_id, 32)
         if self._matcher is not None and self._covers:
             self._matcher.mask(out)

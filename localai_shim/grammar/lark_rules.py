@@ -1,4 +1,4 @@
-"""Collects the rules of a grammar in llguidance's Lark dialect, each body once and under a name of its own."""
+"""Collects the rules of a grammar in llguidance's Lark dialect, each body once and under its own name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def other_than(texts: Iterable[str]) -> str:
 class LarkRules:
     """The rules of one grammar.
 
-    An expression is what stands in a rule: names of rules and terminals, literals, special tokens. The body of a
+    An expression is the content of a rule: names of rules and terminals, literals, special tokens. The body of a
     terminal is a regular expression in Lark's notation; it holds no special tokens.
     """
 
@@ -61,13 +61,13 @@ class LarkRules:
     def until(self, text: str, end: str, *, lazy: bool = False) -> str:
         """An expression of a text and the marker that ends it.
 
-        Lexemes are greedy, so what the marker begins with must not be left for a lexeme of its own: it would be taken
+        Lexemes are greedy, so the beginning of the marker must not be left for a separate lexeme: it would be taken
         for text.
 
         Args:
             text: the body of a terminal; unless lazy, it should not match texts that the marker occurs in.
             end: the marker.
-            lazy: the text ends where the marker first occurs; other texts may stand in its place.
+            lazy: the text ends where the marker first occurs; other texts may replace it.
         """
         head, *others = self.vocabulary.split(end)
         if isinstance(head, int):
@@ -81,7 +81,7 @@ class LarkRules:
         return f"{name} {self.marker(rest)}" if rest else name
 
     def embed(self, definition: str) -> str:
-        """An expression of a whole grammar that somebody else wrote."""
+        """An expression of a whole grammar that a caller wrote."""
         name = f"embedded{len(self._embedded)}"
         self._embedded[name] = definition
         return f"@{name}"

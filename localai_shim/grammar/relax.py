@@ -2,7 +2,7 @@
 
 Whatever satisfies a schema satisfies what is left of it: only what narrows a value down is taken out, together with
 what would mean something else without it. Formats are the exception: to the standard they are annotations, and a
-grammar enforces those that it supports. What is left out is logged.
+grammar enforces those that it supports. Omissions are logged.
 """
 
 from __future__ import annotations

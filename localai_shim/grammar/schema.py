@@ -160,7 +160,7 @@ def _target(schema: Schema, root: Schema) -> Schema:
 def close_objects(schema: Schema) -> dict[str, object]:
     """A copy in which objects that list their properties and say no more have no others.
 
-    Objects that are put together from several schemas (`allOf`, `$ref` beside properties, ...) stay as they are: their
+    Objects that are put together from several schemas (`allOf`, `$ref` next to properties, ...) stay as they are: their
     parts know nothing of each other's properties.
     """
     parts = set(_referenced_parts(schema))
@@ -202,7 +202,7 @@ def _is_joined(node: Schema) -> bool:
 
 
 def _referenced_parts(node: Schema, is_part: bool = False) -> list[str]:
-    """The references that stand for a part of an object: inside `allOf`, or beside properties."""
+    """The references that stand for a part of an object: inside `allOf`, or next to properties."""
     is_part = is_part or "properties" in node
     joined = is_part or _is_joined(node)
     reference = node.get("$ref")

@@ -1,6 +1,6 @@
 """Limits on what compiling a JSON Schema costs: counted, not timed, so that they do not depend on the machine.
 
-llguidance has limits of its own for automata and for parsing. They do not hold what takes time before that: the number
+llguidance itself limits automata and parsing. These limits do not cover what takes time before that: the number
 of a schema's parts, properties that may be left out (quadratic), and multiples (an automaton of as many states).
 """
 

@@ -47,9 +47,9 @@ class Vocabulary:
     def tokenizer(self) -> LLTokenizer:
         """Built when first asked for. That takes 0.9 s for 152,000 tokens, with the GIL: better while a model loads."""
         tokens = [self._added[i].encode() if i in self._added else self._token_bytes(i) for i in range(self.size)]
-        source = _Source(tokens, sorted({*self.special, *self.eos_token_ids}), self._encode)
-        made = LLTokenizer(TokenizerWrapper(source), n_vocab=self.size, eos_token=self.eos_token_ids)
-        tokens.clear()  # it has copied them, and keeps the source
+        wrapped = _WrappedTokenizer(tokens, sorted({*self.special, *self.eos_token_ids}), self._encode)
+        made = LLTokenizer(TokenizerWrapper(wrapped), n_vocab=self.size, eos_token=self.eos_token_ids)
+        tokens.clear()  # it has copied them, and keeps `wrapped`
         return made
 
     def split(self, text: str) -> Iterator[str | int]:
@@ -82,8 +82,8 @@ def literal(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-class _Source:
-    """Source of tokens for llguidance's `TokenizerWrapper`, which has no base class for it."""
+class _WrappedTokenizer:
+    """Tokens and encoder for llguidance's `TokenizerWrapper`, which has no base class for it."""
 
     bos_token_id = None
 

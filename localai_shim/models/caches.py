@@ -4,7 +4,7 @@ Classes are compared exactly: a subclass may mean anything by its contents, so i
 
 Who owns an array: `keys[..., i, :] = new` and `state += new`, which caches and models use, change what one Python
 object stands for, and all that hold the object see it. So a cache never shares an object: `read` and `write` give each
-side objects of its own. These share the memory, which MLX copies before it writes to it where another array may still
+side its own objects. These share the memory, which MLX copies before it writes to it where another array may still
 read it: nothing is copied here.
 """
 
@@ -16,7 +16,17 @@ from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ..engine.cache_contents import UPSTREAMS, Contents, KeyValues, LayerCache, Parts, Pooled, Ring, States, Upstream
+from ..engine.cache_contents import (
+    UPSTREAMS,
+    Contents,
+    ContentsList,
+    KeyValues,
+    LayerCache,
+    Pooled,
+    Ring,
+    States,
+    Upstream,
+)
 from .attention.pooled import Pool
 
 if TYPE_CHECKING:
@@ -64,7 +74,7 @@ def read(layer: LayerCache) -> Contents | None:
     if kind is classes.CacheList:
         parts = [read(part) for part in layer.caches]
         known = tuple(part for part in parts if part is not None)
-        return Parts(known) if len(known) == len(parts) else None
+        return ContentsList(known) if len(known) == len(parts) else None
     return None
 
 
@@ -79,7 +89,7 @@ def write(contents: Contents) -> Any:
         pool.pooled = [array[:, 0] for array in contents.growing]
         return pool
     classes = _classes(contents.upstream)
-    if isinstance(contents, Parts):
+    if isinstance(contents, ContentsList):
         return as_list([write(part) for part in contents.parts], contents.upstream)
     if isinstance(contents, States):
         layer = classes.ArraysCache(len(contents.arrays))

@@ -60,7 +60,7 @@ def read_json(path: Path) -> Json:
 
 
 def check_files(folder: Path) -> None:
-    """Refuse a folder with a file that nobody may read to its end.
+    """Refuse a folder with a file that cannot be read to its end.
 
     Raises:
         ModelLoadError: names the file: it is a pipe or a device, or longer than any of its kind.

@@ -55,7 +55,7 @@ def find_formats(
     Args:
         tokenizer: mlx-lm's `TokenizerWrapper`.
         tool_format, reasoning_format: names that the caller gave; None: they are found out.
-        budget: of a prompt that is rendered for that; None: one of its own.
+        budget: of a prompt that is rendered for that; None: its own one.
     """
     parser = (getattr(tokenizer, "init_kwargs", None) or {}).get("tool_parser_type")
     start, end = (getattr(tokenizer, name, None) for name in ("think_start", "think_end"))

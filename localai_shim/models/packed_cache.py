@@ -91,7 +91,7 @@ def _check(how: Quantised, widths: Sequence[int]) -> None:
 
 
 def pack(row: RowCache, how: Quantised) -> RowCache:
-    """An empty row with packed caches in place of plain ones. Windows and states stay as they are."""
+    """An empty row with packed caches instead of plain ones. Windows and states stay as they are."""
     return [_replaced(layer, "KVCache", lambda upstream, _: PackedKVCache(how, upstream=upstream)) for layer in row]
 
 
@@ -99,7 +99,7 @@ Make = Callable[[Upstream, LayerCache], LayerCache]
 
 
 def _replaced(layer: LayerCache, name: str, make: Make) -> LayerCache:
-    """A layer, or one with parts of it, that is of this class, made anew."""
+    """A new layer, or one with parts, of this class."""
     kind = type(layer)
     upstream = getattr(layer, "upstream", None) or UPSTREAMS.get(kind.__module__)
     if upstream is not None and kind.__name__ == "CacheList":

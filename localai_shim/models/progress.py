@@ -68,7 +68,7 @@ def announce(name: str, path_or_id: str, progress: bool | None = None) -> None:
 
 
 def read_weights(name: str, arrays: Sequence[mx.array], progress: bool | None = None) -> None:
-    """Evaluate a model's lazy weights: at once, or in pieces beside a bar, which take no longer.
+    """Evaluate a model's lazy weights: together, or in pieces with a bar, which take no longer.
 
     Args:
         name: of the model.

@@ -77,7 +77,7 @@ def evaluate_each(arrays: Sequence[mx.array]) -> None:
 
 
 def check_shards(config: Json, name: str, size: int, *, text_only: bool = False) -> None:
-    """Refuse a model that cannot be spread over so many processes, before anything of it is loaded.
+    """Refuse a model that cannot be spread over this number of processes, before any of it is loaded.
 
     Raises:
         ModelLoadError: says which can.

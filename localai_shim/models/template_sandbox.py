@@ -1,8 +1,8 @@
-"""Chat templates whose loops and calls end when nobody waits for the prompt any more, and which may append to lists.
+"""Chat templates whose loops and calls end when the prompt is no longer needed, and which may append to lists.
 
 Templates come with checkpoints. The sandbox that transformers runs them in bounds a range to 100,000 numbers, which two
-loops, one in the other, make ten thousand million. It refuses what changes a list, which Kimi K2's template does to one
-of its own; here a template may change lists, which are its own or its conversation's.
+loops, one in the other, make ten thousand million. It refuses what changes a list, which Kimi K2's template does to its
+own list; here a template may change lists, which are its own or its conversation's.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def limited_template(tokenizer: PreTrainedTokenizerBase, tools: list[Json] | Non
     """A tokenizer's template as the argument of `apply_chat_template`, with loops and calls that look at the deadline.
 
     transformers keeps what it compiles, by source, and computes what is constant as it compiles. So it gets one that
-    has the template as a text, and what it makes of that is replaced: whoever else has a checkpoint with the same
+    has the template as a text, and what it makes of that is replaced: another user of a checkpoint with the same
     template gets the one that transformers makes of it.
 
     Returns:
-        Nothing, where a tokenizer has no such template or renders it in a way of its own.
+        Nothing, where a tokenizer has no such template or renders it in its own way.
     """
     from transformers.utils import chat_template_utils
 
@@ -74,7 +74,7 @@ def _stand_in(source: str) -> str:
 
 
 def _rework(compiled: Any, source: str) -> None:
-    """Have a compiled template, which has an environment of its own, be that of the source, with limits."""
+    """Replace the contents of a compiled template, which has its own environment, by the source's, with limits."""
     import jinja2
     from jinja2 import nodes
 
@@ -103,7 +103,7 @@ def _filtered(node: Any, name: str, environment: Any) -> Any:
 
 
 def _bound(environment: Any, tree: Any) -> None:
-    """Have calls look at the deadline, and operations refuse to make what is too large; nothing is computed before."""
+    """Make calls look at the deadline, and operations refuse too large results; nothing is computed before."""
     from jinja2 import nodes
 
     call = environment.call
@@ -139,7 +139,7 @@ def _concatenated(node: Any, environment: Any) -> Any:
 
 @cache
 def _computing_nothing() -> type:
-    """A compiler that leaves constant expressions to whoever renders, which is when there is a limit."""
+    """A compiler that leaves constant expressions to rendering, which has a limit."""
     from jinja2 import compiler, nodes
 
     class Generator(compiler.CodeGenerator):

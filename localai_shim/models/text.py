@@ -54,8 +54,8 @@ class TextTokenizer:
         tokenizer: mlx-lm's `TokenizerWrapper`.
         cuts_anywhere: rows' caches can be cut to any shorter length.
         is_quick: tokenising is the tokenizers library's.
-        embedded: tokens that the model has embeddings of, where that is not all of them. MLX does not look: another
-            one's would be whatever stands behind them in memory.
+        embedded: tokens that the model has embeddings of, where that is not all of them. MLX does not check: another
+            one's would be whatever follows them in memory.
     """
 
     media_kinds: frozenset[MediaKind] = frozenset()
@@ -102,7 +102,7 @@ class TextTokenizer:
         """Token ids of a text.
 
         Where the tokenizer is a plain fast one this goes past transformers, which holds the GIL for long over long
-        texts: it lists attention masks and offsets that nobody asked for.
+        texts: it lists attention masks and offsets that are not needed.
         """
         tokenizer = self.tokenizer._tokenizer
         if is_plain_fast(tokenizer):
@@ -130,7 +130,7 @@ def _checked(ids: list[int], tokenizer: TextTokenizer) -> list[int]:
 
 
 def _embedded(model: nn.Module, tokenizer: TokenizerWrapper) -> int | None:
-    """Tokens that a model has embeddings of; None where that is all of them, or nobody knows."""
+    """Tokens that a model has embeddings of; None if that is all of them, or not known."""
     from mlx import nn
 
     kinds = (nn.Embedding, nn.QuantizedEmbedding)
@@ -312,7 +312,7 @@ class TextModel:
             return self._run(step, step.tokens).astype(self._mx.float32)
 
     def _run(self, step: StepInput, tokens: mx.array) -> mx.array:
-        """Logits of a pass, with these tokens in the place of its own; where it ends prompts, of their last tokens."""
+        """Logits of a pass, with these tokens instead of the step's; if it ends prompts, of their last tokens."""
         if step.media or (step.state is not None and any(state is not None for state in step.state)):
             raise ValueError("a text model takes neither media nor row states")
         logits: mx.array = self._called(step, self._model)(tokens, cache=step.layers)

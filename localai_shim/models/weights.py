@@ -95,7 +95,7 @@ def read_update(
 
     Args:
         model: gets them.
-        weights: some or all of its own.
+        weights: some or all of the model's.
         sanitize: makes a checkpoint's tensors the model's, as loading does; None: nothing does.
         config: the model's, by which the tensors of a folder that it does not need are skipped.
 

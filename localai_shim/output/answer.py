@@ -93,7 +93,7 @@ class AnswerParser(TextParser):
             text += self._detokenizer.last_segment
         if self._tokens is not None and not (hides and self._rules.is_end(token)):
             self._tokens.add(token, len(text), self._stripped())
-        made = _Parts()
+        made = _DeltaBuilder()
         for piece in self._splitter.feed(text):
             self._take(piece, made)
         self.reasoning_tokens += thinking or self._splitter.state == REASONING
@@ -117,7 +117,7 @@ class AnswerParser(TextParser):
         if finished and not (self._has_text or self.calls or self._matcher.matched):
             delta.text += self._matcher.feed("".join(self._invalid)) + self._matcher.flush()
 
-    def _take(self, piece: Piece, made: _Parts) -> None:
+    def _take(self, piece: Piece, made: _DeltaBuilder) -> None:
         if self._matcher.matched:
             return
         kind, text = piece.kind, piece.text
@@ -137,8 +137,8 @@ class AnswerParser(TextParser):
             made.add(self._calls.close(text, cut=self._cut))
 
 
-class _Parts:
-    """Parts of a delta, of which a long answer that comes whole has many."""
+class _DeltaBuilder:
+    """Collects a delta, which has many parts if a long answer comes whole."""
 
     def __init__(self) -> None:
         self.text: list[str] = []

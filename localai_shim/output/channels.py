@@ -94,7 +94,7 @@ def _add_channels(edges: dict[str, list[tuple[str, str]]], channels: Channels) -
 
 
 def is_marker(text: str) -> bool:
-    """A text that is markup wherever it stands; others may be words of an answer."""
+    """A text that is markup everywhere; others may be words of an answer."""
     return any(c in text for c in "<[｜|") and not text.startswith("```")
 
 
@@ -115,7 +115,7 @@ class ChannelSplitter:
 
     Attributes:
         state: the state that the text ends in.
-        in_reasoning: it ends amid reasoning, also in a call there, until that or the reasoning is closed.
+        in_reasoning: it ends inside reasoning, also in a call there, until that or the reasoning is closed.
     """
 
     def __init__(self, markup: Markup, *, state: str | None = None, tools: OfferedTools = _NONE_OFFERED) -> None:
@@ -266,7 +266,7 @@ class ChannelSplitter:
         return block.unread
 
     def _counts(self, block: _Block) -> bool:
-        """A call amid the reasoning is one: some models only mention calls there, but for one that ends the answer."""
+        """True if a call inside the reasoning counts: some models only mention calls there, except at the end."""
         tools = self._markup.tools
         return (tools is not None and tools.thought) or (self._final and block.reader.done and block.reader.complete)
 
@@ -423,7 +423,7 @@ class _Block:
         head: the beginning of a call that opened it, if one did.
         outer: the state in which it began.
         unread: text that is in no piece yet.
-        announced: it has begun for whoever reads the pieces.
+        announced: it has begun for the reader of the pieces.
         events: what was read and is in no piece yet.
     """
 

@@ -31,7 +31,7 @@ class Detokenizer(Protocol):
 
 
 class LibraryDetokenizer:
-    """One of mlx-lm's, whose tokenizer may panic: an error of its own text then.
+    """One of mlx-lm's; a panic of its tokenizer is a `PanicError`.
 
     Args:
         inner: it.

@@ -14,7 +14,7 @@ TOOL = "tool"
 HEADER = "header"
 """States of an answer; text in a header belongs to the markup."""
 PROSE = (NORMAL, REASONING)
-"""States whose text is somebody's: hidden tokens are none of it."""
+"""States whose text is shown: hidden tokens are not part of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ class Markup:
     def state_after(self, prompt_end: str) -> str:
         """The state in which an answer begins, by the end of its prompt.
 
-        Templates open a block, or open and close it, as the last thing that they write. An answer that goes on with a
-        message that has a header is in what that says.
+        Templates open a block, or open and close it, as the last thing that they write. An answer that continues a
+        message with a header is in the state of that header.
         """
         end = prompt_end.rstrip()
         if self.think is not None and end.endswith(tuple(text.rstrip() for text in (self.think[0], *self.opened))):

@@ -18,7 +18,7 @@ class Prediction:
 
     Args:
         tokens: ids.
-        spell: a token's text, of one character per byte; None: each token is a character of its own.
+        spell: a token's text, of one character per byte; None: each token is one character.
     """
 
     def __init__(self, tokens: Iterable[int], spell: Callable[[int], str] | None = None) -> None:
@@ -50,14 +50,14 @@ class Pointer:
         self._lost_at = 0
         """The place at which the answer had something else."""
         self._since = 0
-        """Tokens of the answer since then; 0: it goes on as expected."""
+        """Tokens of the answer since then; 0: it continues as expected."""
         self._instead = self._recent = ""
         """The text that came since then, and the last tokens, a character each."""
         self._came = bytearray(len(prediction.tokens))
         self.fed = self.accepted = 0
 
     def after(self, output: Sequence[int], most: int) -> Sequence[int]:
-        """The tokens that an output goes on with, at most so many; none where the place is lost."""
+        """The tokens that continue an output, at most `most`; none if the place is lost."""
         self.feed(islice(output, self.fed, None))
         return () if self._at is None else self._prediction.tokens[self._at : self._at + most]
 

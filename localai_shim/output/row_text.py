@@ -12,14 +12,14 @@ class RowText:
 
     Args:
         detokenizer: fresh.
-        splitter: fresh, in the state that the answer begins in; None: nobody asks for channels.
+        splitter: fresh, in the state that the answer begins in; None: channels are not needed.
         all_content: stop strings are looked for in all text, whatever the splitter finds.
         eos: ends of sequence that are not text.
         hidden: see `TokenRules`.
 
     Attributes:
         content: what the last token added to it, for the stop check.
-        in_reasoning: the text ends amid reasoning.
+        in_reasoning: the text ends inside reasoning.
         has_stop_check: the row's stop check feeds it each token, before anyone else looks at it.
     """
 

@@ -17,7 +17,7 @@ class TokenRules:
     Attributes:
         hidden: special tokens that are not markers of the model's; they are not text, unless within a call.
         skip_special_tokens: neither are ends of sequence that the row went past.
-        stop_token_ids: tokens that end a row. What ended a row is not text.
+        stop_token_ids: tokens that end a row. The end is not text.
         include_stop: except where it is wanted: the token, unless it is hidden, and the stop string.
         ignore_eos: an end of sequence ends nothing.
     """
@@ -112,7 +112,7 @@ class StopStrings:
     Args:
         text: the row's, which this feeds.
         strings: the stop strings, at least one.
-        min_tokens: stop strings that begin in the first so many tokens do not count; ends of sequence that are not text
+        min_tokens: stop strings that begin in these first tokens do not count; ends of sequence that are not text
             are not among these.
     """
 

@@ -37,7 +37,7 @@ class TextParser:
     Args:
         detokenizer: fresh.
         stop: stop strings; never part of the text.
-        min_tokens: stop strings that begin in the first so many tokens do not count.
+        min_tokens: stop strings that begin in these first tokens do not count.
         with_tokens: fill `Delta.tokens`.
         rules: which tokens are not text.
         with_end: a token that ended the choice and is not text is among `Delta.tokens`, too.

@@ -1,7 +1,7 @@
 """Tool calls of an answer: deltas while the model writes them.
 
-A call that cannot be read is one nevertheless where its function's name can be read: its arguments are delivered as
-they stand, as OpenAI does, so that whoever runs the tool can tell the model what was wrong.
+A call that cannot be read is one nevertheless where its function's name can be read: its arguments are delivered
+unchanged, as OpenAI does, so that the program that runs the tool can tell the model what was wrong.
 """
 
 from __future__ import annotations

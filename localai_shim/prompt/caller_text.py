@@ -71,7 +71,7 @@ class CallerText:
 
         Args:
             ids: of the text with media put in.
-            media: those, in their order; what stands in place of them is left as it is.
+            media: those, in their order; their placeholders stay as they are.
         """
         separators = iter(self._of_template)
         own = _separators_of(media, ids, self._tokens.separator_id)

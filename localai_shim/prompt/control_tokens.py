@@ -69,7 +69,7 @@ class ControlTokens:
         find_id: the inverse; None for what is not a token.
 
     Attributes:
-        separator: a control token that keeps apart what stands on both sides of it; empty where there is none.
+        separator: a control token that keeps apart the texts on both sides of it; empty where there is none.
         separator_id: its id.
     """
 

@@ -113,7 +113,7 @@ def with_values(write: Callable[[Any], str], arguments: Any) -> Any:
 
 
 def with_blank_content(messages: list[Message], blank: str | None) -> list[Message]:
-    """Calls without a text beside them, with this content."""
+    """Calls without a text of the message, with this content."""
     return [
         {**message, "content": blank} if message.get("tool_calls") and not message["content"] else message
         for message in messages
@@ -121,7 +121,7 @@ def with_blank_content(messages: list[Message], blank: str | None) -> list[Messa
 
 
 def text_apart(messages: list[Message]) -> list[Message]:
-    """Text beside calls in a message of its own before them, with the reasoning."""
+    """Text next to calls in a separate message before them, with the reasoning."""
     out: list[Message] = []
     for message in messages:
         if message.get("tool_calls") and message["content"]:
@@ -132,7 +132,7 @@ def text_apart(messages: list[Message]) -> list[Message]:
 
 
 def text_as_reasoning(messages: list[Message]) -> list[Message]:
-    """The text beside reasoning and calls at the end of the reasoning."""
+    """The text next to reasoning and calls at the end of the reasoning."""
     return [_join(message) for message in messages]
 
 

@@ -39,7 +39,7 @@ def item_messages(
         instructions: the system message that they begin with.
         unseal: reads `encrypted_content`.
         paths: id of each item that the request brings -> the field that it came in, for errors.
-        knows_developer: the template has a developer role of its own; otherwise it becomes `system`.
+        knows_developer: the template has a developer role; otherwise it becomes `system`.
         read_part: reads parts that are not text.
 
     Raises:

@@ -30,7 +30,7 @@ def template_messages(
 
     Args:
         messages: the request's field, untrusted.
-        knows_developer: the template has a developer role of its own; otherwise it becomes `system`.
+        knows_developer: the template has a developer role; otherwise it becomes `system`.
         read_part: reads parts that are not text.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Python objects in the place of URLs, and how they are written where only JSON will do.
+"""Python objects instead of URLs, and how they are written where only JSON will do.
 
 A request to a model in the same process may hold a picture as a `PIL.Image.Image`, an array of pixels, the bytes of a
 file, or its `pathlib.Path`.
@@ -21,7 +21,7 @@ _BASE64_BYTES = 3 * 2**18  # at a time: it holds the GIL
 
 
 def is_object(value: object) -> bool:
-    """True if this is not JSON, but may stand where a URL does."""
+    """True if this is not JSON, but may replace a URL."""
     if isinstance(value, str | dict | list | tuple | int | float | None):
         return False
     return isinstance(value, bytes | bytearray | memoryview | PurePath) or hasattr(type(value), "__array_interface__")
@@ -37,7 +37,7 @@ def holds_objects(value: object) -> bool:
 
 
 def with_data_urls(value: Any, path: str) -> Any:
-    """The same JSON value with data URLs in the place of objects. Takes long for large pictures.
+    """The same JSON value with data URLs instead of objects. Takes long for large pictures.
 
     Args:
         path: of the request's field, for errors.

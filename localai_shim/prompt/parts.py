@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import BadRequest
 from ..media import Media, MediaKind, MediaRules, MediaSize, ProcessedMedia, UnreadError
 from ..threads import deadline
-from ..threads.once import OnceCache
+from ..threads.cache import LRUCache
 from ..threads.system import Lock
 from ..threads.workers import Begun
 from .history import Message
@@ -84,7 +84,7 @@ def media_parts(messages: Sequence[Message]) -> list[MediaPart]:
     return [part for content in contents for part in content if isinstance(part, MediaPart)]
 
 
-class MediaCache(OnceCache[ProcessedMedia]):
+class MediaCache(LRUCache[ProcessedMedia]):
     """Cache of what a model's processor made of the items that came last.
 
     Args:
@@ -160,7 +160,7 @@ def _processed(source: MediaSource, processor: Tokenizing, cache: MediaCache) ->
             raise unreadable(source.kind, source.path, error) from error
 
     try:
-        return cache.get(source.key, make)
+        return cache.get_or_make(source.key, make)
     except _TooLargeError as error:
         return error.made
 

@@ -63,7 +63,7 @@ class ChatTokenizer:
     Args:
         model: the adapter's tokenizer for it, such as `TextModel.text`.
         write: writes calls as the model does, for a template that does not show them; None: in the plain form.
-        budget: of what is found out by rendering; None: one of its own.
+        budget: of what is found out by rendering; None: a new one.
     """
 
     def __init__(self, model: Tokenizing, write: WriteCalls | None = None, budget: Budget | None = None) -> None:
@@ -76,7 +76,7 @@ class ChatTokenizer:
 
     @property
     def media_kinds(self) -> frozenset[MediaKind]:
-        """Kinds of media that the model reads beside text."""
+        """Kinds of media that the model reads, apart from text."""
         return self.model.media_kinds
 
     def spans(self, prompt: Sequence[int], messages: list[Message]) -> list[MediaSpan]:
@@ -110,7 +110,7 @@ class ChatTokenizer:
         return self.model.encode(text, add_special_tokens=False)
 
     def encode_marker(self, text: str) -> list[int]:
-        """A text such as `</think>` as it stands within an output: see `encode_within`."""
+        """A text such as `</think>` as it is inside an output: see `encode_within`."""
         if self.token_bytes.kind == "byte_level":
             return self.encode_bare(text)
         return encode_within(self.encode_bare, text)
@@ -124,7 +124,7 @@ class ChatTokenizer:
         """A fresh streaming detokenizer.
 
         Args:
-            continuing: the text goes on where a prompt ended, and keeps the space that it begins with.
+            continuing: the text continues the end of a prompt, and keeps the space that it begins with.
         """
         if self.token_bytes.kind != "other":
             return ByteDetokenizer(self.token_bytes, strips_space=not continuing and self.token_bytes.strips_space)
@@ -168,7 +168,7 @@ class ChatTokenizer:
 
     @property
     def knows_developer(self) -> bool:
-        """The template has a developer role of its own."""
+        """The template has a developer role."""
         return bool(self._tokenizer.has_chat_template) and self.fitting.without_tools.developer
 
     @cached_property

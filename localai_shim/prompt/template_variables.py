@@ -1,4 +1,4 @@
-"""The variables that a chat template reads beside the conversation."""
+"""The variables that a chat template reads, apart from the conversation."""
 
 from __future__ import annotations
 

@@ -40,14 +40,14 @@ class Tokenizing(Protocol):
 
         Args:
             restore: changes the rendered text before it is tokenised, and before media are put in.
-            media: what the messages' parts `{"type": "image"}` (or video, audio) stand for, in their order; each comes
-                in the place of such a part.
+            media: what the messages' parts `{"type": "image"}` (or video, audio) stand for, in their order; each
+                replaces such a part.
         """
         ...
 
     @property
     def media_kinds(self) -> frozenset[MediaKind]:
-        """Kinds of media that the model reads beside text."""
+        """Kinds of media that the model reads, apart from text."""
         ...
 
     def process(self, media: Media) -> ProcessedMedia:
@@ -63,7 +63,7 @@ class Tokenizing(Protocol):
         ...
 
     def spans(self, ids: Sequence[int], media: Sequence[ProcessedMedia]) -> list[MediaSpan]:
-        """Find these items in a prompt's ids, where they stand in this order.
+        """Find these items in a prompt's ids, which have them in this order.
 
         Raises:
             ValueError: the template left some out.

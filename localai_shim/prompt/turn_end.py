@@ -25,7 +25,7 @@ def find_turn_end(
         decode: the text of tokens.
         ends: tokens that end a sequence.
         added: tokens that were added to the vocabulary, with their texts.
-        markers: those of them that stand within answers, such as the end of a thought.
+        markers: those of them that answers contain, such as the end of a thought.
 
     Returns:
         None if the template writes one of the ends behind an answer, or no token.

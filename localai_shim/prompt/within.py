@@ -1,4 +1,4 @@
-"""Tokens of a text that stands behind another one."""
+"""Tokens of a text that follows another one."""
 
 from __future__ import annotations
 

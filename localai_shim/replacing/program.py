@@ -14,7 +14,7 @@ from .clients import AnyLocalOpenAI, ReplacedClients
 
 
 class Replacement:
-    """A local model in the place of OpenAI, until `undo`, the end of a `with` block, or the process ends.
+    """A local model instead of OpenAI, until `undo`, the end of a `with` block, or the process ends.
 
     Args:
         client: what answers.

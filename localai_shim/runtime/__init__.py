@@ -1,1 +1,1 @@
-"""Engines that are loaded and shared, and what clients share beside them."""
+"""Engines that are loaded and shared, and the other things that clients share."""

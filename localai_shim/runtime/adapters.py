@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class AdaptingEngine(EngineLike, Protocol):
-    """An engine that runs a model of its own, and no script."""
+    """An engine that runs a model, not a script."""
 
     def load_adapter(self, adapter: Adapter, products: Mapping[str, Product], /) -> Future[None]: ...
 

@@ -1,4 +1,4 @@
-"""State that a client and its copies share beside their engines: the store, background responses and batches."""
+"""State that a client and its copies share, apart from engines: the store, background responses and batches."""
 
 from __future__ import annotations
 

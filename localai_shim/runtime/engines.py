@@ -169,7 +169,7 @@ class _Shared:
             self.timer = None
 
     def unload(self, wait: bool = True) -> None:
-        """End the engine, unless somebody holds it."""
+        """End the engine, unless it is held."""
         with _lock:
             if self.holders:
                 return
@@ -204,7 +204,7 @@ _lock = RLock()  # finalizers may run, and release an engine, while it is held
 
 
 def _acquire(source: Source, holder: object, engines: dict[Source, _Shared]) -> _Shared:
-    """Hold the engine of a source, among those of the holder: there it is found by who releases them, whatever was
+    """Hold the engine of a source, among those of the holder: there it is found when they are released, whatever was
     interrupted here.
     """
     with _lock:
@@ -319,7 +319,7 @@ class Runtime:
         return contextlib.nullcontext() if found is None else found.detached()
 
     def started(self) -> list[EngineLike]:
-        """The engines of its own that this client has asked for."""
+        """The engines that this client has asked for."""
         with self._lock:
             return [shared.engine for shared in self._engines.values()]
 

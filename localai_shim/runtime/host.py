@@ -11,5 +11,5 @@ from ..models import caches
 
 @mirrored
 def connect() -> None:
-    """Have engines of this process run on this machine, with the libraries' cache classes."""
+    """Make engines of this process run on this machine, with the libraries' cache classes."""
     ports.connect(ports.Host(machine, memory.process, caches, forms))

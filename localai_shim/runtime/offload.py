@@ -71,7 +71,7 @@ def run(work: Callable[[], T], deadline: Deadline) -> T:
     """Run `work` on another thread, since nothing could stop it on this one.
 
     Raises:
-        TimeoutError: it took too long, and goes on until it looks at its deadline.
+        TimeoutError: it took too long, and continues until it looks at its deadline.
     """
     return wait(_preparing.submit(work), deadline)
 
@@ -118,8 +118,8 @@ class Turns:
     """Turns of one event loop's requests to compute on other threads, first come, first served.
 
     Few at a time: each thread that renders and tokenises keeps the event loop waiting for the GIL in its turn. One that
-    takes long does not count any more, so that it holds up nobody; what takes long by nature, such as decoding a
-    picture, leaves the GIL alone.
+    takes long does not count any more, so that it delays no others; work that is always long, such as decoding an
+    image, leaves the GIL alone.
     """
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ class Turns:
 
     @contextlib.contextmanager
     def given_away(self) -> Iterator[None]:
-        """Leave a turn to others: who has it waits in the context, perhaps for them."""
+        """Leave a turn to others: its holder waits in the context, perhaps for them."""
         self._at_once += 1
         self._left.set()
         try:
@@ -227,9 +227,9 @@ def read_all(reads: Sequence[Callable[[], object]], deadline: Deadline) -> Futur
 
 
 def importing(load: Callable[[], T]) -> T:
-    """Call what imports modules, on a thread that gets no signals: Ctrl-C amid an import would leave half of a module.
+    """Call what imports modules, on a thread that gets no signals: Ctrl-C in an import would leave half of a module.
 
-    The caller can be interrupted meanwhile, or let greenlets run; the imports go on to their end.
+    The caller can be interrupted meanwhile, or let greenlets run; the imports continue to their end.
     """
     if is_own_thread() or (not greenlets.are_used() and threading.current_thread() is not threading.main_thread()):
         return load()

@@ -23,7 +23,7 @@ Running = Literal["continue", "fail"]
 
 
 class UpdatingEngine(EngineLike, Protocol):
-    """An engine that runs a model of its own, and no script."""
+    """An engine that runs a model, not a script."""
 
     def update_weights(self, weights: NewWeights, /, *, fails: bool = False) -> Future[None]: ...
 
@@ -51,7 +51,7 @@ def read_weights(runtime: Runtime, weights: Weights, running: Running) -> NewWei
 
 
 def update_weights(runtime: Runtime, new: NewWeights, running: Running) -> None:
-    """Give the model of a client other weights; returns when it has them.
+    """Give the model of a client other weights; returns when they are used.
 
     Raises:
         ValueError: they do not fit. Nothing has changed.

@@ -1,1 +1,1 @@
-"""Private names of the SDK, and stand-ins for its parts."""
+"""Private names of the SDK, and replacements of its parts."""

@@ -54,7 +54,7 @@ def azure_arguments(given: Mapping[str, Any]) -> Arguments:
 
 
 def bedrock_arguments(given: Mapping[str, Any]) -> Arguments:
-    """Arguments of `openai.BedrockOpenAI`, with a key in place of whatever else signs in."""
+    """Arguments of `openai.BedrockOpenAI`, with a key instead of all other credentials."""
     made = {name: value for name, value in given.items() if name not in _BEDROCK_KEYS}
     made["api_key"] = made.get("api_key") or PLACEHOLDER
     where = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_BEDROCK_BASE_URL")

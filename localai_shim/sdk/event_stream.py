@@ -1,4 +1,4 @@
-"""The response whose answer comes in events: objects for streams of ours, server-sent events for everyone else."""
+"""The response whose answer comes in events: objects for this package's streams, server-sent events for others."""
 
 from __future__ import annotations
 

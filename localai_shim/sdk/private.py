@@ -153,11 +153,11 @@ class LocalResponse(httpx.Response):
     """A whole answer: the object, and its JSON for code that reads the response itself.
 
     It is open until it is read if the request asks for the response as a stream. Where the SDK would make the same
-    object of the JSON again, that is made only for who looks.
+    object of the JSON again, that is made only if it is read.
 
     Args:
         answer: an SDK object, what `json.dumps` takes, or the bytes of a file.
-        cast_to: what the SDK makes of it; None: nobody knows.
+        cast_to: what the SDK makes of it; None: this is not known.
     """
 
     def __init__(self, answer: object, *, request: httpx.Request, seconds: float = 0.0, cast_to: object = None) -> None:
@@ -255,7 +255,7 @@ def localise(stream_cls: Any) -> object:
 
 
 class _Refuse(httpx.BaseTransport, httpx.AsyncBaseTransport):
-    """Nothing may reach the network, whoever holds the client."""
+    """No holder of the client may reach the network."""
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         refuse(request)
@@ -277,7 +277,7 @@ class LocalHttpClient(httpx.Client):
     Args:
         runtime: closed with it.
         transport: what answers.
-        timeout: of requests that have none of their own.
+        timeout: of requests that set none.
     """
 
     def __init__(self, runtime: Runtime, transport: httpx.BaseTransport, timeout: Timeout) -> None:
@@ -305,7 +305,7 @@ class LocalAsyncHttpClient(httpx.AsyncClient):
 
 
 def status_error(client: Client, error: RequestError, request: httpx.Request) -> openai.APIStatusError:
-    """The SDK's own exception for one of ours, made the way that the SDK makes it from a response."""
+    """The SDK's own exception for one of this package, made the way that the SDK makes it from a response."""
     headers = {**answer_headers("application/json"), **error.headers}
     response = httpx.Response(error.status, headers=headers, json=error.body(), request=request)
     response.elapsed = timedelta(0)
@@ -316,7 +316,7 @@ RETRIES = "x-stainless-retry-count"
 
 
 def retry_delay(client: Client, options: RequestOptions, taken: int, response: httpx.Response | None) -> float | None:
-    """Seconds after which the SDK would ask again, after so many retries; None: it would not.
+    """Seconds after which the SDK would ask again, after this number of retries; None: it would not.
 
     Args:
         response: what the request failed with; None: nothing came.

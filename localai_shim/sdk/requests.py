@@ -23,7 +23,7 @@ def make_request(client: sdk.Client, options: sdk.RequestOptions) -> httpx.Reque
 
 
 class _LazyRequest(httpx.Request):
-    """All that the SDK would have sent, with data URLs for objects, which are made when somebody reads its content."""
+    """All that the SDK would have sent, with data URLs for objects, which are made when its content is read."""
 
     def __init__(self, client: sdk.Client, options: sdk.RequestOptions, bare: httpx.Request) -> None:
         super().__init__(bare.method, bare.url, headers=bare.headers, content=_content(client, options))

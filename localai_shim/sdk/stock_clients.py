@@ -93,8 +93,8 @@ _API_ROOT = re.compile(
 def is_wrapped(request: object) -> bool:
     """True if a client's `request`, as the SDK's class has it, is no longer the SDK's own: tracing tools replace it.
 
-    What passes local clients on as they are says so with `stands_before`: itself, and what it has replaced. What
-    stands around it may show its attributes as its own.
+    A function that passes local clients on as they are says so with `stands_before`: itself, and the function that
+    it has replaced. A wrapper around it may show its attributes as its own.
     """
     function = request.__func__ if type(request) is MethodType else request
     if type(function) is FunctionType and function.__code__.co_filename == _base_client.__file__:
@@ -127,5 +127,5 @@ def set_module_settings(settings: dict[str, object]) -> None:
 
 
 def forget_module_client() -> None:
-    """Have the SDK's module make a new client when it is used next, of settings that say nothing of a server."""
+    """Make the SDK's module create a new client at its next use, of settings that say nothing of a server."""
     vars(openai).update(_client=None, http_client=None, api_type="openai")

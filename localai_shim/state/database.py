@@ -104,7 +104,7 @@ class Database:
         return True
 
     def _wait_for_locks(self, connection: sqlite3.Connection, seconds: float) -> None:
-        """Have a connection's statements wait so long for the locks of other processes."""
+        """Set the time that a connection's statements wait for the locks of other processes."""
         if self.path is not None and seconds != self._waits:
             connection.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
             self._waits = seconds
@@ -170,7 +170,7 @@ class _Patience:
         return self._deadline.left() or 0.0
 
     def check(self) -> None:
-        """Raise Overdue if the deadline of what is done here has ended the wait."""
+        """Raise Overdue if the wait ended because of the current deadline."""
         if self.seconds < BUSY_SECONDS:
             raise Overdue
 

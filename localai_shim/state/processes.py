@@ -26,7 +26,7 @@ def start_time(pid: int) -> str:
 
 
 def is_running(pid: int, started: str) -> bool:
-    """True if this process runs, and started then; if either time is unknown, its number has to do."""
+    """True if this process runs, and started then; if either time is unknown, its number decides."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

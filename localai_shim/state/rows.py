@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..types import Json
 from .errors import DuplicateError, MissingError
-from .texts import Encoded, decode, encode
+from .large_strings import Encoded, decode, encode
 
 BODY = ""  # the part that is an object itself
 EVENTS = "event"

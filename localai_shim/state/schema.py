@@ -63,8 +63,8 @@ def connect(path: str | None, seconds: float) -> sqlite3.Connection:
 
     Args:
         path: None: in memory.
-        seconds: that it, and each statement later, waits for locks of other processes. Where the tables are there, it
-            waits for nobody who writes.
+        seconds: that it, and each statement later, waits for locks of other processes. If the tables exist,
+            it does not wait for writers.
 
     Raises:
         StoreError: the file is another program's, or of a newer schema.

@@ -16,7 +16,7 @@ from ..types import Json
 from . import rows
 from .database import Database
 from .errors import DuplicateError, MissingError, StoreError
-from .texts import encode
+from .large_strings import encode
 
 __all__ = ["DEFAULT_LIMIT_BYTES", "DuplicateError", "Json", "Kind", "MissingError", "Page", "Store", "StoreError"]
 
@@ -45,7 +45,7 @@ class Store:
 
     Args:
         path: a file, which several stores and processes may have open; it is created where it does not exist, readable
-            by its owner only. What a method has written survives the process however it ends (a power cut may take the
+            by its owner only. Writes survive any end of the process (a power cut may take the
             latest writes, and corrupts nothing). None: in memory, as long as this object lives.
         limit: most bytes; in memory only. The least recently used objects are evicted. Those that a process works on or
             that a stored response continues are not, nor what was used just now, however large: a chain in use is kept

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def observe(method: str, path: str, body: Mapping[str, object], started: float) -> Observation | None:
-    """An observation of a request that has begun; None: nobody wants to know.
+    """An observation of a request that has begun; None: there is no observer.
 
     Runs where the caller is: observers note the caller's context here.
 
@@ -80,7 +80,7 @@ class Observation:
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         """A stream was dropped. That may be the garbage collector's doing, while this very thread holds any lock.
 
-        At the interpreter's end nobody is told: threads have stopped, and modules are empty.
+        At the interpreter's end no observer is called: threads have stopped, and modules are empty.
         """
         if is_ending():
             return
@@ -119,7 +119,7 @@ class _Late:
         self._lock = Lock()
 
     def start(self) -> None:
-        """Have the thread run; a process that was forked has none yet."""
+        """Start the thread if it does not run; a forked process has none yet."""
         if self._thread is None or not self._thread.is_alive():
             with self._lock:
                 if self._thread is None or not self._thread.is_alive():

@@ -58,7 +58,7 @@ class RequestTimings:
 
     @property
     def prefill_seconds(self) -> float | None:
-        """Seconds in which its prompt was prefilled, beside other work."""
+        """Seconds in which its prompt was prefilled, among other work."""
         return between(self.begun, self.prefilled)
 
     @property
@@ -75,7 +75,7 @@ class Served:
     path: str
     """Of the endpoint: "/chat/completions"."""
     body: Mapping[str, object]
-    """Fields of the request in the caller's own form, which nobody has checked: prompts are in it."""
+    """Fields of the request in the caller's own form, which is not checked: prompts are in it."""
     engine: EngineLike | None
     """Engine that ran the request; None: it did not come to that."""
     answer_id: str | None

@@ -131,10 +131,10 @@ class Answer:
 
     parts: tuple[Part, ...] = ()
     reply: Reply = field(default_factory=Reply)
-    """Settings for playing the parts; what is played where there are none."""
+    """Settings for playing the parts; without parts, the reply that is played."""
     trouble: Trouble | None = None
     tokens: int | None = None
-    """The trouble comes after so many tokens; None: after all."""
+    """Tokens before the trouble; None: all."""
     vectors: Vectors | None = None
     """Vectors to answer with instead of text; where they are given, there are no parts."""
 
@@ -224,7 +224,7 @@ class Trouble:
 
         Args:
             *parts: what comes before.
-            tokens: the trouble comes after so many tokens of that; None: after all.
+            tokens: number of its tokens before the trouble; None: all.
         """
         return Answer(parts, trouble=self, tokens=tokens)
 

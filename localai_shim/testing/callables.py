@@ -21,7 +21,7 @@ _loops = Workers("reply", idle=0.0)
 def decide(reply: ScriptedReply, request: Request) -> Answer:
     """Find the answer that a reply gives to a request.
 
-    A function is called on this thread; what it has to wait for is awaited on the event loop that the thread works
+    A function is called on this thread; an awaitable that it returns is awaited on the event loop that the thread works
     for, if there is one.
 
     Raises:

@@ -93,7 +93,7 @@ class Budget:
 
 
 def check_called(calls: Sequence[Request], times: int | None, criteria: Criteria) -> None:
-    """Raise AssertionError unless so many requests (None: at least one) match."""
+    """Raise AssertionError unless `times` requests (None: at least one) match."""
     misses = [(call, mismatch(criteria, call)) for call in calls]
     found = sum(why is None for _, why in misses)
     if found == times or (times is None and found):

@@ -37,7 +37,7 @@ class IncompleteScript(AssertionError):
 
 
 class Scripted:
-    """Parts of both scripted clients beside the SDK's own methods."""
+    """Parts of both scripted clients that are not the SDK's own methods."""
 
     _runtime: Runtime
 
@@ -210,7 +210,7 @@ ArgumentsT = TypeVar("ArgumentsT", ClientArguments, AsyncClientArguments)
 
 
 def _on_stage(arguments: ArgumentsT, kind: type) -> ArgumentsT:
-    """A client's arguments, with a stage of its own unless they bring one, by themselves or with an http client."""
+    """A client's arguments, with a new stage unless they bring one, by themselves or with an http client."""
     if not isinstance(arguments.get("http_client"), kind) and arguments.get("engine") is None:
         arguments["engine"] = Stage()
     return arguments

@@ -76,7 +76,7 @@ class ClientFactory:
         self._clients: list[ScriptedOpenAI | AsyncScriptedOpenAI] = []
 
     def __call__(self, *script: ScriptedReply, **config: Unpack[LocalOpenAIConfig]) -> ScriptedOpenAI:
-        """A client with a script of its own."""
+        """A client with its own script."""
         return self.sync_client(self.stage(*script, **config))
 
     def make_async(self, *script: ScriptedReply, **config: Unpack[LocalOpenAIConfig]) -> AsyncScriptedOpenAI:

@@ -26,7 +26,7 @@ def exception(trouble: Trouble, call: Call, *, begun: bool = False) -> Exception
     Args:
         trouble: what goes wrong; not a hang.
         call: the request.
-        begun: after the first tokens of the answer. An error amid a stream has no status any more.
+        begun: after the first tokens of the answer. An error in the middle of a stream has no status any more.
     """
     if trouble.kind == "timeout":
         late = openai.APITimeoutError(request=call.request)

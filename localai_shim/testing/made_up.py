@@ -1,4 +1,4 @@
-"""Answers to requests that nobody scripted: what the request asks for, the same for the same request and seed."""
+"""Answers to requests without a script: what the request asks for, the same for the same request and seed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 MAX_DEPTH = 5
 """Of an instance; below it, the simplest of several alternatives is taken and optional properties are left out."""
 MAX_RANDOM_TOKENS = 400
-"""After so many, a random answer takes each chance to end."""
+"""After this number, a random answer takes each chance to end."""
 
 
 def random_numbers(asked: Request, seed: int) -> random.Random:
@@ -69,7 +69,7 @@ def make_up(asked: Request, numbers: random.Random) -> Answer:
 
 
 def _required_tool(asked: Request, numbers: random.Random) -> OfferedTool | None:
-    """The tool that the answer has to call, if it has to."""
+    """The tool that the answer must call, if there is one."""
     choice, tools = asked.tool_choice, asked.offered_tools
     if isinstance(choice, dict):
         allowed = choice.get("allowed_tools", choice)

@@ -12,7 +12,7 @@ from typing import Self, TypedDict
 from .answers import Answer, ScriptedReply, Trouble
 from .requests import Request
 
-Text = str | re.Pattern[str]
+TextPattern = str | re.Pattern[str]
 """A piece of a text, or a regular expression that is found in it."""
 
 
@@ -21,15 +21,15 @@ class Criteria(TypedDict, total=False):
 
     api: str
     """The endpoint: `chat.completions`, `responses`, `completions`, `embeddings` or `rerank`."""
-    user: Text
+    user: TextPattern
     """In the last user message; in any of the texts that are embedded, or of the documents and the query."""
-    system: Text
+    system: TextPattern
     """In the system or developer messages."""
     tool: str
     """A tool of this name is offered."""
-    tool_result: Text
+    tool_result: TextPattern
     """In a result that came since the model spoke last."""
-    model: Text
+    model: TextPattern
     """The model's name: all of it, or a regular expression."""
     schema: str | Mapping[str, object] | type
     """The answer's JSON schema: its name, the schema, or the pydantic class that it was made of."""
@@ -70,7 +70,7 @@ class Rule:
         return self
 
     def times(self, count: int) -> Self:
-        """Answer so many requests; the test is incomplete with fewer."""
+        """Answer this number of requests; the test is incomplete with fewer."""
         if count < len(self._replies):
             raise ValueError(f"{len(self._replies)} replies cannot be played in {count} times")
         self._limit = count
@@ -187,7 +187,7 @@ def check_criteria(criteria: Mapping[str, object]) -> None:
     """Refuse criteria that do not exist, and values of a wrong type.
 
     Raises:
-        TypeError: with the name and what may stand there.
+        TypeError: with the name and the values that it may have.
     """
     for name, value in criteria.items():
         if name not in _NAMES:

@@ -25,7 +25,7 @@ END_SECONDS = 5.0  # that the interpreter's end waits for what computes
 
 
 class Overdue(BaseException):
-    """Nobody waits for this request any more. No `Exception`: what templates and processors raise is caught as one."""
+    """The caller no longer waits for this request. No `Exception`: those of templates and processors are caught."""
 
 
 class Deadline:
@@ -46,7 +46,7 @@ class Deadline:
         return None if self.at == math.inf else max(0.0, self.at - time.monotonic())
 
     def abandon(self) -> None:
-        """Nobody waits any more: whatever goes on for the request stops where it next looks."""
+        """The caller no longer waits: all work for the request stops at its next check."""
         self.at = -math.inf
 
     def check(self) -> None:
@@ -151,7 +151,7 @@ class Budget:
 
 
 def check() -> None:
-    """Raise Overdue where nobody waits any more for what is done here, and OverBudget where it costs too much.
+    """Raise Overdue if no caller waits for the current work any more, and OverBudget if it costs too much.
 
     Costs a tenth of a microsecond.
     """

@@ -84,7 +84,7 @@ _main_hub: Any = None
 
 
 def _hub() -> Any:
-    """The hub in which the running greenlet has to wait; None: its thread has none, or the hub itself is running."""
+    """The hub in which the running greenlet must wait; None: its thread has none, or the hub itself is running."""
     if not are_used():
         return None
     import gevent

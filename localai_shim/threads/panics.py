@@ -18,7 +18,7 @@ class PanicError(RuntimeError):
 
 
 def panics_are_errors(function: Callable[P, T]) -> Callable[P, T]:
-    """Have a function raise `PanicError` where it would raise a panic; all else that it raises stays as it is.
+    """Make a function raise `PanicError` instead of a panic; all else that it raises stays as it is.
 
     pyo3 makes a BaseException of a panic, as of Ctrl-C, so that no handler of errors would see it.
     """
@@ -36,7 +36,7 @@ def panics_are_errors(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def is_panic(error: BaseException) -> bool:
-    """True for a panic; each library has a class of its own for it."""
+    """True for a panic; each library has its own class for it."""
     return type(error).__name__ == "PanicException" and type(error).__module__ == "pyo3_runtime"
 
 

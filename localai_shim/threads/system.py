@@ -89,7 +89,7 @@ class _SystemThread:
 
     @name.setter
     def name(self, name: str) -> None:
-        """Called on the thread itself, of which `threading` has an object of its own."""
+        """Called on the thread itself, for which `threading` has its own object."""
         self._name = threading.current_thread().name = name
 
     def start(self) -> None:
@@ -132,7 +132,7 @@ def current_thread() -> Thread:
 
 
 def _forget_threads() -> None:
-    """Forget the parent's threads in a forked child, which has only the one that forked."""
+    """Forget the parent's threads in a forked child, in which only the forking thread runs."""
     mine = _running.get(get_ident())
     _running.clear()
     if mine is not None:

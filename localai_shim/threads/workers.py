@@ -42,7 +42,7 @@ class Workers:
         """`_free`: threads that have no job; below 0: jobs that have no thread."""
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Have a thread run `work`, in the caller's context; the caller's own where no thread can be started."""
+        """Run `work` on a thread, in the caller's context; on the caller's thread if no other can be started."""
         future: Future[T] = Future()
         job = partial(contextvars.copy_context().run, _fill, future, work)
         with self._lock:
@@ -98,7 +98,7 @@ def _fill(future: Future[T], work: Callable[[], T]) -> None:
 class Begun(Generic[T]):
     """A call that a spare thread runs, or the first thread that asks for its result, if that comes before.
 
-    So nobody ever waits for a thread to be free. What nobody holds any more is not begun.
+    So no caller ever waits for a thread to be free. A call that is not held any more is not begun.
     """
 
     def __init__(self, call: Callable[[], T]) -> None:

@@ -26,7 +26,7 @@ class LoadedModel(Protocol):
     name: str
     """Name for `response.model`."""
     created: int
-    """Seconds since 1970; 0 where nobody knows."""
+    """Seconds since 1970; 0 if unknown."""
     fingerprint: str
     """Changes with whatever its answers, and the contents of a row's cache, depend on."""
     context_length: int | None

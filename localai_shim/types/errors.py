@@ -41,7 +41,7 @@ class ModelLoadError(EngineError):
 
 
 class RowError(EngineError):
-    """One row failed. The other rows of its batch went on."""
+    """One row failed. The other rows of its batch did not."""
 
 
 class BackendMissingError(ImportError):

@@ -19,7 +19,7 @@ class Token(NamedTuple):
     finish_reason: FinishReason | None = None
     """Set on a row's last token."""
     is_eos: bool = False
-    """The token marks the end of a sequence and is not part of the text, also where the row goes on."""
+    """The token marks the end of a sequence and is not part of the text, also if the row continues."""
 
 
 class Failure(NamedTuple):

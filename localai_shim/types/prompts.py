@@ -30,10 +30,10 @@ class Prompt:
         keys: of the tokens, by which prompts are compared: the ids (None), or where media are negative hashes of these.
         boundaries: lengths at which other prompts are likely to part from this one, such as the end of the system
             prompt; only models whose rows cannot be cut need them.
-        salt: what this prompt left in the prefix cache is found by prompts with an equal salt only.
-        top_logprobs: score the prompt's own tokens, with so many likely ones beside each; None: they are not scored.
-        media: where images, videos and sounds stand, ascending.
-        adapter: what runs it; what it left in the prefix cache is found by prompts of this one only.
+        salt: only prompts with an equal salt use its entries in the prefix cache.
+        top_logprobs: number of likely tokens with which its own tokens are scored; None: they are not scored.
+        media: places of images, videos and sounds, ascending.
+        adapter: of the passes that run it; only prompts with the same one use its entries in the prefix cache.
 
     Attributes:
         media_salt: as `salt`, of features of media: no adapter changes these.

@@ -101,7 +101,7 @@ class Work:
 
     @property
     def task(self) -> Task:
-        """Its kind: an engine has a table of who runs which."""
+        """Its kind: an engine has a table of what runs each."""
         raise NotImplementedError
 
     @property

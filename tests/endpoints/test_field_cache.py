@@ -91,7 +91,7 @@ def test_the_least_recently_used_go_first() -> None:
     for number in range(3 * MAX_ENTRIES):
         reader.get(n=number)
         reader.get(n=-1)
-    assert (reader.count, len(reader.cache._known)) == (3 * MAX_ENTRIES + 1, MAX_ENTRIES)
+    assert (reader.count, reader.cache._known.used) == (3 * MAX_ENTRIES + 1, MAX_ENTRIES)
     for number in range(2 * MAX_ENTRIES + 1, 3 * MAX_ENTRIES):
         reader.get(n=number)
     assert reader.count == 3 * MAX_ENTRIES + 1
@@ -113,7 +113,7 @@ def test_threads_share_a_cache() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not wrong and len(reader.cache._known) == MAX_ENTRIES
+    assert not wrong and reader.cache._known.used == MAX_ENTRIES
 
 
 def test_nothing_is_kept_of_what_is_refused() -> None:

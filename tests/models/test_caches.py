@@ -9,7 +9,7 @@ import pytest
 from mlx_lm.models import cache as mlx_lm
 from mlx_vlm.models import cache as mlx_vlm
 
-from localai_shim.engine.cache_contents import KeyValues, Parts, Quantised, States
+from localai_shim.engine.cache_contents import ContentsList, KeyValues, Quantised, States
 from localai_shim.models.caches import is_packed, read, write
 from localai_shim.models.packed_cache import PackedKVCache, pack
 
@@ -61,7 +61,7 @@ def test_a_row_that_was_read_and_written_goes_on_as_before(chunks: tuple[int, ..
 
 def kept(contents: Any) -> list[Any]:
     """The arrays of a layer's contents, and what is in them."""
-    parts = contents.parts if isinstance(contents, Parts) else (contents,)
+    parts = contents.parts if isinstance(contents, ContentsList) else (contents,)
     arrays = [array for part in parts for array in part.arrays]
     return [(array, array.tolist()) for array in arrays]
 
@@ -160,7 +160,7 @@ def test_states_and_lists_are_read_and_written_as_what_they_are(upstream: Any) -
     states = upstream.ArraysCache(2)
     states[0] = mx.ones((1, 3))
     contents = read(upstream.CacheList(states, upstream.KVCache()))
-    assert isinstance(contents, Parts)
+    assert isinstance(contents, ContentsList)
     assert contents.parts[1] == KeyValues(0, upstream=name_of(upstream)) and isinstance(contents.parts[0], States)
     again = write(contents)
     assert type(again) is upstream.CacheList

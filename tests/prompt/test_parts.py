@@ -45,7 +45,7 @@ def test_what_was_used_last_is_kept_within_the_budget() -> None:
     cache, made = MediaCache(350), list[str]()
 
     def get(key: str, size: int = 100) -> None:
-        cache.get(key, lambda: (made.append(key), item(size))[1])
+        cache.get_or_make(key, lambda: (made.append(key), item(size))[1])
 
     for key in ("a", "b", "c", "a", "d", "a", "b"):
         get(key)
@@ -68,12 +68,12 @@ def test_a_failure_is_nobody_elses() -> None:
         return item()
 
     with ThreadPoolExecutor(6) as pool:
-        asked = [pool.submit(cache.get, "x", make) for _ in range(6)]
+        asked = [pool.submit(cache.get_or_make, "x", make) for _ in range(6)]
         gate.set()
         failed = [each.exception() is not None for each in asked]
     assert failed.count(True) == 1 and len(entered) >= 2
     before = len(entered)
-    assert cache.get("x", make).kind == "image" and len(entered) == before
+    assert cache.get_or_make("x", make).kind == "image" and len(entered) == before
 
 
 def test_a_part_that_is_rendered_again_is_not_read_again() -> None:

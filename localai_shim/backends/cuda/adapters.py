@@ -1,7 +1,7 @@
 """A CUDA kernel for what rows' adapters add to a layer's products.
 
 A step of an 8B model on an H100 is bound by the number of operations that the host launches. With MLX's an adapted
-layer has three or four more, two of which have cuBLAS look for an algorithm, 21 us each; here layers that read the same
+layer has three or four more, two of which make cuBLAS look for an algorithm, 21 us each; here layers that read the same
 have one together, of 8 us.
 """
 

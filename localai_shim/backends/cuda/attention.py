@@ -25,7 +25,7 @@ LENGTHS = (32, 64, 128, 192, 256, 384, 512, 640, 768, 896, 1_024)
 """Tokens that a pass is filled up to; beyond them, multiples of `_grain`."""
 
 FEW_QUERIES = cuda_decode.MOST_QUERIES
-"""Up to so many a row attention is computed by `cuda_decode`; where that does not know the shapes, `attend_few`."""
+"""Up to this number a row, attention is computed by `cuda_decode`, or by `attend_few` for shapes unknown to it."""
 
 _PLANNED_DIM = 128  # cuDNN is used for heads up to this size, in half precision
 _HALF = (mx.bfloat16, mx.float16)
@@ -33,7 +33,7 @@ _ROWS = (1, 2, 4, 8, 16, 32)
 
 
 def filled(tokens: int) -> int:
-    """The length that a pass of so many tokens is filled up to."""
+    """The length that a pass of a number of tokens is filled up to."""
     if tokens <= LENGTHS[-1]:
         return next(length for length in LENGTHS if length >= tokens)
     step = _grain(tokens)
@@ -41,7 +41,7 @@ def filled(tokens: int) -> int:
 
 
 def filled_rows(rows: int) -> int:
-    """The rows that a pass of so many texts is filled up to: beyond 32 a quarter of a power of two apart."""
+    """The rows that a pass of a number of texts is filled up to: beyond 32 a quarter of a power of two apart."""
     if rows <= _ROWS[-1]:
         return next(n for n in _ROWS if n >= rows)
     step = 1 << (rows - 1).bit_length() - 3
@@ -72,7 +72,7 @@ def forget(cache: Sequence[Any], padding: int) -> None:
 
 
 def _forgets(layer: Any, tokens: int) -> bool:
-    """True if so many more tokens can be taken back from a layer's cache as if they had not been there."""
+    """True if `tokens` more can be taken back from a layer's cache as if they had not been there."""
     kind = type(layer)
     if kind.__module__ not in UPSTREAMS:
         return False
@@ -82,7 +82,7 @@ def _forgets(layer: Any, tokens: int) -> bool:
 
 
 def use_attention(model: nn.Module) -> int:
-    """Have a model's layers call `attending` in place of upstream's function; returns how many layers changed."""
+    """Make a model's layers call `attending` instead of upstream's function; returns how many layers changed."""
     return replace(model, replaced(attention_patches(attending)))
 
 
@@ -90,7 +90,7 @@ def use_attention(model: nn.Module) -> int:
 def attending(upstream: Function) -> Function:
     """Upstream's `scaled_dot_product_attention`, in a form that is fast on CUDA.
 
-    Batches in upstream's own caches, which are padded on the left, are left to it: they are somebody else's.
+    Batches in upstream's own caches, which are padded on the left, are left to it: they belong to other code.
     """
 
     def attend(

@@ -10,7 +10,7 @@ which takes 50 ms to 2.5 s. On an H100, 32 query and 8 key heads of 128 in bfloa
 | 8 x 4,096      | 83      | 336        | 74          |
 | 2 x 512        | 33      | 77         | 37          |
 
-Relative error beside float32: 1.7e-3 (mask array: 4.6e-3); where scores reach hundreds 9e-4 (mask array: 4e-2).
+Relative error compared with float32: 1.7e-3 (mask array: 4.6e-3); where scores reach hundreds 9e-4 (mask array: 4e-2).
 
 The keys of a row are split between blocks. In a block each warp goes over some of them with a running maximum and sum
 (online softmax, Milakov and Gimelshein 2018; split as in Flash-Decoding, Dao et al. 2023). Keys that the mask leaves
@@ -124,7 +124,7 @@ def _seen_by(mask: mx.array | None, tokens: int, columns: int) -> mx.array:
 
 
 def causal(tokens: int, columns: int) -> mx.array:
-    """`[tokens, columns]` bool: what the last tokens of so many see."""
+    """`[tokens, columns]` bool: what the last `tokens` of `columns` tokens see."""
     return mx.arange(columns) <= mx.arange(columns - tokens, columns)[:, None]
 
 

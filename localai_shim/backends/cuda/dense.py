@@ -1,4 +1,4 @@
-"""Layers with weights in half precision that run a few rows by a kernel of ours on MLX's CUDA back end."""
+"""Layers with weights in half precision that run a few rows by a custom kernel on MLX's CUDA back end."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def use_one_position(model: nn.Module) -> int:
     """Give a model's rotary embeddings a class that knows `turned_from`, if what its layers make of it is the same.
 
     Args:
-        model: mlx-vlm's; its layers call a function that knows such embeddings in the place of upstream's.
+        model: mlx-vlm's; its layers call a function that knows such embeddings instead of upstream's.
 
     Returns:
         how many embeddings changed.

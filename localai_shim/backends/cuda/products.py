@@ -14,10 +14,10 @@ unused from there on. Here weights are read once, unpacked in registers and mult
 | 160  | 92, 51, 24     | 99, 18, 13     | 276, 150, 52    | 265, 155, 66    | 1,925, 1,776, 459  |
 | 320  | -, 54, 37      | -, 19, 23      | -, 158, 103     | -, 163, 112     | -, 1,865, 902      |
 
-Weights in half precision MLX multiplies well, but has cuBLAS look for an algorithm at each call and records what that
+MLX multiplies weights in half precision well, but makes cuBLAS look for an algorithm at each call and records its
 launches: 21 us of the host's time for 5 rows, which it has not got; a kernel takes 8. Time on the GPU, MLX's and the
 kernel's: 4,096 -> 4,096 15.8 and 13.5 us, 4,096 -> 12,288 36.9 and 35.5; for 32 rows 14.4 and 16.9, 40.1 and 42.3.
-Relative error beside exact products in bfloat16: 2.1e-3 (MLX's product of one row: 3.1e-3).
+Relative error compared with exact products in bfloat16: 2.1e-3 (MLX's product of one row: 3.1e-3).
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Kernel:
                 mx.eval(self.multiply(layer, mx.zeros((rows, self._inputs), self._dtype)))
 
     def form_of(self, rows: int) -> Form:
-        """Form in which so many rows are multiplied: by one block of each output, or by several of the last form."""
+        """Form in which `rows` rows are multiplied: by one block of each output, or by several of the last form."""
         if self._bits == 16:
             return next(form for form in DENSE_FORMS if form.rows >= rows)
         wide = self._outputs >= WIDE

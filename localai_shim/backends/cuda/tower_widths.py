@@ -1,7 +1,7 @@
 """Blocks of mlx-vlm's towers whose inner width is no multiple of what a GPU reads at once, filled up with zeros.
 
 Qwen2.5-VL's is 3,420: rows of 6,840 bytes do not begin at multiples of 16, and cuBLAS takes 2.5 times as long for them
-as for rows of 3,456 numbers (on an H200: 0.46 ms and 0.18). What is added makes nothing: its weights and biases are 0,
+as for rows of 3,456 numbers (on an H200: 0.46 ms and 0.18). The padding has no effect: its weights and biases are 0,
 and so are the columns of the product that reads it.
 """
 
@@ -47,7 +47,7 @@ class Block:
 def fill_widths(model: nn.Module) -> int:
     """Fill up blocks whose rows are not aligned; a trial of each kind says whether they still compute the same.
 
-    What is quantised is left alone. A language model's blocks of such a width, if there are any, gain as a tower's do.
+    Quantised blocks are left alone. A language model's blocks of such a width, if there are any, gain as a tower's do.
 
     Args:
         model: changed in place.

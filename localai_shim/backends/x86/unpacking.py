@@ -166,7 +166,7 @@ def _float_bytes(layer: nn.Module) -> int:
 
 
 def _block_outputs(weight: mx.array, bits: int, numbers: int) -> int:
-    """Outputs of a block of about so many numbers."""
+    """Outputs of a block of about `numbers` values."""
     return max(1, numbers * weight.shape[-2] // _numbers(weight, bits))
 
 

@@ -33,7 +33,7 @@ class AnswerPlan:
         format: what its content has to be.
         thinking: how much it may think.
         prompt_end: the end of the rendered prompt.
-        continuing: the answer goes on with the prompt's last message.
+        continuing: the answer continues the prompt's last message.
 
     Raises:
         BadRequest: a grammar cannot be compiled.
@@ -148,7 +148,8 @@ class AnswerPlan:
     def _source_behind_thoughts(self) -> str | None:
         """The grammar of what follows when the budget of thought is spent, of an answer in channels.
 
-        Without one the model could go on thinking in the next message. In other answers what opens a block is banned.
+        Without one the model could continue to think in the next message. In other answers the openers of blocks are
+        banned.
         """
         markup = self._model.markup
         if markup.channels is None or not markup.thinks or self._thinking.budget_of(closed=False) is None:

@@ -122,7 +122,7 @@ def _tools(value: object, path: str, form: Form) -> list[Tool]:
 
 
 def _namespace(fields: Fields) -> list[Tool]:
-    """Tools under a common name; the model sees each as a tool of its own, such as `crm__list_orders`."""
+    """Tools under a common name; the model sees each as a separate tool, such as `crm__list_orders`."""
     fields.option("type", ("namespace",))
     namespace = fields.text("name"), fields.text("description")
     _check_name(namespace[0], fields.at("name"), MAX_NAMESPACE_LENGTH)

@@ -29,7 +29,7 @@ class ToolPlan:
         offered: what the model may call.
         forbidden: it may call nothing, although it is shown tools.
         legacy: the caller uses `functions`, and gets a `function_call`.
-        forced: the answer has to be a call.
+        forced: the answer must be a call.
         constrained: the calls have to follow the grammar.
         grammar: makes the grammar of an answer that is calls only ("required"), or may have some ("auto"), behind any
             thoughts or, with False, without; None: nothing may be called.

@@ -18,7 +18,7 @@ INPUT: Final = "input"
 """The part of a stored batch that has the pieces of its file, which may be deleted."""
 UNFINISHED = ("validating", "in_progress", "finalizing", "cancelling")
 LOCAL = "localai_shim"
-"""The field of a stored batch that nobody is shown."""
+"""The field of a stored batch that is not shown."""
 
 MAX_LISTED_ERRORS = 100  # of a file, that a batch lists
 CHECK_SECONDS = 0.2  # between two looks at whether a batch was cancelled or has expired
@@ -35,11 +35,11 @@ Progress = Callable[[int, int], object]
 
 
 class Stopped(Exception):
-    """The client was closed; another one may go on with the batch."""
+    """The client was closed; another one may continue the batch."""
 
 
 class Job:
-    """Works on one batch, on a thread of its own.
+    """Works on one batch, on its own thread.
 
     Args:
         store: what has it.
@@ -157,7 +157,7 @@ class Job:
         self._store.update(KIND, self._id, count, numbered={part: [item]})
 
     def _finalize(self, end: End) -> None:
-        """Make files of the answers. What was begun and not ended is done once more."""
+        """Make files of the answers. A file that was begun and not ended is made once more."""
 
         def begin(body: Json) -> Json:
             status = "cancelling" if end == "cancelled" else "finalizing"

@@ -17,7 +17,7 @@ ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/r
 
 
 def usage_json(read: int = 0, cached: int = 0, written: int = 0, reasoning: int = 0) -> Json:
-    """`batch.usage` of so many tokens."""
+    """`batch.usage` of these numbers of tokens."""
     return {
         "input_tokens": read,
         "input_tokens_details": {"cached_tokens": cached},
@@ -123,7 +123,7 @@ def read_line(number: int, raw: bytes | str, endpoint: str | None) -> Line:
 
 
 def read_lines(lines: Iterable[tuple[int, bytes | str]], endpoint: str | None) -> Iterator[Line | InvalidLine]:
-    """The requests of a file, with an error in the place of each invalid one."""
+    """The requests of a file, with an error instead of each invalid one."""
     seen: set[str] = set()
     for number, raw in lines:
         try:

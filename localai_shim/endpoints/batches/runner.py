@@ -20,7 +20,7 @@ MAX_RUNNING_BATCHES = 4  # batches of one client; more wait
 
 
 Inbox = SimpleQueue[Any]
-"""Queue that whoever answers lines waits at; None has it look around."""
+"""Queue at which the code that answers lines waits; None makes it check the batch."""
 Running = Callable[[Iterable[Line], Inbox], Generator[Answered | None]]
 """Answers lines: requests -> answers, in whatever order they end; see `run_lines`."""
 
@@ -31,7 +31,7 @@ class Batches:
     Args:
         store: what has them.
         answer: runs lines.
-        served: names the models that lines reach here: a batch goes on only where they are the same.
+        served: names the models that lines reach here: a batch is continued only if they are the same.
         owner: of what this client works on.
         is_alive: whether anybody works on what an owner has.
         make_progress: name of a batch -> what shows how far it is.
@@ -114,7 +114,7 @@ class Batches:
             inbox.put(None)
 
     def close(self) -> None:
-        """Stop all batches where they are, and wait for their threads. Another client may go on with them."""
+        """Stop all batches where they are, and wait for their threads. Another client may continue them."""
         self.stop()
         if self._pid == os.getpid():
             for thread in list(self._threads):

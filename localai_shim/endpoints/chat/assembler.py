@@ -67,7 +67,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
         self._only_text = not (extras.token_ids or extras.continuous_usage)
         """A chunk has what one token added, and nothing that is counted."""
         self._text_alone = self._only_text and keep is None and not predicted.counts_any
-        """Nobody else looks at tokens."""
+        """No other reader looks at tokens."""
         self._began = False
         self._choices = [_ChoiceState() for _ in parsers]
         self._open = len(parsers)
@@ -353,7 +353,7 @@ def invalid_call(index: int, call: InvalidCall) -> dict[str, object]:
 
 
 def token_logprobs(tokens: Iterable[tuple[Token, int]], tokenizer: ChatTokenizer) -> list[ChatCompletionTokenLogprob]:
-    """The logprobs of an answer's tokens, as `Delta.tokens`, and of the likeliest ones beside each."""
+    """The logprobs of an answer's tokens, as `Delta.tokens`, and of the likeliest ones at each place."""
     out = []
     for token, offset in tokens:
         text, raw = _spelling(tokenizer.token_bytes, stripped=offset < 0)

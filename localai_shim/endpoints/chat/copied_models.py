@@ -28,7 +28,7 @@ _set_extra, _set_private = _setter("__pydantic_extra__"), _setter("__pydantic_pr
 class Original(Generic[ModelT]):
     """A validated object that is copied with other values of some fields.
 
-    Copies share all other values, which therefore have to be such as nobody can change.
+    Copies share all other values, which therefore must be immutable.
 
     Args:
         model: the object; it is not kept.
@@ -38,14 +38,14 @@ class Original(Generic[ModelT]):
     __slots__ = ("_levels",)
 
     def __init__(self, model: ModelT, *path: str) -> None:
-        self._levels = [_parts(model, "", False)]
+        self._levels = [_model_state(model, "", False)]
         inner: Any = model
         for name in path:
             inner = getattr(inner, name)
             listed = isinstance(inner, list)
             if listed:
                 (inner,) = inner
-            self._levels.insert(0, _parts(inner, name, listed))
+            self._levels.insert(0, _model_state(inner, name, listed))
 
     def copy(self, fields: Mapping[str, object]) -> ModelT:
         """A copy with these values, which are what validation would make of them, of fields that were set."""
@@ -60,10 +60,10 @@ class Original(Generic[ModelT]):
         return made  # type: ignore[no-any-return]
 
 
-_Parts = tuple[type[BaseModel], Mapping[str, object], set[str], dict[str, Any], dict[str, Any] | None, str, bool]
+_ModelState = tuple[type[BaseModel], Mapping[str, object], set[str], dict[str, Any], dict[str, Any] | None, str, bool]
 
 
-def _parts(model: BaseModel, name: str, listed: bool) -> _Parts:
-    """Parts that pydantic keeps of an object; the field that it is in, and True if in a list."""
+def _model_state(model: BaseModel, name: str, listed: bool) -> _ModelState:
+    """State that pydantic keeps of an object; the field that it is in, and True if in a list."""
     extra, private = model.__pydantic_extra__, model.__pydantic_private__
     return type(model), model.__dict__.copy(), model.model_fields_set.copy(), dict(extra or {}), private, name, listed

@@ -92,7 +92,7 @@ class _ChatFields:
     opens_turn: bool
     """The prompt ends with what opens an assistant's turn."""
     continues: bool
-    """The answer goes on with the last message."""
+    """The answer continues the last message."""
 
     def prompt(self, messages: list[Message], model: ServedModel, salt: str | None) -> Prompt:
         """The rendered conversation, truncated as the request asks; `salt` as in `Prompt`."""
@@ -194,8 +194,8 @@ def _read_max_tokens(fields: Fields, model: ServedModel) -> int | None:
 
 
 def _read_ending(fields: Fields, model: ServedModel) -> tuple[bool, bool]:
-    """vLLM's `add_generation_prompt` and `continue_final_message`: whether the prompt ends with what opens a turn, and
-    whether it ends amid its last message.
+    """vLLM's `add_generation_prompt` and `continue_final_message`: whether the prompt ends with a turn's
+    opening, and whether it ends inside its last message.
     """
     adds, continues = fields.boolean("add_generation_prompt"), fields.boolean("continue_final_message") or False
     if continues and adds:
@@ -212,7 +212,7 @@ def _read_ending(fields: Fields, model: ServedModel) -> tuple[bool, bool]:
 
 
 def _open_end(tokens: list[int], model: ServedModel) -> str:
-    """The end of a prompt whose last message is continued: what says whether it ends amid reasoning."""
+    """The end of a prompt whose last message is continued: it says whether it ends inside reasoning."""
     text = model.tokenizer.decode(tokens)
     if model.markup.channels is not None:
         return text

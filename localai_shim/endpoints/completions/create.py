@@ -116,7 +116,7 @@ class CompletionAssembler(Assembler[Completion]):
         prompts: what the candidates continue.
         n: choices per prompt.
         best_of: candidates per prompt; the n with the highest mean logprob are returned.
-        logprobs: how many likely tokens to report beside each output token; None reports no logprobs.
+        logprobs: how many likely tokens to report with each output token; None reports no logprobs.
         texts: the prompts' own, where known: a beginning of sequence is none of them.
         echoes: what the answer repeats of each prompt; empty: nothing.
         silent: `max_tokens` is 0, and the one token that comes is dropped.

@@ -25,7 +25,7 @@ class Echo:
         Args:
             logprobs: the answer's.
             prompt: scored.
-            top: how many likely tokens to report beside each.
+            top: how many likely tokens to report with each.
             text: of a token.
         """
         scores = prompt.scores or ()

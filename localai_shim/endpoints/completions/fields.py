@@ -1,4 +1,4 @@
-"""Fields of a request for completions beside its prompts."""
+"""Fields of a request for completions except its prompts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NO_INFILLING = (
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """Constraint on what follows the prompts. A grammar begins where they end, unless that is amid reasoning."""
+    """Constraint on what follows the prompts. A grammar begins where they end, unless that is inside reasoning."""
 
     model: ServedModel
     grammar: Grammar | None

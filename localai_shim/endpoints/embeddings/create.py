@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MAX_TEXTS = 2048  # OpenAI's
 _EXPECTED = "a string, an array of strings, an array of integers, or an array of integer arrays"
 
-Text = str | Sequence[int]
+TextOrTokens = str | Sequence[int]
 Format = Literal["float", "base64"]
 
 
@@ -56,7 +56,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     return Turn(EmbeddingAssembler(model.name, request, dimensions, format), [request])
 
 
-def _read_texts(given: object) -> dict[str, Text]:
+def _read_texts(given: object) -> dict[str, TextOrTokens]:
     """A string, strings, token ids, or lists of token ids -> path of each text -> the text."""
     if isinstance(given, str):
         return {"input": _text(given, "input")}
@@ -66,7 +66,7 @@ def _read_texts(given: object) -> dict[str, Text]:
     return {f"input.{i}": _text(each, f"input.{i}") for i, each in enumerate(as_array("input", items, most=MAX_TEXTS))}
 
 
-def _text(given: object, path: str) -> Text:
+def _text(given: object, path: str) -> TextOrTokens:
     if isinstance(given, str):
         if not given:
             raise BadRequest.empty_string(path)
@@ -74,7 +74,7 @@ def _text(given: object, path: str) -> Text:
     return as_array(path, given, "a string or an array of integers", empty=False)
 
 
-def _read_prompt(fields: Fields, embedding: Embedding, texts: Mapping[str, Text]) -> str:
+def _read_prompt(fields: Fields, embedding: Embedding, texts: Mapping[str, TextOrTokens]) -> str:
     """Text to put before each text: sentence-transformers' `prompt` or `prompt_name`, else the model's default."""
     prompt, name = fields.string("prompt"), fields.string("prompt_name")
     given = "prompt" if prompt is not None else "prompt_name" if name is not None else None
@@ -104,7 +104,7 @@ def _read_dimensions(fields: Fields, embedding: Embedding) -> int | None:
     return dimensions
 
 
-def encode_texts(texts: Mapping[str, Text], before: str, model: ServedModel) -> dict[str, list[int]]:
+def encode_texts(texts: Mapping[str, TextOrTokens], before: str, model: ServedModel) -> dict[str, list[int]]:
     """Path -> token ids: the given ones, or those of a text with the tokenizer's special tokens around it."""
     tokenizer = model.tokenizer
     strings = {path: before + text for path, text in texts.items() if isinstance(text, str)}
@@ -115,7 +115,7 @@ def encode_texts(texts: Mapping[str, Text], before: str, model: ServedModel) -> 
     return ids
 
 
-def fitting(ids: list[int], path: str, text: Text, model: ServedModel, *, cut: bool) -> list[int]:
+def fitting(ids: list[int], path: str, text: TextOrTokens, model: ServedModel, *, cut: bool) -> list[int]:
     """Token ids that the model takes: all of a text's, or as many as it may have."""
     assert model.embedding is not None
     if not ids:

@@ -1,4 +1,4 @@
-"""Token ids of OpenAI's tokenizer, which LangChain sends in the place of texts that are to be embedded."""
+"""Token ids of OpenAI's tokenizer, which LangChain sends instead of texts to embed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _ENCODING = "cl100k_base"  # of all of them
 
 
 def as_texts(given: Mapping[str, str | Sequence[int]], model: str | None) -> dict[str, str | Sequence[int]]:
-    """Texts by their paths, with those in the place of token ids that are of OpenAI's tokenizer.
+    """Texts by their paths; token ids of OpenAI's tokenizer are decoded.
 
     Ids are of the model that is asked for by name: of OpenAI's, or else of the local one. Who sends OpenAI's has loaded
     tiktoken into this process; nothing is loaded here, as that may take the network.
 
     Raises:
-        BadRequest: ids of OpenAI's that nobody can read here, or that are none.
+        BadRequest: ids of OpenAI's that cannot be read here, or that do not exist.
     """
     if model is None or not model.startswith(_OPENAI_MODELS) or all(isinstance(text, str) for text in given.values()):
         return dict(given)

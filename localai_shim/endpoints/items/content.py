@@ -98,7 +98,7 @@ def _input_image(fields: Fields) -> dict[str, object]:
 
 
 def _source(fields: Fields, name: str) -> object:
-    """A string, or what may stand in its place: see `prompt.objects`."""
+    """A string, or what may replace it: see `prompt.objects`."""
     value = fields.get(name)
     return value if is_object(value) else fields.string(name)
 

@@ -1,6 +1,6 @@
 """Reasoning and summaries that the caller holds as `encrypted_content`, and sends back.
 
-They are compressed, not encrypted: in a local process there is nobody to hide them from. So a conversation that is not
+They are compressed, not encrypted: a local process does not have to hide them. So a conversation that is not
 stored can be sent back whole.
 """
 

@@ -203,7 +203,7 @@ def _status(fields: Fields) -> str:
 
 
 def _call(fields: Fields, argument: str) -> dict[str, object]:
-    """A call, whose argument's field has this name; the SDK writes `async` of its own objects as `async_`."""
+    """A call, whose argument's field has this name; in the SDK's objects `async` is `async_`."""
     flags = [fields.boolean(name) for name in ("async", "async_")]
     return {
         "status": _status(fields),

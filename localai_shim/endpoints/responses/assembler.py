@@ -222,7 +222,7 @@ class ResponseAssembler(Assembler[types.Response]):
             self._sampled.append(token)
 
     def _tokens(self) -> dict[str, object]:
-        """vLLM's fields of token ids, and the logprobs of all of them, where somebody asks for them."""
+        """vLLM's fields of token ids, and the logprobs of all of them, if the request asks for them."""
         if self._sampled is None:
             return {}
         logprobs = {"token_logprobs": [token.logprob for token in self._sampled]} if self._logprobs else {}

@@ -1,7 +1,7 @@
 """Responses that run without their caller: polled, followed as a stream, cancelled.
 
 One thread per client takes the tokens of all of them, makes their events, stores them when they end, and hands events
-to whoever follows.
+to all followers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Run:
         self.lock = RLock()
         self.ended = False
         self.over = Flag()
-        """Set when it has ended, for those who wait for that."""
+        """Set at its end, for waiting threads."""
         self.unstored: str | None = None
         """Reason for its answer not to be in the store: it has failed."""
         self.queued = self.assembler.result()
@@ -126,7 +126,7 @@ class Background:
 
     @staticmethod
     def is_alive(owner: str) -> bool:
-        """True if somebody still works on the responses of an owner."""
+        """True if the owner still works on its responses."""
         id, _, started = f"{owner}::".split(":")[:3]
         if (pid := int(id)) == os.getpid():
             return owner in _owners
@@ -245,7 +245,7 @@ def _stop_all(runs: dict[str, Run], store: Store) -> None:
 
 
 def _give_up(run: Run, runs: dict[str, Run], store: Store, error: Exception) -> None:
-    """Have a response fail; the others go on, or end, in any case."""
+    """Make a response fail; the others continue, or end, in any case."""
     try:
         _stop(run, runs, store, partial(run.fail, error))
     except Exception:  # whoever opens a file later finds that nobody works on this one

@@ -52,7 +52,7 @@ DIFFER = (*_INPUT, "metadata", *request_fields.OWN)
 
 @dataclass(frozen=True, slots=True)
 class PromptFields:
-    """Fields of a request beside its input that counting tokens needs. Requests that have the same share them."""
+    """Fields of a request except its input that counting tokens needs. Requests that have the same share them."""
 
     instructions: str | None
     asked: Asked
@@ -80,7 +80,7 @@ class _ResponseFields:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PromptPlan:
     """Plan of a prompt and its answer: all that counting tokens needs."""
 
     fields: PromptFields
@@ -159,7 +159,7 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _ResponseFields:
 
 
 def read_prompt_fields(fields: Fields, model: ServedModel) -> PromptFields:
-    """Read the fields that creating a response and counting its tokens have in common, but for the input."""
+    """Read the fields that creating a response and counting its tokens have in common, except the input."""
     for name in _INPUT:
         fields.get(name)
     fields.refuse(_REFUSED)
@@ -189,7 +189,7 @@ def read_plan(
     store: Callable[[], Store],
     *,
     counts: bool = False,
-) -> Plan:
+) -> PromptPlan:
     """Read the input, and what it continues.
 
     Args:
@@ -199,10 +199,10 @@ def read_plan(
     context = read_input(fields, read_context(fields, store), store)
     if not context.items and given.instructions is None:
         raise BadRequest.missing("input")
-    return Plan(given, context, model.media_reader(truncates=given.truncates or counts))
+    return PromptPlan(given, context, model.media_reader(truncates=given.truncates or counts))
 
 
-def plan_answer(plan: Plan, model: ServedModel, reserve: int, salt: str | None) -> tuple[Prompt, AnswerPlan]:
+def plan_answer(plan: PromptPlan, model: ServedModel, reserve: int, salt: str | None) -> tuple[Prompt, AnswerPlan]:
     """The prompt, see `render`, and what the answer to it will look like."""
     tokens, conversation = render(plan, model, reserve)
     boundaries = model.tokenizer.boundaries(tokens, conversation)
@@ -210,7 +210,7 @@ def plan_answer(plan: Plan, model: ServedModel, reserve: int, salt: str | None) 
     return prompt, plan.fields.asked.plan(model, model.tokenizer.prompt_end(tokens))
 
 
-def render(plan: Plan, model: ServedModel, reserve: int) -> tuple[list[int], Conversation]:
+def render(plan: PromptPlan, model: ServedModel, reserve: int) -> tuple[list[int], Conversation]:
     """The prompt's tokens, and what they were rendered from.
 
     Args:
@@ -230,7 +230,7 @@ def render(plan: Plan, model: ServedModel, reserve: int) -> tuple[list[int], Con
     return shorter or made
 
 
-def _rendered(plan: Plan, model: ServedModel, items: Sequence[Item]) -> tuple[list[int], Conversation]:
+def _rendered(plan: PromptPlan, model: ServedModel, items: Sequence[Item]) -> tuple[list[int], Conversation]:
     """The same for some of the items."""
     developer = model.tokenizer.knows_developer
     messages = item_messages(
@@ -319,7 +319,7 @@ def _read_reasoning(fields: Fields) -> tuple[str | None, str | None]:
 def _read_text(fields: Fields) -> tuple[AnswerFormat | None, str | None, dict[str, object]]:
     """`text`: the format of the answer, its verbosity, and what the response says of both.
 
-    The SDK's `responses.parse` also has `verbosity` as an argument of its own.
+    The SDK's `responses.parse` also has a separate argument `verbosity`.
     """
     inner = fields.inner("text")
     given, verbosity = inner.get("format"), inner.choice("verbosity", request_fields.VERBOSITIES)

@@ -19,7 +19,7 @@ Kind = Literal["step", "draft"]
 Size = tuple[int, int]
 """Rows, and tokens of each."""
 PaceKind = Literal["prompts", "scores", "texts", "texts alone", "draft model"]
-"""Prompts, those that are scored, texts for vectors beside rows and without, and prompts of a model that drafts."""
+"""Prompts, those that are scored, texts for vectors with rows and without, and prompts of a draft model."""
 
 BESIDE_STEPS: tuple[PaceKind, ...] = ("prompts", "scores", "texts")  # passes that decode steps wait for
 
@@ -84,7 +84,7 @@ class CostModel:
         return Stopwatch(self.now)
 
     def pace(self, kind: PaceKind, stall: float) -> Pace:
-        """Time of a kind's passes, which should take so many seconds beside running rows; the same object each time."""
+        """Time of a kind's passes, which should take `stall` seconds while rows run; the same object each time."""
         step = self._step_seconds if kind in BESIDE_STEPS else lambda: 0.0
         return self._paces.setdefault(kind, Pace(stall, step))
 
@@ -115,7 +115,7 @@ class CostModel:
         self._choices += 1
 
     def note(self, kind: Kind, size: Size, seconds: float) -> None:
-        """Measured: work of a size took so long."""
+        """Note the seconds that work of a size took."""
         rows, tokens = size
         average = self._averages.setdefault((kind, self._rounded(tokens)), {}).setdefault(rows, _Average())
         average.count += 1
@@ -131,7 +131,7 @@ class CostModel:
     def seconds(self, kind: Kind, size: Size) -> float | None:
         """Seconds that work of a size takes; None: smaller sizes are to be measured first.
 
-        What nobody has measured is taken from a line between the nearest sizes that were. Beyond these more tokens are
+        Unmeasured sizes are taken from a line between the nearest measured ones. Beyond these more tokens are
         taken to cost little, so that they are tried.
         """
         rows, tokens, sizes = size[0], self._rounded(size[1]), self.sizes

@@ -22,12 +22,12 @@ class Meter:
         self._stalls: deque[float] = deque(maxlen=LAST_SAMPLES)
 
     def stepped(self, seconds: float, rows: int = 1) -> None:
-        """Measured: a decode step of so many rows took so long."""
+        """Note the rows and the seconds of a decode step."""
         self._steps.append(seconds)
         self.steps = (self.steps[0] + 1, self.steps[1] + rows)
 
     def stalled(self, seconds: float) -> None:
-        """Measured: running rows waited so long for prefill."""
+        """Note the seconds that running rows waited for prefill."""
         self._stalls.append(seconds)
 
     def step_seconds(self) -> Percentiles:

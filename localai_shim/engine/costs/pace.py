@@ -20,7 +20,7 @@ class Pace:
     Both are a line fitted to the latest passes; the time per token also follows the last ones directly.
 
     Args:
-        stall: seconds that a pass should take beside running rows.
+        stall: seconds that a pass should take while rows run.
         step: seconds of a decode step as measured, 0 before; if steps are long, so is the stall.
     """
 
@@ -31,7 +31,7 @@ class Pace:
         self._sums = [0.0] * 5  # of the passes' weights, tokens, seconds, and products of these
 
     def note(self, tokens: int, seconds: float, end: int) -> None:
-        """Measured: a pass of so many tokens, after which its prompt has run up to `end`, took so long."""
+        """Note the tokens and seconds of a pass, after which its prompt has run up to `end`."""
         if self._sums[0]:
             seconds = min(seconds, MAX_DELAY_FACTOR * (self._fixed + tokens * self._per_token))
         if end <= max(EARLY_TOKENS, tokens):

@@ -2,7 +2,7 @@
 
 While step t+1 runs, the tokens of step t are emitted and the graph of step t+2 is built, unless rows are about to
 join. Where the sampler can queue ahead (greedy rows everywhere, all rows on a GPU), that graph begins with tokens that
-nobody has read yet. Otherwise the host samples token t as soon as its logits are there, and writes it into the graph of
+are not read yet. Otherwise the host samples token t as soon as its logits are there, and writes it into the graph of
 step t+1 before it does anything else. Rows with a grammar constraint are sampled so on all back ends, and on a GPU
 nothing is built ahead for them; their logits masks are made while the forward pass runs.
 """
@@ -27,7 +27,7 @@ from ..prefix.cache import PrefixCache
 from ..row import Emit, Row, emit_next, row_error
 from ..sampling.sampler import Sampler
 from . import verify
-from .forward import Built, forward
+from .forward import StepGraph, forward
 from .in_flight import AwaitingHost, Idle, InFlight, Queued
 from .verify import Verifying
 
@@ -37,7 +37,7 @@ log = logging.getLogger("localai_shim")
 class Batch:
     """Rows in the order of their slots, their cache, and the step that is in flight.
 
-    What a step raises fails its rows and nobody else: no method but `join` raises.
+    An error of a step fails its rows and no others: no method but `join` raises.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Batch:
                 caches, too, and the rows' first step is in flight.
 
         Raises:
-            Exception: some of these rows cannot join. None has, and those that run go on.
+            Exception: some of these rows cannot join. None has joined, and running rows continue.
         """
         rows, caches = [row for row, _ in joining], [cache for _, cache in joining]
         with self._failing_rows():
@@ -154,7 +154,7 @@ class Batch:
             self.in_flight.wait()
 
     def take(self, row: Row) -> bool:
-        """Remove a row that is to go on later: its output is known then. False if it has ended meanwhile."""
+        """Remove a row that continues later: its output is known then. False if it has ended meanwhile."""
         with self._failing_rows():
             self._settle()
         self.insert_prompts()
@@ -203,12 +203,12 @@ class Batch:
         flight.launch()
 
     def _launch_several(self, idle: Idle, drafts: Sequence[Draft]) -> None:
-        """Launch a step of several tokens; what came before it is delivered meanwhile where that costs no time."""
+        """Launch a step of several tokens; earlier tokens are delivered meanwhile if that costs no time."""
         if not idle.joined:
             self.insert_prompts()
         self._retire_sampler()
         built, idle.built = idle.built, None
-        self.in_flight = step = verify.begin(self._cache, self._places, self.rows, drafts, built, after=idle.sizes)
+        self.in_flight = step = verify.begin_step(self._cache, self._places, self.rows, drafts, built, after=idle.sizes)
         built = None
         # Launching it lets go of the GIL for long, and takes nearly as long as the step does on CPUs. Where a GPU's is
         # still to be built, the GPU would wait for both.
@@ -238,7 +238,7 @@ class Batch:
             tokens = mx.array(np.zeros(len(self.rows), dtype=np.int32))
             # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
             view = np.array(tokens, copy=False)
-            flight.built = Built(view, list(range(len(self.rows))), self._forward(tokens))
+            flight.built = StepGraph(view, list(range(len(self.rows))), self._forward(tokens))
 
     def _finish(self) -> None:
         """Launch what was built behind the step in flight, and emit its tokens."""
@@ -288,7 +288,7 @@ class Batch:
         return all(row.generated + 1 >= row.max_tokens for row in self.rows)
 
     def _reap(self, ended: Sequence[Row], failed: Sequence[Row]) -> None:
-        """Drop the rows that ended or failed with their last tokens; what ended goes into the prefix cache."""
+        """Drop the rows that ended or failed with their last tokens; ended ones are put into the prefix cache."""
         if ended and self._prefixes is not None:
             self._deliver()  # keeping waits for the step in flight; this may drop rows
             self._insert([row for row in ended if row in self.rows])
@@ -343,7 +343,7 @@ class Batch:
         self._sampler = Sampler(self.rows, sorted(self._model.eos_token_ids), on_device=self._model.samples_on_device)
 
     def _retire_sampler(self) -> None:
-        """Drop the sampler, in this way only: its rows may go on in another one, from where it got to."""
+        """Drop the sampler, in this way only: its rows may continue in another one, from where it got to."""
         sampler, self._sampler = self._sampler, None
         if sampler is not None:
             sampler.retire()

@@ -49,7 +49,7 @@ def states_of(rows: Sequence[Row]) -> list[object | None] | None:
 
 
 @dataclass(slots=True)
-class Built:
+class StepGraph:
     """The graph of a step whose tokens are not known yet."""
 
     tokens: npt.NDArray[np.int32]
@@ -64,6 +64,6 @@ class Built:
         self.tokens[self.places] = tokens
         return self.logits
 
-    def take(self, indices: Sequence[int]) -> Built:
+    def take(self, indices: Sequence[int]) -> StepGraph:
         """The same for these of the present rows; the others become padding."""
-        return Built(self.tokens, [self.places[i] for i in indices], self.logits[mx.array(list(indices))])
+        return StepGraph(self.tokens, [self.places[i] for i in indices], self.logits[mx.array(list(indices))])

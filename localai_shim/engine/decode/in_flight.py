@@ -15,7 +15,7 @@ import numpy as np
 
 from ..sampling.sampler import Sample, Sampler
 from . import verify
-from .forward import Built
+from .forward import StepGraph
 from .verify import Verifying
 
 _async_eval: Callable[..., None] = mx.async_eval
@@ -29,7 +29,7 @@ class Idle:
     """Rows have joined since the last step: they get their first tokens before anything is guessed or built ahead."""
     sizes: Sequence[int] = ()
     """Tokens of each row in the step that has just ended, by bucket, if it was one of several."""
-    built: verify.Built | None = None
+    built: verify.VerifyGraph | None = None
     """A step of as many tokens again."""
 
     def launch(self) -> None:
@@ -72,7 +72,7 @@ class AwaitingHost:
     """A step of one token each from whose logits the host is to sample."""
 
     logits: mx.array
-    built: Built | None = None
+    built: StepGraph | None = None
     """The step after these logits."""
 
     def launch(self) -> None:

@@ -18,8 +18,8 @@ Joining = tuple[Row, RowCache, mx.array | None]
 
 
 def join(batch: Batch, jobs: Sequence[PrefillJob], emit: Emit) -> None:
-    """Have the rows of jobs join the batch. Those with logits come first, to a batch without rows: the others' coming
-    has them sampled.
+    """Add the rows of jobs to the batch. Those with logits come first, to a batch without rows: the others' joining
+    samples them.
     """
     inserting = {row for job in jobs for row in job.rows if job.batch_inserts}
     every = [(row, job.cache, job.logits) for job in jobs for row in job.rows if job.cache is not None]
@@ -30,7 +30,7 @@ def join(batch: Batch, jobs: Sequence[PrefillJob], emit: Emit) -> None:
 
 
 def _join(batch: Batch, joining: Sequence[Joining], inserting: Collection[Row], emit: Emit) -> list[Joining]:
-    """Have rows join together; returns those that may without the ones that cannot, which have failed."""
+    """Add rows together; returns those that may join without the ones that cannot, which have failed."""
     pairs = [(row, cache) for row, cache, _ in joining]
     logits = [each for *_, each in joining if each is not None]
     try:

@@ -1,7 +1,7 @@
 """A step of several tokens per row: drafts run behind a row's last token, and those that it would have sampled stay.
 
 Every position is sampled as if the tokens before it had been emitted one by one: with the row's uniform for the
-position, and after penalties, masks and stop checks have seen them. What a row emits is what it emits without drafts.
+position, and after penalties, masks and stop checks have seen them. A row emits the same tokens as without drafts.
 
 Rows whose sampling does not depend on their history are sampled at all positions at once. Others are sampled position
 by position, together, as far as their drafts were right.
@@ -29,7 +29,7 @@ _async_eval: Callable[..., None] = mx.async_eval
 
 
 @dataclass(slots=True)
-class Built:
+class VerifyGraph:
     """The graph of a step of several tokens, built before these are known."""
 
     cache: BuiltBuckets
@@ -50,7 +50,7 @@ class Verifying:
     blocks: Sequence[Sequence[int]]
     """Of each row what it runs once more, its last token, and its drafts."""
     steps: Sequence[BucketStep]
-    built: Built | None = None
+    built: VerifyGraph | None = None
     """Its graph, where that was built before."""
     logits: mx.array | None = None
     """`[positions, vocabulary]`: after each token that runs, those to no purpose included. None: not launched yet."""
@@ -58,7 +58,7 @@ class Verifying:
     """Of each row, the position after its last token; those after its drafts follow."""
     repeats: bool = False
     """The step before it was of as many tokens of each row, and the one behind it probably is."""
-    next: Built | None = None
+    next: VerifyGraph | None = None
     """The next such step, built while this one runs."""
 
     @property
@@ -106,7 +106,7 @@ class Verifying:
                 rows = _rows(self.rows, at, name, step)
                 parts.append(model.forward(_step(tokens, whole, rows, step)).flatten(0, 1))
         # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
-        self.next = Built(made, [np.array(tokens, copy=False) for tokens in inputs], _joined(parts))
+        self.next = VerifyGraph(made, [np.array(tokens, copy=False) for tokens in inputs], _joined(parts))
 
     def wait(self) -> None:
         if self.logits is not None:
@@ -131,22 +131,22 @@ class Verifying:
         done = Verifier(self, self.logits, model, emit)
         done.verify(which)
         places, left = [self.places[i] for i in which], [self.rows[i] for i in which]
-        settle(cache, places, left, [done.emitted[i] for i in which])
+        _take_back(cache, places, left, [done.emitted[i] for i in which])
         return done
 
 
-def begin(
+def begin_step(
     cache: Buckets,
     places: Sequence[Place],
     rows: list[Row],
     drafts: Sequence[Draft],
-    built: Built | None = None,
+    built: VerifyGraph | None = None,
     after: Sequence[int] = (),
 ) -> Verifying:
     """Begin a step: of each row what is to be run once more, its last token, and its drafts. `launch` comes next.
 
     Args:
-        built: the graph of such a step, which may be for other rows. Nobody else should hold it.
+        built: the graph of such a step, which may be for other rows. It should have no other holder.
         after: `sizes` of the step before; none, if it was an ordinary one.
     """
     blocks = [[*row.replay, row.last_token, *draft.tokens] for row, draft in zip(rows, drafts, strict=True)]
@@ -177,8 +177,8 @@ def _step(tokens: mx.array, counts: Sequence[int], rows: Sequence[Row], step: Bu
     return StepInput(tokens, step.layers, counts, states_of(rows), adapters=adapters_of(rows))
 
 
-def settle(cache: Buckets, places: Sequence[Place], rows: Sequence[Row], emitted: Sequence[int]) -> None:
-    """Take what was wrong out of the caches; rows know afterwards what they have to run once more."""
+def _take_back(cache: Buckets, places: Sequence[Place], rows: Sequence[Row], emitted: Sequence[int]) -> None:
+    """Take what was wrong out of the caches; rows know afterwards what they must run once more."""
     kept = [len(row.replay) + max(1, count) for row, count in zip(rows, emitted, strict=True)]
     stayed = cache.settle(dict(zip(places, kept, strict=True)))
     for place, row, count in zip(places, rows, kept, strict=True):

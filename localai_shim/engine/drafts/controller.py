@@ -1,8 +1,8 @@
 """Chooses the drafts of each step: as many as give most tokens per second, by measured costs and acceptance.
 
 One formula decides, for all sources: the tokens that a step is expected to give, over the seconds that it and its
-drafts take, against the same of a plain step. What a source's guesses are worth is known per row, also from guesses
-that were not run: what the row emits tells it.
+drafts take, against the same of a plain step. The worth of a source's drafts is known per row, also from drafts
+that were not run: the row's output tells it.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class _Guess:
     planned: int = 0
     """Tokens that a costly source could be asked for; 0: these are there."""
     instead: _Guess | None = None
-    """Another source's, in the place of which it is planned."""
+    """Another source's, which it replaces."""
 
     def expected(self, cap: int, flying: int) -> float:
-        """Expected number of right tokens among so many, behind so many guessed ones that are in flight."""
+        """Expected number of right tokens among `cap`, behind `flying` guessed ones that are in flight."""
         rate, drafts = min(self.acceptance, 0.99), min(cap, self.count(flying))
         return rate ** (0 if self.planned else flying) * rate * (1 - rate**drafts) / (1 - rate)
 
@@ -162,7 +162,7 @@ class Speculation:
         )
 
     def verified(self, rows: Sequence[Row], drafts: Sequence[Draft], accepted: Sequence[int]) -> None:
-        """Count drafts that were run, of which so many of each row were right."""
+        """Count drafts that were run, and those of each row that were right."""
         for row, draft, right in zip(rows, drafts, accepted, strict=True):
             if draft.tokens:
                 timings = row.request.timings
@@ -170,7 +170,7 @@ class Speculation:
                 self.counts[draft.source] = self.counts.get(draft.source, NO_DRAFTS).plus(len(draft.tokens), right)
 
     def note(self, rows: int, tokens: int, seconds: float) -> None:
-        """Measured: a step of so many tokens per row."""
+        """Note the seconds of a step, by its tokens per row."""
         with self._giving_up():
             self.costs.note("step", (rows, tokens), seconds)
 
@@ -280,7 +280,7 @@ class Speculation:
         return found
 
     def _plan(self, rows: Sequence[Row], guesses: Sequence[_Guess | None]) -> list[_Guess | None] | None:
-        """The guesses with those that the costly source could have in the place of worse ones; None: it has none."""
+        """The guesses with those of the costly source that could replace worse ones; None: it has none."""
         costly = self.costly
         if costly is None:
             return None
@@ -298,7 +298,7 @@ class Speculation:
     def _ask_costly(
         self, rows: Sequence[Row], planned: Sequence[_Guess | None], most: int, longest: float
     ) -> tuple[list[_Guess | None], int]:
-        """Have the drafts that were planned; what is run follows from those that there are."""
+        """Get the drafts that were planned; those that exist decide what is run."""
         assert self.costly is not None
         watch, out = self.costs.start(), list(planned)
         which = [(i, guess) for i, guess in enumerate(planned) if guess is not None and guess.planned]

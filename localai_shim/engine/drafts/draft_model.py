@@ -1,7 +1,7 @@
-"""A small model that drafts for a large one: each row has a slot in caches of its own, and all draft together.
+"""A small model that drafts for a large one: each row has a slot in its caches, and all draft together.
 
-A row's prompt is run into a cache for it in chunks, beside running rows, as prefill is; the row has drafts once that
-cache has all its tokens but the last ones. What drafts were wrong is taken out by length.
+A row's prompt is run into a cache for it in chunks, while rows run, as prefill is; the row has drafts once that
+cache has all its tokens but the last ones. Wrong drafts are taken out by length.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Seat:
 
     place: Place
     ran: int
-    """So many of the row's tokens, prompt and output, and behind them its drafts but for the last one."""
+    """Number of the row's tokens in it, prompt and output; behind them are its drafts without the last one."""
     drafts: list[int]
 
 
@@ -134,7 +134,7 @@ class DraftModel:
     # -- rows that are not there yet ----------------------------------------------------------------------------
 
     def _behind(self, row: Row) -> int:
-        """Tokens that have not run yet; the last one is always among them."""
+        """Tokens that are still to run, always with the last one."""
         return _length(row) - self._seats[row].ran
 
     def _settle(self) -> None:
@@ -156,7 +156,7 @@ class DraftModel:
                 seat.place = moves.get(seat.place, seat.place)
 
     def _fill(self, rows: Sequence[Row], watch: Stopwatch) -> None:
-        """Run chunks of rows' prompts, the nearest to its end first, and have those join that are done."""
+        """Run chunks of rows' prompts, the nearest to its end first, and add those that are done."""
         for row in rows:
             if row not in self._filling:
                 self._begin(row)
@@ -177,7 +177,7 @@ class DraftModel:
             del self._filling[row]
 
     def _begin(self, row: Row) -> None:
-        """Have a row wait for the cache of others with its prompt, or give it one."""
+        """Let a row wait for the cache of others with its prompt, or give it one."""
         for fill in self._filling.values():
             if fill.rows[0].request.prompt is row.request.prompt and fill.done < len(row.prompt_tokens):
                 break
@@ -233,7 +233,7 @@ class DraftModel:
 
         Args:
             blocks: by row; others in their buckets run to no purpose.
-            known: one token of each row in the place of its own, `[rows]`, where the host does not know it yet.
+            known: a token that replaces one of each row, `[rows]`, if the host does not know it yet.
         """
         at = {self._seats[row].place: i for i, row in enumerate(blocks)}
         used, its = {name for name, _ in at}, list(blocks.values())
@@ -257,7 +257,7 @@ class DraftModel:
         return steps, (logits[0] if len(logits) == 1 else mx.concatenate(logits))[mx.array(ends)]
 
     def _inputs(self, rows: Sequence[Sequence[int]]) -> mx.array:
-        """Rows' tokens with padding behind, `[rows, tokens]` int32; what this model does not have is another."""
+        """Rows' tokens with padding behind, `[rows, tokens]` int32; tokens unknown to this model are replaced."""
         tokens = np.zeros((len(rows), max(map(len, rows))), dtype=np.int32)
         for row, its in zip(tokens, rows, strict=True):
             row[: len(its)] = its

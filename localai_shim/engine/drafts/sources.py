@@ -17,7 +17,7 @@ MAX_SEARCHED_TOKENS = 16_384  # of a prompt, from its end: a search of so many t
 class Drafter(Protocol):
     """Guesses what rows sample next. Called on the engine thread, with nothing in flight or one step.
 
-    What it knows of a row may stand in `row.drafting`, under itself: it goes when the row does. It must not change
+    Its knowledge of a row may be in `row.drafting`, under itself: it is dropped with the row. It must not change
     anything else of it.
     """
 
@@ -30,7 +30,7 @@ class Drafter(Protocol):
         """True if it may have drafts for a row, sooner or later; asked once."""
 
     def draft(self, rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
-        """Each row's tokens after its last one, at most so many; none where there is no guess.
+        """Each row's tokens after its last one, up to its number; none if there is no guess.
 
         Whatever it raises, these rows are not drafted for by this source any more.
         """
@@ -95,10 +95,10 @@ class _Seen:
         self._tokens = np.array(prompt, dtype=np.int32)
         self._length, self._output = len(prompt), 0
         self._at: int | None = None
-        """Behind what stood before: the output has gone on as that did, up to here."""
+        """Behind an earlier occurrence: the output continued as that did, up to here."""
 
     def after(self, output: Sequence[int], most: int) -> Sequence[int]:
-        """Continuation of the previous occurrence of the current suffix, at most so many."""
+        """Continuation of the previous occurrence of the current suffix, at most `most` tokens."""
         came = output[self._output :]
         self._append(came)
         self._output = len(output)

@@ -1,7 +1,7 @@
-"""The decode batch's caches. Rows are prefilled on caches of their own and then join the batch, by one copy of each.
+"""The decode batch's caches. Rows are prefilled on separate caches and then join the batch, by one copy of each.
 
-A row owns a slot of a buffer `[slots, heads, capacity, dim]` per layer, starts at position 0 there and has a length
-of its own: a token per row is one scatter, leaving copies nothing, and taking tokens back is arithmetic. Slots and
+A row owns a slot of a buffer `[slots, heads, capacity, dim]` per layer, starts at position 0 there and has its
+own length: a token per row is one scatter, leaving copies nothing, and taking tokens back is arithmetic. Slots and
 capacity grow by a quarter to a half at a time and shrink when few rows are left. Rings have places to spare for
 tokens that are taken back; recurrent layers keep the states from before a step, and a row whose drafts were wrong
 runs what stayed once more at the beginning of its next step.

@@ -131,7 +131,7 @@ class Buckets(Mirrored):
 
     @mirrored
     def advance_several(self, counts: Mapping[Place, int]) -> list[BucketStep]:
-        """Begin a step with so many tokens for each of all rows, by place, in the order of the batch.
+        """Begin a step with a number of tokens for each of all rows, by place, in the order of the batch.
 
         In a bucket, every row runs as many tokens as the one with the most. No step should be in flight, and `settle`
         is called before the next one.
@@ -179,8 +179,8 @@ class Buckets(Mirrored):
 
     @mirrored
     def settle(self, kept: Mapping[Place, int]) -> dict[Place, int]:
-        """Keep only the first of the tokens that each row got, so many; returns how many were: none of those of a row
-        that has recurrent layers and does not keep all, which is to run again what should have stayed.
+        """Keep the first `kept` of the tokens that each row got; returns how many were: none of those of a row that has
+        recurrent layers and does not keep all, which must run again what should have stayed.
         """
         return {
             (name, slot): count
@@ -190,7 +190,7 @@ class Buckets(Mirrored):
 
     @mirrored
     def rollback(self, tokens: Mapping[Place, int]) -> None:
-        """Remove the last tokens of rows, by place so many: see `SlotCache.rollback`."""
+        """Remove the last tokens of rows, with their numbers by place: see `SlotCache.rollback`."""
         for (name, slot), count in tokens.items():
             self._buckets[name].rollback(slot, count)
 

@@ -28,7 +28,7 @@ class Current:
     capacity: int = 0
     """Places of each slot; rings have less."""
     spare: int = 0
-    """Places that rings have beyond their size: so many tokens of a step can be taken back from a full one."""
+    """Places that rings have beyond their size: the tokens of a step that can be taken back from a full one."""
     step: Step | None = None
     """The step that runs, or ran last."""
 
@@ -43,10 +43,10 @@ class LayerSlots(Mirrored):
     def resize(self) -> None:
         """Reallocate the buffers for the current slots and capacity, with the contents that fit."""
 
-    def begin(self, width: int, counts: Sequence[int] | None = None) -> None:
-        """Prepare for a step of so many slots, in which so many tokens of each count; None: the one that each has."""
+    def begin_step(self, width: int, counts: Sequence[int] | None = None) -> None:
+        """Prepare for a step of `width` slots, in which `counts` tokens of each count; None: the one that each has."""
 
-    def settle(self, whole: Sequence[bool]) -> None:
+    def end_step(self, whole: Sequence[bool]) -> None:
         """After a step of several tokens: take it back for the slots that do not keep the whole of it.
 
         Where that is a matter of the row's length, nothing is to be done.
@@ -68,12 +68,12 @@ class LayerSlots(Mirrored):
         raise NotImplementedError
 
     def set_arrays(self, arrays: Sequence[mx.array]) -> None:
-        """Have these in the place of `arrays`. Steps are not built ahead with layers that replace theirs."""
+        """Replace `arrays` by these. Steps are not built ahead with layers that replace theirs."""
         raise NotImplementedError
 
 
 Writing = Iterator[list[mx.array]]
-"""A write in stages: yields the arrays to be evaluated before it goes on."""
+"""A write in stages: yields the arrays to be evaluated before it continues."""
 Fetched = tuple[mx.array, mx.array] | tuple[tuple[mx.array, ...], tuple[mx.array, ...]]
 """Keys and values for attention, `[width, heads, columns, dim]`; quantised, each is (packed, scales, biases)."""
 
@@ -187,7 +187,7 @@ class KeyValueSlots(LayerSlots):
             mx.eval(self._flat[i])
         self._slots, self._allocated = slots, capacity
 
-    def begin(self, width: int, counts: Sequence[int] | None = None) -> None:
+    def begin_step(self, width: int, counts: Sequence[int] | None = None) -> None:
         if self._upstream == "mlx_vlm":
             self._idx = self._step.columns(self._capacity, self._ring) - self._step.tokens
 
@@ -337,14 +337,14 @@ class StateSlots(LayerSlots):
     def given(self) -> Any:
         return self._layer
 
-    def begin(self, width: int, counts: Sequence[int] | None = None) -> None:
+    def begin_step(self, width: int, counts: Sequence[int] | None = None) -> None:
         """Slots that were never written have the state of an empty row: zeros."""
         self._layer.cache = [_with_rows(state, width) for state in self._layer.cache]
         if counts is not None:
             self._before = [None if state is None else state[...] for state in self._layer.cache]
             self._layer.lengths = mx.array(list(counts))
 
-    def settle(self, whole: Sequence[bool]) -> None:
+    def end_step(self, whole: Sequence[bool]) -> None:
         before, self._before = self._before, []
         self._layer.lengths = None
         if not all(whole):

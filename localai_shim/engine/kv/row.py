@@ -8,7 +8,7 @@ from functools import cached_property
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from ..cache_contents import Contents, KeyValues, Leaf, Parts, RowCache, is_trimmable
+from ..cache_contents import Contents, ContentsList, KeyValues, Leaf, RowCache, is_trimmable
 from ..mirror.journal import Mirrored, mirrored
 from ..ports import host
 
@@ -57,7 +57,7 @@ def leaves(row: Sequence[Contents]) -> list[Leaf]:
     """The layers of a row, lists of caches taken apart."""
     out: list[Leaf] = []
     for layer in row:
-        out += leaves(layer.parts) if isinstance(layer, Parts) else [layer]
+        out += leaves(layer.parts) if isinstance(layer, ContentsList) else [layer]
     return out
 
 
@@ -66,8 +66,8 @@ def mapped(make: Callable[..., Leaf], *rows: Sequence[Contents]) -> list[Content
     taken apart and put together again.
     """
     return [
-        Parts(tuple(mapped(make, *(layer.parts for layer in layers))))
-        if isinstance(layers[0], Parts)
+        ContentsList(tuple(mapped(make, *(layer.parts for layer in layers))))
+        if isinstance(layers[0], ContentsList)
         else make(*layers)
         for layers in zip(*rows, strict=True)
     ]

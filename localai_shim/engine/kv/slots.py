@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import mlx.core as mx
 import numpy as np
 
-from ..cache_contents import Contents, KeyValues, Leaf, Parts, Pooled, RowCache, States
+from ..cache_contents import Contents, ContentsList, KeyValues, Leaf, Pooled, RowCache, States
 from ..mirror.journal import Mirrored, mirrored
 from ..ports import host
 from .layers import Current, KeyValueSlots, LayerSlots, QuantisedSlots, StateSlots, abreast
@@ -33,7 +33,7 @@ class BuiltSlots:
 
 
 class SlotCache(Mirrored):
-    """Rows in slots of preallocated buffers; a row starts at position 0 of its slot and has a length of its own.
+    """Rows in slots of preallocated buffers; a row starts at position 0 of its slot and has its own length.
 
     Slots are numbered from 0. A step runs all up to the last live one: free ones among them, too, until a row takes
     them or `compact` closes them.
@@ -116,15 +116,15 @@ class SlotCache(Mirrored):
         self._note_counts(counts)
         in_all = None if counts is None else [counts.get(slot, tokens) for slot in range(width)]
         for layer in self._layers:
-            layer.begin(width, in_all)
+            layer.begin_step(width, in_all)
         return self._given
 
     @contextmanager
     def build(self, tokens: int) -> Iterator[BuiltSlots | None]:
-        """While a step of several tokens runs, have layers to build one behind it with, of so many per slot, before it
+        """While a step of several tokens runs, get layers to build one behind it with, of `tokens` per slot, before it
         is known how many of the first one's stay. None: that needs larger buffers first, or states from before it.
 
-        What runs through the layers meanwhile is a graph only, which `begin_built` has run.
+        Layers build a graph only, which runs in `begin_built`.
         """
         if self._recurrent or self._needed(tokens) > self._current.capacity:
             yield None
@@ -135,7 +135,7 @@ class SlotCache(Mirrored):
         self._current.step = step
         try:
             for layer in self._layers:
-                layer.begin(width)
+                layer.begin_step(width)
             yield built
         finally:
             built.after = [layer.arrays() for layer in self._layers]
@@ -144,8 +144,8 @@ class SlotCache(Mirrored):
             self._current.step = running
 
     def can_begin(self, built: BuiltSlots, counts: Mapping[int, int]) -> bool:
-        """True if `begin_built` may be called: nothing was written since, and so many tokens per row fit into it, which
-        are half of its tokens at least.
+        """True if `begin_built` may be called: nothing was written since, and `counts` tokens per row fit, which are
+        half of its tokens at least.
         """
         arrays = [array for layer in self._layers for array in layer.arrays()]
         before = [array for its in built.before for array in its]
@@ -154,7 +154,7 @@ class SlotCache(Mirrored):
         return same and self.width <= built.step.width and most <= tokens <= 2 * most
 
     def begin_built(self, built: BuiltSlots, counts: Mapping[int, int]) -> None:
-        """Begin a step that was built, as `advance` begins one of so many tokens per row."""
+        """Begin a step that was built, as `advance` begins one of `counts` tokens per row."""
         self._steps_with_free = self._steps_with_free + 1 if self.width > len(self._lengths) else 0
         built.step.fill(self._lengths_of(built.step.width))
         self._current.step = built.step
@@ -180,7 +180,7 @@ class SlotCache(Mirrored):
         width = self.width if step is None else step.width  # the last rows may have left while it ran
         whole = [stay.get(slot) == counts.get(slot) for slot in range(width)]
         for layer in self._layers:
-            layer.settle(whole)
+            layer.end_step(whole)
         return stay
 
     @property
@@ -233,7 +233,7 @@ class SlotCache(Mirrored):
         self._counts = dict(counts or {})
 
     def _needed(self, tokens: int = 1) -> int:
-        """Places that a slot has to have for the next step, of so many tokens."""
+        """Places that a slot must have for the next step, of `tokens` tokens."""
         return max(self._lengths.values(), default=0) + tokens
 
     def _grow(self, tokens: int = 1) -> bool:
@@ -280,14 +280,14 @@ def _given(kinds: Sequence[Contents], layers: Iterator[LayerSlots]) -> RowCache:
     """The layer caches of a model whose rows' layers are of these kinds: lists of caches are its library's own."""
     return [
         host().caches.as_list(_given(kind.parts, layers), kind.upstream)
-        if isinstance(kind, Parts)
+        if isinstance(kind, ContentsList)
         else next(layers).given()
         for kind in kinds
     ]
 
 
 def slots_for(rows: int) -> int:
-    """Slots that are allocated for so many rows: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, ..."""
+    """Slots that are allocated for a number of rows: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, ..."""
     size = 1
     while size < rows:
         size *= 2
@@ -295,7 +295,7 @@ def slots_for(rows: int) -> int:
 
 
 def length_of(row: Sequence[Contents]) -> int:
-    """Tokens that a row has seen; layers without attention do not say.
+    """Tokens of a row so far; layers without attention do not say.
 
     Raises:
         ValueError: its layers have seen different numbers of tokens.
@@ -307,5 +307,5 @@ def length_of(row: Sequence[Contents]) -> int:
 
 
 def capacity_for(tokens: int) -> int:
-    """Places that are allocated for a row of so many tokens."""
+    """Places that are allocated for a row of a number of tokens."""
     return -(-tokens // SLOT_STEP_TOKENS) * SLOT_STEP_TOKENS

@@ -1,7 +1,7 @@
 """Cache of what prompts and finished turns left, so that the next turn prefills its new tokens only.
 
 Rows are inserted after their tokens were delivered: a prompt after its row's first token, or before that where other
-prompts that may begin alike wait or come; all of a row after its last. What the cache holds is never given out: rows
+prompts that may begin alike wait or come; all of a row after its last. The cache never gives out its arrays: rows
 are made of copies.
 """
 
@@ -84,7 +84,7 @@ class PrefixCache(Mirrored):
                 self._abandon_folder(error)
 
     def renew(self, fingerprint: str) -> None:
-        """Drop everything in memory, a file that is half written too, and go on under another fingerprint."""
+        """Drop everything in memory, a file that is half written too, and continue under another fingerprint."""
         self._stop_saving()
         self._unread.clear()
         self._tree.clear()
@@ -118,7 +118,7 @@ class PrefixCache(Mirrored):
         self._saving = None
 
     def close(self, seconds: float) -> None:
-        """Write what is not on disk yet, for at most so long, and drop everything."""
+        """Write what is not on disk yet, for at most these seconds, and drop everything."""
         watch = Stopwatch()
         while self.unsaved and watch.seconds < seconds:
             self.save()
@@ -169,7 +169,7 @@ class PrefixCache(Mirrored):
 
     @mirrored
     def limit(self, budget: int) -> None:
-        """Hold at most so many bytes, and at most the budget that it was made with, until the next call."""
+        """Hold at most `budget` bytes, and at most the budget that it was made with, until the next call."""
         self._spare = budget
         self._apply_limit()
 

@@ -2,7 +2,7 @@
 
 A file holds some tokens after others. Its name is `PREFIX.DIGEST.safetensors`: the first is a hash of the salt and the
 keys of all tokens up to the file's end, the second one of its content. Files are written under another name and
-renamed, and never change afterwards, so that nobody sees half of one. Processes may split the same tokens differently:
+renamed, and never change afterwards: none is seen half written. Processes may split the same tokens differently:
 files that hold a prefix together are concatenated.
 """
 
@@ -61,7 +61,7 @@ class PrefixStore:
     """The files of one model. Runs on the engine thread.
 
     Args:
-        folder: created where it does not exist; each model has a folder of its own in it.
+        folder: created where it does not exist; each model has its own folder in it.
         kind: name of that folder: identifies the model and all else that the arrays depend on.
         budget: most bytes in `folder`, those of other models included; the least recently used are evicted.
 
@@ -240,7 +240,7 @@ class PrefixStore:
                 total -= size
 
     def _files(self) -> Iterator[tuple[int, int, str]]:
-        """(last use, bytes, path) of the files of all models; removes unfinished ones that nobody writes any more."""
+        """(last use, bytes, path) of the files of all models; removes unfinished ones that are not written any more."""
         for path in glob.iglob(os.path.join(glob.escape(str(self._root)), "*", "*.safetensors")):
             name = os.path.basename(path)
             unfinished = _UNFINISHED.fullmatch(name)
@@ -271,7 +271,7 @@ def _cover(found: Sequence[tuple[Stored, int]], length: int) -> tuple[list[Store
 
 
 def _prefix_ids(salt: str | None, keys: Sequence[int], lengths: Sequence[int]) -> list[str]:
-    """Identifiers of the first so many tokens, for each of these ascending lengths."""
+    """Identifiers of the first tokens, for each of these ascending lengths."""
     digest = hashlib.sha256(json.dumps(salt).encode())
     at, out = 0, []
     for length in lengths:

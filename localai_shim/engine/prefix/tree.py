@@ -1,6 +1,6 @@
 """A radix tree of prompts, by their keys (see `Prompt`), whose nodes hold what their tokens left in a row's cache.
 
-A node holds the keys and values of its own tokens only, so that rows share what they have in common. Where a model's
+A node holds the keys and values of only its own tokens, so that rows share what they have in common. Where a model's
 layers cannot be trimmed (see `kv/segments.py`), nodes may also hold a snapshot of these, taken at their end.
 """
 
@@ -62,7 +62,7 @@ class Node:
         return [key for run in reversed(runs) for key in run]
 
     def update_bytes(self) -> int:
-        """Count `bytes` anew; returns by how much they changed."""
+        """Count `bytes` again; returns by how much they changed."""
         before = self.bytes
         self.bytes = nbytes(self.segment, self.snapshot)
         return self.bytes - before

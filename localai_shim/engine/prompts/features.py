@@ -77,7 +77,7 @@ class FeatureCache:
             self._evict()
 
     def limit(self, spare: int) -> None:
-        """Hold at most so many bytes that are not in use, until the next call."""
+        """Hold at most `spare` bytes that are not in use, until the next call."""
         self._spare = spare
         self._evict()
 
@@ -106,12 +106,12 @@ class Tower:
     def __init__(self, model: Model, features: FeatureCache) -> None:
         self._model, self.features = model, features
         self._row_bytes = 0
-        """Bytes of one placeholder's features, at most; 0: no item has been run yet."""
+        """Bytes of one placeholder's features, at most; 0: none was run yet."""
         self._run_bytes = 0
         """Bytes that a run took, at most, where it took more than the process ever had before."""
 
     def missing(self, job: PrefillJob) -> MediaSpan | None:
-        """The first item of a job of which nobody has the features."""
+        """The first item of a job without features here."""
         missing = (span for key, span in _keyed(job) if key[1] not in job.features and key not in self.features)
         return next(missing, None)
 

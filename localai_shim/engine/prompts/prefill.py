@@ -1,7 +1,7 @@
 """Prefill: prompts are run into rows' caches, a chunk of one or several short ones in one pass.
 
 A prompt's last token runs with the decode batch. Where no row is running, the pass that ends a prompt runs it, too,
-and gives the logits after it, so that the answer's first token needs no pass of its own; not where a snapshot of all
+and gives the logits after it, so that the answer's first token needs no separate pass; not where a snapshot of all
 but the last token is due, where the prompt's logprobs are wanted, or where a pass is so long that its last layer
 would take more time than the token's own pass (`Model.end_tokens`).
 """
@@ -52,7 +52,7 @@ class PrefillJob:
         self.done = 0
         """Tokens that have been prefilled; before it has begun, those that the prefix cache is expected to give."""
         self.logits: mx.array | None = None
-        """`[1, vocabulary]`: of the next token, where the last one has been run as well."""
+        """`[1, vocabulary]`: of the next token, if the last one was run as well."""
         self.begun = False
         wants_scores = not output and prompt.top_logprobs is not None and prompt.scores is None
         self.scores: list[TokenScore] | None = [] if wants_scores else None
@@ -65,7 +65,7 @@ class PrefillJob:
         self.batch_inserts = False
         """The batch inserts its end, once its rows have their first tokens."""
         self.dependents: list[tuple[int, PrefillJob]] = []
-        """(length, job): jobs that begin when this one has run so many tokens."""
+        """(length, job): jobs that begin when this one has run that many tokens."""
         self.first_pass = 0
         """See `Model.first_pass`."""
         self.min_prefix = 0
@@ -82,7 +82,7 @@ class PrefillJob:
 
     @property
     def left(self) -> int:
-        """Tokens to prefill; the prompt's last one runs with the decode batch, or beside the last of them."""
+        """Tokens to prefill; the prompt's last one runs with the decode batch, or with the last of them."""
         return max(0, len(self.tokens) - 1 - self.done)
 
     @property
@@ -94,7 +94,7 @@ class PrefillJob:
 
     @property
     def length(self) -> tuple[int, int]:
-        """Order of jobs: how many items may have to be run before, and how many tokens."""
+        """Order of jobs: how many items may be run before, and how many tokens."""
         items = 0 if not self.prompt.media else sum(span.media.digest not in self.features for span in self.spans())
         return items, self.left
 
@@ -103,7 +103,7 @@ class PrefillJob:
         return (span for span in self.prompt.media if span.stop > self.done)
 
     def step(self, size: int, *, ends: bool = False) -> StepInput:
-        """The pass of the next tokens, so many, and of the prompt's last one if it `ends` there."""
+        """The pass of the next `size` tokens, and of the prompt's last one if it `ends` there."""
         assert self.cache is not None
         end = self.done + size + ends
         tokens = mx.array([self.tokens[self.done : end]])
@@ -191,7 +191,7 @@ class Prefiller:
             self._set_first_pass(job)
 
     def run(self, job: PrefillJob, most: int, *, wait: bool, last: bool, first: bool) -> tuple[int, float | None]:
-        """Run the next tokens of a prompt, at most so many: how many, and the seconds, where it was waited for.
+        """Run the next tokens of a prompt, at most `most`: how many, and the seconds, if it was waited for.
 
         Args:
             job: whose prompt.
@@ -328,7 +328,7 @@ class Prefiller:
         return jobs
 
     def worth_padding(self, jobs: Sequence[PrefillJob], tokens: int, most: int) -> bool:
-        """True if a prompt of so many tokens should share a pass with these, given the padding that this takes."""
+        """True if a prompt of a number of tokens should share a pass with these, given the padding that this takes."""
         lengths = [tokens, *(job.left for job in jobs)]
         return 2 * min(lengths) >= max(lengths) and len(lengths) * max(lengths) <= most
 

@@ -1,7 +1,7 @@
 """Likelihoods that a model gives a prompt's own tokens: from the logits of all of them, a bounded portion at a time.
 
 Such a prompt is run from its first token on, whatever the prefix cache has of it. Portions are sized like other
-chunks, by a pace of their own, so that running rows wait no longer than for other prompts.
+chunks, by their own pace, so that running rows wait no longer than for other prompts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Scoring:
     Args:
         logits: `[rows, tokens, vocabulary]` float32, lazy.
         following: for each row the tokens that follow those that were run; fewer where the rest is padding.
-        top: how many likely tokens to report beside each.
+        top: how many likely tokens to report with each.
         on_device: look at them where they are; False does it with NumPy.
     """
 

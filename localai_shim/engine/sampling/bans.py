@@ -92,7 +92,7 @@ class Bans:
             self._recent = xp.concatenate([self._recent[:, 1:], sampled[:, None]], axis=1)
 
     def retire(self) -> None:
-        """Give the rows back what they need to go on in another sampler."""
+        """Give the rows back what they need to continue in another sampler."""
         for at, i in enumerate(self._wording):
             self._rows[i].recent = self._recent[at]
 

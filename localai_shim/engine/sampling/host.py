@@ -172,7 +172,7 @@ def _highest(logits: Floats) -> Floats:
 
 
 def _weights(scaled: Floats, vocabulary: int) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Probabilities, in units of the likeliest token's, in the place of the logits, and which rows have any, `[rows]`:
+    """Probabilities, in units of the likeliest token's, written over the logits, and which rows have any, `[rows]`:
     of the others the first token has all.
     """
     logits = scaled[:, :vocabulary]
@@ -266,7 +266,7 @@ def _sample_weighted(weights: Floats, u: Doubles) -> tuple[Ints, Floats, Doubles
 
 
 def _sample_top_k(weights: Floats, top_k: int, top_p: np.float32, min_p: np.float32, u: np.float64) -> int:
-    """A token of one row with a top_k: only so many candidates are looked at."""
+    """A token of one row with a top_k: only `top_k` candidates are looked at."""
     ids = top_ids(weights, top_k, _LEAST_WEIGHT)
     top = weights[ids]
     top = top[(top > 0) & (top >= min_p)]

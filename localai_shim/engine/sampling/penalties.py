@@ -90,7 +90,7 @@ class Penalties:
         self._counts[at, sampled] = self._counts[at, sampled] + 1
 
     def retire(self) -> None:
-        """Give the rows back what they need to go on in another sampler."""
+        """Give the rows back what they need to continue in another sampler."""
         if self._counts is not None:
             for row, counts in zip(self._rows, self._counts, strict=True):
                 row.counts = counts

@@ -11,7 +11,7 @@ Inverse-CDF sampling needs one uniform per row, which falls among the kept token
 second one, made of it, where the first falls outside the nucleus. Filters apply in vLLM's order: min_p, top_k, top_p.
 
 A row's grammar constraint has a logits mask for token t+1 once it knows token t, so that with such a row nothing is
-queued ahead. Only the logits of constrained rows are copied and masked, and take the place of theirs.
+queued ahead. Only the logits of constrained rows are copied and masked, and replace the originals.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Parameters:
 
 
 class Sampler:
-    """Samples one token at a time for a fixed sequence of rows; made anew when a row joins or leaves.
+    """Samples one token at a time for a fixed sequence of rows; made again when a row joins or leaves.
 
     Args:
         rows: in batch order.
@@ -185,7 +185,7 @@ class Sampler:
         return sample
 
     def retire(self) -> None:
-        """Give the rows back what they need to go on in another sampler."""
+        """Give the rows back what they need to continue in another sampler."""
         for row, sampled in zip(self._rows, self._sampled.tolist(), strict=True):
             row.sampled = sampled
         for adjustment in self._adjustments:
@@ -248,7 +248,7 @@ class Sampler:
 
 
 def _picked(logits: Array, masks: Masks | None, masked: Array, xp: ModuleType, which: Ints) -> Array:
-    """Some rows' logits, `[rows, vocabulary]`, those of the masked ones in the places of theirs."""
+    """Some rows' logits, `[rows, vocabulary]`, with the masked ones replaced."""
     if masks is None and len(which) == len(logits):
         return logits
     picked = logits[xp.array(which)]

@@ -12,6 +12,7 @@ from mlx import nn
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchGLU, SwitchLinear, SwitchMLP
 
 from ...engine.ports import Product, host
+from ...threads.cache import LRUCache
 from ...types import Adapter, ModelLoadError
 from .layers import (
     Adapted,
@@ -31,7 +32,7 @@ MAX_SELECTIONS = 16  # that are kept: rows that decode change seldom, and prompt
 class Bank:
     """Adapters that rows of a model may have. On the engine thread only.
 
-    Their factors stand in slots, 1 to the number of adapters. To add one costs its own factors, however many there are:
+    Their factors are in slots, 1 to the number of adapters. To add one costs its own factors, however many there are:
     they are written into free slots, in place, and of the stacks that have none left each load meets a few. Work is
     done in pieces, the layers of a block that read the same; between two of them passes may run.
 
@@ -45,8 +46,8 @@ class Bank:
         self._layers: dict[str, Adapted] = {}
         """By the layer's name."""
         self._blocks: dict[str, AdaptedBlock] = {}
-        self._selections: dict[tuple[int, ...], Selection] = {}
-        """By the slots of the rows, the last one last."""
+        self._selections = LRUCache[Selection](MAX_SELECTIONS)
+        """By the slots of the rows."""
 
     @property
     def nbytes(self) -> int:
@@ -99,10 +100,7 @@ class Bank:
             KeyError: one of them is not here.
         """
         slots = tuple(0 if each is None else self._slots[each] for each in adapters)
-        selection = self._selections.pop(slots, None) or Selection(slots)
-        self._selections[slots] = selection
-        if len(self._selections) > MAX_SELECTIONS:
-            del self._selections[next(iter(self._selections))]
+        selection = self._selections.get_or_make(slots, lambda: Selection(slots))
         self._current.selection = selection
         try:
             yield
@@ -141,7 +139,7 @@ class Bank:
 
     @contextmanager
     def _changing(self, names: Sequence[str]) -> Iterator[None]:
-        """Change layers that read the same: their kernel holds their factors, and is made anew."""
+        """Change layers that read the same: their kernel holds their factors, and is made again."""
         for layer in self._linear(names):
             layer.siblings = None
         yield
@@ -308,7 +306,7 @@ def _tail(name: str) -> str:
 
 
 def _is_same(name: str, layer: str) -> bool:
-    """True if a name is a layer's, but for what it says of the model around: a tower has layers of equal ends."""
+    """True if a name is a layer's, except what it says of the model around: a tower has layers of equal ends."""
     heads = [set(each.removesuffix(_tail(each)).split(".")) for each in (name, layer)]
     return heads[0] <= heads[1] | _WRAPPERS
 

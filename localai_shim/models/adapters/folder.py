@@ -61,7 +61,7 @@ class _Factor:
 def read_adapter(
     name: str, path_or_id: str, progress: bool | None = None, *, offline: bool = False
 ) -> tuple[Adapter, Mapping[str, Product]]:
-    """Read an adapter's folder, fetching it if it is a hub id. What is returned is what was read, whatever becomes of
+    """Read an adapter's folder, fetching it if it is a hub id. The result holds what was read, whatever becomes of
     the files.
 
     Args:

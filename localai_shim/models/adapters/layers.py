@@ -1,4 +1,4 @@
-"""Layers whose rows may each have an adapter of their own.
+"""Layers whose rows may each have their own adapter.
 
 `y = base(x) + x @ a[i] @ b[i]`, where i is the row's slot; the base alone where no row has one. Slot 0 is zero, and a
 scale is part of b. On CUDA a kernel adds it to a few tokens, of all layers that read the same. Elsewhere plain products
@@ -204,7 +204,7 @@ def _resized(array: mx.array, slots: int, rank: int) -> mx.array:
 
 
 class Adapted(nn.Module):  # type: ignore[misc]
-    """A layer with adapters around it; what else one asks of the layer is the layer's.
+    """A layer with adapters around it; its other attributes are the layer's.
 
     Args:
         base: the layer, as `backends` prepared it.

@@ -1,6 +1,6 @@
 """Llama 4's attention in chunks, by each row's position.
 
-A token of most of its layers attends to those of its own chunk only, `attention_chunk_size` positions that begin at a
+A token of most of its layers attends to its own chunk only, `attention_chunk_size` positions that begin at a
 multiple of it. mlx-lm and mlx-vlm take one row's position for all rows, and their `ChunkedKVCache` holds one row. A
 ring of a chunk's size holds what these layers read, whichever part of it the mask shows.
 """

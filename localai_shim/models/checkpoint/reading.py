@@ -17,7 +17,7 @@ _TOKENIZER = "mlx_lm.tokenizer_utils"
 
 @contextlib.contextmanager
 def naming_files(config: Json) -> Iterator[None]:
-    """Say which files upstream's code could not read, if it raises an error of its own.
+    """Say which files upstream's code could not read, if it raises its own error.
 
     Raises:
         ModelLoadError: names the files, and the quantization if that is the reason.

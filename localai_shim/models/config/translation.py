@@ -33,7 +33,7 @@ _OLD_KINDS = {
     "glm5_next_text": {"indexed_attention": "full_attention"},
     "qwen4_exp_text": {"indexed_attention": "full_attention"},
 }
-"""Kinds of layers that transformers 5 has renamed, of classes that do not know the new names."""
+"""Kinds of layers with new names in transformers 5, of classes that do not know these."""
 _FLAT = (".qwen2_vl", ".qwen2_5_vl", ".paddleocr_vl", ".ernie4_5_moe_vl", ".youtu_vl", ".zaya1_vl")
 """Modules that read a language model's settings only from the top level, where transformers 4 wrote them."""
 _OLD_VALUES = {"minimax_m3_vl_text": {"hidden_act": {"silu": "swigluoai"}}}

@@ -39,7 +39,7 @@ _WITHOUT_HEAD = {
     "ministral3": "ministral3_embedding",
     "qwen3": "qwen3_embedding",
 }
-"""The same of what generates text otherwise: with files of sentence-transformers beside it, or no head."""
+"""The same for models that otherwise generate text: with files of sentence-transformers, or no head."""
 _WITH_HEAD = ("ForCausalLM", "ForConditionalGeneration")
 _POSITIONS_BEHIND_PADDING = "xlm_roberta"
 _USUAL_MODES = {"lfm2_embedding": "cls", "qwen3_embedding": "lasttoken"}
@@ -75,8 +75,8 @@ class EncoderModel:
     """An encoder of mlx-vlm and its tokenizer, whatever it is for. Made on the engine thread.
 
     Args:
-        files: what is read of the files beside it.
-        more: parameters beside the model's own.
+        files: contents of the files in its folder.
+        more: parameters that the model itself does not have.
 
     Attributes: as those of `TextModel`; `text` may be used from any thread.
     """

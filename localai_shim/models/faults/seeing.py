@@ -94,7 +94,7 @@ def _gemma4_masks(self: Any, h: mx.array, cache: Any, types: mx.array | None = N
 
 
 def _in_one_pass(self: Any, *args: Any, prefill_kwargs: Any = None, **kwargs: Any) -> bool:
-    """False for a prompt with images, which has to be run in one pass."""
+    """False for a prompt with images, which must run in one pass."""
     types = (prefill_kwargs or {}).get("mm_token_type_ids")
     return types is None or not bool((types == 1).any())
 

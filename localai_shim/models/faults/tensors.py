@@ -33,7 +33,7 @@ OLMO_HYBRID = {
 }
 
 SHARED_LAYERS = r"\.self_attn\.(k_proj|v_proj|k_norm|v_norm)\."
-"""Of layers that use another one's keys; upstream's layers have some, and never use them."""
+"""Of layers that use another one's keys; upstream's layers have such tensors without using them."""
 
 _MLX_VLM = ("language_model.model.", "language_model.")
 """Names of mlx-vlm's language models, and what they are before its classes have read them."""

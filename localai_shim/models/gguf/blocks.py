@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 Words = NDArray[np.uint64]
-Parts = tuple[NDArray[Any], Floats, Floats]
+PackedBlocks = tuple[NDArray[Any], Floats, Floats]
 """Packed codes (of any type), scales, and biases of some blocks."""
 
 GROUP = 32
@@ -43,7 +43,7 @@ class Blocks(NamedTuple):
     values: int
     size: int
     bits: int = 0
-    convert: Callable[[Bytes], Parts] | None = None
+    convert: Callable[[Bytes], PackedBlocks] | None = None
     error: float = 0.0
     mode: str = "affine"
 
@@ -126,12 +126,12 @@ def _squeeze(planes: Words, bits: int) -> NDArray[np.uint32]:
     return stream
 
 
-def _q4_0(raw: Bytes) -> Parts:
+def _q4_0(raw: Bytes) -> PackedBlocks:
     scale = _column(_half(raw, 0))
     return _packed_nibbles(_words(raw[:, 2:]), np.uint64), scale, -8 * scale
 
 
-def _q4_1(raw: Bytes) -> Parts:
+def _q4_1(raw: Bytes) -> PackedBlocks:
     return _packed_nibbles(_words(raw[:, 4:]), np.uint64), _column(_half(raw, 0)), _column(_half(raw, 2))
 
 
@@ -147,16 +147,16 @@ def _five_bits(raw: Bytes, at: int) -> NDArray[np.uint32]:
     return _squeeze(planes, 5)
 
 
-def _q5_0(raw: Bytes) -> Parts:
+def _q5_0(raw: Bytes) -> PackedBlocks:
     scale = _column(_half(raw, 0))
     return _five_bits(raw, 2), scale, -16 * scale
 
 
-def _q5_1(raw: Bytes) -> Parts:
+def _q5_1(raw: Bytes) -> PackedBlocks:
     return _five_bits(raw, 4), _column(_half(raw, 0)), _column(_half(raw, 2))
 
 
-def _q8_0(raw: Bytes) -> Parts:
+def _q8_0(raw: Bytes) -> PackedBlocks:
     scale = _column(_half(raw, 0))
     codes = _words(raw[:, 2:])
     codes ^= _each(128)
@@ -176,11 +176,11 @@ def _scales_and_biases(raw: Bytes) -> tuple[Floats, Floats]:
     return integers[:, :8] * _column(_half(raw, 0)), integers[:, 8:] * _column(-_half(raw, 2))
 
 
-def _q4_k(raw: Bytes) -> Parts:
+def _q4_k(raw: Bytes) -> PackedBlocks:
     return _packed_nibbles(raw.view(np.uint64)[:, 2:], np.complex128), *_scales_and_biases(raw)
 
 
-def _q5_k(raw: Bytes) -> Parts:
+def _q5_k(raw: Bytes) -> PackedBlocks:
     words = np.ascontiguousarray(raw.view(np.uint64)[:, 2:].T)  # [words of a block, blocks]
     nibbles = words[4:].reshape(4, 4, -1).swapaxes(0, 1)
     planes = np.empty((4, 8, len(raw)), np.uint64)
@@ -202,19 +202,19 @@ def _iq4(raw: Bytes) -> Bytes:
     return codes.view(np.uint8)
 
 
-def _iq4_nl(raw: Bytes) -> Parts:
+def _iq4_nl(raw: Bytes) -> PackedBlocks:
     scale = _column(_half(raw, 0))
     return _iq4(raw[:, 2:]), scale, -128 * scale
 
 
-def _iq4_xs(raw: Bytes) -> Parts:
+def _iq4_xs(raw: Bytes) -> PackedBlocks:
     low = np.stack([raw[:, 4:8] & np.uint8(15), raw[:, 4:8] >> np.uint8(4)], -1).reshape(-1, 8)
     high = _column(_field(raw, 2, np.uint16)) >> np.arange(0, 16, 2, dtype=np.uint16)
     scale = _column(_half(raw, 0)) * ((low | (high & 3) << 4).astype(np.float32) - 32)
     return _iq4(raw[:, 8:]), scale, -128 * scale
 
 
-def _mxfp4(raw: Bytes) -> Parts:
+def _mxfp4(raw: Bytes) -> PackedBlocks:
     """Scales are the exponents' bytes; there are no biases."""
     codes = _packed_nibbles(_words(raw[:, 1:]), np.uint64)
     return codes, raw[:, :1].astype(np.float32), np.empty((len(raw), 0), np.float32)
@@ -233,8 +233,8 @@ def _twos(raw: Bytes) -> Words:
     return words.reshape(8, -1, 2)
 
 
-def _repacked(codes: Words, scales: Floats, offsets: Floats, top: float, bits: int) -> Parts:
-    """Values of 16 groups of 16, `codes * scales + offsets`, rounded to so many bits in groups of 32.
+def _repacked(codes: Words, scales: Floats, offsets: Floats, top: float, bits: int) -> PackedBlocks:
+    """Values of 16 groups of 16, `codes * scales + offsets`, rounded to `bits` bits in groups of 32.
 
     Args:
         codes: `[8, rows, 2]` words of eight codes; a block has two rows of 8 groups.
@@ -290,7 +290,7 @@ def _columns(raw: Bytes, first: int, end: int) -> Bytes:
     return np.ascontiguousarray(raw[:, first:end].T)
 
 
-def _q6_k(raw: Bytes) -> Parts:
+def _q6_k(raw: Bytes) -> PackedBlocks:
     nibbles = _sixteens(raw[:, :128], 4)
     codes = _twos(raw[:, 128:192])
     codes <<= np.uint64(4)
@@ -299,7 +299,7 @@ def _q6_k(raw: Bytes) -> Parts:
     return _repacked(codes, scales, -32 * scales, 63.75, 8)
 
 
-def _q3_k(raw: Bytes) -> Parts:
+def _q3_k(raw: Bytes) -> PackedBlocks:
     third = np.repeat(_sixteens(raw[:, :32], 2), 2, 1).reshape(2, -1, 2, 2)
     third[:, :, 1] >>= np.uint64(4)
     third = third.reshape(2, -1, 2) >> np.arange(4, dtype=np.uint64)[:, None, None, None]
@@ -313,7 +313,7 @@ def _q3_k(raw: Bytes) -> Parts:
     return _repacked(codes, scales, -4 * scales, 7.75, 5)
 
 
-def _q2_k(raw: Bytes) -> Parts:
+def _q2_k(raw: Bytes) -> PackedBlocks:
     packed = _columns(raw, 0, 16)
     scales, minima = _half(raw, 80) * (packed & np.uint8(15)), _half(raw, 82) * (packed >> np.uint8(4))
     return _repacked(_twos(raw[:, 16:80]), scales, -minima, 3, 4)

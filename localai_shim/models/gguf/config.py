@@ -136,7 +136,7 @@ def _qwen3_moe(metadata: Metadata, base: Json, part: float) -> Json:
 
 
 def _qwen3_5(metadata: Metadata, base: Json, part: float) -> Json:
-    """Every so many layers one has attention, and the others a gated delta net."""
+    """One layer of each interval has attention, and the others have a gated delta net."""
     if _rope_scaling(metadata, base["head_dim"]) is not None:
         raise metadata.error(f"rope scaling is not supported in the architecture '{metadata.prefix}'")
     value_heads, inner = metadata.number("ssm.time_step_rank"), metadata.number("ssm.inner_size")

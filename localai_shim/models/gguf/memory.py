@@ -45,7 +45,7 @@ def empty(shape: Sequence[int], kind: type[Any]) -> mx.array:
 
 
 def compute(*arrays: mx.array) -> None:
-    """Begin to compute arrays; what they are made of is freed then."""
+    """Begin to compute arrays; their inputs are freed then."""
     import mlx.core as mx
 
     begin: Callable[..., None] = mx.async_eval

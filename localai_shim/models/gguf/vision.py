@@ -1,4 +1,4 @@
-"""Vision encoders of GGUF models, which are files of their own ("mmproj"), in mlx-vlm's models."""
+"""Vision encoders of GGUF models, which are separate files ("mmproj"), in mlx-vlm's models."""
 
 from __future__ import annotations
 

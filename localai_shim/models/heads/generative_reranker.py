@@ -103,7 +103,7 @@ class PairTokenizer:
         begin: token ids before the query.
         between: those between the query and the document.
         end: those behind the document.
-        ask: what is read in the place of the query, with places for that and an instruction.
+        ask: text that is read instead of the query, with places for that and an instruction.
         lead: what is put before each document.
     """
 

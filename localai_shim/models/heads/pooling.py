@@ -26,7 +26,7 @@ _MIN_LENGTH = 1e-12  # of a vector that is divided by its length
 _TRIAL, _TRIAL_PIECE = [3 + 11 * i % 53 for i in range(12)], 5  # tokens that every vocabulary has
 STATE_TOLERANCE = 0.05  # of hidden states, by which rounding may move them; a token that is not seen moves them more
 _INNER = ("language_model", "model", "transformer", "backbone")
-"""Attributes in which decoders of mlx-lm and mlx-vlm keep what stands before their head."""
+"""Attributes in which decoders of mlx-lm and mlx-vlm keep the part before their head."""
 
 Hidden = Callable[["mx.array", "mx.array"], "mx.array"]
 """(tokens `[n, k]`, mask of those that count `[n, k]`) -> hidden states `[n, k, width]`."""
@@ -40,7 +40,7 @@ class Encoder:
     Args:
         hidden: runs the model.
         head: makes vectors of what it gives.
-        padding: the token that stands where a text is shorter than others.
+        padding: the token that fills shorter texts.
         begin: begins one more text that is read in pieces; None: the model sees all of a text at once.
     """
 
@@ -61,7 +61,7 @@ class Encoder:
         return self._head(states, counts, skip)
 
     def states(self, texts: Sequence[Sequence[int]]) -> tuple[mx.array, list[int]]:
-        """Hidden states `[texts, tokens, width]`, lazy, and how many tokens each text has; what follows is padding."""
+        """Hidden states `[texts, tokens, width]`, lazy, and how many tokens each text has; the rest is padding."""
         import mlx.core as mx
 
         tokens, mask = pad(texts, self._padding)
@@ -116,7 +116,7 @@ class Reading:
         return len(self._text) - self.done
 
     def run(self, most: int) -> None:
-        """Read the next tokens, at most so many, and wait for it."""
+        """Read the next tokens, `most` at most, and wait for them."""
         import mlx.core as mx
 
         piece = list(self._text[self.done : self.done + most])
@@ -138,7 +138,7 @@ def pad(texts: Sequence[Sequence[int]], padding: int) -> tuple[npt.NDArray[np.in
 
     Args:
         texts: token ids.
-        padding: the token that stands where a text is shorter than others.
+        padding: the token that fills shorter texts.
     """
     counts = np.array([len(text) for text in texts])
     rows, length = len(texts), int(counts.max())
@@ -172,7 +172,7 @@ class Head:
         """`[texts, dimensions]` float32, of `[texts, tokens, width]`.
 
         Args:
-            counts: tokens of each text; what follows is padding.
+            counts: tokens of each text; the rest is padding.
             skip: tokens at the beginnings that are a prompt's.
         """
         pooling = self.pooling(counts, skip)
@@ -203,7 +203,7 @@ class Pooling:
     Args:
         modes: how; the results of several are concatenated.
         counts: tokens of each text.
-        skip: tokens at the beginnings that are not pooled, but for a text's last one.
+        skip: tokens at the beginnings that are not pooled, except a text's last one.
     """
 
     def __init__(self, modes: Sequence[str], counts: Sequence[int], skip: int = 0) -> None:
@@ -213,7 +213,7 @@ class Pooling:
         """`[texts, width]` of each mode so far, lazy; None: nothing yet."""
 
     def add(self, hidden: mx.array, start: int = 0) -> None:
-        """Take the states `[texts, tokens, width]` of the next tokens, of which so many came before."""
+        """Take the states `[texts, tokens, width]` of the next tokens, which begin at `start`."""
         places = np.arange(start, start + hidden.shape[1])
         counted = (places >= self._first[:, None]) & (places < self._counts[:, None])
         self.kept = [

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...threads.cache import LRUCache
 from ...threads.system import RLock
 
 if TYPE_CHECKING:
@@ -18,13 +18,13 @@ _KEPT_TEXTS = 8
 class OneAtATime:
     """A tokenizer whose methods run in one thread at a time: fast ones are not re-entrant.
 
-    What was made of its last texts is kept: a processor has it read one of thousands of placeholders for each picture,
-    the same one for pictures of a size.
+    Encodings of its last texts are kept: a processor makes it read one of thousands of placeholders for each image,
+    the same one for images of one size.
     """
 
     def __init__(self, tokenizer: Any) -> None:
         self._made, self._lock = tokenizer, RLock()
-        self._kept = OrderedDict[Hashable, Any]()
+        self._kept: LRUCache[BatchEncoding] = LRUCache(_KEPT_TEXTS)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # before there is one, as in a copy
@@ -39,12 +39,12 @@ class OneAtATime:
         if key is None:
             return self._locked(self._made)(*args, **options)
         with self._lock:
-            made = self._kept.pop(key, None) or self._made(*args, **options)
-            if not isinstance(made, BatchEncoding):
-                return made
-            self._kept[key] = made
-            if len(self._kept) > _KEPT_TEXTS:
-                self._kept.popitem(last=False)
+            made = self._kept.get(key)
+            if made is None:
+                made = self._made(*args, **options)
+                if not isinstance(made, BatchEncoding):
+                    return made
+                self._kept.put(key, made)
         return _copy(made)
 
     def __len__(self) -> int:
@@ -68,7 +68,7 @@ def _key(args: Sequence[Any], options: Mapping[str, Any]) -> Hashable | None:
 
 
 def _copy(made: BatchEncoding) -> BatchEncoding:
-    """The same encoding with lists of its own: processors may write to them."""
+    """The same encoding with its own lists: processors may write to them."""
     other = object.__new__(type(made))
     vars(other).update(vars(made), data={name: [[*row] for row in rows] for name, rows in made.items()})
     return other

@@ -14,8 +14,8 @@ from ...media import MediaSize
 def least_tokens(processor: Any, size: MediaSize) -> int:
     """Tokens that an item's features take at least; 0 where they do not follow from its size.
 
-    The rules are the processor's own functions, called with the limits that it has now. A picture may stand in its
-    file on its side: the fewer tokens of both ways count.
+    The rules are the processor's own functions, called with the limits that it has now. A file may hold an
+    image turned on its side: the fewer tokens of both ways count.
     """
     if size.detail == "low":  # few, whatever the size
         return 0
@@ -112,6 +112,6 @@ def count_frames(processor: Any) -> None:
 
 
 def _own(thing: Any, name: str) -> Callable[..., Any]:
-    """A function beside a processor's class."""
+    """A function in the module of a processor's class."""
     found: Callable[..., Any] = getattr(sys.modules[type(thing).__module__], name)
     return found

@@ -1,8 +1,8 @@
-"""Models of mlx-vlm: images, videos and sounds beside text.
+"""Models of mlx-vlm: images, videos and audio with text.
 
 The tower runs for one item, whose features are those that it has in any prompt; a chunk's embeddings are those of its
 tokens with these rows in their places, and live as long as the pass. Positions are made once, when a row's prefill
-begins, and handed over in each pass: nothing of a request stands on the model.
+begins, and handed over in each pass: nothing of a request is kept on the model.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class VisionModel(TextModel):
         return logits
 
     def _merged(self, step: StepInput, tokens: mx.array) -> dict[str, object]:
-        """A chunk's embeddings with the features that stand in it, and what else its model reads of it."""
+        """A chunk's embeddings with the features in it, and what else its model reads of it."""
         mx = self._mx
         start, k = int(offset_of(step.layers)), tokens.shape[1]
         made = self._embeddings(tokens)
@@ -222,7 +222,7 @@ class VisionModel(TextModel):
         return features
 
     def _embeddings(self, ids: mx.array, pixels: mx.array | None = None, **inputs: mx.array) -> InputEmbeddingsFeatures:
-        """mlx-vlm's features of tokens; what the model would keep of them is put back."""
+        """mlx-vlm's features of tokens; the state that the model would keep of them is restored."""
         before = {name: getattr(self._language, name) for name in _REQUEST_STATE if hasattr(self._language, name)}
         try:
             return self._model.get_input_embeddings(ids, pixels, mask=self._mx.ones_like(ids), **inputs)

@@ -1,7 +1,7 @@
 """Processors of mlx-vlm that compute with NumPy where they would with MLX.
 
-Many end in MLX arrays, and some compute with them, but all MLX work belongs to the engine thread. Their classes are
-given functions of their own, whose globals have NumPy in the place of `mlx.core`; mlx-vlm itself stays as it is.
+Many end in MLX arrays, and some compute with them, but all MLX work belongs to the engine thread. Their classes get
+copies of functions, whose globals have NumPy instead of `mlx.core`; mlx-vlm itself stays as it is.
 """
 
 from __future__ import annotations
@@ -77,6 +77,6 @@ def _channels_first(_: object, image: Image) -> npt.NDArray[np.float32]:
 
 @functools.cache
 def _globals(module: str) -> dict[str, object]:
-    """A module's globals with NumPy in the place of MLX."""
+    """A module's globals with NumPy instead of MLX."""
     scope = vars(sys.modules[module])
     return scope_with(scope, {name: value for name, value in (("mx", _NUMPY), ("to_mlx", dict)) if name in scope})

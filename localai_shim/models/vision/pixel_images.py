@@ -16,7 +16,7 @@ _BAND_LINES = 64  # of what a thread makes, at least
 
 
 class Shown(Image.Image):
-    """A picture of an array `[height, width, 3]` of uint8 that nobody writes to, and NumPy reads that array.
+    """An image of an array that is never written to, `[height, width, 3]` of uint8, and NumPy reads that array.
 
     PIL would copy the picture, write its pixels out in pieces and join these: a third of what processing 20 megapixels
     takes.

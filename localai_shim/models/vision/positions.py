@@ -21,7 +21,7 @@ _GRIDS = (("image", "image_grid_thw"), ("video", "video_grid_thw"))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowPositions:
-    """The positions of a prompt with media. Nobody writes to its array."""
+    """The positions of a prompt with media. Its array is never written to."""
 
     ids: npt.NDArray[np.int32]
     """`[3, tokens of the prompt]`"""
@@ -105,7 +105,7 @@ class StepPositions:
         return made.transpose(1, 2, 0) if self._last else made[0] if self._one else made
 
     def starts(self, step: StepInput, rows: int, k: int) -> int | mx.array | None:
-        """The first position of each row, or of all; None where tokens have three, or do not follow one another."""
+        """The first position of each row, or of all; None for tokens with three positions, or with gaps."""
         offset, ids = _own(step, rows, k)
         if ids is not None:
             first = int(ids[0, 0])

@@ -1,4 +1,4 @@
-"""The caller's side of models that see and hear: processors, and where media stand in a prompt."""
+"""The caller's side of models that see and hear: processors, and the places of media in a prompt."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class Placeholder:
     ids: tuple[int, ...]
     """Of the tokens that features replace: the first of these that the processor makes."""
     since: int | None = None
-    """And those from this id on, which have other embeddings beside such an item."""
+    """And those from this id on, which have other embeddings with such an item."""
 
 
 class MediaProcessor:
     """A checkpoint's processor, for one item at a time; may be called from any thread.
 
     Args:
-        processor: mlx-vlm's or transformers'. Nobody else uses it, nor its tokenizer.
+        processor: mlx-vlm's or transformers'. It has no other user, nor has its tokenizer.
         placeholders: of the kinds that the model reads.
         bare: of what the processor makes of a placeholder, only the tokens that features replace belong to the item.
     """
@@ -266,7 +266,7 @@ class VisionTokenizer(TextTokenizer):
         return [self._guarded(item) for item in value] if isinstance(value, list | tuple) else value
 
     def _numbered(self, text: str, media: Sequence[ProcessedMedia]) -> str:
-        """The rendered text with a number in the place of each item's placeholder.
+        """The rendered text with a number instead of each item's placeholder.
 
         Raises:
             ValueError: the template left some out, or changed their order.
@@ -373,7 +373,7 @@ def _numbers(name: str, value: object) -> npt.NDArray[Any] | None:
 
 
 def _set_deepseek(inputs: dict[str, npt.NDArray[Any]], tokens: Sequence[int], place: Placeholder) -> None:
-    """Set what DeepSeek-VL2 reads beside pixels: its mask is that of the tokens that were left, and where its model
+    """Set what DeepSeek-VL2 reads apart from pixels: its mask is that of the tokens that were left, and where its model
     looks for as many pictures as there are tiles, the sizes of those that are not there are zeros and not what the
     memory holds.
     """

@@ -66,13 +66,13 @@ Content = bytes | npt.NDArray[np.generic] | tuple[MediaSource, ...]
 def open_media(part: Mapping[str, object], path: str, rules: MediaRules, fits: Fits | None = None) -> MediaSource:
     """Find the content of a part, from wherever `rules` allow, without decoding it.
 
-    In the place of a URL may stand bytes, a `PIL.Image.Image`, an array, or a `pathlib.Path`. The program itself has
+    Bytes, a `PIL.Image.Image`, an array, or a `pathlib.Path` may replace a URL. The program itself has
     put these there, so a `Path` may name any file; a string may not.
 
     Args:
         part: as it was sent; one of a type that holds media.
         path: its place in the request: `messages[0].content[1]`.
-        fits: is called with the item's size before anything of it is decoded; what it raises is raised.
+        fits: is called with the item's size before anything of it is decoded; its errors are raised.
 
     Raises:
         BadRequest: a field is wrong, or its content cannot or may not be read.
@@ -209,7 +209,7 @@ def _detail(holder: Mapping[str, object], path: str) -> Detail:
 
 
 def _rate(part: Mapping[str, object], path: str) -> float | None:
-    """`fps`, as Qwen's own code writes it beside a video."""
+    """`fps`, as Qwen's own code writes it next to a video."""
     value = part.get("fps")
     if value is None:
         return None

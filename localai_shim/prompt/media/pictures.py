@@ -1,4 +1,4 @@
-"""Pictures of many formats as RGB pixels. What is none, or too large, is refused before it is decoded."""
+"""Images of many formats as RGB pixels. Other files, and too large images, are refused before decoding."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ...threads.panics import is_shortage
 from ...threads.system import Lock
 
 Pixels = npt.NDArray[np.uint8]
-"""`[height, width, 3]`, RGB; nobody writes to it."""
+"""`[height, width, 3]`, RGB; never written to."""
 
 MAX_PICTURE_PIXELS = 64_000_000
 """The largest sensors of phones and cameras in common use have 50 to 61 megapixels; 64 are 192 MB in RGB."""
@@ -126,7 +126,7 @@ def decode_picture(data: bytes, path: str) -> Pixels:
 
 @contextlib.contextmanager
 def _opened(data: bytes, path: str) -> Iterator[Image.Image]:
-    """A file whose head was read, and which may be decoded. What goes wrong with it is a BadRequest."""
+    """A file whose head was read, and which may be decoded. Its errors are BadRequests."""
     reader = _reader(data)
     if reader is None:
         raise _unknown(data, path)

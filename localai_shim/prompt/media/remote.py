@@ -70,7 +70,7 @@ def fetch(
         code: the error's.
         seconds: the most time that it takes.
         resolve: host and port -> addresses.
-        transport: makes what connects to an address, for each host anew.
+        transport: makes what connects to an address, once for each host.
 
     Raises:
         BadRequest: the URL may not be fetched, or nothing usable came in time.

@@ -11,7 +11,7 @@ from ...errors import BadRequest
 from ...threads.panics import is_shortage
 
 Samples = npt.NDArray[np.float32]
-"""`[samples]`, one channel, -1 to 1; nobody writes to it."""
+"""`[samples]`, one channel, -1 to 1; never written to."""
 
 _refuse = BadRequest.refused
 MAX_SOUND_SAMPLES = 30 * 60 * 48_000

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cv2 import VideoCapture
 
 Frames = npt.NDArray[np.uint8]
-"""`[frames, height, width, 3]`, RGB; nobody writes to it."""
+"""`[frames, height, width, 3]`, RGB; never written to."""
 
 _refuse = BadRequest.refused
 MAX_VIDEO_FRAMES = 768

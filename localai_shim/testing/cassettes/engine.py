@@ -107,7 +107,7 @@ class CassetteEngine(ScriptedEngine):
 
 
 def _request(call: Call) -> Json:
-    """Request as plain JSON; what the endpoint has stored stands in the place of its id."""
+    """Request as plain JSON; objects that the endpoint has stored replace their IDs."""
     body: Json = plain(call.body)
     stored = [name for name in ("previous_response_id", "conversation") if body.pop(name, None) is not None]
     if stored:

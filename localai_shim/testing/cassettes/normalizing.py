@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from ...types import Json, map_texts
 
 Normalize = Callable[[str], str] | Mapping[str, str]
-"""A function of a text, or regular expressions and what to write in the place of what they match."""
+"""A function of a text, or regular expressions and their replacements."""
 
 _UNTOUCHED = frozenset({"model"})
 """Names, many of which end in a date."""

@@ -69,7 +69,7 @@ class Interaction:
 
 
 def spelling_bytes(token: str | list[int]) -> bytes:
-    """The bytes of a token as it stands in a file."""
+    """The bytes of a token as it is written in a file."""
     return token.encode() if isinstance(token, str) else bytes(token)
 
 

@@ -118,7 +118,7 @@ class Clock:
                     self.waiting -= 1
 
     def _move(self, *, by: float = 0.0, to: float = 0.0) -> None:
-        """Move on by so many seconds, or up to a time that may have passed by now."""
+        """Move by a number of seconds, or up to a time that may have passed by now."""
         with self._moving:
             self._offset = max(self._offset + by, to)
             moved, self._moved = self._moved, Event()

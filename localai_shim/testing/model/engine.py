@@ -1,4 +1,4 @@
-"""An engine that plays scripted replies in place of a model, for tests of all code above the engine.
+"""An engine that plays scripted replies instead of a model, for tests of all code above the engine.
 
 Its tokens take the same way as a real model's, through sinks, clients, endpoints and output code. It needs neither MLX
 nor mlx-lm nor transformers.
@@ -203,7 +203,7 @@ class ScriptedEngine:
         clock: Clock = REAL,
         patience: Patience | None = None,
     ) -> PlayedRow:
-        """Give a request the vectors that are there for it, or made-up ones of so many dimensions; `reply` ends it."""
+        """Give a request its vectors, or made-up ones with this number of dimensions; `reply` ends it."""
         import numpy as np
 
         if rows is not None:

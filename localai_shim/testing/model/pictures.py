@@ -41,7 +41,7 @@ def spans(ids: Sequence[int], media: Sequence[ProcessedMedia]) -> list[MediaSpan
 
 
 def as_text(messages: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
-    """Messages whose content is a string, as any template can render it, with marks where items stand."""
+    """Messages whose content is a string, as any template can render it, with marks at the places of items."""
     return [{**message, "content": _content(message["content"])} for message in messages]
 
 

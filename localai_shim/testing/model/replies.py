@@ -218,13 +218,13 @@ class PlayedRow:
         return len(self._output)
 
     def takes_no_time(self, most: int) -> bool:
-        """It takes no time to play, and has at most so many tokens."""
+        """It takes no time to play, and has at most `most` tokens."""
         reply, request = self.reply, self._request
         waits = reply.delay or reply.interval or reply.hang
         return not (waits or request.ignore_eos or max(request.min_tokens, len(self._script.ids)) > most)
 
     def wait(self, seconds: float) -> None:
-        """The next event comes in so many seconds, unless the caller loses patience before that."""
+        """The next event comes after these seconds, unless the caller loses patience before that."""
         now = self.clock.now
         if self.reply.hang and len(self._output) == self._script.fails_after:
             seconds = math.inf
@@ -235,7 +235,7 @@ class PlayedRow:
             self.due = min(self.due, deadline)
 
     def seconds_until_due(self) -> float:
-        """Real seconds until the next event; inf where somebody has to advance the clock."""
+        """Real seconds until the next event; inf if the clock must be advanced."""
         seconds = self.clock.seconds_until(self.due)
         return math.inf if self.hangs and seconds and self.clock.mode != "real" else seconds
 

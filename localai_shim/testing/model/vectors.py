@@ -51,7 +51,7 @@ def _words(text: str) -> list[str]:
 
 @functools.lru_cache(maxsize=4096)
 def _direction(text: str, dimensions: int) -> npt.NDArray[np.float32]:
-    """Direction of a text on its own. Nobody writes to it."""
+    """Direction of a text on its own. It is never written to."""
     import numpy as np
 
     seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")

@@ -166,7 +166,7 @@ def cassette_normalize() -> Normalize | None:
     """Replacements for what differs from run to run in requests; None: they are taken as they are. Override it.
 
     A dict of regular expressions and replacements, or a function of a text. It is applied to all texts of a request but
-    the model's name, where it is compared and where it is recorded; what is asked is asked as it is.
+    the model's name, where it is compared and where it is recorded; the request itself is sent as it is.
 
     Example:
         import datetime

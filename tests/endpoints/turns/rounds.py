@@ -86,7 +86,7 @@ class SearchingResponse(responses.ResponseAssembler):
 
     searches: Searches
     model: ServedModel
-    plan: create.Plan
+    plan: create.PromptPlan
     generation: request_fields.Generation
     _search: SearchItem | None = None
     _steps = 0

@@ -130,7 +130,7 @@ def test_what_was_built_runs_for_the_rows_that_are_left(monkeypatch: pytest.Monk
     engine.wait()
     batch, after, widths = engine._loop._batcher.rows.batch, list[int](), list[int]()
     assert batch is not None
-    begin = verify.begin
+    begin = verify.begin_step
 
     def beginning(*arguments: Any, **more: Any) -> Verifying:
         several = begin(*arguments, **more)
@@ -139,7 +139,7 @@ def test_what_was_built_runs_for_the_rows_that_are_left(monkeypatch: pytest.Monk
             widths.append(several.steps[0].width)
         return several
 
-    monkeypatch.setattr(verify, "begin", beginning)
+    monkeypatch.setattr(verify, "begin_step", beginning)
     made[2] = request(prompt(2), SamplingParams(seed=2), 50, stop=Breaks())
     running = [Running(engine, each) for each in made]
     running[4].read(8)

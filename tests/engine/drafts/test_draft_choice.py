@@ -32,7 +32,7 @@ from tests.engine.harness import request
 def row(tokens: Sequence[int], output: Sequence[int] = (), max_tokens: int = 100, **more: object) -> Row:
     made = Row(request(tokens, SamplingParams(), max_tokens, **more), SyncSink(), 0, text_model("qwen3"))
     for token in output:
-        made.advance(token, frozenset())
+        made.count_token(token, frozenset())
     return made
 
 
@@ -102,16 +102,16 @@ def test_a_source_that_was_wrong_is_not_run_any_more_until_it_is_right() -> None
     speculation = Speculation([says], costs=measured(1, {2: 1.1, 3: 1.2, 5: 1.4, 9: 1.8, 16: 2.5}))
     for _ in range(40):
         speculation.expects([one])
-        one.advance(3, frozenset())
+        one.count_token(3, frozenset())
     assert not speculation.expects([one])
     asked = says.asked
     for _ in range(10):
         speculation.expects([one])
-        one.advance(3, frozenset())
+        one.count_token(3, frozenset())
     assert says.asked < asked + 5, "nor is it asked each time"
     for _ in range(60):
         speculation.expects([one])
-        one.advance(7, frozenset())
+        one.count_token(7, frozenset())
     assert speculation.expects([one])
 
 
@@ -120,13 +120,13 @@ def test_a_row_without_guesses_is_asked_ever_more_rarely_and_one_with_a_sure_sou
     speculation, one = Speculation([sure, unsure], costs=measured(1, {2: 1.1})), row([5, 6], max_tokens=300)
     for i in range(80):
         assert not speculation.expects([one])
-        one.advance(3 + i, frozenset())
+        one.count_token(3 + i, frozenset())
     assert unsure.asked == sure.asked <= 80 // MAX_SURE_WAIT_TOKENS + 2
     alone = Says(0.25, ())
     speculation, one = Speculation([alone], costs=measured(1, {2: 1.1})), row([5, 6], max_tokens=300)
     for i in range(80):
         assert not speculation.expects([one])
-        one.advance(3 + i, frozenset())
+        one.count_token(3 + i, frozenset())
     assert 8 <= alone.asked <= 80 // MAX_WAIT_TOKENS + 4
 
 
@@ -146,7 +146,7 @@ def test_looking_takes_few_calls_where_nothing_repeats() -> None:
         finally:
             sys.setprofile(None)
         for i, one in enumerate(rows):
-            one.advance(10 + (7 * step * step + 3 * i) % 380, frozenset())
+            one.count_token(10 + (7 * step * step + 3 * i) % 380, frozenset())
     assert calls / steps < 80
 
 
@@ -159,7 +159,7 @@ def test_a_source_that_a_row_has_nothing_for_is_never_asked() -> None:
     speculation = Speculation([others], costs=measured(1, {2: 1.1}))
     for _ in range(9):
         assert not speculation.expects([one]) and tokens(speculation.drafts([one])) is None
-        one.advance(7, frozenset())
+        one.count_token(7, frozenset())
     assert not others.asked
 
 
@@ -212,7 +212,7 @@ def test_costs_that_spoke_against_drafts_are_measured_anew() -> None:
     one, refused = row([5, 6], max_tokens=10**6), []
     while all(refused):
         refused.append(tokens(speculation.drafts([one])) is None)
-        one.advance(7, frozenset())
+        one.count_token(7, frozenset())
     assert len(refused) == DRAFTED_STALE_CHOICES + 2, "the last one is run"
 
 
@@ -233,7 +233,7 @@ def steps_with_drafts(slow: Callable[[int], float], count: int) -> list[bool]:
         for one in rows:
             for _ in range(size):
                 right = random.random() < 0.7
-                one.advance(7 if right else 3, frozenset())
+                one.count_token(7 if right else 3, frozenset())
                 if not right:
                     break
         if any(one.max_tokens - one.generated < 20 for one in rows):
@@ -293,7 +293,7 @@ def test_the_source_that_was_right_most_often_goes_first() -> None:
     speculation = Speculation(sources, costs=measured(1, {2: 1.0, 3: 1.0}))
     assert tokens(speculation.drafts([one])) == [[4, 4]]
     for _ in range(6):
-        one.advance(9, frozenset())
+        one.count_token(9, frozenset())
         chosen = tokens(speculation.drafts([one]))
     assert chosen == [[9, 9]]
 
@@ -302,11 +302,11 @@ def test_lookup_says_what_followed_the_last_tokens() -> None:
     lookup = PromptLookup()
     one = row([1, 2, 3, 4, 5, 6, 9, 1, 2, 3])
     assert lookup.draft([one], [4]) == [[4, 5, 6, 9]]
-    one.advance(4, frozenset())
-    one.advance(8, frozenset())
+    one.count_token(4, frozenset())
+    one.count_token(8, frozenset())
     assert lookup.draft([one], [4]) == [()]
     for token in (2, 3, 4):
-        one.advance(token, frozenset())
+        one.count_token(token, frozenset())
     assert list(lookup.draft([one], [3])[0]) == [8, 2, 3], "the latest place counts, and the output is a place"
 
 
@@ -397,6 +397,6 @@ def test_a_costly_source_that_was_wrong_is_tried_again_after_a_while() -> None:
     for _ in range(600):
         tokens(speculation.drafts([one]))
         asked.append(costly.asked)
-        one.advance(3, frozenset())
+        one.count_token(3, frozenset())
     assert asked[200] - asked[60] < 140 / 20, "hardly, as long as it was wrong"
     assert asked[200] < asked[-1] < 60

@@ -102,7 +102,7 @@ def passes_counted(model: Any) -> Iterator[list[tuple[int, ...]]]:
 
 def row_of(tokens: Sequence[int], model: TextModel, sampling: SamplingParams = GREEDY) -> Row:
     made = Row(request(tokens, sampling, 10_000), SyncSink(), 0, model)
-    made.advance(5, frozenset())
+    made.count_token(5, frozenset())
     return made
 
 
@@ -141,7 +141,7 @@ def test_drafts_are_what_the_model_says_alone_whatever_rows_do(kind: str, longes
             right = rng.choice([0, n, rng.randint(0, n)])
             came = [*expected[:right], rng.randrange(3, VOCABULARY)]
             for token in came * (1 if rng.random() < 0.9 else 8):
-                row.advance(token, frozenset())
+                row.count_token(token, frozenset())
     assert compared > 80
 
 
@@ -151,14 +151,14 @@ def test_rows_of_one_bucket_are_drafted_for_in_one_pass_per_token() -> None:
     rows = [row_of([5 + i] * (3 + i), model) for i in range(4)]
     drafts.draft(rows, [DRAFTS] * 4)
     for row in rows:
-        row.advance(6, frozenset())
+        row.count_token(6, frozenset())
     with passes_counted(model) as sizes:
         assert all(len(found) == DRAFTS for found in drafts.draft(rows, [DRAFTS] * 4))
     assert [slots for slots, _ in sizes] == [4] * DRAFTS
     rows.pop(1)
     drafts.keep(rows)
     for row in rows:
-        row.advance(6, frozenset())
+        row.count_token(6, frozenset())
     with passes_counted(model) as sizes:
         drafts.draft(rows, [2] * 3)
     assert len(sizes) == 2, "and of those that stay in as few"
@@ -363,7 +363,7 @@ def test_passes_of_a_draft_model_are_measured_by_rows_and_priced_by_its_share_of
     for _ in range(MIN_PLAIN_STEPS + 1):
         own.draft(rows, [DRAFTS] * 3)
         for row in rows:
-            row.advance(6, frozenset())
+            row.count_token(6, frozenset())
     measured = costs.seconds("draft", (3, 1))
     assert measured and own.seconds(3, 2, 0.01) == own.seconds(3, 2, 0.5) == pytest.approx(2 * measured)
 
