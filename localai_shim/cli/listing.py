@@ -9,13 +9,13 @@ from math import prod
 from pathlib import Path
 
 from ..models.checkpoint_files import read_json
+from ..models.format_evidence import formats_of_template, read_formats
 from ..models.gguf.config import read_config
 from ..models.gguf.header import Header, peek, read_header, type_name
 from ..models.loading import refusal
 from ..models.local.folders import Found, label_of
 from ..models.local.places import HUB
 from ..models.local.search import all_models
-from ..models.markup import formats_of_template, read_formats
 from ..types import Json, ModelLoadError
 
 PACKAGE = "localai_shim"

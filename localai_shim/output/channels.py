@@ -7,14 +7,14 @@ from collections.abc import Generator, Iterator, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from .formats.description import CallFormat, Channels
-from .formats.layout import around
-from .formats.markers import Markers
-from .formats.offered import OfferedTools
-from .formats.reading.block import BlockReader
-from .formats.reading.source import Event
-from .formats.syntax import closers_of
-from .markup import HEADER, NORMAL, PROSE, REASONING, TOOL, Markup
+from ..formats.description import CallFormat, Channels
+from ..formats.layout import around
+from ..formats.markers import Markers, is_marker
+from ..formats.markup import HEADER, NORMAL, PROSE, REASONING, TOOL, Markup
+from ..formats.offered import OfferedTools
+from ..formats.reading.block import BlockReader
+from ..formats.reading.source import Event
+from ..formats.syntax import closers_of
 
 Kind = Literal["content", "reasoning", "call", "open", "close", "stray", "markup"]
 Edges = tuple[Markers, dict[str, str]]
@@ -91,11 +91,6 @@ def _add_channels(edges: dict[str, list[tuple[str, str]]], channels: Channels) -
     edges[HEADER] = [(channels.closes, _DECIDE), *(ends or opens)]
     edges[REASONING] += [*ends, *opens, *((text, REASONING) for text, _ in stray)]
     edges[_BODY] = [*ends, *opens]
-
-
-def is_marker(text: str) -> bool:
-    """A text that is markup wherever it stands; others may be words of an answer."""
-    return any(c in text for c in "<[｜|") and not text.startswith("```")
 
 
 def markers_of(markup: Markup) -> frozenset[str]:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from localai_shim.models.markup import find_formats, markup_of
-from localai_shim.output.markup import REASONING
+from localai_shim.formats.markup import REASONING
+from localai_shim.models.format_evidence import find_formats, markup_of
 from localai_shim.testing import ScriptedEngine
 from tests.frameworks.kit import PARIS, Weather
 from tests.templates.families import TEMPLATES

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from localai_shim.formats.detection import CHANNELS
+from localai_shim.formats.markup import REASONING, Markup
+from localai_shim.formats.offered import OfferedTools
+from localai_shim.formats.table import FORMATS
 from localai_shim.grammar import GrammarError
 from localai_shim.grammar.compile import Grammar, lark, regex
 from localai_shim.grammar.constraint import RowConstraint, Thinking
 from localai_shim.output.channels import ChannelSplitter
 from localai_shim.output.detokenizer import ByteDetokenizer
-from localai_shim.output.formats.detection import CHANNELS
-from localai_shim.output.formats.offered import OfferedTools
-from localai_shim.output.formats.table import FORMATS
-from localai_shim.output.markup import REASONING, Markup
 from localai_shim.output.row_text import RowText
 from localai_shim.output.stop import StopStrings
 from localai_shim.output.token_bytes import TokenBytes

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from localai_shim.output.channels import Piece, is_marker, markers_of
-from localai_shim.output.formats.syntax import closers_of
+from localai_shim.formats.markers import is_marker
+from localai_shim.formats.syntax import closers_of
+from localai_shim.output.channels import Piece, markers_of
 from tests.output.reading import Answer
 from tests.output.recorded import CASES
 from tests.output.recorded.case import OFFERED, Case

@@ -18,9 +18,9 @@ from mlx_lm.chat_templates import deepseek_v32
 from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, TokenizerWrapper
 
 from localai_shim.errors import BadRequest
+from localai_shim.formats.table import FORMATS
+from localai_shim.formats.writing import write_calls
 from localai_shim.grammar.tool import CustomFormat, Tool
-from localai_shim.output.formats.table import FORMATS
-from localai_shim.output.formats.writing import write_calls
 from localai_shim.prompt.messages import template_messages
 from localai_shim.prompt.template import ChatTokenizer, Conversation
 from tests.conftest import chat_tokenizer

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.models.markup import find_formats, markup_of
-from localai_shim.output.markup import REASONING
+from localai_shim.formats.markup import REASONING
+from localai_shim.models.format_evidence import find_formats, markup_of
 from localai_shim.testing import ScriptedEngine
 from tests.templates.families import TEMPLATES
 from tests.templates.uses import collect, function

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...errors import BadRequest
+from ...formats.description import CallFormat
+from ...formats.grammar.answers import call_or, content_in_channels, no_call
 from ...grammar import GrammarError
-from ...grammar.calls.tools import call_or, content_in_channels, no_call
 from ...grammar.compile import Grammar
 from ...grammar.constraint import RowConstraint
 from ...output.answer import AnswerParser
 from ...output.channels import ChannelSplitter
-from ...output.formats.description import CallFormat
 from ...output.row_text import RowText
 from ...output.text import TextParser
 from ...types import GenerationRequest, GrammarConstraint, Prompt

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ...errors import BadRequest
+from ...formats.description import CallFormat
+from ...formats.grammar.answers import answer_with_calls
+from ...formats.offered import OfferedTools
 from ...grammar import GrammarError
-from ...grammar.calls.tools import answer_with_calls
 from ...grammar.tool import Tool
-from ...output.formats.description import CallFormat
-from ...output.formats.offered import OfferedTools
 from ..fields import Fields
 from ..served import ServedModel
 from .tool_fields import ToolChoice, bad_schema, read_tool_choice, read_tools

@@ -10,9 +10,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from ...output.formats.description import CallFormat
-from ...output.formats.table import PLAIN
-from ...output.formats.writing import write_calls
+from ...formats.description import CallFormat
+from ...formats.table import PLAIN
+from ...formats.writing import write_calls
 from ...types import Json
 from ..history import Message
 from .roles import Content, joined_contents, split_head

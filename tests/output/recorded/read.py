@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from localai_shim.formats.detection import CHANNELS
+from localai_shim.formats.markup import HEADER, REASONING, Markup
+from localai_shim.formats.offered import OfferedTools
+from localai_shim.formats.table import FORMATS
 from localai_shim.output.answer import AnswerParser
 from localai_shim.output.channels import ChannelSplitter, Piece
-from localai_shim.output.formats.detection import CHANNELS
-from localai_shim.output.formats.offered import OfferedTools
-from localai_shim.output.formats.table import FORMATS
-from localai_shim.output.markup import HEADER, REASONING, Markup
 from tests.output.reading import Answer, Detokenizer, tokens
 from tests.output.recorded.case import Case
 from tests.output.recorded.writers import WRITERS

@@ -7,9 +7,9 @@ import random
 import re
 from collections.abc import Sequence
 
+from localai_shim.formats.offered import OfferedTools
 from localai_shim.output.answer import AnswerParser
 from localai_shim.output.detokenizer import ByteDetokenizer
-from localai_shim.output.formats.offered import OfferedTools
 from tests.output.reading import Answer, tokens
 from tests.output.recorded import WRITERS
 from tests.output.recorded.case import OFFERED, Case

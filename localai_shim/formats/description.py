@@ -1,0 +1,166 @@
+"""Descriptions of how families of models write calls. Data only; `table.py` has the families."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CDATA = ("<![CDATA[", "]]>")
+"""Around a value that holds marks."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonArguments:
+    """Arguments that are a JSON object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Arguments that are written one by one, between tags.
+
+    Attributes:
+        layout: of one, with KEY and VALUE (and TYPE where the model names a value's type). A newline at either side of
+            VALUE is markup; all other whitespace there is the value's.
+        text_type: what TYPE says of a value that is text, which then is not JSON; empty where the schema decides.
+        other_type: what TYPE says of all other values; empty where it is JSON's name of their type.
+        escaped: keys are escaped as in XML.
+        cdata: a value may stand in `<![CDATA[...]]>`.
+        element: what stands before each tag where objects and arrays are written as nested elements.
+        also: layouts of one that the model writes at times, without TYPE; the schema decides then.
+        whole: a layout with VALUE for all arguments at once as JSON, which the model writes at times.
+    """
+
+    layout: str
+    text_type: str = ""
+    other_type: str = ""
+    escaped: bool = False
+    cdata: bool = False
+    element: str | None = None
+    also: tuple[str, ...] = ()
+    whole: str = ""
+
+    def type_name(self, type: str) -> str:
+        """Name that the model has for a JSON type; empty where it names none."""
+        if type == "string" or not self.text_type:
+            return self.text_type
+        return self.other_type or type.replace("integer", "number")
+
+
+@dataclass(frozen=True, slots=True)
+class PythonArguments:
+    """Arguments that are keywords of a Python call; JSON's `true`, `false` and `null` are read, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedArguments:
+    """Arguments as the Gemma models write them: bare keys, and strings between marks.
+
+    Attributes:
+        quote: the mark on both sides of a string.
+        nests: objects and arrays are written the same way; otherwise they are JSON between marks.
+    """
+
+    quote: str
+    nests: bool = True
+
+
+Arguments = JsonArguments | Parameters | PythonArguments | MarkedArguments
+
+
+@dataclass(frozen=True, slots=True)
+class CallFormat:
+    """One way of writing tool calls: blocks of calls, in each of which a layout comes again and again.
+
+    Attributes:
+        name: what users and errors call it.
+        call: the layout of a call, with NAME and ARGUMENTS, and INDEX (counted) or ID (made up) where there are any.
+            One that begins with `{` is a JSON object, whose keys may come in any order.
+        arguments: how ARGUMENTS are written.
+        start, end: markers around a block. Without a start an answer may be calls from its first character on, and only
+            functions that were offered are called; without an end a block ends with its last call.
+        inside: what the model writes between these markers and the calls, such as brackets.
+        between: what it writes between two calls, or between two blocks where each call has one.
+        each: every call has a block of its own.
+        openers: other markers that open a block; models that write no start may write these around it.
+        closers: other markers that close one.
+        heads: what begins a call before which the start was left away.
+        thought: a block amid the reasoning is one, and ends that; otherwise it is only mentioned there, unless the
+            answer ends with it.
+        also: layouts of calls that the model writes at times, and a newer or an older form has; read, never written.
+        names: a pattern of the names that it can write.
+        first_index: the first INDEX.
+    """
+
+    name: str
+    call: str
+    arguments: Arguments = JsonArguments()
+    start: str = ""
+    end: str = ""
+    inside: tuple[str, str] = ("", "")
+    between: str = ""
+    each: bool = False
+    openers: tuple[str, ...] = ()
+    closers: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ()
+    thought: bool = True
+    also: tuple[str, ...] = ()
+    names: str = r"[\w.-]+"
+    first_index: int = 0
+
+    @property
+    def starts(self) -> tuple[str, ...]:
+        """All that opens a block."""
+        return tuple(filter(None, (self.start, *self.openers)))
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """All that closes one."""
+        return tuple(filter(None, (self.end, *self.closers)))
+
+    @property
+    def bare(self) -> bool:
+        """A call may begin without any marker."""
+        return not (self.start or self.heads)
+
+    @property
+    def is_object(self) -> bool:
+        """A call is a JSON object."""
+        return self.call.lstrip().startswith("{")
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """Messages with headers, of which an answer is made: thoughts, text for the user, and calls.
+
+    Attributes:
+        opens: markers that begin a header.
+        closes: what ends a header.
+        ends: what ends a message.
+        thinks: a pattern found in headers of thoughts.
+        calls: a pattern found in headers of calls; its group is the function's name where the header has it.
+        headers: a pattern of whole headers; what only looks like one is text.
+        words: a pattern of the beginning of a header that has no end: what is behind it is text.
+        initial: an answer begins within a header, which the prompt opened.
+        begins: what a header begins with where no marker opens it.
+        thought, content: what stands before a thought, and before the text for the user.
+        preamble: what stands before text that further messages follow.
+        call: what stands before a block of calls, with the NAME of its first function, where calls have no header of
+            their own in the format.
+        following: what the model writes between two messages.
+        named: the header of a call names its function; otherwise the block in the message does.
+    """
+
+    opens: tuple[str, ...]
+    closes: str
+    ends: tuple[str, ...]
+    thinks: str
+    calls: str
+    headers: str = r"(?s:.*)"
+    words: str = r""
+    initial: bool = False
+    begins: tuple[str, ...] = ()
+    thought: str = ""
+    content: str = ""
+    preamble: str = ""
+    call: str = ""
+    following: str = ""
+    named: bool = True
