@@ -156,7 +156,7 @@ def describe_model(
     search = search or search_options({})
     path = make_sources({"": model}, {} if revision is None else {"revision": revision}, None, search)[""].path
     folder = fetch(path, None, revision, search)
-    from ..models.format_evidence import SAMPLE_QUESTION, SAMPLE_TOOL, find_formats, markup_of
+    from ..models.format_evidence import SAMPLE_QUESTION, SAMPLE_TOOL, find_formats
     from ..models.text import load_text_tokenizer
     from ..prompt.fit.tool_text import writer
     from ..prompt.template import ChatTokenizer, Conversation
@@ -171,7 +171,7 @@ def describe_model(
     if not loaded.tokenizer.has_chat_template:
         yield "template", NO_TEMPLATE
         return
-    yield "thinking", _switch(tokenizer, thinks=markup_of(found).thinks)
+    yield "thinking", _switch(tokenizer, thinks=found.thinks)
     form = _shown(tokenizer.fitting)
     if budget.is_over:
         yield "template", TOO_SLOW

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 CDATA = ("<![CDATA[", "]]>")
 """Around a value that holds marks."""
@@ -88,6 +88,11 @@ class CallFormat:
         also: layouts of calls that the model writes at times, and a newer or an older form has; read, never written.
         names: a pattern of the names that it can write.
         first_index: the first INDEX.
+        signs: texts in a chat template by which the family is known: all texts of any of these groups.
+        unlike: texts that are in no template of this family.
+        parsers: names of mlx-lm and mlx-vlm for the format, where they differ from its name here.
+        channels: messages with headers, of which an answer is made.
+        structural: markers that say nothing, of a family that writes no reasoning.
     """
 
     name: str
@@ -105,6 +110,11 @@ class CallFormat:
     also: tuple[str, ...] = ()
     names: str = r"[\w.-]+"
     first_index: int = 0
+    signs: tuple[tuple[str, ...], ...] = field(default=(), compare=False)
+    unlike: tuple[str, ...] = field(default=(), compare=False)
+    parsers: tuple[str, ...] = field(default=(), compare=False)
+    channels: Channels | None = field(default=None, compare=False)
+    structural: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def starts(self) -> tuple[str, ...]:
@@ -115,6 +125,12 @@ class CallFormat:
     def ends(self) -> tuple[str, ...]:
         """All that closes one."""
         return tuple(filter(None, (self.end, *self.closers)))
+
+    def sign_in(self, text: str) -> tuple[str, ...] | None:
+        """The first group of signs that a text has; None if it has none, or is of another family."""
+        if any(other in text for other in self.unlike):
+            return None
+        return next((signs for signs in self.signs if all(sign in text for sign in signs)), None)
 
     @property
     def bare(self) -> bool:

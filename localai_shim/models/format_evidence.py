@@ -1,15 +1,13 @@
-"""Markers that a model writes: found by its chat template, its vocabulary, and what its config says."""
+"""Evidence of the formats that a model writes: its chat template, its vocabulary, and its config."""
 
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..formats.detection import Detected, Evidence, detect
-from ..formats.markup import Markup
 from ..threads.deadline import Budget, check
 from ..types import Json
 from .checkpoint_files import read_json
@@ -32,16 +30,6 @@ SAMPLE_TOOL: Json = {
         },
     },
 }
-
-
-def markup_of(found: Detected) -> Markup:
-    """The markers of a model whose formats are known."""
-    thought = found.thought
-    made = Markup(tools=found.tools, taught=found.taught, channels=found.channels, structural=found.structural)
-    if thought is None:
-        return made
-    think = thought.start, thought.end
-    return replace(made, think=think, openers=thought.openers, opened=thought.opened, closed=thought.closed)
 
 
 def find_formats(
@@ -118,13 +106,8 @@ def grammar_tokens(tokenizer: TokenizerWrapper, special: Container[int]) -> dict
     return {i: text for i, text in added.items() if i in special or text[:1] in ("<", "[")}
 
 
-def formats_of_template(template: str) -> Detected:
-    """The same by a chat template alone."""
-    return detect(Evidence(template, frozenset(), None))
-
-
 def read_formats(folder: Path) -> Detected | None:
-    """The same by a checkpoint's files alone; None where it has no chat template."""
+    """Formats of a model by its files alone; None if it has no chat template."""
     config = read_json(folder / "tokenizer_config.json")
     templates = [
         path.read_text(encoding="utf-8", errors="replace") for path in folder.glob("*.jinja") if path.is_file()

@@ -52,11 +52,10 @@ Reading = Generator[Piece, None, str]
 def _edges_of(markup: Markup, offered: bool) -> dict[str, Edges]:
     """State -> its markers, and the next state for each."""
     edges: dict[str, list[tuple[str, str]]] = {NORMAL: [], REASONING: []}
-    if markup.think is not None:
-        start, end = markup.think
-        opens = [(text, REASONING) for text in (start, *markup.openers)]
-        edges[NORMAL] += [*opens, (end, NORMAL)]
-        edges[REASONING] += [(end, NORMAL), *opens, *((text, NORMAL) for text in markup.closed)]
+    if (thought := markup.thought) is not None:
+        opens = [(text, REASONING) for text in (thought.start, *thought.openers)]
+        edges[NORMAL] += [*opens, (thought.end, NORMAL)]
+        edges[REASONING] += [(thought.end, NORMAL), *opens, *((text, NORMAL) for text in thought.closed)]
     if markup.channels is not None:
         _add_channels(edges, markup.channels)
     tools = markup.tools
@@ -220,7 +219,7 @@ class ChannelSplitter:
         """
         tools, channels = self._markup.tools, self._markup.channels
         assert tools is not None
-        stops = [] if self._markup.think is None else [self._markup.think[1]]
+        stops = [] if self._markup.thought is None else [self._markup.thought.end]
         stops += [] if channels is None else [*channels.ends, *channels.opens]
         is_word = marker.startswith("```") or marker.endswith(":")
         is_marked = bool(marker) and not (is_word or tools.bare or (is_head and tools.start))

@@ -69,13 +69,13 @@ def _describe(model: LoadedModel, options: LoadOptions | None = None) -> ServedM
     from ..endpoints.served import ServedModel
     from ..grammar.compile import GrammarCompiler
     from ..grammar.vocabulary import Vocabulary
-    from ..models.format_evidence import added_tokens, find_formats, grammar_tokens, markup_of
+    from ..models.format_evidence import added_tokens, find_formats, grammar_tokens
     from ..output.channels import markers_of
     from ..prompt.fit.tool_text import writer
     from ..prompt.template import ChatTokenizer
 
     budget = Budget()
-    markup = markup_of(find_formats(model.tokenizer, *format_names(options or {}), budget))
+    markup = find_formats(model.tokenizer, *format_names(options or {}), budget)
     tokenizer = ChatTokenizer(model.text, writer(markup.tools), budget)
     if beyond := [i for i in model.eos_token_ids if i >= tokenizer.vocabulary_size]:
         raise ModelLoadError(

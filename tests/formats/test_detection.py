@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from localai_shim.formats.detection import (
-    CALL_SIGNS,
-    CHANNELS,
-    UPSTREAM,
-    Evidence,
-    Sign,
-    detect,
-    named_format,
-    named_thought,
-)
+from localai_shim.formats.detection import UPSTREAM, Evidence, detect, named_format, named_thought
 from localai_shim.formats.table import FORMATS, PLAIN
 from localai_shim.formats.thoughts import THOUGHTS, Thought
 from localai_shim.formats.writing import write_calls
+from tests.formats.channels import CHANNELS
 
 CALL = write_calls(PLAIN, [("f", {"a": "x"})])
 
@@ -52,14 +44,14 @@ def test_a_template_that_writes_calls_in_a_familys_form_is_of_that_family(name: 
     assert found.channels == CHANNELS.get(name)
 
 
-@pytest.mark.parametrize("sign", CALL_SIGNS, ids=lambda sign: " ".join(sign.all))
-def test_each_sign_is_of_a_family_that_there_is_and_can_be_seen(sign: Sign) -> None:
-    names, texts = [one.name for one in CALL_SIGNS], [one.all for one in CALL_SIGNS]
-    at = next(i for i, one in enumerate(CALL_SIGNS) if one is sign)
-    assert names[at] in FORMATS
-    for i in range(at):  # an earlier sign that always fits as well would hide this one
-        hides = all(any(text in mine for mine in texts[at]) for text in texts[i]) and not CALL_SIGNS[i].none
-        assert not hides, texts[i]
+SIGNS = [(row, signs) for row in FORMATS.values() for signs in row.signs]
+
+
+@pytest.mark.parametrize("at", range(len(SIGNS)), ids=lambda at: " ".join(SIGNS[at][1]))
+def test_no_earlier_sign_hides_one(at: int) -> None:
+    for row, signs in SIGNS[:at]:  # one that always fits as well would hide this one
+        hides = all(any(text in mine for mine in SIGNS[at][1]) for text in signs) and not row.unlike
+        assert not hides, signs
 
 
 @pytest.mark.parametrize(

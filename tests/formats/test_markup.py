@@ -7,11 +7,10 @@ import pytest
 from localai_shim.formats.detection import Evidence, detect
 from localai_shim.formats.markup import HEADER, NORMAL, REASONING, Markup
 from localai_shim.formats.thoughts import THOUGHTS
-from localai_shim.models.format_evidence import markup_of
 
 
 def markup(thought: str | None = None, tools: str = "none") -> Markup:
-    return markup_of(detect(Evidence(), tools, thought))
+    return detect(Evidence(), tools, thought)
 
 
 @pytest.mark.parametrize("name", [row.name for row in THOUGHTS])
@@ -78,7 +77,7 @@ def test_an_answer_that_goes_on_with_a_message_is_in_what_its_header_says(tools:
 
 
 def test_calls_that_nobody_taught_are_looked_for_where_tools_are_offered_only() -> None:
-    asked = markup_of(detect(Evidence("{{ messages }}")))
+    asked = detect(Evidence("{{ messages }}"))
     assert asked.of_request(offered=True) is asked and asked.tools is not None
     assert asked.of_request(offered=False).plain
     assert asked.of_request(offered=False) is asked.of_request(offered=False)

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localai_shim.formats.description import CallFormat, MarkedArguments, Parameters
-from localai_shim.formats.detection import CHANNELS
 from localai_shim.formats.markup import Markup
 from localai_shim.formats.offered import OfferedTools
 from localai_shim.formats.table import FORMATS
+from localai_shim.formats.thoughts import Thought
 from localai_shim.formats.writing import write_calls
 from localai_shim.output.answer import AnswerParser
+from tests.formats.channels import CHANNELS
 from tests.output.reading import Answer, Detokenizer, tokens
 
 _WHOLE = [format for format in FORMATS.values() if format.name not in CHANNELS]
@@ -78,7 +79,9 @@ def cut(text: str, places: Sequence[int]) -> list[str]:
 def answer(
     format: CallFormat, pieces: Sequence[str], *, think: tuple[str, str] | None = ("<think>", "</think>")
 ) -> Answer:
-    parser = AnswerParser(Detokenizer(pieces), Markup(think, format), tools=TOOLS)
+    parser = AnswerParser(
+        Detokenizer(pieces), Markup(None if think is None else Thought("think", *think), format), tools=TOOLS
+    )
     out = Answer()
     for token in tokens(pieces, "stop"):
         out.add(parser.feed(token))

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from localai_shim.formats.detection import CHANNELS
 from localai_shim.formats.table import FORMATS, PLAIN
 from localai_shim.formats.writing import write_arguments, write_calls
+from tests.formats.channels import CHANNELS
 from tests.output.recorded import WRITERS
 from tests.output.recorded.case import Call, Case
 from tests.output.recorded.read import read

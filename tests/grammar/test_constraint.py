@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localai_shim.formats.detection import CHANNELS
 from localai_shim.formats.markup import REASONING, Markup
 from localai_shim.formats.offered import OfferedTools
 from localai_shim.formats.table import FORMATS
+from localai_shim.formats.thoughts import Thought
 from localai_shim.grammar import GrammarError
 from localai_shim.grammar.compile import Grammar, lark, regex
 from localai_shim.grammar.constraint import RowConstraint, Thinking
@@ -21,6 +21,7 @@ from localai_shim.output.detokenizer import ByteDetokenizer
 from localai_shim.output.row_text import RowText
 from localai_shim.output.stop import StopStrings
 from localai_shim.output.token_bytes import TokenBytes
+from tests.formats.channels import CHANNELS
 from tests.grammar.drafts import allowed, tokenizer_with, vocabulary_of
 from tests.samples import exhaustive
 
@@ -30,9 +31,9 @@ VOCABULARY = vocabulary_of(TOKENIZER)
 ALL = None
 """Stands for a mask that limits nothing."""
 
-THINK = Markup(think=("<think>", "</think>"))
-GEMMA = Markup(think=("<|channel>thought", "<channel|>"))
-SPELT = Markup(think=("<reason>", "</reason>"))  # no special tokens: several tokens each
+THINK = Markup(Thought("think", "<think>", "</think>"))
+GEMMA = Markup(Thought("think", "<|channel>thought", "<channel|>"))
+SPELT = Markup(Thought("think", "<reason>", "</reason>"))  # no special tokens: several tokens each
 HARMONY = Markup(tools=FORMATS["harmony"], channels=CHANNELS["harmony"])
 YES_OR_NO = "yes|no"
 
@@ -181,7 +182,7 @@ def test_a_model_that_answers_at_once_may_open_no_block_after_that() -> None:
 
 
 def test_an_answer_that_begins_as_a_block_does_is_an_answer() -> None:
-    markup = Markup(think=("<|channel|>thought", "<|end|>"))
+    markup = Markup(Thought("think", "<|channel|>thought", "<|end|>"))
     opener, closer = ids("<|channel|>thought"), ids("<|end|>")
     grammar = Grammar(lark(f"start: {VOCABULARY.lark('<|channel|>yes')}"), VOCABULARY)
     row = RowConstraint(grammar.matcher(), Thinking(row_text(ChannelSplitter(markup)), opener, closer))
@@ -400,7 +401,7 @@ def test_a_failure_of_the_grammar_is_the_guide_s() -> None:
 # -- with a stop check that reads the same text -----------------------------------------------------------------------
 
 
-CALLING = Markup(think=("<think>", "</think>"), tools=FORMATS["qwen3_coder"])
+CALLING = Markup(Thought("think", "<think>", "</think>"), tools=FORMATS["qwen3_coder"])
 CALLED = OfferedTools([{"type": "function", "function": {"name": "f", "parameters": {}}}])
 
 

@@ -12,9 +12,10 @@ import pytest
 from mlx_lm.tokenizer_utils import TokenizerWrapper, _infer_tool_parser, load
 from transformers import AddedToken, PreTrainedTokenizerFast
 
-from localai_shim.formats.detection import CHANNELS, UPSTREAM, named_format
+from localai_shim.formats.detection import UPSTREAM, named_format
 from localai_shim.formats.table import FORMATS, PLAIN
-from localai_shim.models.format_evidence import added_tokens, find_formats, markup_of, read_formats
+from localai_shim.models.format_evidence import added_tokens, find_formats, read_formats
+from tests.formats.channels import CHANNELS
 from tests.tiny import TEMPLATE, make_tokenizer
 
 # What chat templates say of calls, by the parser that mlx-lm or mlx-vlm has for them.
@@ -85,19 +86,19 @@ def test_reasoning_is_told_by_a_pair_of_tokens_or_of_texts_in_the_template(
     make: Make, tokens: Sequence[str], says: str, expected: tuple[str, str] | None
 ) -> None:
     tokenizer = make(says, tokens)
-    assert markup_of(find_formats(tokenizer)).think == expected
+    assert find_formats(tokenizer).think == expected
     if tokenizer.has_thinking:  # as upstream sees it
         assert expected == (tokenizer.think_start, tokenizer.think_end)
 
 
 def test_a_model_without_markers_has_those_of_calls_that_it_is_asked_for(make: Make) -> None:
-    markup = markup_of(find_formats(make()))
+    markup = find_formats(make())
     assert (markup.think, markup.channels, markup.structural) == (None, None, ())
     assert markup.tools is PLAIN and not markup.taught
 
 
 def test_markers_hash_so_that_what_is_made_of_them_is_made_once(make: Make) -> None:
-    one, other = markup_of(find_formats(make(defaults=MUSE))), markup_of(find_formats(make(defaults=MUSE)))
+    one, other = find_formats(make(defaults=MUSE)), find_formats(make(defaults=MUSE))
     assert one == other and hash(one) == hash(other)
 
 
@@ -115,11 +116,11 @@ def test_added_tokens_are_known_by_id(make: Make) -> None:
 def test_the_format_is_what_mlx_lm_infers(make: Make, name: str) -> None:
     tokenizer = make(TEMPLATES[name])
     assert _infer_tool_parser(tokenizer._tokenizer) == (None if name in NOT_INFERRED else name)
-    assert markup_of(find_formats(tokenizer)).tools is FORMATS[UPSTREAM.get(name, name)]
+    assert find_formats(tokenizer).tools is FORMATS[UPSTREAM.get(name, name)]
 
 
 def test_a_program_of_mlx_lm_s_shows_its_format_in_a_prompt(make: Make) -> None:
-    markup = markup_of(find_formats(make(defaults=MUSE)))
+    markup = find_formats(make(defaults=MUSE))
     assert markup.tools is FORMATS["muse"] and markup.channels is CHANNELS["muse"]
     assert markup.thinks and markup.think is None
     deepseek = find_formats(make(config={"chat_template_type": "deepseek_v32"}))
@@ -128,28 +129,28 @@ def test_a_program_of_mlx_lm_s_shows_its_format_in_a_prompt(make: Make) -> None:
 
 
 def test_a_parser_that_a_checkpoint_names_counts_where_its_template_shows_nothing(make: Make) -> None:
-    assert markup_of(find_formats(make(config={"tool_parser_type": "minimax_m2"}))).tools is FORMATS["minimax_m2"]
+    assert find_formats(make(config={"tool_parser_type": "minimax_m2"})).tools is FORMATS["minimax_m2"]
     named = make(TEMPLATES["glm47"], config={"tool_parser_type": "json_tools"})
-    assert markup_of(find_formats(named)).tools is FORMATS["glm"]
+    assert find_formats(named).tools is FORMATS["glm"]
 
 
 def test_of_several_templates_the_one_for_tools_tells_the_format(make: Make) -> None:
     tokenizer = make()
     tokenizer._tokenizer.chat_template = {"default": TEMPLATE, "tool_use": TEMPLATES["cohere2_moe"]}
-    assert markup_of(find_formats(tokenizer)).tools is FORMATS["command_r7b"]
+    assert find_formats(tokenizer).tools is FORMATS["command_r7b"]
 
 
 def test_without_a_template_there_are_no_calls(make: Make) -> None:
     tokenizer = make()
     tokenizer._tokenizer.chat_template = None
-    assert markup_of(find_formats(tokenizer)).tools is None
+    assert find_formats(tokenizer).tools is None
 
 
 def test_names_that_a_caller_gives_count_most(make: Make) -> None:
     tokenizer = make(TEMPLATES["glm47"], ("<think>", "</think>"))
-    markup = markup_of(find_formats(tokenizer, "llama3_json", "mistral"))
+    markup = find_formats(tokenizer, "llama3_json", "mistral")
     assert markup.tools is FORMATS["llama3_json"] and markup.think == ("[THINK]", "[/THINK]")
-    assert markup_of(find_formats(tokenizer, "none", "none")).plain
+    assert find_formats(tokenizer, "none", "none").plain
 
 
 def modules(package: str, *path: str) -> set[str]:

@@ -10,7 +10,6 @@ from typing import Any
 import jsonschema
 
 from localai_shim.formats.description import JsonArguments, MarkedArguments, Parameters, PythonArguments
-from localai_shim.formats.detection import CHANNELS
 from localai_shim.formats.grammar.answers import answer_with_calls
 from localai_shim.formats.markup import Markup
 from localai_shim.formats.offered import OfferedTools
@@ -20,6 +19,7 @@ from localai_shim.grammar.compile import Grammar
 from localai_shim.grammar.tool import Tool
 from localai_shim.grammar.vocabulary import Vocabulary
 from localai_shim.output.answer import AnswerParser
+from tests.formats.channels import CHANNELS
 from tests.grammar.drafts import vocabulary_with
 from tests.output.reading import Answer, Detokenizer, tokens
 

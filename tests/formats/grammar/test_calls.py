@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from localai_shim.formats.detection import CHANNELS
 from localai_shim.formats.grammar.answers import answer_with_calls, call_or, content_in_channels, no_call
 from localai_shim.formats.table import FORMATS as ROWS
 from localai_shim.grammar import GrammarError
 from localai_shim.grammar.compile import Grammar, choice, json_schema
 from localai_shim.grammar.tool import CustomFormat, Tool
+from tests.formats.channels import CHANNELS
 from tests.formats.grammar.calls import (
     DEEP,
     FORMATS,
