@@ -158,13 +158,12 @@ def describe_model(
     folder = fetch(path, None, revision, search)
     from ..models.format_evidence import SAMPLE_QUESTION, SAMPLE_TOOL, find_formats
     from ..models.text import load_text_tokenizer
-    from ..prompt.fit.tool_text import writer
     from ..prompt.template import ChatTokenizer, Conversation
 
     loaded = load_text_tokenizer(folder, trusts=trusts)
     budget = Budget()
     found = find_formats(loaded.tokenizer, tool_format, reasoning_format, budget)
-    tokenizer = ChatTokenizer(loaded, writer(found.tools), budget)
+    tokenizer = ChatTokenizer(loaded, found.tools, budget)
     yield "model", path if Path(path).is_file() else str(folder)
     yield "calls", f"{found.tools.name if found.tools else 'none'}: {found.tools_why}"
     yield "reasoning", f"{found.reasoning}: {found.thought_why}"

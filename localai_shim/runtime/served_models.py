@@ -71,12 +71,11 @@ def _describe(model: LoadedModel, options: LoadOptions | None = None) -> ServedM
     from ..grammar.vocabulary import Vocabulary
     from ..models.format_evidence import added_tokens, find_formats, grammar_tokens
     from ..output.channels import markers_of
-    from ..prompt.fit.tool_text import writer
     from ..prompt.template import ChatTokenizer
 
     budget = Budget()
     markup = find_formats(model.tokenizer, *format_names(options or {}), budget)
-    tokenizer = ChatTokenizer(model.text, writer(markup.tools), budget)
+    tokenizer = ChatTokenizer(model.text, markup.tools, budget)
     if beyond := [i for i in model.eos_token_ids if i >= tokenizer.vocabulary_size]:
         raise ModelLoadError(
             f"its eos_token_id {beyond[0]} is no token: its tokenizer has {tokenizer.vocabulary_size}. Correct it in "

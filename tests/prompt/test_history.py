@@ -10,7 +10,6 @@ import copy
 import json
 import re
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, TokenizerWrapper
 
 from localai_shim.errors import BadRequest
 from localai_shim.formats.table import FORMATS
-from localai_shim.formats.writing import write_calls
 from localai_shim.grammar.tool import CustomFormat, Tool
 from localai_shim.prompt.messages import template_messages
 from localai_shim.prompt.template import ChatTokenizer, Conversation
@@ -92,7 +90,7 @@ def tokenizer(byte_level: Any) -> Tokenizer:
         program = template if callable(template) else None
         inner.chat_template = None if program else template
         wrapper = TokenizerWrapper(inner, BPEStreamingDetokenizer, chat_template=program, **options)
-        return chat_tokenizer(wrapper, partial(write_calls, FORMATS[writes]))
+        return chat_tokenizer(wrapper, FORMATS[writes])
 
     return make
 

@@ -24,31 +24,32 @@ from ...grammar.tool import Call, Tool, call_of, json_arguments
 from ...grammar.vocabulary import Vocabulary
 from ..description import CallFormat, Channels, JsonArguments, MarkedArguments, Parameters
 from ..layout import around, layout
+from ..markup import Markup
 from .keyed import marked_arguments, python_arguments
 from .tagged import tagged_arguments
 from .text import begins_as_a_call, free_text, in_message, opening
 from .values import no_lark
 
+Mode = Literal["auto", "required"]
 _NUMBERS = {"INDEX": "/0|[1-9][0-9]{0,3}/", "ID": "/[a-zA-Z0-9]{9}/"}
 _SAYS_JSON = "<|constrain|>json"  # in headers of arguments
 
 
 def answer_with_calls(
-    format: CallFormat,
+    markup: Markup,
     tools: Sequence[Tool],
     vocabulary: Vocabulary,
     *,
-    mode: Literal["auto", "required"],
+    mode: Mode,
     parallel: bool,
     follow: bool = False,
-    channels: Channels | None = None,
-    structural: Sequence[str] = (),
     thoughts: bool = True,
 ) -> str:
     """The source of the grammar of an answer.
 
     Args:
-        format: how the model writes calls.
+        markup: what the model writes; it has a call format. Where answers have channels, thoughts are part of the
+            grammar, and otherwise structural markers may stand in free text.
         tools: what may be called; at least one.
         vocabulary: markers that are special tokens in it are asked for as such.
         mode: "required": one or more calls and nothing else; every call follows its tool's schema. "auto": free
@@ -56,8 +57,6 @@ def answer_with_calls(
             are any JSON object (any parameters of the tool's, where a format writes parameters one by one).
         parallel: there may be several calls; otherwise nothing comes after the first.
         follow: calls of every tool follow its schema, in mode "auto", too.
-        channels: the messages that its answers are made of; thoughts are part of the grammar then.
-        structural: markers that may stand in free text and say nothing.
         thoughts: there may be some; otherwise the answer begins behind them.
 
     Raises:
@@ -65,7 +64,8 @@ def answer_with_calls(
     """
     if not tools:
         raise GrammarError("There are no tools to call.")
-    rules = LarkRules(vocabulary)
+    rules, format, channels = LarkRules(vocabulary), markup.tools, markup.channels
+    assert format is not None
     calls: dict[str, str] = {}
     for tool in tools:
         try:
@@ -83,22 +83,16 @@ def answer_with_calls(
     one = rules.one_of([*calls.values()])
     if mode == "required":
         return rules.source(_blocks(one, format, rules, parallel))
-    return rules.source(_among_text(one, [*calls], format, rules, parallel, structural))
+    return rules.source(_among_text(one, [*calls], format, rules, parallel, markup.structural))
 
 
-def no_call(
-    format: CallFormat,
-    channels: Channels | None,
-    vocabulary: Vocabulary,
-    structural: Sequence[str] = (),
-    *,
-    thoughts: bool = True,
-) -> str:
+def no_call(markup: Markup, vocabulary: Vocabulary, *, thoughts: bool = True) -> str:
     """The source of an answer of free text, in which no call begins; see `answer_with_calls`."""
-    rules = LarkRules(vocabulary)
+    rules, format, channels = LarkRules(vocabulary), markup.tools, markup.channels
     if channels is None:
+        assert format is not None
         text = free_text(format)
-        return rules.source(f"{_passages(text, structural, rules)} {rules.terminal(text)}")
+        return rules.source(f"{_passages(text, markup.structural, rules)} {rules.terminal(text)}")
     last = f"{rules.marker(channels.content)} {rules.terminal(in_message(channels))}"
     return rules.source(_in_channels(last, channels, rules, preambles=True, thoughts=thoughts))
 

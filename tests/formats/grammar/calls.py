@@ -119,7 +119,7 @@ def compiled(
 ) -> tuple[Grammar, Vocabulary]:
     """The grammar of an answer in a format."""
     vocabulary = vocabulary_for(name, special=special)
-    source = answer_with_calls(ROWS[name], tools, vocabulary, mode=mode, parallel=parallel, channels=CHANNELS.get(name))
+    source = answer_with_calls(markup_of(name), tools, vocabulary, mode=mode, parallel=parallel)
     return Grammar(source, vocabulary), vocabulary
 
 

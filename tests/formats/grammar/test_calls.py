@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from tests.formats.grammar.calls import (
     compiled,
     endings_of,
     markers_of,
+    markup_of,
     raw_call,
     read,
     valid,
@@ -183,8 +185,9 @@ def test_markers_that_say_nothing_may_stand_in_text() -> None:
     vocabulary = vocabulary_with(*markers_of("command_r7b"), *markers)
     structural = (*markers[:2], "<|open|>response<|sep|>", "<answer>")
     call = written("command_r7b", [("now", {})])
-    free = answer_with_calls(ROWS["command_r7b"], [NOW], vocabulary, mode="auto", parallel=True, structural=structural)
-    none = no_call(ROWS["command_r7b"], None, vocabulary, structural)
+    markup = replace(markup_of("command_r7b"), structural=structural)
+    free = answer_with_calls(markup, [NOW], vocabulary, mode="auto", parallel=True)
+    none = no_call(markup, vocabulary)
     for text in ("Hi.", "<|START_RESPONSE|>Hello.<|END_RESPONSE|>", "<|open|>response<|sep|><answer>Hello."):
         assert says(Grammar(free, vocabulary), vocabulary, text), text
         assert says(Grammar(none, vocabulary), vocabulary, text), text
@@ -197,7 +200,7 @@ def test_markers_that_say_nothing_may_stand_in_text() -> None:
 @pytest.mark.parametrize("format", [*MARKED, *CHANNELS])
 def test_where_nothing_may_be_called_everything_else_may_be_said(format: str, special: bool) -> None:
     vocabulary = vocabulary_for(format, special=special)
-    grammar = Grammar(no_call(ROWS[format], CHANNELS.get(format), vocabulary), vocabulary)
+    grammar = Grammar(no_call(markup_of(format), vocabulary), vocabulary)
     call = written(format, [("now", {})])
     final = FINALS.get(format, "{}")
     assert says(grammar, vocabulary, final.format("Hello <b>there</b>: [2].\n"))
@@ -249,15 +252,14 @@ def test_a_function_named_as_who_else_is_written_to_is_an_error(format: str, nam
 
 def test_no_tools_are_an_error() -> None:
     with pytest.raises(GrammarError, match="no tools"):
-        answer_with_calls(ROWS["hermes"], [], vocabulary_with(), mode="auto", parallel=True)
+        answer_with_calls(markup_of("hermes"), [], vocabulary_with(), mode="auto", parallel=True)
 
 
 def test_the_source_does_not_depend_on_when_it_is_made() -> None:
     vocabulary = vocabulary_for("qwen3_coder")
     tools = [Tool("f", DEEP), Tool("sum", custom=CustomFormat("lark", SUM))]
-    first, second = (
-        answer_with_calls(ROWS["qwen3_coder"], tools, vocabulary, mode="auto", parallel=True) for _ in range(2)
-    )
+    markup = markup_of("qwen3_coder")
+    first, second = (answer_with_calls(markup, tools, vocabulary, mode="auto", parallel=True) for _ in range(2))
     assert first == second
 
 
@@ -266,7 +268,7 @@ def test_an_answer_may_be_calls_or_a_content_of_some_form(format: str) -> None:
     vocabulary, channels = vocabulary_for(format), CHANNELS.get(format)
     text = raw_call(format, "sum", "1 + 2")
     tools: list[Tool] = [NOW] if text is None else [NOW, Tool("sum", custom=CustomFormat("lark", SUM))]
-    calls = answer_with_calls(ROWS[format], tools, vocabulary, mode="required", parallel=True, channels=channels)
+    calls = answer_with_calls(markup_of(format), tools, vocabulary, mode="required", parallel=True)
     content = json_schema({"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]})
     other = choice(["yes"])
     if channels is not None:
@@ -283,7 +285,7 @@ def test_an_answer_may_be_calls_or_a_content_of_some_form(format: str) -> None:
 @pytest.mark.parametrize("format", BARE)
 def test_an_answer_in_json_may_have_the_keys_of_a_call(format: str, special: bool) -> None:
     vocabulary = vocabulary_for(format, special=special)
-    calls = answer_with_calls(ROWS[format], [NOW], vocabulary, mode="required", parallel=False)
+    calls = answer_with_calls(markup_of(format), [NOW], vocabulary, mode="required", parallel=False)
     guest = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}}
     guests = {"type": "array", "items": guest}
     for schema, text in ((guest, '{"name": "now", "age": 5}'), (guests, '[{"name": "now"}]')):
