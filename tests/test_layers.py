@@ -54,7 +54,7 @@ MAY = {
     "runtime": (
         "backends builtin endpoints endpoints.batches endpoints.responses engine engine.mirror formats grammar media "
         "models models.adapters models.checkpoint models.gguf models.local options output parallel prompt "
-        "prompt.fit state telemetry threads types"
+        "state telemetry threads types"
     ),
     "telemetry": "endpoints stats threads types",
     # -- one model over several processes
@@ -76,9 +76,10 @@ MAY = {
     "prompt.fit": "formats prompt threads types",
     "prompt.media": "errors media threads types",
     "output": "formats formats.reading threads types",
-    "formats": "grammar",
-    "formats.grammar": "formats grammar",
-    "formats.reading": "formats grammar",
+    "formats": "formats.syntaxes grammar",
+    "formats.grammar": "formats formats.syntaxes grammar",
+    "formats.reading": "formats formats.syntaxes",
+    "formats.syntaxes": "formats grammar",
     "grammar": "threads",
     # -- the engine, which imports the nouns and threads alone
     "engine": (

@@ -4,66 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-CDATA = ("<![CDATA[", "]]>")
-"""Around a value that holds marks."""
-
-
-@dataclass(frozen=True, slots=True)
-class JsonArguments:
-    """Arguments that are a JSON object."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parameters:
-    """Arguments that are written one by one, between tags.
-
-    Attributes:
-        layout: of one, with KEY and VALUE (and TYPE where the model names a value's type). A newline at either side of
-            VALUE is markup; all other whitespace there is the value's.
-        text_type: what TYPE says of a value that is text, which then is not JSON; empty where the schema decides.
-        other_type: what TYPE says of all other values; empty where it is JSON's name of their type.
-        escaped: keys are escaped as in XML.
-        cdata: a value may stand in `<![CDATA[...]]>`.
-        element: what stands before each tag where objects and arrays are written as nested elements.
-        also: layouts of one that the model writes at times, without TYPE; the schema decides then.
-        whole: a layout with VALUE for all arguments at once as JSON, which the model writes at times.
-    """
-
-    layout: str
-    text_type: str = ""
-    other_type: str = ""
-    escaped: bool = False
-    cdata: bool = False
-    element: str | None = None
-    also: tuple[str, ...] = ()
-    whole: str = ""
-
-    def type_name(self, type: str) -> str:
-        """Name that the model has for a JSON type; empty where it names none."""
-        if type == "string" or not self.text_type:
-            return self.text_type
-        return self.other_type or type.replace("integer", "number")
-
-
-@dataclass(frozen=True, slots=True)
-class PythonArguments:
-    """Arguments that are keywords of a Python call; JSON's `true`, `false` and `null` are read, too."""
-
-
-@dataclass(frozen=True, slots=True)
-class MarkedArguments:
-    """Arguments as the Gemma models write them: bare keys, and strings between marks.
-
-    Attributes:
-        quote: the mark on both sides of a string.
-        nests: objects and arrays are written the same way; otherwise they are JSON between marks.
-    """
-
-    quote: str
-    nests: bool = True
-
-
-Arguments = JsonArguments | Parameters | PythonArguments | MarkedArguments
+from .syntaxes.arguments import Arguments
+from .syntaxes.json_values import JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +39,7 @@ class CallFormat:
 
     name: str
     call: str
-    arguments: Arguments = JsonArguments()
+    arguments: Arguments = JSON
     start: str = ""
     end: str = ""
     inside: tuple[str, str] = ("", "")

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from .description import CallFormat, Channels, MarkedArguments, Parameters, PythonArguments
+from .description import CallFormat, Channels
+from .syntaxes.marked import MarkedArguments
+from .syntaxes.python_call import PythonArguments
+from .syntaxes.tagged import Parameters
 
 _OBJECT = '{"name": "NAME", "arguments": ARGUMENTS}'
 _BLOCK = ("\n", "\n")

@@ -238,3 +238,19 @@ def nests_too_deeply(value: object) -> bool:
                 return True
             found += [(inner, depth + 1) for inner in (each.values() if isinstance(each, Mapping) else each)]
     return False
+
+
+def dumps_without(value: object, *markers: str) -> str:
+    """JSON in which no string holds a marker; these begin with `<`, which JSON does not need."""
+    text = dumps(value)
+    return text.replace("<", "\\u003c") if any(marker in text for marker in markers) else text
+
+
+def dumps(value: object) -> str:
+    """JSON, with characters as they are but for lone surrogates."""
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value)
+    return text

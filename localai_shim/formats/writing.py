@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
-from html import escape
 from itertools import count
 
-from ..grammar.subschemas import json_type
-from .description import CDATA, Arguments, CallFormat, JsonArguments, MarkedArguments, Parameters
+from .description import CallFormat
 from .layout import layout
 
 Call = tuple[str, Mapping[str, object]]
@@ -47,77 +44,8 @@ def write_tools(format: CallFormat, functions: Sequence[Mapping[str, object]]) -
 def _call(format: CallFormat, name: str, arguments: Mapping[str, object], number: int) -> str:
     holes = {
         "NAME": name,
-        "ARGUMENTS": write_arguments(format.arguments, arguments),
+        "ARGUMENTS": format.arguments.write(arguments),
         "INDEX": str(number),
         "ID": str(number).rjust(_ID_LETTERS, "0"),
     }
     return layout(format.call).write(holes)
-
-
-def write_arguments(kind: Arguments, arguments: Mapping[str, object]) -> str:
-    """Arguments as they stand in a call."""
-    if isinstance(kind, JsonArguments):
-        return dumps(arguments)
-    if isinstance(kind, Parameters):
-        return "".join(_parameter(kind, key, value) for key, value in arguments.items())
-    if isinstance(kind, MarkedArguments):
-        return ",".join(f"{key}:{marked_value(kind, value)}" for key, value in arguments.items())
-    return ", ".join(f"{key}={python_value(value)}" for key, value in arguments.items())
-
-
-def _parameter(kind: Parameters, key: str, value: object) -> str:
-    type = kind.type_name(json_type(value))
-    holes = {"KEY": escape(key) if kind.escaped else key, "VALUE": _value(kind, value), "TYPE": type}
-    return layout(kind.layout).write(holes)
-
-
-def _value(kind: Parameters, value: object) -> str:
-    if kind.element is not None and isinstance(value, dict):
-        return "".join(_element(kind.element, str(key), item) for key, item in value.items())
-    if kind.element is not None and isinstance(value, list | tuple):
-        return "".join(_element(kind.element, "item", item) for item in value)
-    text = value if isinstance(value, str) else dumps(value)
-    return text.join(CDATA) if kind.cdata and re.search(r"[<&\s]", text) else text
-
-
-def _element(mark: str, key: str, value: object) -> str:
-    inner = _value(Parameters("", element=mark), value)
-    return f"{mark}<{key}>{inner}{mark}</{key}>"
-
-
-def marked_value(kind: MarkedArguments, value: object) -> str:
-    """A value between marks."""
-    if isinstance(value, str):
-        return f"{kind.quote}{value}{kind.quote}"
-    if isinstance(value, dict | list | tuple) and not kind.nests:
-        return f"{kind.quote}{dumps_without(value, kind.quote)}{kind.quote}"
-    if isinstance(value, dict):
-        return f"{{{','.join(f'{key}:{marked_value(kind, item)}' for key, item in value.items())}}}"
-    if isinstance(value, list | tuple):
-        return f"[{','.join(marked_value(kind, item) for item in value)}]"
-    return dumps(value)
-
-
-def python_value(value: object) -> str:
-    """A Python literal. Its strings are as in JSON, which Python reads alike."""
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{dumps(str(key))}: {python_value(item)}' for key, item in value.items())}}}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(python_value, value))}]"
-    return dumps(value) if isinstance(value, str) else repr(value)
-
-
-def dumps_without(value: object, *markers: str) -> str:
-    """JSON in which no string holds a marker; these begin with `<`, which JSON does not need."""
-    text = dumps(value)
-    return text.replace("<", "\\u003c") if any(marker in text for marker in markers) else text
-
-
-def dumps(value: object) -> str:
-    """JSON, with characters as they are but for lone surrogates."""
-    text = json.dumps(value, ensure_ascii=False)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(value)
-    return text

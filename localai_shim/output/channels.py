@@ -13,8 +13,8 @@ from ..formats.markers import Markers, is_marker
 from ..formats.markup import HEADER, NORMAL, PROSE, REASONING, TOOL, Markup
 from ..formats.offered import OfferedTools
 from ..formats.reading.block import BlockReader
-from ..formats.reading.source import Event
-from ..formats.syntax import closers_of
+from ..formats.source import Event
+from ..formats.words import closers_of
 
 Kind = Literal["content", "reasoning", "call", "open", "close", "stray", "markup"]
 Edges = tuple[Markers, dict[str, str]]

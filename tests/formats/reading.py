@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from localai_shim.formats.reading.source import Event, Reading, Source
+from localai_shim.formats.source import Event, Reading, Source
 
 
 def run(

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localai_shim.formats.offered import OfferedTools
-from localai_shim.formats.reading.json_values import MAX_KEYS, json_text, json_value, object_call
-from localai_shim.formats.reading.source import Event, NoCallError, Reading, Source, UnreadableError
+from localai_shim.formats.source import Event, NoCallError, Reading, Source, UnreadableError
+from localai_shim.formats.syntaxes.json_values import MAX_KEYS, json_text, json_value, object_call
 from tests.formats.reading import arguments, run
 
 _VALUES = st.recursive(

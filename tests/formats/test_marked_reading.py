@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from localai_shim.formats.description import MarkedArguments
-from localai_shim.formats.reading.marked import MAX_DEPTH, marked_arguments
-from localai_shim.formats.reading.source import Reading, Source, UnreadableError
+from localai_shim.formats.source import Reading, Source, UnreadableError
+from localai_shim.formats.syntaxes.marked import MAX_DEPTH, MarkedArguments
 from tests.formats.reading import arguments, run
 
 _NESTS, _FLAT = MarkedArguments("'|"), MarkedArguments("'|", nests=False)
@@ -19,7 +18,7 @@ _SCHEMA["properties"] |= {"list": {"type": "array"}, "tree": {"type": "object"}}
 
 def read(text: str, kind: MarkedArguments = _NESTS) -> Any:
     def reader(source: Source) -> Reading[None]:
-        yield from marked_arguments(source, kind, _SCHEMA)
+        yield from kind.read(source, (), lambda: _SCHEMA)
 
     events, _, rest = run(reader, text)
     assert rest.startswith("}")

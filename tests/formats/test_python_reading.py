@@ -9,14 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localai_shim.formats.reading.python_call import MAX_DEPTH, python_arguments
-from localai_shim.formats.reading.source import UnreadableError
+from localai_shim.formats.source import Reading, Source, UnreadableError
+from localai_shim.formats.syntaxes.python_call import MAX_DEPTH, PythonArguments
 from tests.formats.reading import arguments, run
+
+
+def read_all(source: Source) -> Reading[bool]:
+    return PythonArguments().read(source, (), dict)
 
 
 def read(text: str) -> Any:
     """The arguments before the bracket, which is left."""
-    events, _, rest = run(python_arguments, text)
+    events, _, rest = run(read_all, text)
     assert rest.startswith(")")
     return json.loads(arguments(events))
 
@@ -58,16 +62,16 @@ def test_keywords_with_literals_are_arguments(text: str, expected: object) -> No
 @pytest.mark.parametrize("text", ["1)", "'x')", "a)", "a=b)", "a=f(1))", "a=1 b=2)", "a=1+x)", "**a)", "a=b'x')", "a="])
 def test_what_are_no_keywords_with_literals_cannot_be_read(text: str) -> None:
     with pytest.raises(UnreadableError):
-        run(python_arguments, text)
+        run(read_all, text)
 
 
 def test_brackets_are_nested_only_so_deep() -> None:
     depth = MAX_DEPTH - 1
-    run(python_arguments, f"a={'[' * depth}{']' * depth})")
+    run(read_all, f"a={'[' * depth}{']' * depth})")
     with pytest.raises(UnreadableError, match="brackets"):
-        run(python_arguments, f"a={'[' * 500}{']' * 500})")
+        run(read_all, f"a={'[' * 500}{']' * 500})")
 
 
 def test_each_argument_comes_when_it_is_complete() -> None:
-    events = run(python_arguments, "a=1, b='x')")[0]
+    events = run(read_all, "a=1, b='x')")[0]
     assert arguments(events) == '{"a": 1, "b": "x"}'

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from localai_shim.formats.description import Parameters
 from localai_shim.formats.layout import layout
-from localai_shim.formats.reading.source import Reading, Source, UnreadableError
-from localai_shim.formats.reading.tagged import dumps, inside, parameters
+from localai_shim.formats.source import Reading, Source, UnreadableError
+from localai_shim.formats.syntaxes.tagged import Parameters, inside
 from localai_shim.formats.table import FORMATS
+from localai_shim.formats.values import dumps
 from tests.formats.reading import arguments, run
 
 _SCHEMA = {
@@ -45,7 +45,7 @@ def read(
     """(arguments, it is whole, what is left) of parameters that stand before this end."""
 
     def reader(source: Source) -> Reading[bool]:
-        return (yield from parameters(source, kind_of(family), (layout(end),), schema))
+        return (yield from kind_of(family).read(source, (layout(end),), lambda: schema))
 
     events, whole, rest = run(reader, text, stops=["</tool_call>"], cut=cut)
     return arguments(events), whole, rest
@@ -108,7 +108,7 @@ def test_a_parameter_may_hold_all_of_them(wrapper: str) -> None:
 
 def test_a_text_comes_while_it_is_written() -> None:
     source = Source(["</tool_call>"])
-    steps = parameters(source, kind_of("qwen3_coder"), (layout("</function>"),), _SCHEMA)
+    steps = kind_of("qwen3_coder").read(source, (layout("</function>"),), lambda: _SCHEMA)
     for text, comes in (
         ("<parameter=text>\nfir", '{"text": "fir'),
         ("st\n", "st"),

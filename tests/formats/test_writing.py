@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from localai_shim.formats.table import FORMATS, PLAIN
-from localai_shim.formats.writing import write_arguments, write_calls
+from localai_shim.formats.writing import write_calls
 from tests.formats.channels import CHANNELS
 from tests.output.recorded import WRITERS
 from tests.output.recorded.case import Call, Case
@@ -75,4 +75,4 @@ def test_a_model_without_a_format_of_its_own_writes_plain_objects() -> None:
     ],
 )
 def test_arguments_stand_in_a_call_as_its_format_has_them(family: str, value: dict[str, Any], expected: str) -> None:
-    assert write_arguments(FORMATS[family].arguments, value) == expected
+    assert FORMATS[family].arguments.write(value) == expected

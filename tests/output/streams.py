@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from localai_shim.formats.markers import is_marker
-from localai_shim.formats.syntax import closers_of
+from localai_shim.formats.words import closers_of
 from localai_shim.output.channels import Piece, markers_of
 from tests.output.reading import Answer
 from tests.output.recorded import CASES

@@ -22,9 +22,12 @@ from ...grammar.compile import lark
 from ...grammar.lark_rules import LarkRules
 from ...grammar.tool import Call, Tool, call_of, json_arguments
 from ...grammar.vocabulary import Vocabulary
-from ..description import CallFormat, Channels, JsonArguments, MarkedArguments, Parameters
+from ..description import CallFormat, Channels
 from ..layout import around, layout
 from ..markup import Markup
+from ..syntaxes.json_values import JsonArguments
+from ..syntaxes.marked import MarkedArguments
+from ..syntaxes.tagged import Parameters
 from .keyed import marked_arguments, python_arguments
 from .tagged import tagged_arguments
 from .text import begins_as_a_call, free_text, in_message, opening

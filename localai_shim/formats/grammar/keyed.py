@@ -11,8 +11,9 @@ from ...grammar.lark_rules import LarkRules, other_than
 from ...grammar.raw_text import JSON_BEGUN, containing, text
 from ...grammar.subschemas import Schema
 from ...grammar.tool import Call
-from ..description import CallFormat, MarkedArguments
-from ..writing import marked_value, python_value
+from ..description import CallFormat
+from ..syntaxes.marked import MarkedArguments, marked_value
+from ..syntaxes.python_call import python_value
 from .values import Branch, JsonStyle, ValueGrammar, cannot_write, no_lark
 
 # -- Python -----------------------------------------------------------------------------------------------------------

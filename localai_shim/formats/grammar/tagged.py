@@ -19,8 +19,9 @@ from ...grammar.schema import array_at, object_at
 from ...grammar.subschemas import Schema, json_type
 from ...grammar.tool import Call
 from ...grammar.vocabulary import expression, literal
-from ..description import CDATA, CallFormat, Parameters
+from ..description import CallFormat
 from ..layout import around, layout
+from ..syntaxes.tagged import CDATA, Parameters
 from ..values import typed_value
 from .values import Branch, JsonStyle, ValueGrammar, cannot_write, item_counts
 

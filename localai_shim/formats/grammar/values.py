@@ -23,7 +23,7 @@ from ...grammar.schema import array_at, object_at, size_at
 from ...grammar.subschemas import Schema, json_type
 from ...grammar.vocabulary import literal
 from ..description import CallFormat
-from ..writing import dumps, dumps_without
+from ..values import dumps, dumps_without
 
 TYPES = ("string", "number", "boolean", "null", "array", "object")
 # Keywords that constrain a value and have no rules here.

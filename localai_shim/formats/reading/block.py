@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 
-from ..description import CallFormat, JsonArguments, Parameters, PythonArguments
+from ..description import CallFormat
 from ..layout import Layout, around, layout
 from ..offered import OfferedTools
-from .json_values import NAMES, json_text, object_call
-from .marked import marked_arguments
-from .python_call import python_arguments
-from .source import Event, NoCallError, Reading, Source, UnreadableError
-from .tagged import parameters
+from ..source import Event, NoCallError, Reading, Source, UnreadableError
+from ..syntaxes.json_values import NAMES, JsonArguments, json_text, object_call
 
 _SEPARATORS = ",;"
 _NAME = re.compile(r"[\w.-]+")
@@ -195,30 +193,16 @@ class BlockReader:
         """A name with nothing around it is a call's only where its arguments, or the block's end, follow."""
         if len(head.parts) > 1 and any(part.strip() for is_hole, part in head.parts if not is_hole):
             return True
-        following = yield from self._source.peek()
-        if isinstance(self._format.arguments, Parameters):
-            return following == "<"
-        return following == "{" or name in self._offered.custom
+        following, begins = (yield from self._source.peek()), self._format.arguments.begins
+        return following == begins or (begins == "{" and name in self._offered.custom)
 
     def _arguments(self, name: str) -> Reading[None]:
-        source, kind = self._source, self._format.arguments
-        if isinstance(kind, Parameters):
-            is_whole = yield from parameters(source, kind, self._tails, self._offered.parameters(name))
-            yield Event("end" if is_whole else "broken")
+        kind = self._format.arguments
+        if isinstance(kind, JsonArguments) and name in self._offered.custom:
+            yield from self._free_text()
             return
-        if isinstance(kind, JsonArguments):
-            if name in self._offered.custom:
-                yield from self._free_text()
-                return
-            if (yield from source.peek()) != "{":
-                raise UnreadableError("no JSON object")
-            yield from json_text(source)
-        elif isinstance(kind, PythonArguments):
-            yield from python_arguments(source)
-        else:
-            yield from marked_arguments(source, kind, self._offered.parameters(name))
-        yield from source.match(self._tails)
-        yield Event("end")
+        is_whole = yield from kind.read(self._source, self._tails, partial(self._offered.parameters, name))
+        yield Event("end" if is_whole else "broken")
 
     def _free_text(self) -> Reading[None]:
         """The input of a custom tool, which may also stand as it is, up to the end of its call."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from ..description import CallFormat
-from ..syntax import closers_of, separator_of, words_of
+from ..words import closers_of, separator_of, words_of
 
 _JSON_NAME = re.compile(r'"(?:tool_)?name"\s*:\s*"\s*(?P<name>[^"\\\s][^"\\]*)"')
 _JSON_ARGUMENTS = re.compile(r'"(?:arguments|parameters)"\s*:\s*')

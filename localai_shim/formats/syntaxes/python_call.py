@@ -1,12 +1,16 @@
-"""Reading arguments that are keywords of a Python call."""
+"""Arguments that are keywords of a Python call."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
+from ..layout import Layout
 from ..python_literals import python_literal
-from .source import Reading, Source, UnreadableError
-from .tagged import pairs
+from ..source import Reading, Source, UnreadableError
+from ..values import dumps
+from .arguments import Arguments, Schema, pairs
 
 _WORD = re.compile(r"\w+")
 _SPACE = re.compile(r"\s+")
@@ -16,19 +20,31 @@ MAX_KEY = 256
 MAX_DEPTH = 100  # of brackets in a value
 
 
-def python_arguments(source: Source) -> Reading[None]:
-    """Emit the keywords of a call as one JSON object, up to its bracket.
+@dataclass(frozen=True, slots=True)
+class PythonArguments(Arguments):
+    """Arguments that are keywords of a Python call; JSON's `true`, `false` and `null` are read, too."""
 
-    Raises:
-        UnreadableError: they are no keywords with literals.
-    """
+    def read(self, source: Source, ends: Sequence[Layout], schema: Callable[[], Schema]) -> Reading[bool]:
+        def keyword() -> Reading[tuple[str, object]]:
+            key = yield from _key(source)
+            text = yield from _value(source)
+            return key, _literal(text)
 
-    def keyword() -> Reading[tuple[str, object]]:
-        key = yield from _key(source)
-        text = yield from _value(source)
-        return key, _literal(text)
+        yield from pairs(source, ")", keyword)
+        yield from source.match(ends)
+        return True
 
-    yield from pairs(source, ")", keyword)
+    def write(self, arguments: Mapping[str, object]) -> str:
+        return ", ".join(f"{key}={python_value(value)}" for key, value in arguments.items())
+
+
+def python_value(value: object) -> str:
+    """A Python literal. Its strings are as in JSON, which Python reads alike."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{dumps(str(key))}: {python_value(item)}' for key, item in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(python_value, value))}]"
+    return dumps(value) if isinstance(value, str) else repr(value)
 
 
 def _key(source: Source) -> Reading[str]:

@@ -4,16 +4,37 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
+from ..layout import Layout
 from ..offered import OfferedTools
-from ..values import properties_of
-from .source import Event, NoCallError, Reading, Source, UnreadableError
+from ..source import Event, NoCallError, Reading, Source, UnreadableError
+from ..values import dumps, properties_of
+from .arguments import Arguments, Schema
 
 _SCALAR = re.compile(r"[^\s,:{}\[\]\"]*")
 NAMES = ("name", "tool_name")
 _ARGUMENTS = ("arguments", "parameters")
 MAX_KEYS = 64  # of an object that may be a call
+
+
+@dataclass(frozen=True, slots=True)
+class JsonArguments(Arguments):
+    """Arguments that are a JSON object."""
+
+    def read(self, source: Source, ends: Sequence[Layout], schema: Callable[[], Schema]) -> Reading[bool]:
+        if (yield from source.peek()) != "{":
+            raise UnreadableError("no JSON object")
+        yield from json_text(source)
+        yield from source.match(ends)
+        return True
+
+    def write(self, arguments: Mapping[str, object]) -> str:
+        return dumps(arguments)
+
+
+JSON = JsonArguments()
 
 
 def json_text(source: Source) -> Reading[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from .description import CallFormat, MarkedArguments, Parameters
+from .description import CallFormat
 from .layout import layout
 from .layout import words_of as split
 
@@ -16,10 +16,7 @@ _MARKS = r"[\"'>),:\s]"  # models write these between a name and its arguments, 
 def words_of(format: CallFormat) -> tuple[str, ...]:
     """The literal words of a format's markers and layouts, the longest first."""
     texts = [*format.starts, *format.ends, *format.heads, *format.inside, format.between, format.call, *format.also]
-    if isinstance(format.arguments, Parameters):
-        texts += [format.arguments.layout, *format.arguments.also, format.arguments.whole]
-    if isinstance(format.arguments, MarkedArguments):
-        texts.append(format.arguments.quote)
+    texts += format.arguments.layouts
     literals = (part for text in texts for is_hole, part in layout(text).parts if not is_hole)
     return tuple(sorted({word for literal in literals for word in split(literal)}, key=len, reverse=True))
 
@@ -28,8 +25,7 @@ def words_of(format: CallFormat) -> tuple[str, ...]:
 def closers_of(format: CallFormat) -> tuple[str, ...]:
     """The special tokens that end a call or a parameter: in no other text do they mean anything."""
     behind = [text.partition("ARGUMENTS")[2] for text in (format.call, *format.also)]
-    if isinstance(format.arguments, Parameters):
-        behind += [text.partition("VALUE")[2] for text in (format.arguments.layout, format.arguments.whole)]
+    behind += [text.partition("VALUE")[2] for text in format.arguments.layouts]
     return tuple(dict.fromkeys(text[text.index("<") :].strip() for text in behind if "|" in text or "｜" in text))
 
 

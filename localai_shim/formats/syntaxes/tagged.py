@@ -1,15 +1,18 @@
-"""Reading arguments that are written one by one, between tags."""
+"""Arguments that are written one by one, between tags."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from html import unescape
+from dataclasses import dataclass
+from html import escape, unescape
 
-from ..description import CDATA, Parameters
+from ...grammar.subschemas import json_type
 from ..layout import Layout, Match, Partial, around, layout, skip_space
+from ..source import Event, Reading, Source, UnreadableError
 from ..values import (
+    dumps,
     inner_schema,
     items_of,
     json_or_text,
@@ -19,70 +22,119 @@ from ..values import (
     takes_text,
     typed_value,
 )
-from ..writing import dumps
+from .arguments import Arguments, Schema
 from .json_values import json_value
-from .source import Event, Reading, Source, UnreadableError
 
 _WRAPPERS = ("arguments", "input")  # of which models make one parameter that holds all
 
 
-def parameters(
-    source: Source, kind: Parameters, ends: tuple[Layout, ...], schema: Mapping[str, object]
-) -> Reading[bool]:
-    """Emit parameters as one JSON object, up to what ends the call.
+CDATA = ("<![CDATA[", "]]>")
+"""Around a value that holds marks."""
 
-    Args:
-        ends: what comes behind the last parameter, which is read, too.
-        schema: of the arguments; it decides the types of values where the model does not say them.
 
-    Returns:
-        The call is whole: its end was there, or that of its block or of the turn, not only that of a text that was cut.
+@dataclass(frozen=True, slots=True)
+class Parameters(Arguments):
+    """Arguments that are written one by one, between tags.
 
-    Raises:
-        UnreadableError: something else stands there.
+    Attributes:
+        layout: of one, with KEY and VALUE (and TYPE where the model names a value's type). A newline at either side of
+            VALUE is markup; all other whitespace there is the value's.
+        text_type: what TYPE says of a value that is text, which then is not JSON; empty where the schema decides.
+        other_type: what TYPE says of all other values; empty where it is JSON's name of their type.
+        escaped: keys are escaped as in XML.
+        cdata: a value may stand in `<![CDATA[...]]>`.
+        element: what stands before each tag where objects and arrays are written as nested elements.
+        also: layouts of one that the model writes at times, without TYPE; the schema decides then.
+        whole: a layout with VALUE for all arguments at once as JSON, which the model writes at times.
     """
-    head, behind = around(kind.layout, "VALUE")
-    heads = [layout(around(text, "VALUE")[0]) for text in (kind.layout, *kind.also)]
-    awaited = set(properties_of(schema))
-    whole = around(kind.whole, "VALUE") if kind.whole else None
-    written = "{"
-    while True:
-        yield from source.peek()
-        if (yield from source.match(ends)) is not None:
-            if written:
-                yield Event("arguments", "{}" if written == "{" else "}")
-            return True
-        found = yield from source.match(heads)
-        if found is None:
-            if whole is not None and (yield from source.match([layout(whole[0])])) is not None:
-                yield Event("arguments", (yield from json_value(source)))
-                yield from source.match([layout(whole[1])])
-                written = ""
+
+    layout: str
+    text_type: str = ""
+    other_type: str = ""
+    escaped: bool = False
+    cdata: bool = False
+    element: str | None = None
+    also: tuple[str, ...] = ()
+    whole: str = ""
+    begins = "<"
+
+    def type_name(self, type: str) -> str:
+        """Name that the model has for a JSON type; empty where it names none."""
+        if type == "string" or not self.text_type:
+            return self.text_type
+        return self.other_type or type.replace("integer", "number")
+
+    @property
+    def layouts(self) -> tuple[str, ...]:
+        return (self.layout, *self.also, self.whole)
+
+    def read(self, source: Source, ends: Sequence[Layout], schema: Callable[[], Schema]) -> Reading[bool]:
+        known = schema()
+        head, behind = around(self.layout, "VALUE")
+        heads = [layout(around(text, "VALUE")[0]) for text in (self.layout, *self.also)]
+        awaited = set(properties_of(known))
+        whole = around(self.whole, "VALUE") if self.whole else None
+        written = "{"
+        while True:
+            yield from source.peek()
+            if (yield from source.match(ends)) is not None:
+                if written:
+                    yield Event("arguments", "{}" if written == "{" else "}")
+                return True
+            found = yield from source.match(heads)
+            if found is None:
+                if whole is not None and (yield from source.match([layout(whole[0])])) is not None:
+                    yield Event("arguments", (yield from json_value(source)))
+                    yield from source.match([layout(whole[1])])
+                    written = ""
+                    continue
+                if not (yield from source.stops_here()):
+                    raise UnreadableError("neither a parameter nor the end of the call")
+                is_cut = source.cut and source.at == len(source.text)  # more parameters would have come
+                if written and not is_cut:
+                    yield Event("arguments", "{}" if written == "{" else "}")
+                return not is_cut
+            holes = found[1].holes
+            key = unescape(holes["KEY"]) if self.escaped else holes["KEY"]
+            value = _Value(source, self, behind.replace("KEY", holes["KEY"]), heads, ends, awaited)
+            if written == "{" and key in _WRAPPERS and awaited and key not in awaited:
+                text = yield from value.read(starts_line=head.endswith("\n"))
+                inner = json_or_text(text)
+                yield Event("arguments", text if isinstance(inner, dict) else dumps({key: text})[:-1])
+                written = "" if isinstance(inner, dict) else ", "
                 continue
-            if not (yield from source.stops_here()):
-                raise UnreadableError("neither a parameter nor the end of the call")
-            is_cut = source.cut and source.at == len(source.text)  # more parameters would have come
-            if written and not is_cut:
-                yield Event("arguments", "{}" if written == "{" else "}")
-            return not is_cut
-        holes = found[1].holes
-        key = unescape(holes["KEY"]) if kind.escaped else holes["KEY"]
-        value = _Value(source, kind, behind.replace("KEY", holes["KEY"]), heads, ends, awaited)
-        if written == "{" and key in _WRAPPERS and awaited and key not in awaited:
-            text = yield from value.read(starts_line=head.endswith("\n"))
-            inner = json_or_text(text)
-            yield Event("arguments", text if isinstance(inner, dict) else dumps({key: text})[:-1])
-            written = "" if isinstance(inner, dict) else ", "
-            continue
-        yield Event("arguments", f"{written}{json.dumps(key, ensure_ascii=False)}: ")
-        written = ", "
-        awaited.discard(key)
-        if _is_text(kind, holes.get("TYPE"), schema, key):
-            yield from value.stream(starts_line=head.endswith("\n"))
-        else:
-            text = yield from value.read(starts_line=head.endswith("\n"))
-            typed = _typed(kind, text, holes.get("TYPE"), schema, key)
-            yield Event("arguments", dumps(typed))
+            yield Event("arguments", f"{written}{json.dumps(key, ensure_ascii=False)}: ")
+            written = ", "
+            awaited.discard(key)
+            if _is_text(self, holes.get("TYPE"), known, key):
+                yield from value.stream(starts_line=head.endswith("\n"))
+            else:
+                text = yield from value.read(starts_line=head.endswith("\n"))
+                typed = _typed(self, text, holes.get("TYPE"), known, key)
+                yield Event("arguments", dumps(typed))
+
+    def write(self, arguments: Mapping[str, object]) -> str:
+        return "".join(_parameter(self, key, value) for key, value in arguments.items())
+
+
+def _parameter(kind: Parameters, key: str, value: object) -> str:
+    type = kind.type_name(json_type(value))
+    holes = {"KEY": escape(key) if kind.escaped else key, "VALUE": _written(kind, value), "TYPE": type}
+    return layout(kind.layout).write(holes)
+
+
+def _written(kind: Parameters, value: object) -> str:
+    if kind.element is not None and isinstance(value, dict):
+        return "".join(_written_element(kind.element, str(key), item) for key, item in value.items())
+    if kind.element is not None and isinstance(value, list | tuple):
+        return "".join(_written_element(kind.element, "item", item) for item in value)
+    text = value if isinstance(value, str) else dumps(value)
+    return text.join(CDATA) if kind.cdata and re.search(r"[<&\s]", text) else text
+
+
+def _written_element(mark: str, key: str, value: object) -> str:
+    inner = _written(Parameters("", element=mark), value)
+    return f"{mark}<{key}>{inner}{mark}</{key}>"
 
 
 def _is_text(kind: Parameters, type: str | None, schema: Mapping[str, object], key: str) -> bool:
@@ -298,29 +350,6 @@ def _element(text: str, element: str, schema: Mapping[str, object], key: str) ->
     if inner is not None and (text.lstrip().startswith(f"{element}<") or (not text and "type" in inner)):
         return _elements(text, element, schema, key)
     return typed_value(text, schema, key)
-
-
-def pairs(source: Source, end: str, pair: Callable[[], Reading[tuple[str, object]]]) -> Reading[None]:
-    """Emit arguments with commas between them as one JSON object, up to what ends them.
-
-    Args:
-        pair: reads one.
-    """
-    written = "{"
-    while (yield from source.peek()) != end:
-        if source.text.startswith(",", source.at) and written != "{":
-            source.at += 1
-            continue
-        begins = source.at
-        try:
-            key, value = yield from pair()
-        except UnreadableError:
-            source.at = begins  # nothing of it is lost
-            raise
-        yield Event("arguments", f"{written}{json.dumps(key, ensure_ascii=False)}: {dumps(value)}")
-        written = ", "
-        source.forget()
-    yield Event("arguments", "{}" if written == "{" else "}")
 
 
 def inside(text: str) -> str:

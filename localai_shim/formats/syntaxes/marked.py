@@ -1,15 +1,16 @@
-"""Reading arguments as the Gemma models write them: `{key:value,...}`, with bare keys and strings between marks."""
+"""Arguments as the Gemma models write them: `{key:value,...}`, with bare keys and strings between marks."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from ...grammar.subschemas import json_type
-from ..description import MarkedArguments
-from ..values import json_or_text, properties_of, schema_at, takes_text, typed_value
-from .source import Reading, Source, UnreadableError
-from .tagged import pairs
+from ..layout import Layout
+from ..source import Reading, Source, UnreadableError
+from ..values import dumps, dumps_without, json_or_text, properties_of, schema_at, takes_text, typed_value
+from .arguments import Arguments, Schema, pairs
 
 _KEY = re.compile(r"[^\s:,{}\[\]]+")
 MAX_KEY = 256
@@ -18,22 +19,49 @@ _ENDS = {"{": "}", "[": "]"}
 MAX_DEPTH = 100
 
 
-def marked_arguments(source: Source, kind: MarkedArguments, schema: Mapping[str, object]) -> Reading[None]:
-    """Emit arguments as one JSON object, up to its brace.
+@dataclass(frozen=True, slots=True)
+class MarkedArguments(Arguments):
+    """Arguments as the Gemma models write them: bare keys, and strings between marks.
 
-    Args:
-        schema: of the arguments; it decides the types of values that no marks are around.
-
-    Raises:
-        UnreadableError: something else stands there.
+    Attributes:
+        quote: the mark on both sides of a string.
+        nests: objects and arrays are written the same way; otherwise they are JSON between marks.
     """
 
-    def pair() -> Reading[tuple[str, object]]:
-        key = yield from _key(source, kind)
-        value = yield from _value(source, kind, 0)
-        return key, value.of(schema, key) if isinstance(value, _Bare | _Marked) else value
+    quote: str
+    nests: bool = True
 
-    yield from pairs(source, "}", pair)
+    @property
+    def layouts(self) -> tuple[str, ...]:
+        return (self.quote,)
+
+    def read(self, source: Source, ends: Sequence[Layout], schema: Callable[[], Schema]) -> Reading[bool]:
+        known = schema()
+
+        def pair() -> Reading[tuple[str, object]]:
+            key = yield from _key(source, self)
+            value = yield from _value(source, self, 0)
+            return key, value.of(known, key) if isinstance(value, _Bare | _Marked) else value
+
+        yield from pairs(source, "}", pair)
+        yield from source.match(ends)
+        return True
+
+    def write(self, arguments: Mapping[str, object]) -> str:
+        return ",".join(f"{key}:{marked_value(self, value)}" for key, value in arguments.items())
+
+
+def marked_value(kind: MarkedArguments, value: object) -> str:
+    """A value between marks."""
+    if isinstance(value, str):
+        return f"{kind.quote}{value}{kind.quote}"
+    if isinstance(value, dict | list | tuple) and not kind.nests:
+        return f"{kind.quote}{dumps_without(value, kind.quote)}{kind.quote}"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{key}:{marked_value(kind, item)}' for key, item in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(marked_value(kind, item) for item in value)}]"
+    return dumps(value)
 
 
 def _key(source: Source, kind: MarkedArguments) -> Reading[str]:

@@ -10,8 +10,8 @@ import re
 from collections.abc import Generator, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
-from ..layout import Layout, Match, Partial, skip_space
-from ..markers import markers_of
+from .layout import Layout, Match, Partial, skip_space
+from .markers import markers_of
 
 T = TypeVar("T")
 
