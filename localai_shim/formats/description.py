@@ -30,7 +30,8 @@ class CallFormat:
         also: layouts of calls that the model writes at times, and a newer or an older form has; read, never written.
         names: a pattern of the names that it can write.
         first_index: the first INDEX.
-        signs: texts in a chat template by which the family is known: all texts of any of these groups.
+        signs: texts in a chat template by which the family is known: all texts of any of these groups;
+            None: its start.
         unlike: texts that are in no template of this family.
         parsers: names of mlx-lm and mlx-vlm for the format, where they differ from its name here.
         channels: messages with headers, of which an answer is made.
@@ -52,7 +53,7 @@ class CallFormat:
     also: tuple[str, ...] = ()
     names: str = r"[\w.-]+"
     first_index: int = 0
-    signs: tuple[tuple[str, ...], ...] = field(default=(), compare=False)
+    signs: tuple[tuple[str, ...], ...] | None = field(default=None, compare=False)
     unlike: tuple[str, ...] = field(default=(), compare=False)
     parsers: tuple[str, ...] = field(default=(), compare=False)
     channels: Channels | None = field(default=None, compare=False)
@@ -68,11 +69,16 @@ class CallFormat:
         """All that closes one."""
         return tuple(filter(None, (self.end, *self.closers)))
 
+    @property
+    def known_by(self) -> tuple[tuple[str, ...], ...]:
+        """Groups of signs."""
+        return ((self.start,),) if self.signs is None else self.signs
+
     def sign_in(self, text: str) -> tuple[str, ...] | None:
         """The first group of signs that a text has; None if it has none, or is of another family."""
         if any(other in text for other in self.unlike):
             return None
-        return next((signs for signs in self.signs if all(sign in text for sign in signs)), None)
+        return next((signs for signs in self.known_by if all(sign in text for sign in signs)), None)
 
     @property
     def bare(self) -> bool:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cached_property, lru_cache
-from typing import TypeVar, cast
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeVar
 
 from .description import CallFormat
 from .markup import Markup
-from .table import FORMATS, PLAIN
+from .table import FORMATS, PLAIN, hunyuan3
 from .thoughts import THOUGHTS, Thought
 
 NONE = "none"
@@ -100,9 +100,10 @@ def detect(evidence: Evidence, tool_format: str | None = None, reasoning_format:
     if not taught and (evidence.template or evidence.prompt):
         tools = PLAIN
     if tools is not None and tools.name == "hunyuan3":
-        tools = _with_suffix(tools, _suffix(evidence))
+        tools = hunyuan3(_suffix(evidence))
     if thought is not None and thought.name == "hunyuan3":
-        thought = _with_suffix(thought, _suffix(evidence))
+        suffix = _suffix(evidence)
+        thought = replace(thought, start=f"<think{suffix}>", end=f"</think{suffix}>")
     structural = thought.structural if thought is not None else () if tools is None else tools.structural
     return Detected(thought, tools, channels, structural, taught, tools_why, thought_why)
 
@@ -173,30 +174,9 @@ def _named(option: str, table: Mapping[str, _Row], name: str) -> _Row | None:
     return table[name]
 
 
-# -- Hunyuan 3, whose markers end with a suffix that each checkpoint chooses -----------------------------------------
-
-_SUFFIX = ":opensource"  # in the tables
-
-
 def _suffix(evidence: Evidence) -> str:
-    """The suffix of a model's markers."""
+    """The suffix of the markers of a Hunyuan 3 model."""
     for text in (evidence.prompt, evidence.vocabulary):
         if found := re.findall(r"</?(?:think|tool_sep|tool_call)((?::[\w.-]+)?)>", text):
             return str(max(found, key=len))
-    return _SUFFIX
-
-
-@lru_cache(maxsize=256)
-def _with_suffix(row: _Row, suffix: str) -> _Row:
-    """A row of a table whose markers have another suffix."""
-    return cast(_Row, _replaced(row, suffix))
-
-
-def _replaced(value: object, suffix: str) -> object:
-    if isinstance(value, str):
-        return value.replace(_SUFFIX, suffix)
-    if isinstance(value, tuple):
-        return tuple(_replaced(item, suffix) for item in value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{field.name: _replaced(getattr(value, field.name), suffix) for field in fields(value)})
-    return value
+    return ":opensource"

@@ -39,11 +39,6 @@ class Markup:
     taught: bool = True
 
     @property
-    def think(self) -> tuple[str, str] | None:
-        """What opens and closes a block of reasoning."""
-        return None if self.thought is None else (self.thought.start, self.thought.end)
-
-    @property
     def thinks(self) -> bool:
         """The model has a way to write reasoning."""
         return self.thought is not None or (self.channels is not None and bool(self.channels.thought))

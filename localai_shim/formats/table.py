@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 
 from .description import CallFormat, Channels
 from .syntaxes.marked import MarkedArguments
@@ -40,6 +40,21 @@ def _invoke(name: str, block: str, prefix: str = "", *, thought: bool = True) ->
         end=f"</{block}>",
         inside=("\n", ""),
         thought=thought,
+    )
+
+
+@lru_cache(maxsize=256)
+def hunyuan3(suffix: str = ":opensource") -> CallFormat:
+    """Format of Hunyuan 3, whose markers end with a suffix that each checkpoint chooses."""
+    return CallFormat(
+        "hunyuan3",
+        f"<tool_call{suffix}>NAME<tool_sep{suffix}>\nARGUMENTS</tool_call{suffix}>\n",
+        Parameters(f"<arg_key{suffix}>KEY</arg_key{suffix}>\n<arg_value{suffix}>VALUE</arg_value{suffix}>\n"),
+        start=f"<tool_calls{suffix}>",
+        end=f"</tool_calls{suffix}>",
+        inside=("\n", ""),
+        heads=(f"<tool_call{suffix}>",),
+        signs=(("<tool_sep", "<arg_key"),),
     )
 
 
@@ -143,7 +158,6 @@ _ROWS = (
         end="<|tool_calls_section_end|>",
         heads=("<|tool_call_begin|>",),
         also=("<|tool_call_begin|>NAME:INDEX<|tool_call_argument_begin|>ARGUMENTS<|tool_call_end|>",),
-        signs=(("<|tool_calls_section_begin|>",),),
     ),
     replace(_DEEPSEEK, signs=(("｜DSML｜", "function_calls"),)),
     replace(
@@ -184,7 +198,7 @@ _ROWS = (
         heads=(f"{_MINIMAX}<invoke",),
         signs=(("]<]minimax[>[",),),
     ),
-    replace(_invoke("minimax_m2", "minimax:tool_call"), signs=(("<minimax:tool_call>",),)),
+    replace(_invoke("minimax_m2", "minimax:tool_call")),
     CallFormat(
         "gemma4",
         "call:NAME{ARGUMENTS}",
@@ -193,7 +207,6 @@ _ROWS = (
         end="<tool_call|>",
         each=True,
         also=(":NAME{ARGUMENTS}",),
-        signs=(("<|tool_call>",),),
     ),
     CallFormat(
         "functiongemma",
@@ -203,7 +216,6 @@ _ROWS = (
         end="<end_function_call>",
         each=True,
         names=r"\w+",
-        signs=(("<start_function_call>",),),
         parsers=("function_gemma",),
     ),
     replace(
@@ -214,19 +226,8 @@ _ROWS = (
         end="</seed:tool_call>",
         signs=(("seed:tool_call",),),
     ),
-    replace(_glm("longcat", prefix="longcat_"), signs=(("<longcat_tool_call>",),)),
-    CallFormat(
-        "hunyuan3",
-        "<tool_call:opensource>NAME<tool_sep:opensource>\nARGUMENTS</tool_call:opensource>\n",
-        Parameters(
-            "<arg_key:opensource>KEY</arg_key:opensource>\n<arg_value:opensource>VALUE</arg_value:opensource>\n"
-        ),
-        start="<tool_calls:opensource>",
-        end="</tool_calls:opensource>",
-        inside=("\n", ""),
-        heads=("<tool_call:opensource>",),
-        signs=(("<tool_sep", "<arg_key"),),
-    ),
+    replace(_glm("longcat", prefix="longcat_")),
+    hunyuan3(),
     replace(_glm("glm"), signs=(("<arg_key>",),), parsers=("glm47", "laguna")),
     CallFormat(
         "minicpm5",
@@ -263,7 +264,7 @@ _ROWS = (
             following=">>>",
         ),
     ),
-    _listed("nemotron_v2", start="<TOOLCALL>", end="</TOOLCALL>", signs=(("<TOOLCALL>",),)),
+    _listed("nemotron_v2", start="<TOOLCALL>", end="</TOOLCALL>"),
     CallFormat(
         "lfm2",
         "NAME(ARGUMENTS)",
@@ -277,13 +278,7 @@ _ROWS = (
         parsers=("pythonic",),
     ),
     CallFormat(
-        "apertus",
-        '{"NAME": ARGUMENTS}',
-        start="<|tools_prefix|>",
-        end="<|tools_suffix|>",
-        inside=_LIST,
-        between=", ",
-        signs=(("<|tools_prefix|>",),),
+        "apertus", '{"NAME": ARGUMENTS}', start="<|tools_prefix|>", end="<|tools_suffix|>", inside=_LIST, between=", "
     ),
     CallFormat(
         "solar_open",
@@ -302,27 +297,10 @@ _ROWS = (
         each=True,
         signs=(("<|plugin|>", "<|action_start|>"),),
     ),
-    CallFormat(
-        "granite_20b_fc",
-        _OBJECT,
-        start="<function_call>",
-        inside=(" ", ""),
-        between="\n",
-        each=True,
-        signs=(("<function_call>",),),
-    ),
-    _listed(
-        "granite3", start="<|tool_call|>", openers=("<tool_call>",), signs=(("<|tool_call|>",),), unlike=("<|tool|>",)
-    ),
-    _listed("granite3_text", start="<tool_call>", openers=("<|tool_call|>",)),
-    CallFormat(
-        "gigachat31",
-        _OBJECT,
-        start="<|function_call|>",
-        each=True,
-        openers=("function call<|role_sep|>",),
-        signs=(("<|function_call|>",),),
-    ),
+    CallFormat("granite_20b_fc", _OBJECT, start="<function_call>", inside=(" ", ""), between="\n", each=True),
+    _listed("granite3", start="<|tool_call|>", openers=("<tool_call>",), unlike=("<|tool|>",)),
+    _listed("granite3_text", start="<tool_call>", openers=("<|tool_call|>",), signs=()),
+    CallFormat("gigachat31", _OBJECT, start="<|function_call|>", each=True, openers=("function call<|role_sep|>",)),
     CallFormat(
         "gigachat3",
         _OBJECT,
@@ -339,7 +317,6 @@ _ROWS = (
         end="<|END_ACTION|>",
         inside=("[\n", "\n]"),
         between=",\n",
-        signs=(("<|START_ACTION|>",),),
         parsers=("cohere2_moe",),
     ),
     CallFormat(
@@ -362,7 +339,7 @@ _ROWS = (
         signs=(("[TOOL_CALLS]", "[CALL_ID]"),),
     ),
     replace(_MISTRAL, signs=(("[TOOL_CALLS]", "[ARGS]"),)),
-    _listed("mistral_array", start="[TOOL_CALLS]", also=("NAME[ARGS]ARGUMENTS",), signs=(("[TOOL_CALLS]",),)),
+    _listed("mistral_array", start="[TOOL_CALLS]", also=("NAME[ARGS]ARGUMENTS",)),
     _listed("apriel", start="<tool_calls>", end="</tool_calls>", signs=(("<tool_calls>", "[BEGIN FINAL RESPONSE]"),)),
     _listed(
         "hunyuan_a13b",
@@ -371,15 +348,7 @@ _ROWS = (
         thought=False,
         signs=(("<tool_calls>", "<|extra_0|>"),),
     ),
-    CallFormat(
-        "minimax_m1",
-        _OBJECT,
-        start="<tool_calls>",
-        end="</tool_calls>",
-        inside=_BLOCK,
-        between="\n",
-        signs=(("<tool_calls>",),),
-    ),
+    CallFormat("minimax_m1", _OBJECT, start="<tool_calls>", end="</tool_calls>", inside=_BLOCK, between="\n"),
     CallFormat(
         "hermes",
         _OBJECT,

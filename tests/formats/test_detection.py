@@ -44,7 +44,7 @@ def test_a_template_that_writes_calls_in_a_familys_form_is_of_that_family(name: 
     assert found.channels == CHANNELS.get(name)
 
 
-SIGNS = [(row, signs) for row in FORMATS.values() for signs in row.signs]
+SIGNS = [(row, signs) for row in FORMATS.values() for signs in row.known_by]
 
 
 @pytest.mark.parametrize("at", range(len(SIGNS)), ids=lambda at: " ".join(SIGNS[at][1]))

@@ -19,8 +19,8 @@ def test_a_prompt_that_opens_a_block_begins_with_reasoning_and_one_that_closes_i
     name: str, space: str
 ) -> None:
     made = markup(name)
-    assert made.think is not None
-    start, end = made.think
+    assert made.thought is not None
+    start, end = made.thought.start, made.thought.end
     assert made.state_after(f"[assistant]{start}{space}") == REASONING
     assert not made.closed_by(f"[assistant]{start}{space}")
     assert made.state_after(f"[assistant]{start}{space}{end}{space}") == NORMAL

@@ -68,12 +68,12 @@ def constraint(
         return RowConstraint(matcher)
     thinking = Thinking(
         text=row_text(ChannelSplitter(markup, state=state)),
-        opener=[] if markup.think is None else ids(markup.think[0]),
+        opener=[] if markup.thought is None else ids(markup.thought.start),
         closer=ids(markup.think_end or ""),
         allowed=may_open,
         barred=barred,
         budget=budget,
-        reopeners=[] if markup.think is None or budget is None else [ids(markup.think[0])],
+        reopeners=[] if markup.thought is None or budget is None else [ids(markup.thought.start)],
     )
     return RowConstraint(matcher, thinking, from_start=from_start)
 
@@ -163,15 +163,15 @@ def test_a_block_that_the_prompt_opened_is_free_until_it_is_closed() -> None:
 
 @pytest.mark.parametrize("markup", [THINK, GEMMA, SPELT], ids=["one token", "a token and a word", "letters"])
 def test_a_model_may_open_a_block_of_its_own_and_then_has_to_open_it_wholly(markup: Markup) -> None:
-    assert markup.think is not None
-    first, *rest = ids(markup.think[0])
+    assert markup.thought is not None
+    first, *rest = ids(markup.thought.start)
     row = constraint(YES_OR_NO, markup=markup)
     assert letters(row) == {"y", "n"} and row.escape == first
     take(row, [first])
     assert row.escape is None
     assert forced(row) == TOKENIZER.decode(rest)
     assert asked(row) is ALL
-    take(row, "\nHm." + markup.think[1])
+    take(row, "\nHm." + markup.thought.end)
     assert (letters(row), row.escape) == ({"y", "n"}, None)
 
 
@@ -298,8 +298,8 @@ def test_with_no_budget_at_all_the_only_block_is_closed_as_soon_as_it_opens() ->
     ids=["one token", "a token and a word", "letters", "letters that the grammar takes for text"],
 )
 def test_no_block_opens_once_the_budget_is_spent(markup: Markup, pattern: str | None) -> None:
-    assert markup.think is not None
-    opens, closes = (ids(text) for text in markup.think)
+    assert markup.thought is not None
+    opens, closes = ids(markup.thought.start), ids(markup.thought.end)
     row = constraint(pattern, markup=markup, budget=3 + len(closes) - 1)  # but for its last token, a marker is thought
     for thought in ("a", "bc"):
         take(row, "So" if pattern else "")

@@ -12,7 +12,7 @@ import pytest
 from mlx_lm.tokenizer_utils import TokenizerWrapper, _infer_tool_parser, load
 from transformers import AddedToken, PreTrainedTokenizerFast
 
-from localai_shim.formats.detection import UPSTREAM, named_format
+from localai_shim.formats.detection import UPSTREAM, named_format, named_thought
 from localai_shim.formats.table import FORMATS, PLAIN
 from localai_shim.models.format_evidence import added_tokens, find_formats, read_formats
 from tests.formats.channels import CHANNELS
@@ -86,14 +86,15 @@ def test_reasoning_is_told_by_a_pair_of_tokens_or_of_texts_in_the_template(
     make: Make, tokens: Sequence[str], says: str, expected: tuple[str, str] | None
 ) -> None:
     tokenizer = make(says, tokens)
-    assert find_formats(tokenizer).think == expected
+    thought = find_formats(tokenizer).thought
+    assert (thought and (thought.start, thought.end)) == expected
     if tokenizer.has_thinking:  # as upstream sees it
         assert expected == (tokenizer.think_start, tokenizer.think_end)
 
 
 def test_a_model_without_markers_has_those_of_calls_that_it_is_asked_for(make: Make) -> None:
     markup = find_formats(make())
-    assert (markup.think, markup.channels, markup.structural) == (None, None, ())
+    assert (markup.thought, markup.channels, markup.structural) == (None, None, ())
     assert markup.tools is PLAIN and not markup.taught
 
 
@@ -122,7 +123,7 @@ def test_the_format_is_what_mlx_lm_infers(make: Make, name: str) -> None:
 def test_a_program_of_mlx_lm_s_shows_its_format_in_a_prompt(make: Make) -> None:
     markup = find_formats(make(defaults=MUSE))
     assert markup.tools is FORMATS["muse"] and markup.channels is CHANNELS["muse"]
-    assert markup.thinks and markup.think is None
+    assert markup.thinks and markup.thought is None
     deepseek = find_formats(make(config={"chat_template_type": "deepseek_v32"}))
     assert deepseek.tools is FORMATS["deepseek_v32"] and "prompt" in deepseek.tools_why
     assert deepseek.reasoning == "think"
@@ -149,7 +150,7 @@ def test_without_a_template_there_are_no_calls(make: Make) -> None:
 def test_names_that_a_caller_gives_count_most(make: Make) -> None:
     tokenizer = make(TEMPLATES["glm47"], ("<think>", "</think>"))
     markup = find_formats(tokenizer, "llama3_json", "mistral")
-    assert markup.tools is FORMATS["llama3_json"] and markup.think == ("[THINK]", "[/THINK]")
+    assert markup.tools is FORMATS["llama3_json"] and markup.thought is named_thought("mistral")
     assert find_formats(tokenizer, "none", "none").plain
 
 

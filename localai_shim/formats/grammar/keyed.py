@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 
-from ...grammar import GrammarError
 from ...grammar.lark_rules import LarkRules, other_than
 from ...grammar.raw_text import JSON_BEGUN, containing, text
 from ...grammar.subschemas import Schema
@@ -14,7 +12,7 @@ from ...grammar.tool import Call
 from ..description import CallFormat
 from ..syntaxes.marked import MarkedArguments, marked_value
 from ..syntaxes.python_call import python_value
-from .values import Branch, JsonStyle, ValueGrammar, cannot_write, no_lark
+from .values import Branch, JsonStyle, ValueGrammar, no_lark, unwritable
 
 # -- Python -----------------------------------------------------------------------------------------------------------
 
@@ -36,14 +34,12 @@ def python_arguments(call: Call, format: CallFormat, rules: LarkRules) -> str:
     """
     if call.lark is not None:
         raise no_lark(format, "all text is quoted")
-    values = ValueGrammar(rules, call.parameters, PythonStyle(), lenient=call.lenient)
-    options = [values.members(branch.schema, _keyword, _other_keyword) for branch in values.parameters()]
-    return rules.one_of(options)
+    return ValueGrammar(rules, call.parameters, PythonStyle(), lenient=call.lenient).arguments(_keyword, _other_keyword)
 
 
 def _keyword(name: str) -> str:
     if not name.isidentifier():
-        raise GrammarError(f"This model's tool-call format cannot write the parameter name {json.dumps(name)}.")
+        raise unwritable(name, "parameter name")
     return f"{name}="
 
 
@@ -78,7 +74,7 @@ class MarkedStyle(JsonStyle):
 
     def key(self, name: str) -> str:
         if not re.fullmatch(r"[\w$./-]+", name):
-            raise GrammarError(f"This model's tool-call format cannot write the property name {json.dumps(name)}.")
+            raise unwritable(name, "property name")
         return f"{name}:"
 
     def other_key(self, names: Sequence[str]) -> str:
@@ -87,7 +83,7 @@ class MarkedStyle(JsonStyle):
     def _check(self, value: object) -> None:
         if isinstance(value, str):
             if any(marker in value for marker in self.markers):
-                raise GrammarError(cannot_write(value))
+                raise unwritable(value)
         elif not self.kind.nests:
             return
         elif isinstance(value, list):
@@ -110,8 +106,7 @@ def marked_arguments(call: Call, format: CallFormat, kind: MarkedArguments, rule
         return f'"input:" {quote} {rules.embed(call.lark)} {quote}'
     style = MarkedStyle(kind, format.start, format.end)
     kind_of_values = ValueGrammar if kind.nests else _FlatValues
-    values = kind_of_values(rules, call.parameters, style, lenient=call.lenient)
-    return rules.one_of([values.members(branch.schema, style.key, style.other_key) for branch in values.parameters()])
+    return kind_of_values(rules, call.parameters, style, lenient=call.lenient).arguments(style.key, style.other_key)
 
 
 class _FlatValues(ValueGrammar):

@@ -6,13 +6,12 @@ other values, no string spells one of the others.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from html import escape
 
-from ...grammar import GrammarError, UnsatisfiableError
+from ...grammar import UnsatisfiableError
 from ...grammar.lark_rules import LarkRules, other_than, times
 from ...grammar.raw_text import JSON_BEGUN, containing, holding, regex, text
 from ...grammar.schema import array_at, object_at
@@ -23,7 +22,7 @@ from ..description import CallFormat
 from ..layout import around, layout
 from ..syntaxes.tagged import CDATA, Parameters
 from ..values import typed_value
-from .values import Branch, JsonStyle, ValueGrammar, cannot_write, item_counts
+from .values import Branch, JsonStyle, ValueGrammar, item_counts, unwritable
 
 _KEY = r'[^\s<>"|=]+'
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
@@ -86,7 +85,7 @@ class _Tags:
         """Text in front of a value of a type, which has JSON's name."""
         key = escape(name) if self._kind.escaped else name
         if not re.fullmatch(_KEY, key):
-            raise GrammarError(f"This model's tool-call format cannot write the parameter name {json.dumps(name)}.")
+            raise unwritable(name, "parameter name")
         return self._rules.marker(layout(self._head).write({"KEY": key, "TYPE": self._kind.type_name(type)}))
 
     def other_head(self, names: Sequence[str], type: str) -> str:
@@ -194,7 +193,7 @@ class _Tags:
                 is_read = bool(self._kind.text_type) or typed_value(value, root, name) == value
                 if not is_read or any(marker in value for marker in style.markers):
                     if len(branch.constants) == 1:
-                        raise GrammarError(cannot_write(value))
+                        raise unwritable(value)
                     continue
             if not (self._kind.cdata and re.search("[<&]", spelt)):
                 yield json_type(value), self._rules.until(literal(spelt), end)
@@ -214,7 +213,7 @@ class _Tags:
 
     def _element(self, name: str, schema: object, mark: str) -> str:
         if not re.fullmatch(r"\w[\w.-]*", name):
-            raise GrammarError(f"This model's tool-call format cannot write the property name {json.dumps(name)}.")
+            raise unwritable(name, "property name")
         return self._parameter(lambda _: self._rules.marker(f"{mark}<{name}>"), schema, name, f"{mark}</{name}>")
 
 

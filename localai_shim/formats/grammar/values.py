@@ -136,8 +136,16 @@ class ValueGrammar:
             self.rules.define(name, " | ".join(options))
         return self._names[key]
 
+    def arguments(self, key: Callable[[str], str], other_key: Callable[[Sequence[str]], str]) -> str:
+        """An expression of the members of the root, the parameters of a function; see `members`.
+
+        Raises:
+            GrammarError: they cannot be written.
+        """
+        return self.rules.one_of([self.members(branch.schema, key, other_key) for branch in self.parameters()])
+
     def parameters(self) -> list[Branch]:
-        """The options of the root, the parameters of a function.
+        """The options of the root.
 
         Raises:
             GrammarError: one is not an object.
@@ -377,9 +385,9 @@ def _told_at_once(marker: str) -> str:
     return marker if again < 0 else marker[:again]
 
 
-def cannot_write(text: str) -> str:
-    """For errors: a string that holds a marker of the format."""
-    return f"This model's tool-call format cannot write the string {json.dumps(text)}."
+def unwritable(text: str, what: str = "string") -> GrammarError:
+    """The error for a text that a format cannot write, such as a string that holds one of its markers."""
+    return GrammarError(f"This model's tool-call format cannot write the {what} {json.dumps(text)}.")
 
 
 def no_lark(format: CallFormat, why: str) -> GrammarError:

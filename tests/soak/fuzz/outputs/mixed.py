@@ -57,7 +57,7 @@ def mixed(family: str, rng: random.Random) -> Stream:
         family,
         "",
         text,
-        opened=markup_of(family).think is not None and rng.random() < 0.3,
+        opened=markup_of(family).thought is not None and rng.random() < 0.3,
         tools=OFFERED if rng.random() < 0.8 else (),
         finish=rng.choice(("stop", "length")),
     )
