@@ -1,4 +1,4 @@
-"""Descriptions of how families of models write calls. Data only; `table.py` has the families."""
+"""Descriptions of how families of models write calls; `table.py` has the families."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class CallFormat:
     @property
     def known_by(self) -> tuple[tuple[str, ...], ...]:
         """Groups of signs."""
-        return ((self.start,),) if self.signs is None else self.signs
+        return tuple((start,) for start in (self.start,) if start) if self.signs is None else self.signs
 
     def sign_in(self, text: str) -> tuple[str, ...] | None:
         """The first group of signs that a text has; None if it has none, or is of another family."""

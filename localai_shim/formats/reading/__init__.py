@@ -1,1 +1,1 @@
-"""Readers of calls in each way of writing arguments, whichever way a text is cut."""
+"""Readers of blocks of calls, whichever way a text is cut, and of calls that break their format."""

@@ -1,4 +1,4 @@
-"""What the syntaxes of arguments have in common."""
+"""Base of the syntaxes of arguments."""
 
 from __future__ import annotations
 
