@@ -41,8 +41,8 @@ from localai_shim import AsyncLocalOpenAI, LocalOpenAI, endpoints
 from localai_shim.endpoints import request_fields
 from localai_shim.endpoints.responses import create as responses
 from localai_shim.endpoints.responses.assembler import ResponseAssembler
+from localai_shim.formats.description import CallFormat
 from localai_shim.models.text import TextTokenizer
-from localai_shim.prompt.fit.tool_text import WriteCalls
 from localai_shim.prompt.template import ChatTokenizer
 from localai_shim.runtime.host import connect
 from localai_shim.sdk import event_stream
@@ -274,12 +274,12 @@ def _make_sentencepiece(folder: Path) -> None:
     ).save_pretrained(folder)
 
 
-def chat_tokenizer(tokenizer: Any, write: WriteCalls | None = None) -> ChatTokenizer:
+def chat_tokenizer(tokenizer: Any, calls: CallFormat | None = None) -> ChatTokenizer:
     """A tokenizer as the endpoints see it, with the adapter's way to render, and no model."""
     model = SimpleNamespace(tokenizer=tokenizer, cuts_anywhere=True, embedded=None, media_kinds=frozenset())
     for method in (TextTokenizer.encode, TextTokenizer.apply_chat_template):
         setattr(model, method.__name__, partial(method, model))
-    return ChatTokenizer(model, write)  # type: ignore[arg-type]
+    return ChatTokenizer(model, calls)  # type: ignore[arg-type]
 
 
 def load_tokenizer(folder: Path) -> Any:

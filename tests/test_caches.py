@@ -36,6 +36,9 @@ FEW = {
     "backends/x86/exponentials.py:attending": _LIBRARY,
     "endpoints/answer/tools.py:cache(functools.partial(making.grammar, allowed))": "kept by one request",
     "endpoints/request_fields.py:cache(partial(text, limits))": "kept by one request",
+    "formats/words.py:closers_of": _FORMATS,
+    "formats/words.py:separator_of": _FORMATS,
+    "formats/words.py:words_of": _FORMATS,
     "models/caches.py:_classes": "two libraries",
     "models/checkpoint_files.py:cache(importlib.metadata.version)": "a few packages",
     "models/config/translation.py:argument_fields": _LIBRARY,
@@ -45,9 +48,6 @@ FEW = {
     "models/misreading_layers.py:_corrected": _LIBRARY,
     "models/vision/numpy_processor.py:_globals": _LIBRARY,
     "models/vision/numpy_processor.py:_without_mlx": _LIBRARY,
-    "output/formats/syntax.py:closers_of": _FORMATS,
-    "output/formats/syntax.py:separator_of": _FORMATS,
-    "output/formats/syntax.py:words_of": _FORMATS,
     "sdk/stock_clients.py:stock_client": "True and False",
 }
 """Caches without a bound, and why their keys are few."""

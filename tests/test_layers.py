@@ -35,11 +35,11 @@ MAY = {
     ),
     "ray": "client endpoints.batches errors options runtime sdk stats threads",
     "testing": (
-        "client endpoints endpoints.responses errors output.formats prompt replacing runtime sdk testing.cassettes "
+        "client endpoints endpoints.responses errors formats grammar prompt replacing runtime sdk testing.cassettes "
         "testing.model threads types"
     ),
     "testing.cassettes": (
-        "client endpoints endpoints.embeddings endpoints.responses errors output.formats prompt replacing sdk testing "
+        "client endpoints endpoints.embeddings endpoints.responses errors formats prompt replacing sdk testing "
         "testing.model threads types"
     ),
     "testing.model": "engine errors media output stats threads types vectors",
@@ -52,34 +52,35 @@ MAY = {
     ),
     "sdk": "errors prompt runtime",
     "runtime": (
-        "backends builtin endpoints endpoints.batches endpoints.responses engine engine.mirror grammar media models "
-        "models.adapters models.checkpoint models.gguf models.local options output output.formats parallel prompt "
-        "prompt.fit state telemetry threads types"
+        "backends builtin endpoints endpoints.batches endpoints.responses engine engine.mirror formats grammar media "
+        "models models.adapters models.checkpoint models.gguf models.local options output parallel prompt "
+        "state telemetry threads types"
     ),
     "telemetry": "endpoints stats threads types",
     # -- one model over several processes
     "parallel": "backends engine engine.mirror models types",
     # -- endpoints, and what they translate with
-    "endpoints": "errors grammar media output prompt state threads types vectors",
+    "endpoints": "errors formats grammar media output prompt state threads types vectors",
     "endpoints.answer": (
-        "endpoints endpoints.items errors grammar grammar.calls output output.formats prompt prompt.fit types"
+        "endpoints endpoints.items errors formats formats.grammar grammar output prompt prompt.fit types"
     ),
     "endpoints.batches": "endpoints errors state threads types",
     "endpoints.chat": "endpoints endpoints.answer errors output prompt state types",
-    "endpoints.completions": "endpoints endpoints.answer errors grammar output prompt state types",
+    "endpoints.completions": "endpoints endpoints.answer errors formats grammar output prompt state types",
     "endpoints.embeddings": "endpoints errors prompt state types vectors",
     "endpoints.items": "endpoints errors prompt state",
     "endpoints.responses": (
         "endpoints endpoints.answer endpoints.chat endpoints.items errors output prompt state threads types"
     ),
-    "grammar": "output output.formats threads",
-    "grammar.calls": "grammar output output.formats output.formats.reading",
-    "output": "output.formats output.formats.reading threads types",
-    "output.formats": "",
-    "output.formats.reading": "output.formats",
-    "prompt": "errors media output output.formats prompt.fit prompt.media threads types",
-    "prompt.fit": "output.formats prompt threads types",
+    "prompt": "errors formats media output prompt.fit prompt.media threads types",
+    "prompt.fit": "formats prompt threads types",
     "prompt.media": "errors media threads types",
+    "output": "formats formats.reading threads types",
+    "formats": "formats.syntaxes grammar",
+    "formats.grammar": "formats formats.syntaxes grammar",
+    "formats.reading": "formats formats.syntaxes",
+    "formats.syntaxes": "formats grammar",
+    "grammar": "threads",
     # -- the engine, which imports the nouns and threads alone
     "engine": (
         "engine.costs engine.decode engine.drafts engine.failures engine.kv engine.mirror "
@@ -103,7 +104,7 @@ MAY = {
     "models": (
         "backends backends.self_test engine engine.mirror media models.adapters "
         "models.attention models.checkpoint models.config models.encoders models.gguf models.heads models.local "
-        "models.vision options output output.formats threads types"
+        "models.vision formats options output threads types"
     ),
     "models.adapters": "engine models models.checkpoint options threads types",
     "models.checkpoint": "backends models models.gguf types",

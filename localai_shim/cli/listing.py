@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
+from ..formats.detection import Evidence, detect
 from ..models.checkpoint_files import read_json
+from ..models.format_evidence import read_formats
 from ..models.gguf.config import read_config
 from ..models.gguf.header import Header, peek, read_header, type_name
 from ..models.loading import refusal
 from ..models.local.folders import Found, label_of
 from ..models.local.places import HUB
 from ..models.local.search import all_models
-from ..models.markup import formats_of_template, read_formats
 from ..types import Json, ModelLoadError
 
 PACKAGE = "localai_shim"
@@ -98,7 +99,7 @@ def _describe(found: Found) -> LocalModel:
         header, problem = _read_gguf(found.path)
     metadata = {} if header is None else header.metadata
     template = metadata.get("tokenizer.chat_template")
-    formats = formats_of_template(template) if isinstance(template, str) else None
+    formats = detect(Evidence(template)) if isinstance(template, str) else None
     return LocalModel(
         found.name,
         program,

@@ -156,22 +156,21 @@ def describe_model(
     search = search or search_options({})
     path = make_sources({"": model}, {} if revision is None else {"revision": revision}, None, search)[""].path
     folder = fetch(path, None, revision, search)
-    from ..models.markup import SAMPLE_QUESTION, SAMPLE_TOOL, find_formats, markup_of
+    from ..models.format_evidence import SAMPLE_QUESTION, SAMPLE_TOOL, find_formats
     from ..models.text import load_text_tokenizer
-    from ..prompt.fit.tool_text import writer
     from ..prompt.template import ChatTokenizer, Conversation
 
     loaded = load_text_tokenizer(folder, trusts=trusts)
     budget = Budget()
     found = find_formats(loaded.tokenizer, tool_format, reasoning_format, budget)
-    tokenizer = ChatTokenizer(loaded, writer(found.tools), budget)
+    tokenizer = ChatTokenizer(loaded, found.tools, budget)
     yield "model", path if Path(path).is_file() else str(folder)
     yield "calls", f"{found.tools.name if found.tools else 'none'}: {found.tools_why}"
     yield "reasoning", f"{found.reasoning}: {found.thought_why}"
     if not loaded.tokenizer.has_chat_template:
         yield "template", NO_TEMPLATE
         return
-    yield "thinking", _switch(tokenizer, thinks=markup_of(found).thinks)
+    yield "thinking", _switch(tokenizer, thinks=found.thinks)
     form = _shown(tokenizer.fitting)
     if budget.is_over:
         yield "template", TOO_SLOW

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..formats.markup import Markup
 from ..grammar.compile import GrammarCompiler
 from ..media import NO_SOURCES, MediaRules, media_keys
-from ..output.markup import Markup
 from ..prompt.history import Message
 from ..prompt.parts import MediaCache, MediaReader, ReadPart, no_media
 from ..prompt.template import ChatTokenizer

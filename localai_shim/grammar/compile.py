@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
 
-from ..output.formats.subschemas import Schema
 from ..threads.cache import LRUCache
 from . import GrammarError, TooComplexError, UnsatisfiableError
 from .schema import exact_dates
 from .schema_cost import MAX_ENUM_CHARACTERS, check_cost, check_pattern
+from .subschemas import Schema
 from .vocabulary import Vocabulary, literal
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..output.formats.subschemas import Schema
 from . import UnsatisfiableError
+from .subschemas import Schema
 
 _SAYS_NOTHING = ("$schema", "$defs", "definitions")
 _UPPER = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")

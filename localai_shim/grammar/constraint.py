@@ -7,15 +7,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-from ..output.row_text import RowText
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from .compile import GrammarMatcher
+
+
+class FollowedText(Protocol):
+    """One row's text, such as a `RowText`."""
+
+    in_reasoning: bool
+    has_stop_check: bool
+
+    def feed(self, token_id: int, /) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -33,7 +40,7 @@ class Thinking:
         reopeners: beginnings of blocks: once none opens, the last token of each is banned behind the others.
     """
 
-    text: RowText
+    text: FollowedText
     opener: Sequence[int]
     closer: Sequence[int]
     allowed: bool = True

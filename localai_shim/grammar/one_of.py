@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..output.formats.references import resolve
-from ..output.formats.subschemas import Schema, map_children
-from ..output.formats.writing import json_type
 from .conjunction import same
+from .references import resolve
+from .subschemas import Schema, json_type, map_children
 
 _TYPES = frozenset(("string", "number", "boolean", "null", "array", "object"))
 MAX_DEPTH = 16

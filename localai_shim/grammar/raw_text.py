@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from llguidance import regex_to_lark
 
-from ..output.formats.subschemas import Schema
 from . import GrammarError
 from .compile import check, lark
 from .lark_rules import times
 from .schema import FORMATS, size_at
+from .subschemas import Schema
 
 ANY = "/(?s:.*)/"
 

@@ -13,14 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 
-from ..output.formats.references import DRAFT_7, resolve
-from ..output.formats.subschemas import Schema, map_children, subschemas
 from . import GrammarError, TooComplexError, UnsatisfiableError
 from .compile import check, json_schema
 from .one_of import as_any_of
+from .references import DRAFT_7, resolve
 from .schema import close_objects, object_at, plain
 from .schema_check import check_references, check_schema
 from .schema_cost import MAX_MULTIPLES, bounded_nesting, check_cost, check_size, multiples
+from .subschemas import Schema, map_children, subschemas
 
 log = logging.getLogger("localai_shim")
 

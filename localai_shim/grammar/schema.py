@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..output.formats.references import localized, resolve
-from ..output.formats.subschemas import Schema, map_children
 from . import GrammarError
+from .references import localized, resolve
+from .subschemas import Schema, map_children
 
 _COMPOSING = (
     "$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependentRequired", "dependencies",

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from ..output.formats.references import resolve
-from ..output.formats.subschemas import Schema, children, subschemas
 from . import GrammarError
+from .references import resolve
+from .subschemas import Schema, children, subschemas
 
 _TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
 # ECMA 262 -> Python, only to see whether a pattern is one at all.

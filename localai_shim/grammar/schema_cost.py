@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from decimal import Decimal
 from itertools import islice
 
-from ..output.formats.references import resolve
-from ..output.formats.subschemas import Schema, subschemas
 from . import TooComplexError, UnsatisfiableError
+from .references import resolve
+from .subschemas import Schema, subschemas
 
 MAX_SCHEMA_PARTS = 5_000
 # Of one object: a state of llguidance's parser holds four items for each, and 2,000 at most.

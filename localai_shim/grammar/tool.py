@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..output.formats.subschemas import Schema
 from .compile import check, json_expression, json_schema
 from .relax import relaxed, strict_form
 from .schema import objects_only, takes_no_arguments
+from .subschemas import Schema
 
 
 @dataclass(frozen=True, slots=True)

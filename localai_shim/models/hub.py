@@ -9,8 +9,8 @@ from typing import Any
 from ..options import ANYWHERE, Search
 from ..types import Json, ModelLoadError
 from .checkpoint_files import read_json
+from .format_evidence import read_formats
 from .local.search import hub_model, similar_names
-from .markup import read_formats
 
 _MORE_FILES = ("*_Dense/*.safetensors",)  # of sentence-transformers' layers
 

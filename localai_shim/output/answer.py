@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from ..formats.markup import REASONING, Markup
+from ..formats.offered import OfferedTools
 from ..types import FinishReason, Token
 from .channels import ChannelSplitter, Piece
 from .detokenizer import Detokenizer
-from .formats.offered import OfferedTools
-from .markup import REASONING, Markup
 from .stop import ALL_TEXT, TokenRules
 from .text import Delta, TextParser
 from .tool_calls import CallDelta, CallParser, InvalidCall

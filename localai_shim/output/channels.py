@@ -7,14 +7,14 @@ from collections.abc import Generator, Iterator, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from .formats.description import CallFormat, Channels
-from .formats.layout import around
-from .formats.markers import Markers
-from .formats.offered import OfferedTools
-from .formats.reading.block import BlockReader
-from .formats.reading.source import Event
-from .formats.syntax import closers_of
-from .markup import HEADER, NORMAL, PROSE, REASONING, TOOL, Markup
+from ..formats.description import CallFormat, Channels
+from ..formats.layout import around
+from ..formats.markers import Markers, is_marker
+from ..formats.markup import HEADER, NORMAL, PROSE, REASONING, TOOL, Markup
+from ..formats.offered import OfferedTools
+from ..formats.reading.block import BlockReader
+from ..formats.source import Event
+from ..formats.words import closers_of
 
 Kind = Literal["content", "reasoning", "call", "open", "close", "stray", "markup"]
 Edges = tuple[Markers, dict[str, str]]
@@ -52,11 +52,10 @@ Reading = Generator[Piece, None, str]
 def _edges_of(markup: Markup, offered: bool) -> dict[str, Edges]:
     """State -> its markers, and the next state for each."""
     edges: dict[str, list[tuple[str, str]]] = {NORMAL: [], REASONING: []}
-    if markup.think is not None:
-        start, end = markup.think
-        opens = [(text, REASONING) for text in (start, *markup.openers)]
-        edges[NORMAL] += [*opens, (end, NORMAL)]
-        edges[REASONING] += [(end, NORMAL), *opens, *((text, NORMAL) for text in markup.closed)]
+    if (thought := markup.thought) is not None:
+        opens = [(text, REASONING) for text in (thought.start, *thought.openers)]
+        edges[NORMAL] += [*opens, (thought.end, NORMAL)]
+        edges[REASONING] += [(thought.end, NORMAL), *opens, *((text, NORMAL) for text in thought.closed)]
     if markup.channels is not None:
         _add_channels(edges, markup.channels)
     tools = markup.tools
@@ -91,11 +90,6 @@ def _add_channels(edges: dict[str, list[tuple[str, str]]], channels: Channels) -
     edges[HEADER] = [(channels.closes, _DECIDE), *(ends or opens)]
     edges[REASONING] += [*ends, *opens, *((text, REASONING) for text, _ in stray)]
     edges[_BODY] = [*ends, *opens]
-
-
-def is_marker(text: str) -> bool:
-    """A text that is markup everywhere; others may be words of an answer."""
-    return any(c in text for c in "<[｜|") and not text.startswith("```")
 
 
 def markers_of(markup: Markup) -> frozenset[str]:
@@ -225,7 +219,7 @@ class ChannelSplitter:
         """
         tools, channels = self._markup.tools, self._markup.channels
         assert tools is not None
-        stops = [] if self._markup.think is None else [self._markup.think[1]]
+        stops = [] if self._markup.thought is None else [self._markup.thought.end]
         stops += [] if channels is None else [*channels.ends, *channels.opens]
         is_word = marker.startswith("```") or marker.endswith(":")
         is_marked = bool(marker) and not (is_word or tools.bare or (is_head and tools.start))

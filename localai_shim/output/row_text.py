@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..formats.markup import PROSE
 from .channels import ChannelSplitter
 from .detokenizer import Detokenizer
-from .markup import PROSE
 
 
 class RowText:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..formats.markup import NORMAL, PROSE
 from ..types import Token
-from .markup import NORMAL, PROSE
 from .row_text import RowText
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from ..errors import BadRequest
-from ..output.formats.values import MAX_NESTING, json_or_text, nests_too_deeply
+from ..formats.values import MAX_NESTING, json_or_text, nests_too_deeply
 from .history import Call, Message
 from .parts import FILES, KINDS, MediaPart, ReadPart, joined, no_media
 

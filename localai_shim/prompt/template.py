@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from ..errors import BadRequest
+from ..formats.description import CallFormat
+from ..formats.table import PLAIN
 from ..media import MediaKind, MediaSpan, SpelledPlaceholder
 from ..output.detokenizer import ByteDetokenizer, Detokenizer, LibraryDetokenizer
 from ..output.token_bytes import TokenBytes
@@ -23,7 +25,6 @@ from .control_tokens import ControlTokens, read_control_tokens, read_special_ids
 from .fit import tool_text
 from .fit.roles import split_head
 from .fit.thinking_switch import ThinkingSwitch, find_thinking_switch
-from .fit.tool_text import WriteCalls
 from .fit.trials import Fitting, RenderedText
 from .history import Message
 from .messages import REASONING
@@ -62,13 +63,13 @@ class ChatTokenizer:
 
     Args:
         model: the adapter's tokenizer for it, such as `TextModel.text`.
-        write: writes calls as the model does, for a template that does not show them; None: in the plain form.
+        calls: how the model writes calls, for a template that does not show them; None: in the plain form.
         budget: of what is found out by rendering; None: a new one.
     """
 
-    def __init__(self, model: Tokenizing, write: WriteCalls | None = None, budget: Budget | None = None) -> None:
+    def __init__(self, model: Tokenizing, calls: CallFormat | None = None, budget: Budget | None = None) -> None:
         self.model, self._budget = model, budget or Budget()
-        self._write = write or tool_text.write_plain
+        self._calls = calls or PLAIN
         self._tokenizer = tokenizer = model.tokenizer
         self.token_bytes = TokenBytes(tokenizer)
         self._accepted: dict[tuple[str, str], bool] = {}
@@ -304,7 +305,7 @@ class ChatTokenizer:
             variables, tools = caller.mask(variables), caller.mask(tools)
         form = self.fitting.form(tools)
         if tools and self.fitting.with_tools is None:
-            messages, tools = tool_text.with_tools(messages, tools, self._write), None
+            messages, tools = tool_text.with_tools(messages, tools, self._calls), None
         media = [part.media for part in media_parts(messages)]
         first: Exception | None = None
         for attempt, simple in [(form, False), *([(form, True)] if tools else []), (form.plainest, True)]:
@@ -314,7 +315,7 @@ class ChatTokenizer:
             try:
                 read, given = attempt.variables(tools, simple=simple)
                 ids = self.model.apply_chat_template(
-                    self._fitted(attempt.fit(messages, self._write)),
+                    self._fitted(attempt.fit(messages, self._calls)),
                     read | variables,
                     given,
                     generation_prompt,

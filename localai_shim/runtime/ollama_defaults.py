@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from ..models.checkpoint.generation_config import usable_settings
-from ..models.markup import added_tokens
+from ..models.format_evidence import added_tokens
 from ..models.text import TextModel
 from ..options import LoadOptions
 from ..types import Json

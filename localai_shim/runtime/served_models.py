@@ -19,7 +19,7 @@ from .sources import format_names
 if TYPE_CHECKING:
     from ..endpoints.served import ServedModel
 
-_MODULES = ("models.markup", "endpoints.served", "grammar.compile", "grammar.vocabulary", "output.channels")
+_MODULES = ("models.format_evidence", "endpoints.served", "grammar.compile", "grammar.vocabulary", "output.channels")
 
 log = logging.getLogger("localai_shim")
 
@@ -69,14 +69,13 @@ def _describe(model: LoadedModel, options: LoadOptions | None = None) -> ServedM
     from ..endpoints.served import ServedModel
     from ..grammar.compile import GrammarCompiler
     from ..grammar.vocabulary import Vocabulary
-    from ..models.markup import added_tokens, find_formats, grammar_tokens, markup_of
+    from ..models.format_evidence import added_tokens, find_formats, grammar_tokens
     from ..output.channels import markers_of
-    from ..prompt.fit.tool_text import writer
     from ..prompt.template import ChatTokenizer
 
     budget = Budget()
-    markup = markup_of(find_formats(model.tokenizer, *format_names(options or {}), budget))
-    tokenizer = ChatTokenizer(model.text, writer(markup.tools), budget)
+    markup = find_formats(model.tokenizer, *format_names(options or {}), budget)
+    tokenizer = ChatTokenizer(model.text, markup.tools, budget)
     if beyond := [i for i in model.eos_token_ids if i >= tokenizer.vocabulary_size]:
         raise ModelLoadError(
             f"its eos_token_id {beyond[0]} is no token: its tokenizer has {tokenizer.vocabulary_size}. Correct it in "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import openai
 
 from ..errors import BadRequest, RequestError
-from ..output.formats.values import json_or_text
+from ..formats.values import json_or_text
 from ..runtime.served_models import serve
 from ..types import EmbeddingRequest, GenerationRequest
 from . import failures, marks

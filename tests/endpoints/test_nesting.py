@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.output.formats.values import MAX_NESTING, json_or_text
+from localai_shim.formats.values import MAX_NESTING, json_or_text
 from localai_shim.prompt.messages import template_messages
 from localai_shim.testing import ScriptedEngine
 

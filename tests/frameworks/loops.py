@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from localai_shim.models.markup import find_formats, markup_of
-from localai_shim.output.markup import REASONING
+from localai_shim.formats.markup import REASONING
+from localai_shim.models.format_evidence import find_formats
 from localai_shim.testing import ScriptedEngine
 from tests.frameworks.kit import PARIS, Weather
 from tests.templates.families import TEMPLATES
@@ -44,7 +44,7 @@ class Family:
 
     def __init__(self, name: str, fills: str | None = None) -> None:
         tokenizer = scripted_tokenizer(name)
-        self._markup = markup_of(find_formats(tokenizer))  # type: ignore[arg-type]  # it has what is read of a real one
+        self._markup = find_formats(tokenizer)  # type: ignore[arg-type]  # it has what is read of a real one
         self._name, self._fills = name, fills
         self.engine = ScriptedEngine(self._answer, tokenizer=tokenizer)
         self.ran: list[Call] = []

@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from localai_shim.formats.markup import REASONING, Markup
+from localai_shim.formats.offered import OfferedTools
+from localai_shim.formats.table import FORMATS
+from localai_shim.formats.thoughts import Thought
 from localai_shim.grammar import GrammarError
 from localai_shim.grammar.compile import Grammar, lark, regex
 from localai_shim.grammar.constraint import RowConstraint, Thinking
 from localai_shim.output.channels import ChannelSplitter
 from localai_shim.output.detokenizer import ByteDetokenizer
-from localai_shim.output.formats.detection import CHANNELS
-from localai_shim.output.formats.offered import OfferedTools
-from localai_shim.output.formats.table import FORMATS
-from localai_shim.output.markup import REASONING, Markup
 from localai_shim.output.row_text import RowText
 from localai_shim.output.stop import StopStrings
 from localai_shim.output.token_bytes import TokenBytes
+from tests.formats.channels import CHANNELS
 from tests.grammar.drafts import allowed, tokenizer_with, vocabulary_of
 from tests.samples import exhaustive
 
@@ -30,9 +31,9 @@ VOCABULARY = vocabulary_of(TOKENIZER)
 ALL = None
 """Stands for a mask that limits nothing."""
 
-THINK = Markup(think=("<think>", "</think>"))
-GEMMA = Markup(think=("<|channel>thought", "<channel|>"))
-SPELT = Markup(think=("<reason>", "</reason>"))  # no special tokens: several tokens each
+THINK = Markup(Thought("think", "<think>", "</think>"))
+GEMMA = Markup(Thought("think", "<|channel>thought", "<channel|>"))
+SPELT = Markup(Thought("think", "<reason>", "</reason>"))  # no special tokens: several tokens each
 HARMONY = Markup(tools=FORMATS["harmony"], channels=CHANNELS["harmony"])
 YES_OR_NO = "yes|no"
 
@@ -67,12 +68,12 @@ def constraint(
         return RowConstraint(matcher)
     thinking = Thinking(
         text=row_text(ChannelSplitter(markup, state=state)),
-        opener=[] if markup.think is None else ids(markup.think[0]),
+        opener=[] if markup.thought is None else ids(markup.thought.start),
         closer=ids(markup.think_end or ""),
         allowed=may_open,
         barred=barred,
         budget=budget,
-        reopeners=[] if markup.think is None or budget is None else [ids(markup.think[0])],
+        reopeners=[] if markup.thought is None or budget is None else [ids(markup.thought.start)],
     )
     return RowConstraint(matcher, thinking, from_start=from_start)
 
@@ -162,15 +163,15 @@ def test_a_block_that_the_prompt_opened_is_free_until_it_is_closed() -> None:
 
 @pytest.mark.parametrize("markup", [THINK, GEMMA, SPELT], ids=["one token", "a token and a word", "letters"])
 def test_a_model_may_open_a_block_of_its_own_and_then_has_to_open_it_wholly(markup: Markup) -> None:
-    assert markup.think is not None
-    first, *rest = ids(markup.think[0])
+    assert markup.thought is not None
+    first, *rest = ids(markup.thought.start)
     row = constraint(YES_OR_NO, markup=markup)
     assert letters(row) == {"y", "n"} and row.escape == first
     take(row, [first])
     assert row.escape is None
     assert forced(row) == TOKENIZER.decode(rest)
     assert asked(row) is ALL
-    take(row, "\nHm." + markup.think[1])
+    take(row, "\nHm." + markup.thought.end)
     assert (letters(row), row.escape) == ({"y", "n"}, None)
 
 
@@ -181,7 +182,7 @@ def test_a_model_that_answers_at_once_may_open_no_block_after_that() -> None:
 
 
 def test_an_answer_that_begins_as_a_block_does_is_an_answer() -> None:
-    markup = Markup(think=("<|channel|>thought", "<|end|>"))
+    markup = Markup(Thought("think", "<|channel|>thought", "<|end|>"))
     opener, closer = ids("<|channel|>thought"), ids("<|end|>")
     grammar = Grammar(lark(f"start: {VOCABULARY.lark('<|channel|>yes')}"), VOCABULARY)
     row = RowConstraint(grammar.matcher(), Thinking(row_text(ChannelSplitter(markup)), opener, closer))
@@ -297,8 +298,8 @@ def test_with_no_budget_at_all_the_only_block_is_closed_as_soon_as_it_opens() ->
     ids=["one token", "a token and a word", "letters", "letters that the grammar takes for text"],
 )
 def test_no_block_opens_once_the_budget_is_spent(markup: Markup, pattern: str | None) -> None:
-    assert markup.think is not None
-    opens, closes = (ids(text) for text in markup.think)
+    assert markup.thought is not None
+    opens, closes = ids(markup.thought.start), ids(markup.thought.end)
     row = constraint(pattern, markup=markup, budget=3 + len(closes) - 1)  # but for its last token, a marker is thought
     for thought in ("a", "bc"):
         take(row, "So" if pattern else "")
@@ -400,7 +401,7 @@ def test_a_failure_of_the_grammar_is_the_guide_s() -> None:
 # -- with a stop check that reads the same text -----------------------------------------------------------------------
 
 
-CALLING = Markup(think=("<think>", "</think>"), tools=FORMATS["qwen3_coder"])
+CALLING = Markup(Thought("think", "<think>", "</think>"), tools=FORMATS["qwen3_coder"])
 CALLED = OfferedTools([{"type": "function", "function": {"name": "f", "parameters": {}}}])
 
 

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from localai_shim.output.channels import Piece, is_marker, markers_of
-from localai_shim.output.formats.syntax import closers_of
+from localai_shim.formats.markers import is_marker
+from localai_shim.formats.words import closers_of
+from localai_shim.output.channels import Piece, markers_of
 from tests.output.reading import Answer
 from tests.output.recorded import CASES
 from tests.output.recorded.case import OFFERED, Case
@@ -80,7 +81,7 @@ def stream(family: str, rng: random.Random) -> Stream:
         family,
         "",
         "".join(pieces),
-        opened=markup_of(family).think is not None and rng.random() < 0.3,
+        opened=markup_of(family).thought is not None and rng.random() < 0.3,
         tools=OFFERED if rng.random() < 0.8 else (),
         finish=rng.choice(("stop", "length")),
     )
@@ -116,10 +117,10 @@ def check_channels(family: str, pieces: Sequence[Piece], text: str) -> None:
             runs[-1] += piece.text
         elif piece.text:
             runs.append("")
-    think = [*(markup.think or ()), *markup.structural]
+    thought = () if markup.thought is None else (markup.thought.start, markup.thought.end)
     tools = () if markup.tools is None else (*markup.tools.ends, *closers_of(markup.tools))
     closing = [end for end in tools if is_marker(end)]
-    for marker in (*think, *closing):
+    for marker in (*thought, *markup.structural, *closing):
         assert not any(marker in run for run in runs), marker
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from localai_shim.formats.offered import OfferedTools
 from localai_shim.output.answer import AnswerParser
 from localai_shim.output.channels import ChannelSplitter
 from localai_shim.output.detokenizer import ByteDetokenizer
-from localai_shim.output.formats.offered import OfferedTools
 from localai_shim.output.row_text import RowText
 from localai_shim.output.stop import StopStrings
 from localai_shim.output.text import TextParser

@@ -8,9 +8,9 @@ import re
 
 import pytest
 
+from localai_shim.formats.markup import HEADER, NORMAL, REASONING, Markup
+from localai_shim.formats.offered import OfferedTools
 from localai_shim.output.channels import ChannelSplitter, _edges_of, markers_of
-from localai_shim.output.formats.offered import OfferedTools
-from localai_shim.output.markup import HEADER, NORMAL, REASONING, Markup
 from tests.output.recorded import CASES, WRITERS
 from tests.output.recorded.case import OFFERED
 from tests.output.recorded.read import markup_of, state_of

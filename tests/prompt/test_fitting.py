@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, TokenizerWrapper
 
 from localai_shim.errors import BadRequest
+from localai_shim.formats.table import FORMATS
 from localai_shim.grammar.tool import Tool
 from localai_shim.prompt.messages import template_messages
 from localai_shim.prompt.template import ChatTokenizer, Conversation
@@ -223,11 +224,9 @@ def test_calls_and_results_come_in_the_form_that_the_tools_were_told_in(make: Ma
 
 
 def test_a_model_s_own_calls_are_written_by_what_knows_them(make: Make) -> None:
-    tokenizer = ChatTokenizer(make(kinds.TALK_ALONE).model, lambda found: f"<<{found}>>")
+    tokenizer = ChatTokenizer(make(kinds.TALK_ALONE).model, FORMATS["pythonic"])
     text = render(tokenizer, [USER, *calls('{"a": 1}')], TOOLS)
-    assert text.endswith(
-        "<user>Weather?</><assistant><<[('f0', {'a': 1})]>></><user><tool_response>\nR0x\n</tool_response></>"
-    )
+    assert text.endswith("<user>Weather?</><assistant>[f0(a=1)]</><user><tool_response>\nR0x\n</tool_response></>")
 
 
 def test_of_named_templates_each_is_fitted(make: Make) -> None:

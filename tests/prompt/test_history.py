@@ -10,7 +10,6 @@ import copy
 import json
 import re
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -18,9 +17,8 @@ from mlx_lm.chat_templates import deepseek_v32
 from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, TokenizerWrapper
 
 from localai_shim.errors import BadRequest
+from localai_shim.formats.table import FORMATS
 from localai_shim.grammar.tool import CustomFormat, Tool
-from localai_shim.output.formats.table import FORMATS
-from localai_shim.output.formats.writing import write_calls
 from localai_shim.prompt.messages import template_messages
 from localai_shim.prompt.template import ChatTokenizer, Conversation
 from tests.conftest import chat_tokenizer
@@ -92,7 +90,7 @@ def tokenizer(byte_level: Any) -> Tokenizer:
         program = template if callable(template) else None
         inner.chat_template = None if program else template
         wrapper = TokenizerWrapper(inner, BPEStreamingDetokenizer, chat_template=program, **options)
-        return chat_tokenizer(wrapper, partial(write_calls, FORMATS[writes]))
+        return chat_tokenizer(wrapper, FORMATS[writes])
 
     return make
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from localai_shim.errors import BadRequest
+from localai_shim.formats.table import PLAIN
 from localai_shim.media import MediaKind, MediaRules, ProcessedMedia
 from localai_shim.prompt import history
 from localai_shim.prompt.caller_text import CallerText
 from localai_shim.prompt.fit.form import Form
-from localai_shim.prompt.fit.tool_text import write_plain
 from localai_shim.prompt.messages import template_messages
 from localai_shim.prompt.parts import MediaCache, MediaPart, MediaReader, media_parts
 from localai_shim.prompt.template import ChatTokenizer, Conversation
@@ -135,8 +135,8 @@ def test_every_form_of_a_history_keeps_its_media_and_their_order() -> None:
         {"text_as_reasoning": True, "arguments": "string", "ids": "short", "blank": None},
         {"system": "user", "late_system": False, "repeats": frozenset(), "user_first": True, "answers_results": True},
     ]
-    fitted = [Form(**change).fit(messages, write_plain) for change in changes]
-    for form in [*fitted, Form().plainest.fit(messages, write_plain), history.with_parts(messages)]:
+    fitted = [Form(**change).fit(messages, PLAIN) for change in changes]
+    for form in [*fitted, Form().plainest.fit(messages, PLAIN), history.with_parts(messages)]:
         assert [part.path for part in media_parts(form)] == expected
         assert media_parts(form)[0].media is media_parts(messages)[0].media
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.models.markup import added_tokens, find_formats, markup_of
+from localai_shim.models.format_evidence import added_tokens, find_formats
 from localai_shim.models.text import load_text_tokenizer
 from localai_shim.output.channels import markers_of
 from localai_shim.prompt.template import ChatTokenizer
@@ -44,7 +44,7 @@ def tokenizer(family: str, folder: Path) -> tuple[ChatTokenizer, dict[int, str],
     folder.mkdir()
     models.make_tokenizer(folder, TEMPLATES[family])
     loaded = load_text_tokenizer(folder)
-    added, markers = added_tokens(loaded.tokenizer), markers_of(markup_of(find_formats(loaded.tokenizer)))
+    added, markers = added_tokens(loaded.tokenizer), markers_of(find_formats(loaded.tokenizer))
     marking = {i for i, text in added.items() if any(text in marker for marker in markers)}
     return ChatTokenizer(loaded), added, marking, dict(loaded.tokenizer.get_vocab())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from localai_shim.output.formats.table import FORMATS
+from localai_shim.formats.table import FORMATS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "tool-formats.md"
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.models.markup import find_formats, markup_of
-from localai_shim.output.markup import REASONING
+from localai_shim.formats.markup import REASONING
+from localai_shim.models.format_evidence import find_formats
 from localai_shim.testing import ScriptedEngine
 from tests.templates.families import TEMPLATES
 from tests.templates.uses import collect, function
@@ -40,7 +40,7 @@ ANSWER = "The room is free: {it} has [12] seats."
 def ask(name: str, text: str, stream: bool) -> tuple[Any, ...]:
     """What is made of an answer; a thought that the prompt has opened is closed before it."""
     tokenizer = scripted_tokenizer(name)
-    markup = markup_of(find_formats(tokenizer))  # type: ignore[arg-type]  # it has what is read of a real one
+    markup = find_formats(tokenizer)  # type: ignore[arg-type]  # it has what is read of a real one
 
     def reply(_request: Any, prompt: str, _index: int) -> str:
         return f"Hm.{markup.think_end}{text}" if markup.state_after(prompt) == REASONING else text

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...errors import BadRequest
+from ...formats.description import CallFormat
+from ...formats.grammar.answers import Mode, call_or, content_in_channels, no_call
 from ...grammar import GrammarError
-from ...grammar.calls.tools import call_or, content_in_channels, no_call
 from ...grammar.compile import Grammar
 from ...grammar.constraint import RowConstraint
 from ...output.answer import AnswerParser
 from ...output.channels import ChannelSplitter
-from ...output.formats.description import CallFormat
 from ...output.row_text import RowText
 from ...output.text import TextParser
 from ...types import GenerationRequest, GrammarConstraint, Prompt
@@ -21,7 +21,7 @@ from ..request_fields import Generation, Limits, make_requests
 from ..served import ServedModel
 from .format import AnswerFormat
 from .thinking import ThinkingPlan, follow_thinking
-from .tools import Mode, ToolPlan
+from .tools import ToolPlan
 
 
 class AnswerPlan:
@@ -159,12 +159,11 @@ class AnswerPlan:
             return source
         if self._tools.grammar is not None:
             return self._tools.grammar("auto", False)
-        return no_call(markup.tools, markup.channels, self._model.grammars.vocabulary, thoughts=False)
+        return no_call(markup, self._model.grammars.vocabulary, thoughts=False)
 
     def _without_calls(self, *, thoughts: bool) -> str | None:
         """The grammar of free text in which no call begins; None where no token that could is ever sampled."""
         markup = self._model.markup
         if markup.tools is None or self._forbidden or not (markup.channels or self._beginnings(markup.tools)):
             return None
-        vocabulary = self._model.grammars.vocabulary
-        return no_call(markup.tools, markup.channels, vocabulary, markup.structural, thoughts=thoughts)
+        return no_call(markup, self._model.grammars.vocabulary, thoughts=thoughts)

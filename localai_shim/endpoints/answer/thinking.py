@@ -133,7 +133,7 @@ def follow_thinking(
     calls = [] if markup.tools is None else [encode(text) for text in markup.tools.starts]
     return Thinking(
         text=text(),
-        opener=[] if markup.think is None else encode(markup.think[0]),
+        opener=[] if markup.thought is None else encode(markup.thought.start),
         closer=encode(markup.think_end if markup.channels is None else markup.channels.following),
         # A model that wants to think answers better after an empty block than without one.
         allowed=not is_closed and (not plan.off or budget == 0),
@@ -150,13 +150,12 @@ def _reopeners(model: ServedModel) -> list[list[int]]:
     that is spelled they are all of it, since its first letters may be anything.
     """
     markup, encode = model.markup, model.tokenizer.encode_marker
-    if markup.think is None:
+    if (thought := markup.thought) is None:
         return []
-    start, end = markup.think
     tools = () if markup.tools is None else (*markup.tools.starts, *markup.tools.heads, *markup.tools.ends)
-    others = [encode(text) for text in (end, *markup.structural, *markup.closed, *tools)]
+    others = [encode(text) for text in (thought.end, *markup.structural, *thought.closed, *tools)]
     found = []
-    for text in (start, *markup.openers):
+    for text in (thought.start, *thought.openers):
         tokens = encode(text)
         if isinstance(next(iter(model.grammars.vocabulary.split(text)), ""), int):
             shared = (n for n in range(1, len(tokens)) if not any(other[:n] == tokens[:n] for other in others))

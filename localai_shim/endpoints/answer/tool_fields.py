@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...errors import BadRequest, listed
+from ...formats.values import MAX_NESTING, nests_too_deeply
 from ...grammar.tool import CustomFormat, Tool
-from ...output.formats.values import MAX_NESTING, nests_too_deeply
 from ...prompt.items import qualified_name
 from ..fields import Fields, as_array
 

@@ -5,19 +5,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from ...errors import BadRequest
+from ...formats.grammar.answers import Mode, answer_with_calls
+from ...formats.offered import OfferedTools
 from ...grammar import GrammarError
-from ...grammar.calls.tools import answer_with_calls
 from ...grammar.tool import Tool
-from ...output.formats.description import CallFormat
-from ...output.formats.offered import OfferedTools
 from ..fields import Fields
 from ..served import ServedModel
 from .tool_fields import ToolChoice, bad_schema, read_tool_choice, read_tools
-
-Mode = Literal["auto", "required"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +100,7 @@ def _plan(
             f"'{field}' does not work with this model: it has no chat template, or was loaded with tool_format='none'. "
             "Name the format in which it writes calls.",
         )
-    making = _Making(model.markup.tools, model, field, parallel=not single)
+    making = _Making(model, field, parallel=not single)
     tools, strict = _decided(tools, choice, making)
     allowed = choice.among(tools)
     return replace(
@@ -144,7 +140,6 @@ def _needs_grammar(tools: Sequence[Tool], choice: ToolChoice) -> bool:
 class _Making:
     """Maker of grammars of tools."""
 
-    format: CallFormat
     model: ServedModel
     field: str
     parallel: bool
@@ -167,16 +162,14 @@ class _Making:
         raise BadRequest(f"No grammar can be made of these tools: {failure}", param=self.field) from failure
 
     def _compiled(self, tools: Sequence[Tool], mode: Mode, thoughts: bool) -> str:
-        grammars, markup = self.model.grammars, self.model.markup
+        grammars = self.model.grammars
         source = answer_with_calls(
-            self.format,
+            self.model.markup,
             tools,
             grammars.vocabulary,
             mode=mode,
             parallel=self.parallel,
             follow=not self.parallel,
-            channels=markup.channels,
-            structural=markup.structural,
             thoughts=thoughts,
         )
         grammars.compile(source)

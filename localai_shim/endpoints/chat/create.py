@@ -216,9 +216,9 @@ def _open_end(tokens: list[int], model: ServedModel) -> str:
     text = model.tokenizer.decode(tokens)
     if model.markup.channels is not None:
         return text
-    think = model.markup.think
-    if think is not None and text.rfind(think[0]) > text.rfind(think[1]):
-        return think[0]
+    thought = model.markup.thought
+    if thought is not None and text.rfind(thought.start) > text.rfind(thought.end):
+        return thought.start
     return text[-1:]
 
 

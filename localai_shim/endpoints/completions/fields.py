@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ...errors import BadRequest
+from ...formats.markup import REASONING
 from ...grammar import GrammarError
 from ...grammar.compile import Grammar
 from ...grammar.constraint import RowConstraint
 from ...output.channels import ChannelSplitter
-from ...output.markup import REASONING
 from ...output.row_text import RowText
 from ...prompt.infilling import InfillingFormat, find_infilling, infilling_prompt
 from ...prompt.messages import encodable

@@ -9,11 +9,11 @@ from datetime import datetime
 from functools import partial
 from typing import Literal
 
+from ...formats.description import CallFormat
 from ...types import Json
 from .. import history
 from ..history import Message
 from . import roles, tool_text
-from .tool_text import WriteCalls
 
 ToolsIn = Literal["tools", "xml_tools", "functions"]
 """The variable in which a template looks for tools."""
@@ -72,15 +72,15 @@ class Form:
     wraps: bool = False
     values: Literal["any", "json", "python"] = "any"
 
-    def fit(self, messages: Sequence[Message], write: WriteCalls) -> list[Message]:
+    def fit(self, messages: Sequence[Message], format: CallFormat) -> list[Message]:
         """The conversation in this form.
 
         Args:
-            write: writes calls as the model does.
+            format: how the model writes calls.
         """
         out = list(messages)
         if any(message["role"] in ("assistant", "tool") for message in out):
-            out = self._with_calls(out, write)
+            out = self._with_calls(out, format)
         return self._with_roles(out)
 
     @property
@@ -121,9 +121,9 @@ class Form:
 
     # -----------------------------------------------------------------------------------------------------------
 
-    def _with_calls(self, out: list[Message], write: WriteCalls) -> list[Message]:
+    def _with_calls(self, out: list[Message], format: CallFormat) -> list[Message]:
         if not self.calls:
-            out = tool_text.calls_as_content(out, write)
+            out = tool_text.calls_as_content(out, format)
         if self.results == "user":
             out = tool_text.results_as_content(out)
         if not any(message.get("tool_calls") for message in out):

@@ -11,10 +11,10 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...formats.table import PLAIN
 from ...threads.deadline import Budget
 from ...types import Json
 from ..history import Message
-from . import tool_text
 from .form import Form
 
 Render = Callable[[list[Message], dict[str, object], list[Json] | None], str]
@@ -219,7 +219,7 @@ class Fitting:
         """The rendering of a conversation in a form; None: the template refuses it."""
         variables, tools = form.variables(tools)
         try:
-            return self._render(form.fit(messages, tool_text.write_plain), variables, tools)
+            return self._render(form.fit(messages, PLAIN), variables, tools)
         except (ImportError, MemoryError):
             raise
         except Exception:  # templates raise what they like
@@ -251,7 +251,7 @@ class _Search:
         return None if self._lacks(_STILL_SHOWN_TOOLS) else self._form
 
     def _lacks(self, trials: Sequence[_Trial]) -> bool:
-        """Tools are offered, and not all of them is tool_text."""
+        """Tools are offered, and not all of them is shown."""
         return self._tools is not None and self._cost(self._form, trials) > 0
 
     # -----------------------------------------------------------------------------------------------------------

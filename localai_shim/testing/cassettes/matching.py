@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...output.formats.values import json_or_text
+from ...formats.values import json_or_text
 from ...types import Json
 
 DELIVERY = frozenset({"stream", "stream_options", "background", "store", "metadata"}) | {

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from localai_shim.formats.markup import HEADER, REASONING, Markup
+from localai_shim.formats.offered import OfferedTools
+from localai_shim.formats.table import FORMATS
+from localai_shim.formats.thoughts import Thought
 from localai_shim.output.answer import AnswerParser
 from localai_shim.output.channels import ChannelSplitter, Piece
-from localai_shim.output.formats.detection import CHANNELS
-from localai_shim.output.formats.offered import OfferedTools
-from localai_shim.output.formats.table import FORMATS
-from localai_shim.output.markup import HEADER, REASONING, Markup
+from tests.formats.channels import CHANNELS
 from tests.output.reading import Answer, Detokenizer, tokens
 from tests.output.recorded.case import Case
 from tests.output.recorded.writers import WRITERS
@@ -33,7 +34,7 @@ def markup_of(family: str) -> Markup:
     """The markers of a family's models."""
     think = WRITERS[family].think
     return Markup(
-        think=None if think is None else (think[0].strip() or "\0", think[1].strip()),
+        None if think is None else Thought("think", think[0].strip() or "\0", think[1].strip()),
         tools=FORMATS[_FORMATS.get(family, family)],
         channels=CHANNELS.get(family),
         structural=_AROUND.get(family, ()),

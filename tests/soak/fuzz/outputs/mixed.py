@@ -7,9 +7,9 @@ import random
 import re
 from collections.abc import Sequence
 
+from localai_shim.formats.offered import OfferedTools
 from localai_shim.output.answer import AnswerParser
 from localai_shim.output.detokenizer import ByteDetokenizer
-from localai_shim.output.formats.offered import OfferedTools
 from tests.output.reading import Answer, tokens
 from tests.output.recorded import WRITERS
 from tests.output.recorded.case import OFFERED, Case
@@ -57,7 +57,7 @@ def mixed(family: str, rng: random.Random) -> Stream:
         family,
         "",
         text,
-        opened=markup_of(family).think is not None and rng.random() < 0.3,
+        opened=markup_of(family).thought is not None and rng.random() < 0.3,
         tools=OFFERED if rng.random() < 0.8 else (),
         finish=rng.choice(("stop", "length")),
     )

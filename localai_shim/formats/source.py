@@ -1,0 +1,178 @@
+"""A text that comes in pieces, and what generators that read it share.
+
+A reader is a generator that yields events, and None where it needs more of the text. It decides nothing before it has
+seen enough to decide the same of the whole text: an answer is read alike in whichever pieces it comes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Sequence
+from typing import Literal, NamedTuple, TypeVar
+
+from .layout import Layout, Match, Partial, skip_space
+from .markers import markers_of
+
+T = TypeVar("T")
+
+
+class Event(NamedTuple):
+    """A step of reading a block.
+
+    `name`: a call of this function begins. `arguments`: more of its arguments' JSON. `end`: it is complete. `broken`:
+    it ends here, and is not; with what was written behind what came as its arguments. `text`: what belongs to no call.
+    """
+
+    kind: Literal["name", "arguments", "end", "broken", "text"]
+    text: str = ""
+
+
+Reading = Generator[Event | None, None, T]
+"""Yields events, or None for more text; returns a T."""
+
+
+class UnreadableError(ValueError):
+    """The text does not go on as the format demands.
+
+    Attributes:
+        read: text that was read before, and is in no event.
+    """
+
+    def __init__(self, why: str, read: str = "") -> None:
+        super().__init__(why)
+        self.read = read
+
+
+class NoCallError(Exception):
+    """A text that might have been a call is none."""
+
+
+class Source:
+    """Text of a block that was written and not read yet.
+
+    Attributes:
+        text: from some place before `at` on.
+        at: the next character to read.
+        ended: no more text comes.
+        cut: it ended before the model ended it.
+        stops: markers at which a call that cannot be read is over.
+        begins: the place of what a reader may go back to.
+    """
+
+    def __init__(self, stops: Sequence[str] = ()) -> None:
+        self.text = ""
+        self.at = 0
+        self.ended = self.cut = False
+        self.begins: int | None = None
+        self.stops = tuple(stops)
+        self.stop = markers_of(self.stops)
+
+    def append(self, text: str) -> None:
+        """More of the text.
+
+        Python lengthens a string in place if nothing else refers to it, so that what waits for its end is not copied
+        with each token. So the source lets go of it.
+        """
+        own, self.text = self.text, ""
+        own += text
+        self.text = own
+
+    def forget(self) -> None:
+        """Drop what was read; places in the text that somebody holds are void."""
+        self.text, self.at = self.text[self.at :], 0
+
+    def take(self, end: int) -> str:
+        """The text up to a place, which is read now."""
+        taken, self.at = self.text[self.at : end], end
+        return taken
+
+    # -- Parts of readers ---------------------------------------------------------------------------------------------
+
+    def more(self) -> Reading[None]:
+        """Wait for more text.
+
+        Raises:
+            UnreadableError: none comes.
+        """
+        if self.ended:
+            raise UnreadableError("the text ends inside a call")
+        yield None
+
+    def run(self, pattern: re.Pattern[str], at: int, limit: int | None = None) -> Reading[int]:
+        """The end of what matches a pattern of single characters from a place on, once something else follows.
+
+        Args:
+            limit: of characters, after which there may be more.
+        """
+        begins = at
+        while True:
+            found = pattern.match(self.text, at)
+            at = at if found is None else found.end()
+            if at < len(self.text) or self.ended or (limit is not None and at - begins > limit):
+                return at
+            yield None
+
+    def peek(self) -> Reading[str]:
+        """Skip whitespace; the next character, empty at the end of the text."""
+        while True:
+            self.at = skip_space(self.text, self.at)
+            if self.at < len(self.text):
+                return self.text[self.at]
+            if self.ended:
+                return ""
+            yield None
+
+    def match(self, layouts: Sequence[Layout]) -> Reading[tuple[Layout, Match] | None]:
+        """The first of several layouts that stands here; it is read then, but for the whitespace behind it."""
+        while True:
+            for layout in layouts:
+                found = layout.match(self.text, self.at)
+                if isinstance(found, Match):
+                    self.at = found.end
+                    return layout, found
+                if isinstance(found, Partial) and not self.ended:
+                    break  # one that comes later may be the beginning of this one
+            else:
+                return None
+            yield None
+
+    def literal(self, texts: Sequence[str]) -> Reading[str | None]:
+        """The longest of several texts that is here, behind whitespace; it is read then."""
+        at = self.at
+        while True:
+            at = skip_space(self.text, at)
+            room = len(self.text) - at
+            if self.ended or not any(len(text) > room and text.startswith(self.text[at:]) for text in texts):
+                found = max((text for text in texts if self.text.startswith(text, at)), key=len, default=None)
+                if found is not None:
+                    self.at = at + len(found)
+                return found
+            yield None
+
+    def stops_here(self) -> Reading[bool]:
+        """A stop or the end of the text is the next that comes, behind whitespace; nothing is read."""
+        at = self.at
+        while True:
+            at = skip_space(self.text, at)
+            if self.stop.pattern.match(self.text, at):
+                return True
+            if self.ended or not (at == len(self.text) or self.stop.may_go_on(self.text, at)):
+                return at == len(self.text)
+            yield None
+
+    def until(self, *texts: str) -> Reading[int]:
+        """The place where one of these or a stop begins, or the end of the text; nothing is read."""
+        markers = markers_of((*texts, *self.stops))
+        scanned = self.at
+        while True:
+            found = markers.pattern.search(self.text, scanned)
+            if found is not None:
+                return found.start()
+            if self.ended:
+                return len(self.text)
+            scanned = markers.held(self.text, max(self.at, scanned))
+            yield None
+
+    def held(self, texts: Sequence[str]) -> int:
+        """The place from which on the text may be the beginning of one of these; its end where none is."""
+        return markers_of(tuple(texts)).held(self.text, self.at)

@@ -1,1 +1,0 @@
-"""Ways of writing tool calls: one description per family, from which reading, writing and grammars follow."""
