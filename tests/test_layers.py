@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import localai_shim
+from localai_shim.runtime.surroundings import PARTS
 
 PACKAGE = Path(localai_shim.__file__).parent
 MODULES = {
@@ -53,8 +54,8 @@ MAY = {
     "sdk": "errors prompt runtime",
     "runtime": (
         "backends builtin endpoints endpoints.batches endpoints.responses engine engine.mirror grammar media models "
-        "models.adapters models.checkpoint models.gguf models.local options output output.formats parallel prompt "
-        "prompt.fit state telemetry threads types"
+        "models.adapters models.checkpoint models.gguf models.local options output output.formats prompt prompt.fit "
+        "state telemetry threads types"
     ),
     "telemetry": "endpoints stats threads types",
     # -- one model over several processes
@@ -132,6 +133,11 @@ MAY = {
     "stats": "",
 }
 NOUNS = {"types", "vectors", "media", "options", "errors", "stats"}
+CORE = {
+    *("client", "sdk", "runtime", "telemetry", "endpoints", "grammar", "output", "prompt", "engine", "models"),
+    *("backends", "state", "threads", "builtin", *NOUNS),
+}
+AROUND = {"localai_shim", "__main__", "cli", "replacing", "testing", "parallel", "ray"}
 # room -> the packages of others that it may import, where it may import any
 PACKAGES = {
     "backends": "mlx numpy",
@@ -248,9 +254,35 @@ def test_models_know_no_machine_by_name() -> None:
     }
 
 
+def string_constants(module: str) -> set[str]:
+    return {node.value for node in ast.walk(tree(module)) if isinstance(node, ast.Constant) and type(node.value) is str}
+
+
+def test_the_core_imports_nothing_that_surrounds_it() -> None:
+    """Neither by a statement nor by a name: `runtime.surroundings` connects the parts."""
+    around = {room for room in MAY if room.partition(".")[0] in AROUND}
+    core = {module for module in MODULES if room_of(module).partition(".")[0] in CORE}
+    assert not {module: used for module in core if (used := {*map(room_of, imports(module) & MODULES.keys())} & around)}
+    names = {module.removeprefix("localai_shim.") for module in MODULES if room_of(module) in around}
+    named = {
+        module
+        for module in core
+        for text in string_constants(module)
+        if "." in text and text.removeprefix("localai_shim").removeprefix(".") in names
+    }
+    assert named == {"localai_shim.runtime.surroundings"}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_each_part_is_a_module_around_the_core(name: str) -> None:
+    assert room_of(f"localai_shim.{PARTS[name]}").partition(".")[0] in AROUND
+
+
 def test_every_line_is_that_of_a_room() -> None:
     assert MAY.keys() == rooms().keys() >= PACKAGES.keys()
     assert {name for line in MAY.values() for name in line.split()} <= MAY.keys()
+    assert {room.partition(".")[0] for room in MAY} == CORE | AROUND
+    assert not CORE & AROUND
 
 
 def test_no_module_leads_back_to_itself() -> None:

@@ -25,10 +25,13 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, rerank
 from localai_shim.endpoints.embeddings.reranking import RerankResponse
+from localai_shim.engine.ports import Group
+from localai_shim.parallel import processes
 from localai_shim.testing import Request, ScriptedEngine, ScriptedOpenAI, rate_limit, scripted, timed, tool_call
 
 client = LocalOpenAI(model="x", timeout=3.0)
 takes_sdk: openai.OpenAI = client
+fills_port: Group = processes
 answer = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}])
 assert_type(answer, ChatCompletion)
 stream = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}], stream=True)

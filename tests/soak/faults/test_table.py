@@ -55,6 +55,7 @@ ASKED_ELSEWHERE = {
     "CacheClasses": "pure functions of libraries' caches; tests/models/test_caches.py",
     "DeviceMemory": "tests/engine/test_injected.py",
     "Machine": "says what there is; tests/backends",
+    "Group": "several processes; tests/parallel",
     "AdapterKernel": "a part of a step's graph; tests/models/adapters",
     "SharedKernel": "a part of a step's graph; tests/backends/cuda",
     "Forms": "shapes of passes, and `prepare` and `adapter_kernel`, which have points; tests/backends",

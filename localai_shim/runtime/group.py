@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..engine.mirror import journal as mirror
 from ..models.checkpoint_files import read_json
@@ -11,11 +12,14 @@ from ..models.gguf.detection import is_gguf
 from ..models.hub import config_here, fetch
 from ..models.sharded import check_shards
 from ..options import ModelOptions, processes
-from ..parallel import group, launched
 from ..threads import greenlets
 from ..types import EngineClosedError, Json, ModelLoadError
 from .host import connect
 from .sources import Source, revision_of
+from .surroundings import part
+
+if TYPE_CHECKING:
+    from ..engine.ports import Group
 
 
 def check(sources: Iterable[Source]) -> None:
@@ -47,7 +51,7 @@ def begin(source: Source, on_lost: Callable[[], None]) -> None:
 
     Args:
         source: the model.
-        on_lost: see `Leader`.
+        on_lost: see `Group.lead`.
 
     Raises:
         ModelLoadError: it cannot, or a process could not be started.
@@ -56,18 +60,17 @@ def begin(source: Source, on_lost: Callable[[], None]) -> None:
     folder = fetch(source.path, source.progress, revision_of(source.options), source.search)
     _check(source, read_json(folder / "config.json"))
     try:
-        lead = group.start if launched.rank() is None else launched.lead
-        mirror.begin(lead(size, on_lost))
+        mirror.begin(_group().lead(size, on_lost))
         connect()
     except EngineClosedError as error:
         raise ModelLoadError(f"tensor_parallel={size}: {error}", transient=True) from error
 
 
-def join_if_launched(options: ModelOptions) -> None:
-    """Join the group that mlx.launch has started, if it has; all but one of its processes do not come back from here.
+def join(options: ModelOptions) -> None:
+    """See `Group.join`."""
+    _group().join(processes(options))
 
-    Raises:
-        EngineClosedError: the processes are not as many as `tensor_parallel`.
-    """
-    if launched.rank() is not None:
-        launched.join(processes(options))
+
+def _group() -> Group:
+    found: Group = part("group")
+    return found
