@@ -32,9 +32,9 @@ MAY = {
     "__main__": "cli",
     "cli": (
         "backends backends.self_test builtin client engine models models.gguf models.local models.reference options "
-        "prompt prompt.fit ray replacing runtime sdk stats threads types"
+        "prompt prompt.fit replacing runtime scale.ray sdk stats threads types"
     ),
-    "ray": "client endpoints.batches errors options runtime sdk stats threads",
+    "ray": "scale.ray",
     "testing": (
         "client endpoints endpoints.responses errors output.formats prompt replacing runtime sdk testing.cassettes "
         "testing.model threads types"
@@ -58,8 +58,10 @@ MAY = {
         "state telemetry threads types"
     ),
     "telemetry": "endpoints stats threads types",
-    # -- one model over several processes
-    "parallel": "backends engine engine.mirror models types",
+    # -- several processes
+    "scale": "",
+    "scale.parallel": "backends engine engine.mirror models types",
+    "scale.ray": "client endpoints.batches errors options runtime sdk stats threads",
     # -- endpoints, and what they translate with
     "endpoints": "errors grammar media output prompt state threads types vectors",
     "endpoints.answer": (
@@ -137,7 +139,7 @@ CORE = {
     *("client", "sdk", "runtime", "telemetry", "endpoints", "grammar", "output", "prompt", "engine", "models"),
     *("backends", "state", "threads", "builtin", *NOUNS),
 }
-AROUND = {"localai_shim", "__main__", "cli", "replacing", "testing", "parallel", "ray"}
+AROUND = {"localai_shim", "__main__", "cli", "ray", "replacing", "scale", "testing"}
 # room -> the packages of others that it may import, where it may import any
 PACKAGES = {
     "backends": "mlx numpy",
@@ -175,11 +177,11 @@ PACKAGES = {
     "models.reference": "mlx mlx_lm",
     "models.local": "huggingface_hub",
     "models.vision": "PIL mlx mlx_lm mlx_vlm numpy transformers",
-    "parallel": "mlx",
     "prompt": "PIL jinja2",
     "prompt.media": "PIL certifi cv2 httpx httpx2 miniaudio numpy",
-    "ray": "httpx2 openai ray",
     "runtime": "anyio",
+    "scale.parallel": "mlx",
+    "scale.ray": "httpx2 openai ray",
     "sdk": "httpx2 openai",
     "telemetry": "opentelemetry",
     "testing": "anyio httpx2 numpy openai pytest",
@@ -363,7 +365,7 @@ def calls(module: str) -> set[str]:
 
 def test_threads_locks_and_queues_are_made_in_one_module() -> None:
     apart = ("localai_shim.threads.greenlets", "localai_shim.threads.system")
-    apart += ("localai_shim.parallel.", "localai_shim.ray.")  # refused where gevent has patched the program
+    apart += ("localai_shim.scale.",)  # refused where gevent has patched the program
     found = {
         module.removeprefix("localai_shim."): used
         for module in MODULES

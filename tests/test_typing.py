@@ -26,7 +26,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, rerank
 from localai_shim.endpoints.embeddings.reranking import RerankResponse
 from localai_shim.engine.ports import Group
-from localai_shim.parallel import processes
+from localai_shim.scale.parallel import processes
 from localai_shim.testing import Request, ScriptedEngine, ScriptedOpenAI, rate_limit, scripted, timed, tool_call
 
 client = LocalOpenAI(model="x", timeout=3.0)

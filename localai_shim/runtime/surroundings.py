@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, Literal
 
 PARTS = {
-    "group": "parallel.processes",  # fills `engine.ports.Group`, for `tensor_parallel`
+    "group": "scale.parallel.processes",  # fills `engine.ports.Group`, for `tensor_parallel`
 }
 _PACKAGE = __name__.partition(".")[0]
 
