@@ -26,7 +26,7 @@ MODULES = {
 
 # room -> the rooms that it may import
 MAY = {
-    "localai_shim": "backends client endpoints.embeddings replacing types",
+    "localai_shim": "backends client contrib replacing types",
     # -- on top of the clients
     "replacing": "client options runtime sdk threads",
     "__main__": "cli",
@@ -40,7 +40,7 @@ MAY = {
         "testing.model threads types"
     ),
     "testing.cassettes": (
-        "client endpoints endpoints.embeddings endpoints.responses errors output.formats prompt replacing sdk testing "
+        "client contrib endpoints endpoints.responses errors output.formats prompt replacing sdk testing "
         "testing.model threads types"
     ),
     "testing.model": "engine errors media output stats threads types vectors",
@@ -58,6 +58,7 @@ MAY = {
         "state telemetry threads types"
     ),
     "telemetry": "endpoints stats threads types",
+    "contrib": "client endpoints endpoints.embeddings errors prompt state types vectors",
     # -- several processes
     "scale": "",
     "scale.parallel": "backends engine engine.mirror models types",
@@ -139,7 +140,7 @@ CORE = {
     *("client", "sdk", "runtime", "telemetry", "endpoints", "grammar", "output", "prompt", "engine", "models"),
     *("backends", "state", "threads", "builtin", *NOUNS),
 }
-AROUND = {"localai_shim", "__main__", "cli", "ray", "replacing", "scale", "testing"}
+AROUND = {"localai_shim", "__main__", "cli", "contrib", "ray", "replacing", "scale", "testing"}
 # room -> the packages of others that it may import, where it may import any
 PACKAGES = {
     "backends": "mlx numpy",
@@ -147,7 +148,8 @@ PACKAGES = {
     "backends.self_test": "mlx numpy",
     "backends.x86": "mlx mlx_lm numpy",
     "cli": "mlx openai rich",
-    "client": "PIL anyio httpx2 lm_eval numpy openai tqdm",
+    "client": "PIL anyio httpx2 numpy openai",
+    "contrib": "lm_eval numpy openai tqdm",
     "endpoints": "openai",
     "endpoints.chat": "openai",
     "endpoints.completions": "openai",

@@ -11,10 +11,11 @@ from typing import Any, Literal
 
 PARTS = {
     "group": "scale.parallel.processes",  # fills `engine.ports.Group`, for `tensor_parallel`
+    "rerank": "contrib.rerank",  # an endpoint, whose `prepare` makes turns
 }
 _PACKAGE = __name__.partition(".")[0]
 
 
-def part(name: Literal["group"]) -> Any:
+def part(name: Literal["group", "rerank"]) -> Any:
     """The module of a part, which is imported when it is asked for; callers give it the type that it fills."""
     return import_module(f"{_PACKAGE}.{PARTS[name]}")

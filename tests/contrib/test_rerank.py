@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, async_http_client, http_client, rerank
-from localai_shim.endpoints.embeddings.reranking import RerankResponse
+from localai_shim.contrib.reranking import RerankResponse
 from localai_shim.testing import ScriptedEngine
 from localai_shim.vectors import Reranking
 from tests.conftest import revalidate

@@ -6,23 +6,23 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...errors import BadRequest
-from ...prompt.messages import encodable
-from ...types import EmbeddingRequest, Json, Token
-from ...vectors import Ranking
-from ..assembler import Assembler
-from ..fields import Fields, as_array
-from ..request_fields import new_id, read_priority
-from ..served import ServedModel
-from ..turn import Turn
-from .create import encode_texts, fitting, named_prompt, prompt_tokens
+from ..endpoints.assembler import Assembler
+from ..endpoints.embeddings.create import encode_texts, fitting, named_prompt, prompt_tokens
+from ..endpoints.fields import Fields, as_array
+from ..endpoints.request_fields import new_id, read_priority
+from ..endpoints.served import ServedModel
+from ..endpoints.turn import Turn
+from ..errors import BadRequest
+from ..prompt.messages import encodable
+from ..types import EmbeddingRequest, Json, Token
+from ..vectors import Ranking
 from .reranking import RerankResponse, RerankResult, RerankUsage
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from ...state.store import Store
+    from ..state.store import Store
 
 MAX_DOCUMENTS = 2048  # Jina's
 _TEXT = ("text",)

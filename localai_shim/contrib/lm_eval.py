@@ -1,6 +1,6 @@
 """A model for lm-evaluation-harness: its `local-completions`, answered in this process.
 
-`python -m localai_shim.client.lm_eval` is its command line with `--model localai`; see docs/evaluation.md.
+`python -m localai_shim.contrib.lm_eval` is its command line with `--model localai`; see docs/evaluation.md.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from lm_eval.api.registry import register_model
 from lm_eval.models.openai_completions import LocalCompletionsAPI
 from tqdm.asyncio import tqdm_asyncio
 
+from ..client.local import AsyncLocalOpenAI
 from ..types import Json
-from .local import AsyncLocalOpenAI
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
