@@ -153,7 +153,7 @@ def test_links_lead_somewhere(name: str) -> None:
         assert not anchor or anchor in anchors(found.read_text(encoding="utf-8")), target
 
 
-@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md"])
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md", "docs/surroundings.md"])
 def test_files_that_are_named_exist(name: str) -> None:
     text = re.sub(r"^```.*?^```", "", TEXTS[name], flags=re.MULTILINE | re.DOTALL)
     known = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("[!.]*/**/*.py")}

@@ -1,7 +1,7 @@
 """Parts that the core runs for those who ask for them, and that no module of it imports.
 
 `PARTS` is the only place that connects them, a line each, by the names of modules: a part imports the core, so the core
-cannot import the part.
+cannot import the part. See docs/surroundings.md.
 """
 
 from __future__ import annotations
