@@ -62,7 +62,7 @@ test-metal: $(VENV)/.dev $(SUITE)
 
 # One model over several processes, which want the cores for themselves: one test after another.
 test-parallel: $(VENV)/.dev
-	$(BIN)/python -m pytest tests/parallel
+	$(BIN)/python -m pytest tests/scale/parallel
 
 # Faults at every boundary, pairs of them, odd ends of processes, fuzz, and a short soak: too long for `make test`.
 # The soak, which takes longest, begins.
@@ -132,7 +132,7 @@ test-ray: export OPENBLAS_NUM_THREADS = 1
 test-ray: export MKL_NUM_THREADS = 1
 test-ray: export PYTHONDONTWRITEBYTECODE =
 test-ray: $(RAY)/.dev
-	$(RAY)/bin/python -m pytest tests/ray
+	$(RAY)/bin/python -m pytest tests/scale/ray
 
 # Ray's processes have seconds to start: they are not to compile their modules then.
 $(RAY)/.dev: $(AROUND)/uv/bin/uv pyproject.toml

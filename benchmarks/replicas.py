@@ -98,7 +98,7 @@ def _rates(bench: Bench, replicas: int, pinned: bool) -> list[float]:
 
 
 def _shared(owner: RayOpenAI) -> AsyncRayOpenAI:
-    from localai_shim.ray.transport import AsyncRayHttpClient
+    from localai_shim.scale.ray.transport import AsyncRayHttpClient
 
     return AsyncRayOpenAI(http_client=AsyncRayHttpClient(owner._pool, 600))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .client.content import image, input_image
     from .client.local import AsyncLocalOpenAI, LocalOpenAI, async_http_client, http_client
-    from .endpoints.embeddings.reranking import rerank
+    from .contrib.reranking import rerank
     from .replacing.program import replace_openai
     from .types import BackendMissingError
 
@@ -35,7 +35,7 @@ _ELSEWHERE = {
     "input_image": "client.content",
     "BackendMissingError": "types",
     "replace_openai": "replacing.program",
-    "rerank": "endpoints.embeddings.reranking",
+    "rerank": "contrib.reranking",
 }
 
 

@@ -28,9 +28,9 @@ DOCS = ROOT / "docs"
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md"))}
 TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md")} | PAGES
 ELSEWHERE = {
-    "docs/tensor-parallel.md": "tests/parallel/test_tensor_parallel_doc.py",
+    "docs/tensor-parallel.md": "tests/scale/parallel/test_tensor_parallel_doc.py",
     "docs/testing.md": "tests/testing/test_testing_doc.py",
-    "docs/scaling.md": "tests/ray/test_scaling_doc.py",
+    "docs/scaling.md": "tests/scale/ray/test_scaling_doc.py",
 }
 """Pages whose code another test runs."""
 STAND_INS = {
@@ -153,7 +153,7 @@ def test_links_lead_somewhere(name: str) -> None:
         assert not anchor or anchor in anchors(found.read_text(encoding="utf-8")), target
 
 
-@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md"])
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md", "docs/surroundings.md"])
 def test_files_that_are_named_exist(name: str) -> None:
     text = re.sub(r"^```.*?^```", "", TEXTS[name], flags=re.MULTILINE | re.DOTALL)
     known = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("[!.]*/**/*.py")}

@@ -87,7 +87,7 @@ def test_reinforcement_learning(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_example_is_run_by_a_test() -> None:
     """test_vision_clients.py runs `vision`; `pytest_project` is a suite of its own."""
-    elsewhere = {"vision", "langgraph_agent", "ray_data", "ray_serve"}  # in tests/frameworks and tests/ray
+    elsewhere = {"vision", "langgraph_agent", "ray_data", "ray_serve"}  # in tests/frameworks and tests/scale/ray
     assert {path.stem for path in FOLDER.glob("*.py")} - elsewhere == {
         "agents",
         "classify",

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import localai_shim
+from localai_shim.runtime.surroundings import PARTS
 
 PACKAGE = Path(localai_shim.__file__).parent
 MODULES = {
@@ -25,21 +26,21 @@ MODULES = {
 
 # room -> the rooms that it may import
 MAY = {
-    "localai_shim": "backends client endpoints.embeddings replacing types",
+    "localai_shim": "backends client contrib replacing types",
     # -- on top of the clients
     "replacing": "client options runtime sdk threads",
     "__main__": "cli",
     "cli": (
-        "backends backends.self_test builtin client engine models models.gguf models.local models.reference options "
-        "prompt prompt.fit ray replacing runtime sdk stats threads types"
+        "backends backends.self_test builtin client engine formats models models.gguf models.local models.reference "
+        "options prompt prompt.fit replacing runtime scale.ray sdk stats threads types"
     ),
-    "ray": "client endpoints.batches errors options runtime sdk stats threads",
+    "ray": "scale.ray",
     "testing": (
         "client endpoints endpoints.responses errors formats grammar prompt replacing runtime sdk testing.cassettes "
         "testing.model threads types"
     ),
     "testing.cassettes": (
-        "client endpoints endpoints.embeddings endpoints.responses errors formats prompt replacing sdk testing "
+        "client contrib endpoints endpoints.responses errors formats prompt replacing sdk testing "
         "testing.model threads types"
     ),
     "testing.model": "engine errors media output stats threads types vectors",
@@ -53,12 +54,15 @@ MAY = {
     "sdk": "errors prompt runtime",
     "runtime": (
         "backends builtin endpoints endpoints.batches endpoints.responses engine engine.mirror formats grammar media "
-        "models models.adapters models.checkpoint models.gguf models.local options output parallel prompt "
+        "models models.adapters models.checkpoint models.gguf models.local options output prompt "
         "state telemetry threads types"
     ),
     "telemetry": "endpoints stats threads types",
-    # -- one model over several processes
-    "parallel": "backends engine engine.mirror models types",
+    "contrib": "client endpoints endpoints.embeddings errors prompt state types vectors",
+    # -- several processes
+    "scale": "",
+    "scale.parallel": "backends engine engine.mirror models types",
+    "scale.ray": "client endpoints.batches errors options runtime sdk stats threads",
     # -- endpoints, and what they translate with
     "endpoints": "errors formats grammar media output prompt state threads types vectors",
     "endpoints.answer": (
@@ -99,7 +103,7 @@ MAY = {
     # -- models and machines, which fill its ports
     "backends": "backends.cuda backends.x86 engine threads types",
     "backends.cuda": "backends engine",
-    "backends.self_test": "backends backends.cuda backends.x86 types",
+    "backends.self_test": "backends types",
     "backends.x86": "backends",
     "models": (
         "backends backends.self_test engine engine.mirror media models.adapters "
@@ -133,6 +137,23 @@ MAY = {
     "stats": "",
 }
 NOUNS = {"types", "vectors", "media", "options", "errors", "stats"}
+CORE = {
+    *(
+        "client",
+        "sdk",
+        "runtime",
+        "telemetry",
+        "endpoints",
+        "formats",
+        "grammar",
+        "output",
+        "prompt",
+        "engine",
+        "models",
+    ),
+    *("backends", "state", "threads", "builtin", *NOUNS),
+}
+AROUND = {"localai_shim", "__main__", "cli", "contrib", "ray", "replacing", "scale", "testing"}
 # room -> the packages of others that it may import, where it may import any
 PACKAGES = {
     "backends": "mlx numpy",
@@ -140,7 +161,8 @@ PACKAGES = {
     "backends.self_test": "mlx numpy",
     "backends.x86": "mlx mlx_lm numpy",
     "cli": "mlx openai rich",
-    "client": "PIL anyio httpx2 lm_eval numpy openai tqdm",
+    "client": "PIL anyio httpx2 numpy openai",
+    "contrib": "lm_eval numpy openai tqdm",
     "endpoints": "openai",
     "endpoints.chat": "openai",
     "endpoints.completions": "openai",
@@ -170,11 +192,11 @@ PACKAGES = {
     "models.reference": "mlx mlx_lm",
     "models.local": "huggingface_hub",
     "models.vision": "PIL mlx mlx_lm mlx_vlm numpy transformers",
-    "parallel": "mlx",
     "prompt": "PIL jinja2",
     "prompt.media": "PIL certifi cv2 httpx httpx2 miniaudio numpy",
-    "ray": "httpx2 openai ray",
     "runtime": "anyio",
+    "scale.parallel": "mlx",
+    "scale.ray": "httpx2 openai ray",
     "sdk": "httpx2 openai",
     "telemetry": "opentelemetry",
     "testing": "anyio httpx2 numpy openai pytest",
@@ -249,9 +271,41 @@ def test_models_know_no_machine_by_name() -> None:
     }
 
 
+def string_constants(module: str) -> set[str]:
+    return {node.value for node in ast.walk(tree(module)) if isinstance(node, ast.Constant) and type(node.value) is str}
+
+
+def is_around(module: str) -> bool:
+    room = room_of(module)
+    return room == "backends.cuda" or room.partition(".")[0] in AROUND
+
+
+def test_the_core_imports_nothing_that_surrounds_it() -> None:
+    """Neither by a statement nor by a name: `backends.forms` and `runtime.surroundings` connect the parts."""
+    around = {module.removeprefix("localai_shim.") for module in MODULES if is_around(module)}
+    imported, named = set[str](), set[str]()
+    for module in (each for each in MODULES if not is_around(each)):
+        if any(map(is_around, imports(module) & MODULES.keys())):
+            imported.add(module)
+        if any(
+            "." in text and text.removeprefix("localai_shim").removeprefix(".") in around
+            for text in string_constants(module)
+        ):
+            named.add(module)
+    assert imported == {"localai_shim.backends.forms"}
+    assert named == {"localai_shim.runtime.surroundings"}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_each_part_is_a_module_around_the_core(name: str) -> None:
+    assert is_around(f"localai_shim.{PARTS[name]}")
+
+
 def test_every_line_is_that_of_a_room() -> None:
     assert MAY.keys() == rooms().keys() >= PACKAGES.keys()
     assert {name for line in MAY.values() for name in line.split()} <= MAY.keys()
+    assert {room.partition(".")[0] for room in MAY} == CORE | AROUND
+    assert not CORE & AROUND
 
 
 def test_no_module_leads_back_to_itself() -> None:
@@ -336,7 +390,7 @@ def calls(module: str) -> set[str]:
 
 def test_threads_locks_and_queues_are_made_in_one_module() -> None:
     apart = ("localai_shim.threads.greenlets", "localai_shim.threads.system")
-    apart += ("localai_shim.parallel.", "localai_shim.ray.")  # refused where gevent has patched the program
+    apart += ("localai_shim.scale.",)  # refused where gevent has patched the program
     found = {
         module.removeprefix("localai_shim."): used
         for module in MODULES

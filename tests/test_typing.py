@@ -24,11 +24,17 @@ import openai
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, rerank
-from localai_shim.endpoints.embeddings.reranking import RerankResponse
+from localai_shim.client.routes import Generation
+from localai_shim.contrib.rerank import prepare
+from localai_shim.contrib.reranking import RerankResponse
+from localai_shim.engine.ports import Group
+from localai_shim.scale.parallel import processes
 from localai_shim.testing import Request, ScriptedEngine, ScriptedOpenAI, rate_limit, scripted, timed, tool_call
 
 client = LocalOpenAI(model="x", timeout=3.0)
 takes_sdk: openai.OpenAI = client
+fills_port: Group = processes
+Generation(prepare)
 answer = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}])
 assert_type(answer, ChatCompletion)
 stream = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}], stream=True)

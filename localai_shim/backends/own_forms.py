@@ -34,6 +34,10 @@ class OwnForms:
     def _prepare(self, model: nn.Module, memory_limit: int | None) -> Applied:
         return {}
 
+    def prepare_products(self, model: nn.Module) -> Applied:
+        """Give a model's layers this machine's forms of products with weights, as `prepare` does."""
+        return {}
+
     def attention(self) -> Callable[[Function], Function] | None:
         """Function that makes this machine's form of the libraries' attention; None if that is used as it is."""
         return None

@@ -81,8 +81,8 @@ def _answering(arguments: argparse.Namespace) -> Iterator[Callable[..., Iterator
             yield partial(answer_lines, local)
         return
     with ending_at_once("batch"):
-        from ..ray import batch_lines
-        from ..ray.client import RayOpenAI
+        from ..scale.ray import batch_lines
+        from ..scale.ray.client import RayOpenAI
 
         client = RayOpenAI(arguments.model, replicas=arguments.ray, **options)
     with client:

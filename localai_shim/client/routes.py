@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
 from ..runtime.engines import Runtime
+from ..runtime.surroundings import part
 from ..types import Task
 
 if TYPE_CHECKING:
@@ -68,7 +69,6 @@ def _routes() -> list[Route]:
     from ..endpoints.completions import create as completions
     from ..endpoints.completions import fields as completion_fields
     from ..endpoints.embeddings import create as embeddings
-    from ..endpoints.embeddings import rerank
     from ..endpoints.items import conversations
     from ..endpoints.responses import counts
     from ..endpoints.responses import create as responses
@@ -85,7 +85,7 @@ def _routes() -> list[Route]:
             Generation(completions.prepare, texts=completion_fields.TEXTS, differ=completion_fields.DIFFER),
         ),
         ("post", "/embeddings", Generation(embeddings.prepare, task="embed")),
-        ("post", "/rerank", Generation(rerank.prepare, task="rerank")),
+        ("post", "/rerank", Generation(part("rerank").prepare, task="rerank")),
         ("post", "/responses", Generation(responses.prepare, texts=responses.TEXTS, differ=responses.DIFFER)),
         ("post", "/responses/input_tokens", Generation(counts.prepare_count)),
         ("post", "/responses/compact", Generation(counts.prepare_compaction)),

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import mlx.core as mx
     from mlx import nn
 
+    from .mirror.journal import Journal
+
 
 # -- one pass --------------------------------------------------------------------------------------------------------
 
@@ -390,6 +392,28 @@ class Machine(Protocol):
 
     def multiplies_packed(self) -> bool:
         """True if attention can read quantised keys and values as they are."""
+
+
+class Group(Protocol):
+    """Processes that compute one model together."""
+
+    def join(self, size: int, /) -> None:
+        """Join processes that were started together with this one, if it was; the others do not come back from here.
+
+        Raises:
+            EngineClosedError: they are not as many.
+        """
+
+    def lead(self, size: int, on_lost: Callable[[], None], /) -> Journal:
+        """Have the other processes follow what this thread does, by its journal.
+
+        Args:
+            size: processes, this one included.
+            on_lost: called once, on another thread, when one of them is lost.
+
+        Raises:
+            EngineClosedError: one could not be started, or does not come.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,10 +91,10 @@ def make_runtime(model: ModelPath | None, given: LocalOptions, seconds: float | 
         except ModelLoadError as error:
             raise FileNotFoundError(str(error)) from None
         if processes(options) > 1:
-            from .parallel import check, join_if_launched
+            from .group import check, join
 
             check(sources.values())
-            join_if_launched(options)
+            join(options)
     only = models is not None
     runtime = Runtime(sources, only=only, engine=engine, keep_alive=keep_alive, store_path=store_path, rules=rules)
     for name, path in adapters.items():

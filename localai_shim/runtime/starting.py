@@ -37,7 +37,7 @@ def start_engine(source: Source) -> Engine[Servable]:
 
     def start() -> Servable:
         if processes(source.options) > 1:
-            from .parallel import begin
+            from .group import begin
 
             begin(source, end)
         model = load_model(source.path, source.options, source.name, source.progress, tuple(source.search))

@@ -66,7 +66,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def results(folder: Path) -> dict[str, Any]:
     from lm_eval.tasks import TaskManager
 
-    import localai_shim.client.lm_eval  # noqa: F401 (registers the model)
+    import localai_shim.contrib.lm_eval  # noqa: F401 (registers the model)
 
     found: dict[str, Any] = lm_eval.simple_evaluate(
         model="localai",
@@ -145,7 +145,7 @@ def test_the_page_s_program_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.exhaustive  # it reads some thousand files of tasks first
 def test_the_command_line_knows_the_model(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from localai_shim.client.lm_eval import main
+    from localai_shim.contrib.lm_eval import main
 
     arguments = ["--model", "localai", "--tasks", "choices", "--include_path", str(folder), "--limit", "1"]
     monkeypatch.setattr("sys.argv", ["lm_eval", *arguments, "--output_path", str(tmp_path)])

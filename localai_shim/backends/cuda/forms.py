@@ -22,11 +22,16 @@ class CudaForms(OwnForms):
 
     def _prepare(self, model: nn.Module, memory_limit: int | None) -> Applied:
         return {
-            "products with quantised weights": batch_quantised_layers(model),
             "widths of towers filled up": fill_widths(model),
-            "products with half precision": use_dense_kernels(model),
+            **self.prepare_products(model),
             "attention": attention.use_attention(model),
             "one position per token": one_position.use_one_position(model),
+        }
+
+    def prepare_products(self, model: nn.Module) -> Applied:
+        return {
+            "products with quantised weights": batch_quantised_layers(model),
+            "products with half precision": use_dense_kernels(model),
         }
 
     def attention(self) -> Callable[[Function], Function]:

@@ -9,7 +9,8 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
-from ..machine import multiplies_packed, on_cuda
+from ..forms import forms
+from ..machine import multiplies_packed
 from .shape import KEYS, ROWS, SLOTS, Case, Check, Floats, Shape, checked, draw, floats, on_device
 
 PRODUCT_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 32, 33, 64, 128)
@@ -70,12 +71,7 @@ def _layer(device: mx.array, weights: Floats, shape: Shape) -> tuple[Callable[[m
     mx.eval(layer.parameters())
     holder = nn.Module()
     holder.layer = layer
-    if on_cuda():
-        from ..cuda.dense import use_dense_kernels
-        from ..cuda.quantised import batch_quantised_layers
-
-        batch_quantised_layers(holder)
-        use_dense_kernels(holder)
+    forms().prepare_products(holder)
     return holder.layer, weights
 
 

@@ -1,1 +1,1 @@
-"""/embeddings and /rerank: vectors of texts, and scores of documents."""
+"""/embeddings: vectors of texts."""

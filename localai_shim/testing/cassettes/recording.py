@@ -13,7 +13,7 @@ from openai.types.chat.chat_completion_chunk import ChoiceDelta
 from openai.types.responses import Response, ResponseStreamEvent
 
 from ...client.local import LocalOpenAI
-from ...endpoints.embeddings.reranking import RerankResponse
+from ...contrib.reranking import RerankResponse
 from ...prompt.items import qualified_name
 from ...replacing.clients import unpatched
 from ...sdk import private as sdk

@@ -10,7 +10,8 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 
-from localai_shim.backends.self_test import Check, Shape, run
+from localai_shim.backends.own_forms import Applied, OwnForms
+from localai_shim.backends.self_test import Check, Shape, products, run
 from localai_shim.backends.self_test.attention import SIZES, Size, check_attention, fused
 from localai_shim.backends.self_test.operations import check_rope, check_vocabulary
 from localai_shim.backends.self_test.products import check_packed_products, check_products
@@ -192,6 +193,21 @@ def test_quantized_products_that_are_wrong_for_some_rows_are_found(monkeypatch: 
 def test_products_that_are_wrong_for_a_batch_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     spoil(monkeypatch, nn.Linear, "__call__", lambda out, layer, x: out[::-1] if x.shape[0] >= 33 else out)
     assert wrong(check_products(SMALL)) == {f"products: step of {rows} rows" for rows in (33, 64, 128)}
+
+
+def test_products_are_computed_in_the_machine_s_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Doubled(nn.Linear):  # type: ignore[misc]
+        def __call__(self, x: mx.array) -> mx.array:
+            return 2 * super().__call__(x)
+
+    class DoublingForms(OwnForms):
+        def prepare_products(self, model: nn.Module) -> Applied:
+            model.layer.__class__ = Doubled
+            return {}
+
+    monkeypatch.setattr(products, "forms", DoublingForms)
+    checks = check_products(SMALL)
+    assert wrong(checks) == {f"products: {check.case}" for check in checks}
 
 
 @pytest.mark.parametrize("transposed", [True, False])

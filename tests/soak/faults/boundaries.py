@@ -37,7 +37,7 @@ SYSTEM = frozenset(
 )
 THREADS = frozenset({"threading.Thread", "make_thread", "Timer"})
 HANDED = frozenset({"submit", "call_soon_threadsafe", "run_sync"})
-APART = ("builtin", "cli", "engine.mirror", "parallel", "ray", "testing")
+APART = ("builtin", "cli", "engine.mirror", "scale", "testing")
 """Rooms with faults of their own in tests/: of several processes, of programs, and of what plays a model."""
 
 

@@ -1,0 +1,1 @@
+"""More than one process: one model over several, and replicas of a model on Ray."""
