@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from ..types import Adapter, AdapterGoneError, ModelLoadError, Work
 from .memory import Memory
 from .ports import Encoder, Product
-from .work.tickets import Entry
+from .work.lane import Entry
 
 
 class Adapters:

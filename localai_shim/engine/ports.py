@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ..media import MediaSpan as MediaSpan
 from ..media import ProcessedMedia as ProcessedMedia
-from ..types import Adapter, LoadedModel, Prompt
+from ..types import Adapter, LoadedModel, Prompt, Task
 from .cache_contents import Contents, LayerCache, RowCache, Upstream
 
 if TYPE_CHECKING:
@@ -76,6 +76,23 @@ class Reading(Protocol):
         """`[1, dimensions]`, lazy, once nothing is left."""
 
 
+class TextHead(Protocol):
+    """Computes numbers of whole texts, for one kind of work."""
+
+    def __call__(self, texts: Sequence[Sequence[int]], skip: int = 0, /) -> mx.array:
+        """Numbers of each text, which do not depend on the others: `[texts, dimensions]` float32. Lazy.
+
+        Vectors have length 1; scores of pairs are from 0 to 1, `[pairs, 1]`.
+
+        Args:
+            texts: token ids.
+            skip: tokens at the beginning of each that are a prompt's.
+        """
+
+    def begin(self, text: Sequence[int], skip: int = 0, /) -> Reading | None:
+        """A text that is read in pieces; None if the model has to see all of it in one pass."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Product:
     """An adapter's change of one layer: `x @ low.T @ high`, times the scale. Its arrays are NumPy's, contiguous."""
@@ -120,6 +137,10 @@ class Encoder(LoadedModel, Protocol):
     def weight_bytes(self) -> int: ...
 
     @property
+    def heads(self) -> Mapping[Task, TextHead]:
+        """Heads for the kinds of work that it serves, except for generating text."""
+
+    @property
     def adapter_bytes(self) -> int:
         """Bytes of the adapters that were added."""
 
@@ -146,26 +167,6 @@ class Encoder(LoadedModel, Protocol):
 
     def adapted(self, adapters: Sequence[Adapter | None]) -> AbstractContextManager[None]:
         """Have the rows of a pass that is built within this use these adapters; one for all rows, if it is one."""
-
-    def encode(self, texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
-        """A vector of length 1 of each text, which does not depend on the others: `[texts, dimensions]` float32. Lazy.
-
-        Args:
-            texts: token ids.
-            skip: tokens at the beginning of each that are a prompt's.
-        """
-
-    def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> Reading | None:
-        """A text that is read in pieces; None where all of it has to be seen at once.
-
-        Args:
-            text: token ids.
-            skip: see `encode`.
-            ranks: it is a pair to be scored.
-        """
-
-    def score(self, pairs: Sequence[Sequence[int]]) -> mx.array:
-        """The relevance of each document to its query, from 0 to 1: `[pairs, 1]` float32. Lazy."""
 
 
 class Model(Encoder, Protocol):

@@ -32,7 +32,7 @@ class ShardedModel(TextModel, Mirrored):
         self._before: mx.array | None = None
         """Logits of the last pass, where that may not have been launched: the next one comes behind it."""
         self.encode = self.score = self.embedding = self.reranking = None
-        self.tasks = ("generate",)
+        self.heads, self.tasks = {}, ("generate",)
 
     @staticmethod
     def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]:

@@ -28,7 +28,7 @@ from .gguf.checkpoint import read_checkpoint, read_wrapped_tokenizer
 from .gguf.detection import is_gguf
 from .heads.generative_reranker import find_judge
 from .heads.last_logits import Ending, end_tokens
-from .heads.pooling import Reading, decoder_encoder
+from .heads.pooling import decoder_encoder
 from .misreading_layers import batch_attention
 from .template_sandbox import limited_template
 
@@ -228,8 +228,9 @@ class TextModel:
             self.end_tokens = end_tokens(len(self.new_cache()), self.weight_bytes)
         self.score: Any = find_judge(self._decoder or model, self.encode, tokenizer, config)
         self.reranking = None if self.score is None else self.score.reranking
-        able: dict[Task, bool] = {"generate": True, "embed": self.encode is not None, "rerank": self.score is not None}
-        self.tasks = tuple(task for task, does in able.items() if does)
+        heads: dict[Task, Any] = {"embed": self.encode, "rerank": self.score}
+        self.heads = {task: head for task, head in heads.items() if head is not None}
+        self.tasks: Sequence[Task] = ("generate", *self.heads)
         contents = [caches.read(layer) for layer in self.new_cache()]
         cuts_anywhere = all(layer is not None and is_trimmable(layer) for layer in contents)
         self.text = TextTokenizer(tokenizer, cuts_anywhere, model)
@@ -389,10 +390,6 @@ class TextModel:
 
     def _adapted(self, step: StepInput) -> AbstractContextManager[None]:
         return nullcontext() if step.adapters is None else self.adapted(step.adapters)
-
-    def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> Reading | None:
-        made: Reading | None = self.score.begin(text) if ranks else self.encode.begin(text, skip)
-        return made
 
     def embed(self, media: ProcessedMedia) -> Features:
         raise ValueError("this model reads text only")

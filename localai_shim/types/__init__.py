@@ -16,7 +16,17 @@ from .errors import (
 from .events import Event, Failure, FinishReason, Recipient, Sink, Token, Waker
 from .prompts import Adapter, Prompt, TokenScore, common_length
 from .values import Json, map_texts
-from .work import EmbeddingRequest, GenerationRequest, GrammarConstraint, Input, SamplingParams, StopChecker, Task, Work
+from .work import (
+    EmbeddingRequest,
+    GenerationRequest,
+    GrammarConstraint,
+    Input,
+    RankingRequest,
+    SamplingParams,
+    StopChecker,
+    Task,
+    Work,
+)
 
 __all__ = [
     "VERSION",
@@ -38,6 +48,7 @@ __all__ = [
     "ModelLoadError",
     "Prompt",
     "QueueFullError",
+    "RankingRequest",
     "Recipient",
     "RowError",
     "SamplingParams",

@@ -116,11 +116,11 @@ def test_a_score_does_not_depend_on_what_shares_its_pass(kind: str) -> None:
 def test_a_judge_reads_a_long_pair_in_pieces(kind: str) -> None:
     model = loaded(kind)
     for pair in pairs_of(model, DOCUMENTS[:3]):
-        reading = model.begin(pair, ranks=True)
+        reading = model.heads["rerank"].begin(pair)
         while reading.left:
             reading.run(11)
         assert float(reading.result()[0, 0]) == pytest.approx(scored(model, [pair])[0], abs=2e-6)
-    assert loaded("bert").begin([5, 6], ranks=True) is None
+    assert loaded("bert").heads["rerank"].begin([5, 6]) is None
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)
@@ -130,8 +130,8 @@ def test_passes_are_filled_up_to_few_shapes_where_each_new_one_costs(
     model = load_model(str(tiny_classifier(kind)), {})
     pairs = pairs_of(model, DOCUMENTS)
     plain, shapes = scored(model, pairs), []
-    inner = model._model
-    model._model = lambda tokens, **more: (shapes.append(tokens.shape), inner(tokens, **more))[1]
+    inner = model.score._model
+    model.score._model = lambda tokens, **more: (shapes.append(tokens.shape), inner(tokens, **more))[1]
     use_forms(monkeypatch, FillingForms())
     assert scored(model, pairs) == pytest.approx(plain, abs=2e-6)
     [(rows, length)] = shapes
@@ -186,12 +186,12 @@ def test_documents_are_cut_to_a_length_of_their_own(kind: str) -> None:
 def test_types_are_those_of_the_tokenizer() -> None:
     model, tokenizer = loaded("bert"), loaded("bert").tokenizer._tokenizer
     given: list[Any] = []
-    inner = model._model
-    model._model = lambda tokens, **more: given.append(more) or inner(tokens, **more)
+    inner = model.score._model
+    model.score._model = lambda tokens, **more: given.append(more) or inner(tokens, **more)
     try:
         scored(model, pairs_of(model, TEXTS))
     finally:
-        model._model = inner
+        model.score._model = inner
     expected = tokenizer([QUERY] * len(TEXTS), TEXTS, padding=True)
     seen = given[0]["token_type_ids"] * given[0]["attention_mask"]
     assert seen.tolist() == (mx.array(expected["token_type_ids"]) * mx.array(expected["attention_mask"])).tolist()
