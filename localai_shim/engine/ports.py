@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from ..media import MediaSpan as MediaSpan
 from ..media import ProcessedMedia as ProcessedMedia
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import mlx.core as mx
     from mlx import nn
 
+
+LogitsT = TypeVar("LogitsT")
 
 # -- one pass --------------------------------------------------------------------------------------------------------
 
@@ -57,6 +59,17 @@ class StepInput:
     """Adapters of the rows, one for each or None. None: no row has one."""
     ends: bool = False
     """Its tokens end their rows' prompts: `Model.prefill` returns the logits after the last one that counts of each."""
+    hidden: bool = False
+    """Its hidden states are wanted; see `Model.gives_hidden`."""
+
+
+class PassOutput(NamedTuple, Generic[LogitsT]):
+    """The result of one forward pass. Lazy, but for what a pass that is waited for has computed."""
+
+    logits: LogitsT
+    """float32."""
+    hidden: mx.array | None = None
+    """`[rows, k, width]`: of each token, what the model's head makes its logits from; None: they were not wanted."""
 
 
 class Reading(Protocol):
@@ -188,15 +201,18 @@ class Model(Encoder, Protocol):
     def new_cache(self) -> RowCache:
         """An empty cache for one row: an object per layer."""
 
-    def prefill(self, step: StepInput, *, wait: bool = True) -> mx.array | None:
+    @property
+    def gives_hidden(self) -> bool:
+        """Passes return hidden states if these are wanted; else they return None for them."""
+
+    def prefill(self, step: StepInput, *, wait: bool = True) -> PassOutput[mx.array | None]:
         """Run tokens into the layers, and wait for it unless told not to.
 
-        Returns:
-            The logits after each row's last token that counts, `[rows, vocabulary]` float32, where `step.ends`.
+        Its logits are those after each row's last token that counts, `[rows, vocabulary]`; None unless `step.ends`.
         """
 
-    def forward(self, step: StepInput) -> mx.array:
-        """Logits after each token: `[rows, k, vocabulary]` float32.
+    def forward(self, step: StepInput) -> PassOutput[mx.array]:
+        """Run tokens; the logits are those after each token, `[rows, k, vocabulary]`.
 
         Lazy for one token of each row, or where `samples_on_device`: such a step is built ahead. Else some of it may be
         computed already.

@@ -18,7 +18,7 @@ from localai_shim.engine.costs.cost_model import CostModel
 from localai_shim.engine.costs.meter import Meter
 from localai_shim.engine.kv import RowCache
 from localai_shim.engine.memory import Memory
-from localai_shim.engine.ports import Features, ProcessedMedia, StepInput
+from localai_shim.engine.ports import Features, PassOutput, ProcessedMedia, StepInput
 from localai_shim.engine.prefix.cache import PrefixCache
 from localai_shim.engine.prompts.features import FeatureCache
 from localai_shim.engine.row import Row
@@ -88,18 +88,18 @@ class Recording:
     def new_cache(self) -> RowCache:
         return [KVCache()]
 
-    def prefill(self, step: StepInput, *, wait: bool = True) -> mx.array | None:
+    def prefill(self, step: StepInput, *, wait: bool = True) -> PassOutput[mx.array | None]:
         rows = rows_of(step)
         self.before(rows)
         self.passes.append(rows)
         if self._clock is not None:
             self._clock.now += self._seconds * sum(map(len, rows))
         self._write(step)
-        return mx.zeros((len(rows), 16)) if step.ends else None
+        return PassOutput(mx.zeros((len(rows), 16)) if step.ends else None)
 
-    def forward(self, step: StepInput) -> mx.array:
+    def forward(self, step: StepInput) -> PassOutput[mx.array]:
         self._write(step)
-        return mx.zeros((*step.tokens.shape, 16))
+        return PassOutput(mx.zeros((*step.tokens.shape, 16)))
 
     def embed(self, media: ProcessedMedia) -> Features:
         self.before_item(media.digest)

@@ -11,7 +11,7 @@ import pytest
 from localai_shim.engine.costs.cost_model import CostModel
 from localai_shim.engine.costs.meter import Meter
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.engine.ports import StepInput
+from localai_shim.engine.ports import PassOutput, StepInput
 from localai_shim.engine.prompts import prefill
 from localai_shim.engine.prompts.scores import Scoring
 from localai_shim.engine.row import Row
@@ -149,13 +149,13 @@ def test_host_and_device_read_the_same_of_padded_rows(on_device: bool, top: int)
 class Scored(Recording):
     """As `Recording`, with logits that say the token that came in; a token of scores takes ten times as long."""
 
-    def forward(self, step: StepInput) -> mx.array:
+    def forward(self, step: StepInput) -> PassOutput[mx.array]:
         if step.tokens.shape[1] == 1:
             return super().forward(step)
         assert self._clock is not None
         self.prefill(step)
         self._clock.now += 9 * self._seconds * step.tokens.size
-        return mx.zeros((*step.tokens.shape, 16))
+        return PassOutput(mx.zeros((*step.tokens.shape, 16)))
 
 
 class Stage:
