@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import mlx.core as mx
 import openai
@@ -25,7 +25,7 @@ from localai_shim.engine.work.lane import Kind, Parts
 from localai_shim.engine.work.runner import TextRunner
 from localai_shim.engine.work.texts import TextJobs
 from localai_shim.models.loading import load_model
-from localai_shim.types import EmbeddingRequest, Event, Failure, RowError, Sink, Token, Work
+from localai_shim.types import EmbeddingRequest, Event, Failure, RowError, Sink, Task, Token, Work
 from tests.engine.everything import Everything, Texts
 from tests.engine.harness import GREEDY, Running, request
 from tests.engine.work.passes import Head
@@ -188,6 +188,14 @@ def test_a_model_that_lacks_it_refuses_it_with_its_text() -> None:
         assert Running(engine, request([5], GREEDY, 3)).finish()
     finally:
         engine.close()
+
+
+def test_each_task_has_an_entry_of_the_engine_and_one_of_the_client_whose_paths_are_its_endpoints() -> None:
+    assert kinds.KINDS.keys() - {*TASKS} == routes.KINDS.keys() == {*get_args(Task)}
+    for task, kind in routes.KINDS.items():
+        for path in kind.operations:
+            found = routes.find("post", path)
+            assert found is not None and isinstance(found[0], routes.Generation) and found[0].task == task
 
 
 # -- a client's request ---------------------------------------------------------------------------------------------

@@ -92,6 +92,10 @@ class Reading(Protocol):
 class TextHead(Protocol):
     """Computes numbers of whole texts, for one kind of work."""
 
+    @property
+    def settings(self) -> object:
+        """Settings of the model for it, which endpoints read; see `LoadedModel.settings`."""
+
     def __call__(self, texts: Sequence[Sequence[int]], skip: int = 0, /) -> mx.array:
         """Numbers of each text, which do not depend on the others: `[texts, dimensions]` float32. Lazy.
 

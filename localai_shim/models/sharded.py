@@ -31,8 +31,8 @@ class ShardedModel(TextModel, Mirrored):
         self._group = self._mx.distributed.init(strict=True)
         self._before: mx.array | None = None
         """Logits of the last pass, where that may not have been launched: the next one comes behind it."""
-        self.encode = self.score = self.embedding = self.reranking = None
-        self.heads, self.tasks = {}, ("generate",)
+        self.encode = self.score = None
+        self.heads, self.settings, self.tasks = {}, {}, ("generate",)
 
     @staticmethod
     def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]:

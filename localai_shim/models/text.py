@@ -221,16 +221,15 @@ class TextModel:
         self.weight_bytes = sum(array.nbytes for _, array in parameters)
         plain_cache = partial(type(self)._plain_cache, weakref.proxy(self))  # nothing holds the model but its engine
         self.encode: Any = decoder_encoder(self._decoder or model, plain_cache, path)
-        self.embedding = None if self.encode is None else self.encode.embedding
         self._split: Split | None = None
         self._bank: Bank | None = None
         self.end_tokens, self.gives_hidden = 0, self.encode is not None
         if self.gives_hidden:  # what computes hidden states is known
             self.end_tokens = end_tokens(len(self.new_cache()), self.weight_bytes)
         self.score: Any = find_judge(self._decoder or model, self.encode, tokenizer, config)
-        self.reranking = None if self.score is None else self.score.reranking
         heads: dict[Task, Any] = {"embed": self.encode, "rerank": self.score}
         self.heads = {task: head for task, head in heads.items() if head is not None}
+        self.settings: Mapping[Task, object] = {task: head.settings for task, head in self.heads.items()}
         self.tasks: Sequence[Task] = ("generate", *self.heads)
         contents = [caches.read(layer) for layer in self.new_cache()]
         cuts_anywhere = all(layer is not None and is_trimmable(layer) for layer in contents)

@@ -38,15 +38,14 @@ class ClassifierModel(EncoderModel):
     """An encoder with a head of one label."""
 
     tasks: Sequence[Task] = ("rerank",)
-    embedding = None
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         tokenizer = checkpoint.tokenizer._tokenizer
         super().__init__(checkpoint, SentenceFiles(("cls",), max_tokens=context_length({}, tokenizer)))
         pairs, separator = _pair_tokenizer(tokenizer.backend_tokenizer)
-        self.score = _Classifier(self._model, self._padding, separator)
+        self.score = _Classifier(self._model, self._padding, separator, Reranking(pairs))
         self.heads: Mapping[Task, TextHead] = {"rerank": self.score}
-        self.reranking = Reranking(pairs)
+        self.settings: Mapping[Task, object] = {"rerank": self.score.settings}
 
     @staticmethod
     def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]:
@@ -91,10 +90,11 @@ class _Classifier:
         model: mlx-vlm's.
         padding: the token that stands where a pair is shorter than others.
         separator: the token behind the query where the document has another type; None: it has not.
+        settings: for endpoints.
     """
 
-    def __init__(self, model: nn.Module, padding: int, separator: int | None) -> None:
-        self._model, self._padding, self._separator = model, padding, separator
+    def __init__(self, model: nn.Module, padding: int, separator: int | None, settings: Reranking) -> None:
+        self._model, self._padding, self._separator, self.settings = model, padding, separator, settings
 
     def __call__(self, pairs: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
         """The relevance of each document to its query: `[pairs, 1]`, lazy."""

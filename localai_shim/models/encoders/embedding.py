@@ -125,7 +125,6 @@ class EmbeddingModel(EncoderModel):
     """An encoder that makes vectors of texts."""
 
     tasks: Sequence[Task] = ("embed",)
-    reranking = None
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         path = checkpoint.path
@@ -136,7 +135,7 @@ class EmbeddingModel(EncoderModel):
         super().__init__(checkpoint, files, head.parameters)
         self.encode = Encoder(self._hidden, head, self._padding)
         self.heads: Mapping[Task, TextHead] = {"embed": self.encode}
-        self.embedding = self.encode.embedding
+        self.settings: Mapping[Task, object] = {"embed": self.encode.settings}
 
     @staticmethod
     def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]:

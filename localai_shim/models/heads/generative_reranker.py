@@ -72,7 +72,7 @@ class Judge:
 
     def __init__(self, model: nn.Module, encoder: Encoder, pairs: PairTokenizer, answers: Sequence[int]) -> None:
         self._model, self._encoder, self._answers = model, encoder, list(answers)
-        self.reranking = Reranking(pairs, takes_instruction=True)
+        self.settings = Reranking(pairs, takes_instruction=True)
 
     def __call__(self, pairs: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
         """`[pairs, 1]`, lazy."""

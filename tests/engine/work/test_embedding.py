@@ -81,7 +81,7 @@ def test_an_engine_is_among_those_that_have_rows_as_long_as_it_has_some() -> Non
 def test_a_vector_depends_on_its_own_text_alone(engine: Engine[Any]) -> None:
     together = Asked(engine, TEXTS).vectors()
     alone = np.concatenate([Asked(engine, [text]).vectors() for text in TEXTS])
-    assert together.dtype == np.float32 and together.shape == (len(TEXTS), engine.model.embedding.dimensions)
+    assert together.dtype == np.float32 and together.shape == (len(TEXTS), engine.model.settings["embed"].dimensions)
     assert np.allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
     assert np.allclose(together, alone, atol=1e-5)
     assert np.abs(together[0] - together[1]).max() > 0.01

@@ -27,7 +27,7 @@ class Encoder:
 
     name, tasks, weight_bytes, fingerprint, context_length = "encoder", ("embed",), 0, "", None
     created, eos_token_ids, generation_defaults = 0, frozenset[int](), dict[str, Any]()
-    embedding = reranking = tokenizer = None
+    tokenizer, settings = None, dict[Any, Any]()
     text = SimpleNamespace(media_kinds=())
 
     def __init__(self) -> None:

@@ -94,7 +94,7 @@ def test_a_pass_that_fails_fails_its_own_request_only() -> None:
     with LocalOpenAI(engine=engine) as client:
         model: Any = engine.model
         score = model.heads["rerank"]
-        [marked] = model.reranking.encode(Ranking(QUERY, ["fox"]))
+        [marked] = model.settings["rerank"].encode(Ranking(QUERY, ["fox"]))
 
         def fails(pairs: Any, skip: int) -> Any:
             if marked in [list(pair) for pair in pairs]:

@@ -58,8 +58,8 @@ def loaded(kind: str) -> Any:
 
 
 def pairs_of(model: Any, documents: Sequence[str], query: str = QUERY, most: int | None = None) -> list[list[int]]:
-    instruction = INSTRUCTION if model.reranking.takes_instruction else None
-    made: list[list[int]] = model.reranking.encode(Ranking(query, documents, instruction, most))
+    instruction = INSTRUCTION if model.settings["rerank"].takes_instruction else None
+    made: list[list[int]] = model.settings["rerank"].encode(Ranking(query, documents, instruction, most))
     return made
 
 
@@ -174,7 +174,7 @@ def test_documents_are_cut_to_a_length_of_their_own(kind: str) -> None:
     [least] = pairs_of(model, ["fox"])
 
     def encode(*most: int | None) -> list[list[int]]:
-        made: list[list[int]] = model.reranking.encode(Ranking("y", ["fox " * 9, "fox"], None, *most))
+        made: list[list[int]] = model.settings["rerank"].encode(Ranking("y", ["fox " * 9, "fox"], None, *most))
         return made
 
     whole, short, room = encode(None), encode(None, 3), encode(len(encode(None, 3)[0]) - 1, 3)
@@ -205,7 +205,7 @@ def test_models_say_what_they_are_for(tmp_path: Path) -> None:
     assert load_model(str(tiny_embedder()), {}).tasks == ("embed",)
     assert load_model(str(tiny("llama")), {}).tasks == ("generate", "embed")
     assert load_model(str(tiny("qwen3")), {}).tasks == ("generate", "embed")  # its vocabulary has no yes
-    assert loaded("judge").reranking.takes_instruction and not loaded("bert").reranking.takes_instruction
+    assert [loaded(kind).settings["rerank"].takes_instruction for kind in ("judge", "bert")] == [True, False]
 
 
 def test_limits_are_those_of_the_model_and_its_tokenizer(tmp_path: Path) -> None:
