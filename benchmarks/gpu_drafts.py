@@ -82,7 +82,7 @@ def step_seconds(section: Section, label: str, model: Any) -> None:
                 start = time.perf_counter()
                 [step] = cache.advance_several(dict.fromkeys(places, tokens))
                 inputs = StepInput(mx.zeros((rows, tokens), mx.int32), step.layers, [tokens] * rows)
-                mx.eval(mx.argmax(model.forward(inputs), axis=-1))
+                mx.eval(mx.argmax(model.forward(inputs).logits, axis=-1))
                 cache.settle(dict.fromkeys(places, 1))
                 took = time.perf_counter() - start
                 if number:

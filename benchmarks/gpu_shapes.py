@@ -100,7 +100,7 @@ def _step_seconds(model: Any, cache: kv.BatchCache) -> float:
     tokens = mx.zeros((ROWS,), mx.int32)
     start = time.perf_counter()
     for _ in range(_STEPS):
-        following = mx.argmax(model.forward(StepInput(tokens[:, None], cache.advance()))[:, -1], axis=-1)
+        following = mx.argmax(model.forward(StepInput(tokens[:, None], cache.advance())).logits[:, -1], axis=-1)
         _async_eval(following)
         mx.eval(tokens)
         tokens = following

@@ -123,7 +123,7 @@ def _prefill_seconds(model: VisionModel, side: int, seed: int) -> float:
     spans, features = model.text.spans(ids, [item]), model.embed(item)
     state = [model.row_state(Prompt(ids, media=spans))]
     step = StepInput(mx.array([ids[:-1]]), model.new_cache(), state=state, media=[(spans[0], features)])
-    return _timed(lambda: model.prefill(step))
+    return _timed(lambda: model.prefill(step).logits)
 
 
 def _step_seconds(model: Any, rows: int, tokens: int, steps: int, repeats: int) -> list[float]:
@@ -139,7 +139,7 @@ def _step_seconds(model: Any, rows: int, tokens: int, steps: int, repeats: int) 
         start = time.perf_counter()
         for _ in range(steps):
             layers = caches[0] if batch is None else batch.advance()
-            following = mx.argmax(model.forward(StepInput(last[:, None], layers))[: len(last), -1], axis=-1)
+            following = mx.argmax(model.forward(StepInput(last[:, None], layers)).logits[: len(last), -1], axis=-1)
             _async_eval(following)
             mx.eval(last)
             last = following

@@ -43,7 +43,7 @@ def costs(folder: Path, counts: Sequence[int]) -> dict[int, Costs]:
                 start = time.perf_counter()
                 [step] = cache.advance_several(dict.fromkeys(places, tokens))
                 inputs = StepInput(mx.full((rows, tokens), 7, mx.int32), step.layers, [tokens] * rows)
-                mx.eval(mx.argmax(model.forward(inputs), axis=-1))
+                mx.eval(mx.argmax(model.forward(inputs).logits, axis=-1))
                 cache.settle(dict.fromkeys(places, 1))
                 seconds[tokens] = min(seconds[tokens], time.perf_counter() - start)
         found[rows] = {tokens: its / seconds[1] for tokens, its in seconds.items()}

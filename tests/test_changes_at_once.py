@@ -183,7 +183,7 @@ def test_texts_of_one_request_all_have_vectors_of_the_new_weights(new: Path) -> 
         wanted = [each.embedding for each in fresh.embeddings.create(model="any", input=texts).data]
     with LocalOpenAI(tiny(), keep_alive=0) as client, ThreadPoolExecutor(2) as pool:
         engine, passes = engine_of(client), list[list[int]]()
-        encode, gate = engine.model.encode, Gate(lambda: len(passes) == 1)
+        encode, gate = engine.model.heads["embed"], Gate(lambda: len(passes) == 1)
 
         class Encoding:
             def __call__(self, texts: Any, *rest: Any) -> Any:
@@ -194,7 +194,7 @@ def test_texts_of_one_request_all_have_vectors_of_the_new_weights(new: Path) -> 
             def __getattr__(self, name: str) -> Any:
                 return getattr(encode, name)
 
-        engine.model.encode = Encoding()
+        engine.model.heads["embed"] = Encoding()
         asked = pool.submit(client.embeddings.create, model="any", input=texts)
         gate.wait()
         updating = pool.submit(client.update_weights, new)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, cast
@@ -31,7 +31,7 @@ from ..state.errors import StoreError
 from ..telemetry.observe import observe
 from ..threads.deadline import Deadline, Overdue, computing, until
 from ..threads.panics import PanicError, is_interruption, is_panic
-from ..types import EngineLike, Task
+from ..types import EngineLike
 from . import routes
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ class Call:
         """The name of the adapter that it uses."""
         self._generation: routes.Generation | None = None
         self._contents = Contents()
-        self._observation = observe(self.method, self.path, self.body, self.started)
+        operation = routes.operation(self.method, self.path)
+        self._observation = observe(self.method, self.path, operation, self.body, self.started)
 
     def begin(self) -> Future[None] | None:
         """Read what every request has; returns the imports that have to be waited for, if there are some.
@@ -183,9 +184,7 @@ class Call:
         with computing(self.deadline):
             self.deadline.check()
             served = self._served(engine)
-            task = self._generation.task
-            if task not in served.tasks and not (task == "rerank" and "embed" in served.tasks):  # which ranks by cosine
-                raise _unfit(served, task)
+            routes.check_task(served, self._generation.task)
             return self._generation.prepare(self.body, served, self.runtime.store)
 
     def _served(self, engine: EngineLike) -> ServedModel:
@@ -337,27 +336,6 @@ class Call:
 
 _TEXTS = ("messages", "input", "instructions", "prompt", "suffix", "documents", "prediction", "bad_words")
 """Fields of which tokens are made."""
-_USES: Mapping[Task, str] = {
-    "generate": "generate text: it serves client.chat.completions, client.responses and client.completions",
-    "embed": "embed texts: it serves client.embeddings and localai_shim.rerank(client, ...)",
-    "rerank": "rerank documents: it serves localai_shim.rerank(client, ...)",
-}
-_KINDS: Mapping[Task, str] = {
-    "rerank": "Rerankers are classifiers of bert, modernbert and xlm-roberta with one label, and Qwen3-Reranker; "
-    "models that embed rank by cosine. "
-}
-"""Checkpoints that are for a task, where their kind does not say so."""
-
-
-def _unfit(model: ServedModel, task: Task) -> BadRequest:
-    """The error for a model that is for something else."""
-    uses = ", and to ".join(_USES[each] for each in model.tasks)
-    return BadRequest(
-        f"The model '{model.name}' cannot {_USES[task].partition(':')[0]}: it is there to {uses}. "
-        f"{_KINDS.get(task, '')}Pass another model, such as one of several that a client has with `models=`.",
-        param="model",
-        code="unsupported_model",
-    )
 
 
 def _unknown_adapter(name: str, known: Collection[str], param: str = "adapter") -> NotFound:

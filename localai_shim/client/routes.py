@@ -1,4 +1,4 @@
-"""Routes of requests to endpoints: one table of methods and paths."""
+"""Routes of requests to endpoints: one table of methods and paths, and one of the kinds of work that they ask for."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
+from ..errors import BadRequest
 from ..runtime.engines import Runtime
 from ..runtime.surroundings import part
 from ..types import Task
@@ -21,6 +22,46 @@ if TYPE_CHECKING:
 JsonObject = Mapping[str, object]
 Answer = Callable[..., object]
 """(runtime, body, query, *ids of the path) -> the answer. No model has to run; it may read files."""
+
+
+class Kind(NamedTuple):
+    """A kind of work, as clients know it."""
+
+    does: str
+    """Ability of a model that serves it, as a verb."""
+    serves: str
+    """Methods that need such a model."""
+    operations: Mapping[str, str]
+    """Paths of endpoints, and their names in traces: of OpenTelemetry's conventions, if these have one."""
+    models: str = ""
+    """Sentence that says which models serve it, if their kind does not say so."""
+    instead: Task | None = None
+    """Models that serve this one are as good."""
+
+
+KINDS: Mapping[Task, Kind] = {
+    "generate": Kind(
+        "generate text",
+        "client.chat.completions, client.responses and client.completions",
+        {
+            "/chat/completions": "chat",
+            "/completions": "text_completion",
+            "/responses": "chat",
+            "/responses/compact": "chat",
+        },
+    ),
+    "embed": Kind(
+        "embed texts", "client.embeddings and localai_shim.rerank(client, ...)", {"/embeddings": "embeddings"}
+    ),
+    "rerank": Kind(
+        "rerank documents",
+        "localai_shim.rerank(client, ...)",
+        {"/rerank": "rerank"},  # not one of the conventions'
+        "Rerankers are classifiers of bert, modernbert and xlm-roberta with one label, and Qwen3-Reranker; "
+        "models that embed rank by cosine. ",
+        instead="embed",
+    ),
+}
 
 
 class Generation(NamedTuple):
@@ -38,6 +79,30 @@ class Generation(NamedTuple):
 
 Route = tuple[str, str, Generation | Answer]
 """One row of the table: a method, a pattern of paths whose groups are ids, and what serves them."""
+
+
+def operation(method: str, path: str) -> str | None:
+    """The name of a request's endpoint in traces; None: it has no span. Imports nothing."""
+    found = (kind.operations.get(path) for kind in KINDS.values())
+    return next(filter(None, found), None) if method == "post" else None
+
+
+def check_task(model: ServedModel, task: Task) -> None:
+    """Refuse a model that serves other kinds of work.
+
+    Raises:
+        BadRequest: says what the model is for.
+    """
+    kind = KINDS[task]
+    if task in model.tasks or kind.instead in model.tasks:
+        return
+    uses = ", and to ".join(f"{KINDS[each].does}: it serves {KINDS[each].serves}" for each in model.tasks)
+    raise BadRequest(
+        f"The model '{model.name}' cannot {kind.does}: it is there to {uses}. "
+        f"{kind.models}Pass another model, such as one of several that a client has with `models=`.",
+        param="model",
+        code="unsupported_model",
+    )
 
 
 def load() -> None:

@@ -14,7 +14,7 @@ from ..endpoints.served import ServedModel
 from ..endpoints.turn import Turn
 from ..errors import BadRequest
 from ..prompt.messages import encodable
-from ..types import EmbeddingRequest, Json, Token
+from ..types import EmbeddingRequest, Json, RankingRequest, Token
 from ..vectors import Ranking
 from .reranking import RerankResponse, RerankResult, RerankUsage
 
@@ -61,7 +61,7 @@ def _make_pairs(asked: Ranking, model: ServedModel, priority: int, *, cut: bool)
     most = reranking.max_tokens or model.context_length
     pairs = reranking.encode(replace(asked, most=most if cut else None))
     _check_lengths(pairs, most, cut=cut)
-    return EmbeddingRequest(pairs, priority=priority, ranks=True, adapter=model.adapter)
+    return RankingRequest(pairs, priority=priority, adapter=model.adapter)
 
 
 def _make_texts(asked: Ranking, model: ServedModel, priority: int, *, cut: bool) -> EmbeddingRequest:
@@ -184,13 +184,14 @@ class RerankAssembler(Assembler[RerankResponse]):
 
     @property
     def keeps(self) -> bool:
-        return self._scores is None and not self._request.ranks  # the cosines take too long for an event loop
+        return self._scores is None and self._request.task != "rerank"  # the cosines take too long for an event loop
 
     def save(self) -> None:
         """Compute the scores."""
         vectors = self._request.vectors
         assert vectors is not None
-        self._scores = vectors[:, 0].tolist() if self._request.ranks else cosines(vectors[0], vectors[1:])
+        ranked = self._request.task == "rerank"
+        self._scores = vectors[:, 0].tolist() if ranked else cosines(vectors[0], vectors[1:])
 
     def result(self) -> RerankResponse:
         if self._scores is None:
@@ -203,7 +204,7 @@ class RerankAssembler(Assembler[RerankResponse]):
             for each in results:
                 each.document = self._documents[each.index]
         used = sum(map(len, self._request.texts))
-        if not self._request.ranks:
+        if self._request.task != "rerank":
             used += len(self._request.texts[0]) * (len(scores) - 1)  # as in vLLM the query counts with each document
         return RerankResponse(
             id=self._id,

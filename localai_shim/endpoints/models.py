@@ -10,6 +10,7 @@ from openai.types import Model
 from ..errors import NotFound
 from ..media import modalities
 from ..types import Json, LoadedModel, Task
+from ..vectors import Embedding
 from .fields import Fields
 
 OWNER = "localai_shim"
@@ -37,7 +38,8 @@ class Listed(NamedTuple):
     @classmethod
     def of(cls, model: LoadedModel, created: int, root: str) -> Listed:
         """One that is loaded."""
-        dimensions = None if model.embedding is None else model.embedding.dimensions
+        embedding = model.settings.get("embed")
+        dimensions = embedding.dimensions if isinstance(embedding, Embedding) else None
         reads = modalities(model.text.media_kinds)
         return cls(created, root, model.context_length, reads, tuple(model.tasks), dimensions)
 

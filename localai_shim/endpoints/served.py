@@ -39,10 +39,8 @@ class ServedModel:
     """Cache of what the model's processor made of the media that came last, for all clients."""
     tasks: Sequence[Task] = ("generate",)
     """Tasks that the model serves."""
-    embedding: Embedding | None = None
-    """Settings for embedding texts; None: it embeds none."""
-    reranking: Reranking | None = None
-    """Settings for scoring documents; None: it scores none."""
+    settings: Mapping[Task, object] = field(default_factory=dict[Task, object])
+    """Settings for tasks that have some."""
     takes_any_token: bool = False
     """`logit_bias` may name tokens of other vocabularies: nothing is sampled, so it has no effect."""
     is_quick: bool = False
@@ -51,6 +49,18 @@ class ServedModel:
     """The LoRA adapter that requests of this model use."""
     field_cache: FieldCache = field(default_factory=FieldCache)
     """Fields of the last requests as they were read, for all clients."""
+
+    @property
+    def embedding(self) -> Embedding | None:
+        """Settings for embedding texts; None: it embeds none."""
+        found = self.settings.get("embed")
+        return found if isinstance(found, Embedding) else None
+
+    @property
+    def reranking(self) -> Reranking | None:
+        """Settings for scoring documents; None: it scores none."""
+        found = self.settings.get("rerank")
+        return found if isinstance(found, Reranking) else None
 
     def prepare(self) -> None:
         """Find out what the first request would wait for.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
-from ..types import Adapter, AdapterGoneError, ModelLoadError, Work
+from ..types import Adapter, AdapterGoneError, ModelLoadError, Product, Work
 from .memory import Memory
-from .ports import Encoder, Product
-from .work.tickets import Entry
+from .ports import Encoder
+from .work.lane import Entry
 
 
 class Adapters:

@@ -12,11 +12,11 @@ from typing import Any, Generic
 from ..options import EngineOptions, check_names
 from ..stats import EngineStats
 from ..threads.system import Future, SimpleQueue, current_thread
-from ..types import Adapter, EngineClosedError, ModelLoadError, Sink, Ticket, Work
+from ..types import Adapter, EngineClosedError, ModelLoadError, NewWeights, Product, Sink, Ticket, Work
 from . import threads
 from .inbox import Change, Inbox, Submit
 from .loop import Loaded, Loop, ModelT
-from .ports import Model, NewWeights, Product
+from .ports import Model
 
 __all__ = ["Engine", "EngineOptions"]
 

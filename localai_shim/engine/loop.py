@@ -23,6 +23,7 @@ from ..types import (
     Event,
     Failure,
     ModelLoadError,
+    NewWeights,
     RowError,
     Ticket,
 )
@@ -34,14 +35,15 @@ from .failures.unowned import load_error, logged, synchronize
 from .inbox import Change, Changes, Inbox, Message, Submit, put_last
 from .memory import Memory
 from .mirror import journal as mirror
-from .ports import Encoder, Model, NewWeights, host
+from .ports import Encoder, Model, host
 from .prefix.pressure import Pressure
 from .row import release_frames, row_error
 from .setup import MAX_ROWS, Setup, set_up
 from .sinks import deliver_events
 from .threads import Computation
 from .work.batcher import Batcher
-from .work.tickets import Entry, Tickets
+from .work.lane import Entry
+from .work.tickets import Tickets
 
 log = logging.getLogger("localai_shim")
 
@@ -254,7 +256,7 @@ class Loop(Generic[ModelT]):
         with logged("an engine could not start afresh; it tries again with its next request"):
             batcher, self._batcher = self._batcher, None
             if batcher is not None:
-                batcher.texts.close()
+                batcher.close()
             if self._setup is not None:
                 self._setup.forget()
             self._batcher = self._make_batcher()
@@ -427,7 +429,7 @@ class Loop(Generic[ModelT]):
     def _release(self) -> None:
         """Return the memory of the model and of all rows to the system."""
         if self._batcher is not None:
-            self._batcher.texts.close()
+            self._batcher.close()
         if self._setup is not None:
             self._setup.close()
         self._setup = self._batcher = self.adapters = self._pressure = None

@@ -89,7 +89,7 @@ class Memory:
         if is_packed(row):
             cache, _ = kv.join(None, [row])
             step = StepInput(mx.array([[0]]), cache.advance())
-            mx.eval(model.forward(step))  # raises where its attention cannot read them
+            mx.eval(model.forward(step).logits)  # raises where its attention cannot read them
         self.weights += model.weight_bytes
         self._padding += kv.max_padding_bytes(model.weight_bytes)
         for layer in leaves(kv.read_row(row)):

@@ -21,6 +21,11 @@ class PromptPiece(Piece):
     """A piece of work for rows that do not run yet, or for running rows that have to leave."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pass(Piece):
+    """A pass of work that is no row's. It runs next to a decode step."""
+
+
 class Draft(NamedTuple):
     """Tokens that are guessed to follow a row's last one."""
 
@@ -108,7 +113,7 @@ class Join(PromptPiece):
 
 
 @dataclass(frozen=True, slots=True)
-class Texts(Piece):
+class Texts(Pass):
     """One pass of texts, or the next piece of a long one."""
 
     texts: tuple[tuple[int, int], ...]
@@ -151,7 +156,7 @@ class StepRecord:
     @property
     def beside(self) -> list[Piece]:
         """Pieces of prompts or texts, which ran while the decode step did."""
-        return [piece for piece in self.pieces[len(self.before) :] if isinstance(piece, (PromptPiece, Texts))]
+        return [piece for piece in self.pieces[len(self.before) :] if isinstance(piece, (PromptPiece, Pass))]
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in dicts, lists, numbers, and strings; a piece has its `kind` next to its fields."""

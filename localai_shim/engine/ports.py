@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from ..media import MediaSpan as MediaSpan
 from ..media import ProcessedMedia as ProcessedMedia
-from ..types import Adapter, LoadedModel, Prompt
+from ..types import Adapter, LoadedModel, NewWeights, Product, Prompt, Task
 from .cache_contents import Contents, LayerCache, RowCache, Upstream
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from .mirror.journal import Journal
 
+
+LogitsT = TypeVar("LogitsT")
 
 # -- one pass --------------------------------------------------------------------------------------------------------
 
@@ -59,6 +61,17 @@ class StepInput:
     """Adapters of the rows, one for each or None. None: no row has one."""
     ends: bool = False
     """Its tokens end their rows' prompts: `Model.prefill` returns the logits after the last one that counts of each."""
+    hidden: bool = False
+    """Its hidden states are wanted; see `Model.gives_hidden`."""
+
+
+class PassOutput(NamedTuple, Generic[LogitsT]):
+    """The result of one forward pass. Lazy, but for what a pass that is waited for has computed."""
+
+    logits: LogitsT
+    """float32."""
+    hidden: mx.array | None = None
+    """`[rows, k, width]`: of each token, what the model's head makes its logits from; None: they were not wanted."""
 
 
 class Reading(Protocol):
@@ -78,35 +91,25 @@ class Reading(Protocol):
         """`[1, dimensions]`, lazy, once nothing is left."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Product:
-    """An adapter's change of one layer: `x @ low.T @ high`, times the scale. Its arrays are NumPy's, contiguous."""
+class TextHead(Protocol):
+    """Computes numbers of whole texts, for one kind of work."""
 
-    low: Any
-    """`[rank, inputs]`; of experts `[experts, rank, inputs]`; of an embedding `[rank, tokens]`."""
-    high: Any
-    """`[rank, outputs]`; of experts `[experts, rank, outputs]`."""
-    scale: float
-    half: bool
-    """They are the bits of bfloat16, which NumPy does not have."""
-    largest: tuple[float, float]
-    """Magnitudes of the largest numbers in them."""
-    source: str
-    """The tensors, their types and shapes, for messages."""
-    experts: tuple[int, ...] | None = None
-    """Numbers of the experts that it changes, in the order of the arrays; None: all of them, or the layer has none."""
+    @property
+    def settings(self) -> object:
+        """Settings of the model for it, which endpoints read; see `LoadedModel.settings`."""
 
+    def __call__(self, texts: Sequence[Sequence[int]], skip: int = 0, /) -> mx.array:
+        """Numbers of each text, which do not depend on the others: `[texts, dimensions]` float32. Lazy.
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NewWeights:
-    """Weights that a loaded model is to have from now on, some or all of them."""
+        Vectors have length 1; scores of pairs are from 0 to 1, `[pairs, 1]`.
 
-    arrays: Mapping[str, tuple[Any, bool]]
-    """NumPy's, by name, and if they are the bits of bfloat16."""
-    folder: str | None
-    """Folder of the files that have them; None: they are here."""
-    digest: str
-    """Tells them from others."""
+        Args:
+            texts: token ids.
+            skip: tokens at the beginning of each that are a prompt's.
+        """
+
+    def begin(self, text: Sequence[int], skip: int = 0, /) -> Reading | None:
+        """A text that is read in pieces; None if the model has to see all of it in one pass."""
 
 
 # -- models ----------------------------------------------------------------------------------------------------------
@@ -120,6 +123,10 @@ class Encoder(LoadedModel, Protocol):
 
     @property
     def weight_bytes(self) -> int: ...
+
+    @property
+    def heads(self) -> Mapping[Task, TextHead]:
+        """Heads for the kinds of work that it serves, except for generating text."""
 
     @property
     def adapter_bytes(self) -> int:
@@ -149,26 +156,6 @@ class Encoder(LoadedModel, Protocol):
     def adapted(self, adapters: Sequence[Adapter | None]) -> AbstractContextManager[None]:
         """Have the rows of a pass that is built within this use these adapters; one for all rows, if it is one."""
 
-    def encode(self, texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
-        """A vector of length 1 of each text, which does not depend on the others: `[texts, dimensions]` float32. Lazy.
-
-        Args:
-            texts: token ids.
-            skip: tokens at the beginning of each that are a prompt's.
-        """
-
-    def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> Reading | None:
-        """A text that is read in pieces; None where all of it has to be seen at once.
-
-        Args:
-            text: token ids.
-            skip: see `encode`.
-            ranks: it is a pair to be scored.
-        """
-
-    def score(self, pairs: Sequence[Sequence[int]]) -> mx.array:
-        """The relevance of each document to its query, from 0 to 1: `[pairs, 1]` float32. Lazy."""
-
 
 class Model(Encoder, Protocol):
     """A model that generates text. It may read images, videos and sounds as well."""
@@ -189,15 +176,18 @@ class Model(Encoder, Protocol):
     def new_cache(self) -> RowCache:
         """An empty cache for one row: an object per layer."""
 
-    def prefill(self, step: StepInput, *, wait: bool = True) -> mx.array | None:
+    @property
+    def gives_hidden(self) -> bool:
+        """Passes return hidden states if these are wanted; else they return None for them."""
+
+    def prefill(self, step: StepInput, *, wait: bool = True) -> PassOutput[mx.array | None]:
         """Run tokens into the layers, and wait for it unless told not to.
 
-        Returns:
-            The logits after each row's last token that counts, `[rows, vocabulary]` float32, where `step.ends`.
+        Its logits are those after each row's last token that counts, `[rows, vocabulary]`; None unless `step.ends`.
         """
 
-    def forward(self, step: StepInput) -> mx.array:
-        """Logits after each token: `[rows, k, vocabulary]` float32.
+    def forward(self, step: StepInput) -> PassOutput[mx.array]:
+        """Run tokens; the logits are those after each token, `[rows, k, vocabulary]`.
 
         Lazy for one token of each row, or where `samples_on_device`: such a step is built ahead. Else some of it may be
         computed already.

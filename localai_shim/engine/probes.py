@@ -178,7 +178,7 @@ def _prefilled(model: Model, pieces: Sequence[Sequence[int]]) -> RowCache:
 
 def _ended(model: Model, row: Sequence[int]) -> Logits:
     """`[1, 1, vocabulary]`: the logits of the pass that ends a prompt with the first step's token."""
-    logits = model.prefill(StepInput(mx.array([[*row, _STEPS[0]]]), model.new_cache(), ends=True))
+    logits = model.prefill(StepInput(mx.array([[*row, _STEPS[0]]]), model.new_cache(), ends=True)).logits
     return np.array(logits).astype(np.float64)[:, None]
 
 
@@ -217,7 +217,7 @@ def _decode(model: Model, rows: Sequence[RowCache], tokens: Sequence[int] = _STE
         layers = batch.advance()
         inputs = mx.array([[_WRONG if built else token]] * batch.width)
         view = np.array(inputs, copy=False)
-        logits = model.forward(StepInput(inputs, layers))[:, -1]
+        logits = model.forward(StepInput(inputs, layers)).logits[:, -1]
         view[...] = token
         steps.append(np.array(logits)[slots].astype(np.float64))
     return np.stack(steps, axis=1)
@@ -245,7 +245,7 @@ def _decode_several(model: Model, *, built: bool = False) -> Logits:
         [step] = begun or cache.advance_several(counts)
         padded = np.array([block + [0] * (step.tokens - len(block)) for block in blocks], np.int32)
         if ahead is None:
-            lazy = model.forward(StepInput(mx.array(padded), step.layers, list(counts.values())))
+            lazy = model.forward(StepInput(mx.array(padded), step.layers, list(counts.values()))).logits
         else:
             ahead[1][...], lazy = padded, ahead[2]
         ahead = None
@@ -253,7 +253,7 @@ def _decode_several(model: Model, *, built: bool = False) -> Logits:
         with cache.build({places[0][0]: step}) if built else contextlib.nullcontext() as made:
             if made is not None:
                 tokens = mx.array(np.full_like(padded, _WRONG))
-                following = model.forward(StepInput(tokens, made.steps[0].layers, [step.tokens] * len(blocks)))
+                following = model.forward(StepInput(tokens, made.steps[0].layers, [step.tokens] * len(blocks))).logits
                 ahead = made, np.array(tokens, copy=False), following
         logits = np.array(lazy).astype(np.float64)
         stayed = cache.settle({place: len(its) for place, its in zip(places, right, strict=True)})

@@ -122,7 +122,7 @@ def _check_device(loaded: TextModel) -> dict[str, int]:
     kv = loaded._kv
     packed = None if kv is None or kv.unpacks else (kv.bits, kv.group_size)
     step = StepInput(mx.zeros((1, 1), mx.int32), loaded.new_cache())
-    return check_device(loaded._model, lambda: loaded.forward(step), packed)
+    return check_device(loaded._model, lambda: loaded.forward(step).logits, packed)
 
 
 def _places(path: Path, options: LoadOptions) -> list[Path]:

@@ -12,7 +12,7 @@ from mlx_lm.models.cache import KVCache
 
 from ..backends.machine import is_out_of_memory
 from ..engine.cache_contents import UPSTREAMS, LayerCache, Quantised, RowCache, Upstream
-from ..engine.ports import StepInput, host
+from ..engine.ports import PassOutput, StepInput, host
 from ..types import ModelLoadError
 
 log = logging.getLogger("localai_shim")
@@ -116,7 +116,7 @@ class _Model(Protocol):
 
     def new_cache(self) -> RowCache: ...
 
-    def forward(self, step: StepInput) -> mx.array: ...
+    def forward(self, step: StepInput) -> PassOutput[mx.array]: ...
 
 
 class _AsHeld(PackedKVCache):
@@ -172,10 +172,10 @@ def _last_logits(model: _Model, row: RowCache, *, held: bool = False) -> mx.arra
     Args:
         held: for that token attention gets packed arrays.
     """
-    mx.eval(model.forward(StepInput(mx.array([_TRIED[:-1]]), row)))
+    mx.eval(model.forward(StepInput(mx.array([_TRIED[:-1]]), row)).logits)
     if held:
         row = [_replaced(layer, PackedKVCache.__name__, lambda _, packed: _AsHeld(packed)) for layer in row]
-    logits = model.forward(StepInput(mx.array([_TRIED[-1:]]), row))
+    logits: mx.array = model.forward(StepInput(mx.array([_TRIED[-1:]]), row)).logits
     mx.eval(logits)
     return logits
 

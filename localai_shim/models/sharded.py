@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engine.mirror.journal import Mirrored, mirrored
-from ..engine.ports import StepInput
+from ..engine.ports import PassOutput, StepInput
 from ..options import LoadOptions
 from ..types import Json, ModelLoadError
 from .checkpoint_files import Checkpoint
@@ -31,8 +31,8 @@ class ShardedModel(TextModel, Mirrored):
         self._group = self._mx.distributed.init(strict=True)
         self._before: mx.array | None = None
         """Logits of the last pass, where that may not have been launched: the next one comes behind it."""
-        self.encode = self.score = self.embedding = self.reranking = None
-        self.tasks = ("generate",)
+        self.encode = self.score = None
+        self.heads, self.settings, self.tasks = {}, {}, ("generate",)
 
     @staticmethod
     def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]:
@@ -49,17 +49,18 @@ class ShardedModel(TextModel, Mirrored):
         return model, tokenizer, config
 
     @mirrored
-    def prefill(self, step: StepInput, *, wait: bool = True) -> mx.array | None:
+    def prefill(self, step: StepInput, *, wait: bool = True) -> PassOutput[mx.array | None]:
         made = super().prefill(step, wait=wait)
         self._before = None  # it is on its way, and what came before it
         return made
 
     @mirrored
-    def forward(self, step: StepInput) -> mx.array:
-        self._before = made = super().forward(step)
+    def forward(self, step: StepInput) -> PassOutput[mx.array]:
+        made = super().forward(step)
+        self._before = made.logits
         return made
 
-    def _run(self, step: StepInput, tokens: mx.array) -> mx.array:
+    def _run(self, step: StepInput, tokens: mx.array) -> PassOutput[mx.array]:
         mx = self._mx
         if self._group.rank():
             tokens = mx.zeros_like(tokens)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends.machine import has_gpu
 from ..engine.cache_contents import Quantised, RowCache, is_trimmable
-from ..engine.ports import Features, NewWeights, Product, StepInput, host
+from ..engine.ports import Features, PassOutput, StepInput, host
 from ..media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia
 from ..options import LoadOptions
 from ..output.token_bytes import TokenBytes
 from ..threads.panics import PanicError, panics_are_errors
-from ..types import Adapter, Json, Prompt, Task
+from ..types import Adapter, Json, NewWeights, Product, Prompt, Task
 from . import caches
 from .checkpoint.generation_config import generation_defaults
 from .checkpoint_files import Checkpoint, context_length, fingerprint
@@ -27,8 +27,8 @@ from .config.reading import load_text_model, query_heads
 from .gguf.checkpoint import read_checkpoint, read_wrapped_tokenizer
 from .gguf.detection import is_gguf
 from .heads.generative_reranker import find_judge
-from .heads.last_logits import Ending, end_tokens
-from .heads.pooling import Reading, decoder_encoder
+from .heads.last_logits import Split, end_tokens
+from .heads.pooling import decoder_encoder
 from .misreading_layers import batch_attention
 from .template_sandbox import limited_template
 
@@ -186,6 +186,7 @@ class TextModel:
         text: what makes prompts for it.
         one_token: rows that decode take one token per step, whatever a trial with text says.
         end_tokens: most tokens of a pass that should end a prompt with its last token's logits; 0: none can.
+        gives_hidden: passes return hidden states if these are wanted.
         fingerprint: changes with the model, the options and the versions of what computes.
     """
 
@@ -220,16 +221,16 @@ class TextModel:
         self.weight_bytes = sum(array.nbytes for _, array in parameters)
         plain_cache = partial(type(self)._plain_cache, weakref.proxy(self))  # nothing holds the model but its engine
         self.encode: Any = decoder_encoder(self._decoder or model, plain_cache, path)
-        self.embedding = None if self.encode is None else self.encode.embedding
-        self._ending: Ending | None = None
+        self._split: Split | None = None
         self._bank: Bank | None = None
-        self.end_tokens = 0
-        if self.encode is not None:  # what computes hidden states is known
+        self.end_tokens, self.gives_hidden = 0, self.encode is not None
+        if self.gives_hidden:  # what computes hidden states is known
             self.end_tokens = end_tokens(len(self.new_cache()), self.weight_bytes)
         self.score: Any = find_judge(self._decoder or model, self.encode, tokenizer, config)
-        self.reranking = None if self.score is None else self.score.reranking
-        able: dict[Task, bool] = {"generate": True, "embed": self.encode is not None, "rerank": self.score is not None}
-        self.tasks = tuple(task for task, does in able.items() if does)
+        heads: dict[Task, Any] = {"embed": self.encode, "rerank": self.score}
+        self.heads = {task: head for task, head in heads.items() if head is not None}
+        self.settings: Mapping[Task, object] = {task: head.settings for task, head in self.heads.items()}
+        self.tasks: Sequence[Task] = ("generate", *self.heads)
         contents = [caches.read(layer) for layer in self.new_cache()]
         cuts_anywhere = all(layer is not None and is_trimmable(layer) for layer in contents)
         self.text = TextTokenizer(tokenizer, cuts_anywhere, model)
@@ -286,47 +287,56 @@ class TextModel:
         for length in self._forms.warm_up(self._model):
             cache = self.new_cache()
             self.prefill(StepInput(self._mx.zeros((1, length), self._mx.int32), cache))
-            self._mx.eval(self.forward(StepInput(self._mx.zeros((1, 1), self._mx.int32), cache)))
+            self._mx.eval(self.forward(StepInput(self._mx.zeros((1, 1), self._mx.int32), cache)).logits)
 
-    def prefill(self, step: StepInput, *, wait: bool = True) -> mx.array | None:
+    def prefill(self, step: StepInput, *, wait: bool = True) -> PassOutput[mx.array | None]:
         """Run tokens into the layers, and wait for it unless told not to.
 
         Returns:
-            The logits after each row's last token, `[rows, vocabulary]` float32, where `step.ends`.
+            The logits after each row's last token, `[rows, vocabulary]`, where `step.ends`, and hidden states.
         """
         fills = self._fills_media or not step.media
         tokens, padding = self._forms.fill(step.tokens, step.layers) if fills else (step.tokens, 0)
         with self._forms.waited_for(), self._adapted(step):
-            made = self._run(step, tokens)
+            made, hidden = self._run(step, tokens)
         logits = made[:, 0].astype(self._mx.float32) if step.ends else None
+        if hidden is not None:
+            rows, k = step.tokens.shape
+            hidden = hidden[:rows, :k]
         self._forms.forget(step.layers, padding)
-        (self._mx.eval if wait else self._mx.async_eval)(logits, [layer.state for layer in step.layers])
-        return logits
+        (self._mx.eval if wait else self._mx.async_eval)(logits, hidden, [layer.state for layer in step.layers])
+        return PassOutput(logits, hidden)
 
-    def forward(self, step: StepInput) -> mx.array:
-        """Logits after each token: `[rows, k, vocabulary]` float32, lazy.
+    def forward(self, step: StepInput) -> PassOutput[mx.array]:
+        """Logits after each token, `[rows, k, vocabulary]`, and hidden states, lazy.
 
         Of several tokens an x86 CPU may have computed nearly all of it: there such a step is never built ahead.
         """
         with self._forms.waited_for(step.tokens.shape[1] > 1 and not self.samples_on_device), self._adapted(step):
-            return self._run(step, step.tokens).astype(self._mx.float32)
+            logits, hidden = self._run(step, step.tokens)
+            return PassOutput(logits.astype(self._mx.float32), hidden)
 
-    def _run(self, step: StepInput, tokens: mx.array) -> mx.array:
-        """Logits of a pass, with these tokens instead of the step's; if it ends prompts, of their last tokens."""
+    def _run(self, step: StepInput, tokens: mx.array) -> PassOutput[mx.array]:
+        """Run a pass with these tokens instead of its own. Logits have the model's own type.
+
+        If the pass ends prompts, they are those of the last tokens.
+        """
         if step.media or (step.state is not None and any(state is not None for state in step.state)):
             raise ValueError("a text model takes neither media nor row states")
-        logits: mx.array = self._called(step, self._model)(tokens, cache=step.layers)
-        return logits
+        return self._call(step, self._model, tokens)
 
-    def _called(self, step: StepInput, model: Any) -> Any:
-        """Callable that runs a pass: a model, or what makes it give the logits of last tokens."""
-        if not step.ends:
-            return model
-        if self._ending is None:
-            self._ending = Ending(model)
-        rows, k = step.tokens.shape
-        last = [count - 1 for count in step.counts or [k] * rows]
-        return partial(self._ending, last=last)
+    def _call(self, step: StepInput, model: Any, tokens: mx.array, **arguments: Any) -> PassOutput[mx.array]:
+        """Run a model; what is wanted beside the logits of all tokens comes of a copy that is cut before its head."""
+        wants_hidden = step.hidden and self.gives_hidden
+        if not (step.ends or wants_hidden):
+            made, hidden = model(tokens, cache=step.layers, **arguments), None
+        else:
+            if self._split is None:
+                self._split = Split(model)
+            rows, k = step.tokens.shape
+            last = [count - 1 for count in step.counts or [k] * rows] if step.ends else None
+            made, hidden = self._split(tokens, last, cache=step.layers, **arguments)
+        return PassOutput(getattr(made, "logits", made), hidden if wants_hidden else None)
 
     def read_weights(self, weights: NewWeights) -> Callable[[], None]:
         """Read other weights; returns what gives them to the model's layers, with another fingerprint.
@@ -340,7 +350,7 @@ class TextModel:
 
         def apply() -> None:
             update()
-            self._ending = None
+            self._split = None
             self.fingerprint = "fp_" + hashlib.sha256(f"{self.fingerprint} {weights.digest}".encode()).hexdigest()[:10]
 
         return apply
@@ -377,10 +387,10 @@ class TextModel:
     def _changing_layers(self, pieces: Iterator[None]) -> Iterator[None]:
         try:
             for _ in pieces:
-                self._ending = None  # it knows the layers as they were
+                self._split = None  # it knows the layers as they were
                 yield
         finally:
-            self._ending = None
+            self._split = None
 
     def adapted(self, adapters: Sequence[Adapter | None]) -> AbstractContextManager[None]:
         """Have the rows of a pass that is built within this use these adapters; one for all rows, if it is one."""
@@ -389,10 +399,6 @@ class TextModel:
 
     def _adapted(self, step: StepInput) -> AbstractContextManager[None]:
         return nullcontext() if step.adapters is None else self.adapted(step.adapters)
-
-    def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> Reading | None:
-        made: Reading | None = self.score.begin(text) if ranks else self.encode.begin(text, skip)
-        return made
 
     def embed(self, media: ProcessedMedia) -> Features:
         raise ValueError("this model reads text only")

@@ -13,8 +13,7 @@ import numpy as np
 from mlx import nn
 
 from ..backends.packing import Format, packed_format
-from ..engine.ports import NewWeights
-from ..types import Json, ModelLoadError
+from ..types import Json, ModelLoadError, NewWeights
 from .adapters.bank import bare_modules
 from .checkpoint.completeness import check_weights
 from .checkpoint.contents import digest_of

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from ..endpoints.field_cache import FieldCache
-from ..engine.ports import Product
 from ..options import LocalOptions, ModelOptions, ModelPath, processes
 from ..threads import system
 from ..threads.system import RLock
-from ..types import Adapter, EngineLike, ModelLoadError
+from ..types import Adapter, EngineLike, ModelLoadError, Product
 from .offload import import_modules
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ def serve(engine: EngineLike, like: ServedModel | None = None) -> ServedModel:
             made = like or _described.get(model) or _describe(model)
             # It may be less than when the model was described: see `Memory.longest`.
             made = replace(made, name=model.name, context_length=model.context_length)
-            made = replace(made, embedding=model.embedding, reranking=model.reranking, field_cache=FieldCache())
+            made = replace(made, settings=model.settings, field_cache=FieldCache())
             made = replace(made, takes_any_token=getattr(model, "takes_any_token", False))
             _served[engine] = made
         elif made.fingerprint != model.fingerprint:  # its weights were updated

@@ -9,9 +9,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
-from ..engine.ports import NewWeights
 from ..options import ModelPath
-from ..types import EngineLike, ModelLoadError
+from ..types import EngineLike, ModelLoadError, NewWeights
 from .offload import import_modules
 
 if TYPE_CHECKING:

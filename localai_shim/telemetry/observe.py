@@ -20,36 +20,44 @@ if TYPE_CHECKING:
     from ..endpoints.turn import AnyAssembler, Turn
 
 
-def observe(method: str, path: str, body: Mapping[str, object], started: float) -> Observation | None:
+def observe(
+    method: str, path: str, operation: str | None, body: Mapping[str, object], started: float
+) -> Observation | None:
     """An observation of a request that has begun; None: there is no observer.
 
     Runs where the caller is: observers note the caller's context here.
 
     Args:
-        method, path, body: see `Served`.
+        method, path, operation, body: see `Served`.
         started: when, as `time.monotonic` says.
     """
     observers: list[Observer] = [request_log.write] if log.isEnabledFor(logging.INFO) else []
-    if "opentelemetry" in sys.modules:  # nobody can have set it up otherwise
+    if operation is not None and "opentelemetry" in sys.modules:  # nobody can have set it up otherwise
         try:
             from . import tracing
 
-            tracer = tracing.observer(method, path)
+            tracer = tracing.observer()
         except Exception:  # such as a version that we do not know
             log.exception("OpenTelemetry could not be used; the request continues")
             tracer = None
         if tracer is not None:
             observers.append(tracer)
-    return Observation(method, path, body, started, observers) if observers else None
+    return Observation(method, path, operation, body, started, observers) if observers else None
 
 
 class Observation:
     """A request while it runs."""
 
     def __init__(
-        self, method: str, path: str, body: Mapping[str, object], started: float, observers: Sequence[Observer]
+        self,
+        method: str,
+        path: str,
+        operation: str | None,
+        body: Mapping[str, object],
+        started: float,
+        observers: Sequence[Observer],
     ) -> None:
-        self._method, self._path, self._body, self._started = method, path, body, started
+        self._endpoint, self._body, self._started = (method, path, operation), body, started
         self._observers = [observers]  # taken out once: by whoever ends the request first, on whatever thread
         self._engine: EngineLike | None = None
         self._rounds: Sequence[Sequence[Work]] = ()
@@ -99,7 +107,7 @@ class Observation:
         if self._assembler is not None:
             reasons, reasoning = self._assembler.finish_reasons(), self._assembler.reasoning_tokens
             timings = replace(timings, finish_reasons=reasons or timings.finish_reasons, reasoning_tokens=reasoning)
-        return Served(self._method, self._path, self._body, self._engine, answer_id, timings, error)
+        return Served(*self._endpoint, self._body, self._engine, answer_id, timings, error)
 
 
 def _tell(observers: Sequence[Observer], served: Served) -> None:

@@ -74,6 +74,8 @@ class Served:
     method: str
     path: str
     """Of the endpoint: "/chat/completions"."""
+    operation: str | None
+    """The endpoint's name in traces; None: it has none."""
     body: Mapping[str, object]
     """Fields of the request in the caller's own form, which is not checked: prompts are in it."""
     engine: EngineLike | None

@@ -26,15 +26,6 @@ from .timings import Observer, RequestTimings, Served
 
 NAME = "localai_shim"
 PROVIDER = "mlx"
-OPERATIONS = {
-    "/chat/completions": "chat",
-    "/completions": "text_completion",
-    "/embeddings": "embeddings",
-    "/rerank": "rerank",  # not one of the conventions'
-    "/responses": "chat",
-    "/responses/compact": "chat",
-}
-"""By endpoint; others make no span."""
 CANCELLED = "cancelled"
 """`error.type` where the caller stopped reading, or its task was cancelled."""
 
@@ -57,9 +48,9 @@ ProviderT = TypeVar("ProviderT")
 MadeT = TypeVar("MadeT")
 
 
-def observer(method: str, path: str) -> Observer | None:
+def observer() -> Observer | None:
     """An observer for a request that begins now, under the caller's span; None: nobody collects spans or metrics."""
-    if method != "post" or path not in OPERATIONS or _is_disabled():
+    if _is_disabled():
         return None
     here = context.get_current()
     if context.get_value("suppress_instrumentation", here):
@@ -132,7 +123,7 @@ def _make_span(tracer: trace.Tracer, here: context.Context, served: Served) -> S
 
     attributes = {"gen_ai.provider.name": PROVIDER, **_response(served)}
     if not _is_inference(trace.get_current_span(here)):
-        attributes |= {"gen_ai.operation.name": OPERATIONS[served.path], **_request(served.body), **_usage(served)}
+        attributes |= {"gen_ai.operation.name": served.operation, **_request(served.body), **_usage(served)}
     name = f"engine {served.model}" if served.model else "engine"
     span = tracer.start_span(name, here, SpanKind.INTERNAL, attributes=attributes, start_time=wall(timings.started))
     if span.is_recording():
@@ -275,7 +266,7 @@ class _Instruments(NamedTuple):
                 _engines.add(served.engine)
         asked = served.body.get("model")
         models = {"request.model": asked if isinstance(asked, str) else None, "response.model": served.model}
-        labels = _named("gen_ai", {"operation.name": OPERATIONS[served.path], "provider.name": PROVIDER, **models})
+        labels = _named("gen_ai", {"operation.name": served.operation, "provider.name": PROVIDER, **models})
         failed = {} if served.error is None else {"error.type": error_type(served.error)}
         for name, histogram in self.histograms.items():
             if (value := getattr(timings, name)) is not None:

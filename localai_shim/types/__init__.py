@@ -16,7 +16,18 @@ from .errors import (
 from .events import Event, Failure, FinishReason, Recipient, Sink, Token, Waker
 from .prompts import Adapter, Prompt, TokenScore, common_length
 from .values import Json, map_texts
-from .work import EmbeddingRequest, GenerationRequest, GrammarConstraint, Input, SamplingParams, StopChecker, Task, Work
+from .weights import NewWeights, Product
+from .work import (
+    EmbeddingRequest,
+    GenerationRequest,
+    GrammarConstraint,
+    Input,
+    RankingRequest,
+    SamplingParams,
+    StopChecker,
+    Task,
+    Work,
+)
 
 __all__ = [
     "VERSION",
@@ -36,8 +47,11 @@ __all__ = [
     "Json",
     "LoadedModel",
     "ModelLoadError",
+    "NewWeights",
+    "Product",
     "Prompt",
     "QueueFullError",
+    "RankingRequest",
     "Recipient",
     "RowError",
     "SamplingParams",

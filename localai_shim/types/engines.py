@@ -11,7 +11,6 @@ from .work import Task, Work
 
 if TYPE_CHECKING:
     from ..stats import EngineStats
-    from ..vectors import Embedding, Reranking
 
 
 class Ticket:
@@ -40,12 +39,8 @@ class LoadedModel(Protocol):
         """Tasks that it serves."""
 
     @property
-    def embedding(self) -> Embedding | None:
-        """Settings for embedding texts; None: it embeds none."""
-
-    @property
-    def reranking(self) -> Reranking | None:
-        """Settings for scoring documents; None: it scores none."""
+    def settings(self) -> Mapping[Task, object]:
+        """Settings for the kinds of work that have some: `vectors.Embedding`, `vectors.Reranking`."""
 
     @property
     def generation_defaults(self) -> Mapping[str, Any]:

@@ -90,6 +90,8 @@ class Input(Protocol):
 class Work:
     """One piece of work for an engine, of some kind. It gets events up to one that ends it."""
 
+    task: ClassVar[Task]
+    """Its kind: `engine/work/kinds.py` says what runs it."""
     emits_tokens: ClassVar[bool] = False
     """Its events are an output's tokens; others get one `Token` that means nothing, after their result."""
     priority: int = 0
@@ -98,11 +100,6 @@ class Work:
     """The engine fills them in."""
     reply: object = field(default=None, compare=False, repr=False)
     """Answer to play, for an engine that plays answers; others ignore it."""
-
-    @property
-    def task(self) -> Task:
-        """Its kind: an engine has a table of what runs each."""
-        raise NotImplementedError
 
     @property
     def input(self) -> Input:
@@ -118,6 +115,7 @@ class Work:
 class GenerationRequest(Work):
     """One row: what to continue, how, and for how long."""
 
+    task = "generate"
     emits_tokens = True
     prompt: Prompt
     sampling: SamplingParams
@@ -135,10 +133,6 @@ class GenerationRequest(Work):
     """Drafts may be run for it, where the engine has some."""
 
     @property
-    def task(self) -> Task:
-        return "generate"
-
-    @property
     def input(self) -> Prompt:
         return self.prompt
 
@@ -151,19 +145,16 @@ class GenerationRequest(Work):
 class EmbeddingRequest(Work):
     """A request for vectors of texts."""
 
+    task: ClassVar[Task] = "embed"
+    what: ClassVar[str] = "embedding text"
+    """Beginning of an error's message; the place of the text follows."""
     texts: Sequence[Sequence[int]]
     """Token ids of each; none is empty, or longer than `Embedding.max_tokens`."""
     skip: int = 0
     """Tokens at the beginning of each text that are a prompt's, where pooling leaves these out."""
-    ranks: bool = False
-    """Each text is a query with a document, as `Reranking.encode` makes it, and gets a score."""
     adapter: Adapter | None = None
     vectors: npt.NDArray[np.float32] | None = field(default=None, init=False)
-    """`[texts, dimensions]`, a row of length 1 per text; scores are `[texts, 1]`, from 0 to 1. Set before the event."""
-
-    @property
-    def task(self) -> Task:
-        return "rerank" if self.ranks else "embed"
+    """`[texts, dimensions]`, a row of length 1 per text. Set before the event."""
 
     @property
     def input(self) -> EmbeddingRequest:
@@ -175,3 +166,14 @@ class EmbeddingRequest(Work):
 
     def counts(self) -> InputCounts:
         return InputCounts(sum(map(len, self.texts)))
+
+
+@dataclass(slots=True, eq=False)
+class RankingRequest(EmbeddingRequest):
+    """A request for scores from 0 to 1, whose `vectors` are `[texts, 1]`.
+
+    Each text is a query with a document, as `Reranking.encode` makes it.
+    """
+
+    task = "rerank"
+    what = "scoring document"

@@ -249,9 +249,10 @@ def test_a_query_that_leaves_no_room_is_refused_all_the_same(scripted: LocalOpen
 
 def test_a_model_that_reads_no_instruction_says_so(engine: ScriptedEngine, scripted: LocalOpenAI) -> None:
     post(scripted, instruction="Find the capital")
-    assert engine.model.reranking is not None
+    reranking = engine.model.settings["rerank"]
+    assert isinstance(reranking, Reranking)
     with ScriptedEngine() as other:
-        other.model.reranking = Reranking(engine.model.reranking.encode)
+        other.model.settings = {"rerank": Reranking(reranking.encode)}
         error = refused(LocalOpenAI(engine=other), instruction="Find the capital")
     assert (error.param, error.code) == ("instruction", "unsupported_parameter")
 

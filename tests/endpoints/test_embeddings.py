@@ -184,7 +184,8 @@ def test_unknown_encoding_formats_are_refused(scripted: LocalOpenAI) -> None:
 @pytest.fixture
 def prompted(engine: ScriptedEngine, scripted: LocalOpenAI) -> LocalOpenAI:
     """Of a model that has prompts."""
-    engine.model.embedding = Embedding(DIMENSIONS, prompts={"query": "find ", "document": ""}, default_prompt="query")
+    made = Embedding(DIMENSIONS, prompts={"query": "find ", "document": ""}, default_prompt="query")
+    engine.model.settings = {"embed": made}
     return scripted
 
 
@@ -250,7 +251,7 @@ def test_a_model_is_asked_for_what_it_can_do(engine: ScriptedEngine) -> None:
 
 
 def test_a_model_that_does_not_embed_says_so(engine: ScriptedEngine) -> None:
-    engine.model.tasks, engine.model.embedding = ("rerank",), None
+    engine.model.tasks, engine.model.settings = ("rerank",), {}
     error = refused(LocalOpenAI(engine=engine), input="a")
     assert error.param == "model" and "cannot embed texts" in error.message
 

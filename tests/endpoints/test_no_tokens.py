@@ -61,7 +61,7 @@ def test_a_prompt_without_tokens_is_refused(client: LocalOpenAI) -> None:
 
 def test_a_document_without_tokens_is_refused() -> None:
     with ScriptedEngine() as engine:
-        engine.model.reranking = Reranking(lambda ranking: [[3, 4], []])
+        engine.model.settings = {**engine.model.settings, "rerank": Reranking(lambda ranking: [[3, 4], []])}
         body = {"query": "a", "documents": ["b", "c"]}
         with pytest.raises(openai.BadRequestError, match="zero tokens") as caught:
             LocalOpenAI(engine=engine).post("/rerank", cast_to=object, body=body)

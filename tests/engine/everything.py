@@ -12,6 +12,7 @@ from localai_shim.engine.sinks import SyncSink
 from localai_shim.models.loading import load_model
 from localai_shim.types import EmbeddingRequest, Event, Failure, Token
 from tests.engine.seeing import Seeing
+from tests.engine.work.passes import Head
 from tests.tiny import tiny
 
 
@@ -20,14 +21,10 @@ class Everything(Seeing):
 
     def __init__(self, loaded: Any) -> None:
         super().__init__(loaded)
-        self.tasks = ("generate", "embed")
-        self.encode = self._encode
+        self.tasks, self.heads = ("generate", "embed"), {"embed": Head(self._encode)}
 
     def _encode(self, texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
         return mx.array([[float(len(text)), float(text[0])] for text in texts])
-
-    def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> None:
-        return None
 
 
 def everything(options: EngineOptions | None = None) -> Engine[Everything]:

@@ -15,7 +15,7 @@ from localai_shim.engine.cache_contents import Quantised
 from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.pieces import Decode, Piece
-from localai_shim.engine.ports import StepInput
+from localai_shim.engine.ports import PassOutput, StepInput
 from localai_shim.engine.sinks import SyncSink
 from localai_shim.engine.work import room
 from localai_shim.engine.work.rows import Rows
@@ -163,7 +163,7 @@ def stepping(engine: Engine[TextModel], first: Callable[[], object]) -> Iterator
     model = engine.model
     forward = model.forward
 
-    def instead(step: StepInput) -> mx.array:
+    def instead(step: StepInput) -> PassOutput[mx.array]:
         first()
         return forward(step)
 

@@ -18,17 +18,17 @@ from localai_shim.engine.costs.cost_model import CostModel
 from localai_shim.engine.costs.meter import Meter
 from localai_shim.engine.kv import RowCache
 from localai_shim.engine.memory import Memory
-from localai_shim.engine.ports import Features, ProcessedMedia, StepInput
+from localai_shim.engine.ports import Features, PassOutput, ProcessedMedia, StepInput
 from localai_shim.engine.prefix.cache import PrefixCache
 from localai_shim.engine.prompts.features import FeatureCache
 from localai_shim.engine.row import Row
 from localai_shim.engine.setup import Setup
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.engine.work.queue import Queue
+from localai_shim.engine.work.lane import Parts
 from localai_shim.engine.work.rows import Rows
-from localai_shim.engine.work.runner import Runner
+from localai_shim.engine.work.runner import RowRunner
 from localai_shim.engine.work.scheduler import Scheduler
-from localai_shim.engine.work.texts import TextJobs
+from localai_shim.engine.work.share import Share
 from localai_shim.types import Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
 from tests.engine.harness import GREEDY, is_last, rows_of
 
@@ -88,18 +88,18 @@ class Recording:
     def new_cache(self) -> RowCache:
         return [KVCache()]
 
-    def prefill(self, step: StepInput, *, wait: bool = True) -> mx.array | None:
+    def prefill(self, step: StepInput, *, wait: bool = True) -> PassOutput[mx.array | None]:
         rows = rows_of(step)
         self.before(rows)
         self.passes.append(rows)
         if self._clock is not None:
             self._clock.now += self._seconds * sum(map(len, rows))
         self._write(step)
-        return mx.zeros((len(rows), 16)) if step.ends else None
+        return PassOutput(mx.zeros((len(rows), 16)) if step.ends else None)
 
-    def forward(self, step: StepInput) -> mx.array:
+    def forward(self, step: StepInput) -> PassOutput[mx.array]:
         self._write(step)
-        return mx.zeros((*step.tokens.shape, 16))
+        return PassOutput(mx.zeros((*step.tokens.shape, 16)))
 
     def embed(self, media: ProcessedMedia) -> Features:
         self.before_item(media.digest)
@@ -118,6 +118,13 @@ class Recording:
         self.steps.append(step)
         contents = step.tokens[:, None, :, None].astype(mx.float32)
         mx.eval(step.layers[0].update_and_fetch(contents, contents))
+
+
+class Alone(Share):
+    """The share of an engine that tells no other engine of its rows."""
+
+    def note_rows(self, running: bool) -> None:
+        pass
 
 
 class World:
@@ -163,11 +170,10 @@ class World:
     def prepare(self, **changes: Any) -> None:
         """Begin without rows, with some changes of the setup."""
         self.setup = replace(self.setup, **changes)
-        self.rows = Rows(self.model, self.setup, Queue(), self.meter, self._emit)
+        parts = Parts(self.model, self.setup, self.meter, Alone(self, self.setup.costs, self.meter), self._emit)
+        self.rows = Rows(parts)
         self.batch, self.prompts = self.rows.batch, self.rows.prompts
-        self.scheduler = Scheduler(self.rows, None, self.setup, self.meter)
-        texts = TextJobs(Queue(), lambda *event: None, self.setup, self.meter, self)
-        self.runner = Runner(self.model, self.rows, texts, self.setup, self.meter, self._emit)
+        self.scheduler, self.runner = Scheduler(self.rows, (), parts), RowRunner(self.rows, parts)
 
     def ask(
         self,
@@ -231,7 +237,7 @@ class World:
         self.events[row].append(event)
 
 
-def play_prompts(scheduler: Scheduler, runner: Runner) -> None:
+def play_prompts(scheduler: Scheduler, runner: RowRunner) -> None:
     """Run prompts for as long as rows may wait."""
     prefill = scheduler.prefill
     assert prefill is not None

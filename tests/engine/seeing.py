@@ -15,7 +15,7 @@ import mlx.nn as nn
 import numpy as np
 
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.engine.ports import Features, ProcessedMedia, StepInput
+from localai_shim.engine.ports import Features, PassOutput, ProcessedMedia, StepInput
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import TextModel
 from localai_shim.types import Prompt
@@ -92,11 +92,11 @@ class Seeing(TextModel):
     def first_pass(self, prompt: Prompt) -> int:
         return prompt.media[-1].stop if self.in_one and prompt.media else 0
 
-    def prefill(self, step: StepInput, *, wait: bool = True) -> mx.array | None:
+    def prefill(self, step: StepInput, *, wait: bool = True) -> PassOutput[mx.array | None]:
         self._put_in(step)
         return super().prefill(StepInput(step.tokens, step.layers, step.counts, ends=step.ends), wait=wait)
 
-    def forward(self, step: StepInput) -> mx.array:
+    def forward(self, step: StepInput) -> PassOutput[mx.array]:
         self._put_in(step)
         return super().forward(StepInput(step.tokens, step.layers, step.counts))
 
@@ -151,6 +151,6 @@ def alone(kind: str, prompt: Prompt, count: int, **how: bool) -> list[int]:
         out: list[int] = []
         step = StepInput(mx.array([prompt.tokens]), layers, state=state, media=media)
         for _ in range(count):
-            out.append(int(mx.argmax(model.forward(step)[0, -1]).item()))
+            out.append(int(mx.argmax(model.forward(step).logits[0, -1]).item()))
             step = StepInput(mx.array([[out[-1]]]), layers, state=state)
         return out

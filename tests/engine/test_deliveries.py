@@ -10,7 +10,7 @@ import mlx.core as mx
 import pytest
 
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.engine.ports import StepInput
+from localai_shim.engine.ports import PassOutput, StepInput
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions, TextModel
 from localai_shim.types import RowError, SamplingParams
@@ -35,11 +35,11 @@ class Watched:
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self if name in ("_model", "calls", "before_step") else self._model, name, value)
 
-    def prefill(self, step: StepInput, *, wait: bool = True) -> mx.array | None:
+    def prefill(self, step: StepInput, *, wait: bool = True) -> PassOutput[mx.array | None]:
         self.calls.append("prefill")
         return self._model.prefill(step, wait=wait)
 
-    def forward(self, step: StepInput) -> mx.array:
+    def forward(self, step: StepInput) -> PassOutput[mx.array]:
         self.calls.append("step")
         if self.before_step is not None:
             self.before_step(self.calls.count("step"))

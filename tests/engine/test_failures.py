@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from localai_shim.engine.engine import Engine
+from localai_shim.engine.ports import PassOutput
 from localai_shim.types import EngineClosedError, ModelLoadError, RowError, SamplingParams
 from tests.engine.harness import Running, engine_for, eventually, generate, request, rows_of
 
@@ -91,7 +92,7 @@ def test_when_the_model_step_fails_its_rows_fail_and_the_next_request_is_served(
             broken.clear()
             if not lazily:
                 raise RuntimeError("device lost")
-            return forward(step)[:, :, :, None]  # a shape that only the sampler trips over
+            return PassOutput(forward(step).logits[:, :, :, None])  # a shape that only the sampler trips over
         return forward(step)
 
     engine.model.forward = failing  # type: ignore[method-assign]

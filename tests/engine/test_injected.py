@@ -38,8 +38,9 @@ from localai_shim.engine.work.prompts import PromptJobs
 from localai_shim.engine.work.queue import Queue
 from localai_shim.engine.work.room import Room
 from localai_shim.engine.work.rows import Rows
-from localai_shim.engine.work.runner import Runner
+from localai_shim.engine.work.runner import RowRunner, TextRunner
 from localai_shim.engine.work.scheduler import Decoding, Scheduler
+from localai_shim.engine.work.share import Share
 from localai_shim.engine.work.texts import TextJobs
 from localai_shim.engine.work.tickets import Tickets
 from localai_shim.types import GenerationRequest, ModelLoadError, Prompt, RowError, SamplingParams
@@ -98,10 +99,10 @@ POINTS: dict[str, list[tuple[Any, str]]] = {
         (PromptJobs, "_finish"),
         (PromptJobs, "take"),
         (PromptJobs, "put"),
-        (Runner, "_open"),
-        (Runner, "_run_chunk"),
-        (Runner, "_run_item"),
-        (Runner, "_join"),
+        (RowRunner, "_open"),
+        (RowRunner, "_run_chunk"),
+        (RowRunner, "_run_item"),
+        (RowRunner, "_join"),
         (Prefill, "next"),
         (Prefill, "_begin"),
         (Prefill, "_choose"),
@@ -113,7 +114,7 @@ POINTS: dict[str, list[tuple[Any, str]]] = {
         (Room, "fitting"),
         (Room, "open"),
         (Room, "_fits"),
-        (Runner, "_limit"),
+        (RowRunner, "_limit"),
         (Prefill, "priority"),
         (Scheduler, "_choose_kind"),
         (Memory, "batch"),
@@ -143,21 +144,21 @@ POINTS: dict[str, list[tuple[Any, str]]] = {
         (Meter, "stalled"),
         (TextJobs, "enter"),
         (TextJobs, "add"),
-        (TextJobs, "pause"),
-        (TextJobs, "note_pass"),
+        (Share, "pause"),
+        (Share, "note_pass"),
         (TextJobs, "note_tokens"),
-        (TextJobs, "are_due"),
+        (TextJobs, "is_due"),
         (TextJobs, "next_pass"),
         (TextJobs, "_choose"),
         (TextJobs, "_first"),
         (TextJobs, "take"),
         (TextJobs, "requeue"),
         (TextJobs, "finish"),
-        (Runner, "_run_texts"),
-        (Runner, "_read_on"),
-        (Runner, "_embed"),
-        (Runner, "_store"),
-        (Runner, "_emit_done"),
+        (TextRunner, "run"),
+        (TextRunner, "_read_on"),
+        (TextRunner, "_embed"),
+        (TextRunner, "_store"),
+        (TextRunner, "_emit_done"),
     ],
     ROWS: [
         (Everything, "forward"),

@@ -41,18 +41,18 @@ def test_a_step_does_not_change() -> None:
 @pytest.mark.parametrize("kind", only(["qwen3", "qwen3_next"], KINDS))
 def test_logits_of_k_tokens_are_those_of_one_after_the_other(kind: str) -> None:
     model = load(kind)
-    together = model.forward(step_of(TOKENS, model.new_cache()))
+    together = model.forward(step_of(TOKENS, model.new_cache())).logits
     assert together.shape == (1, len(TOKENS), VOCABULARY) and together.dtype == mx.float32
     layers = model.new_cache()
     for i, token in enumerate(TOKENS):
-        assert mx.allclose(model.forward(step_of([token], layers))[:, 0], together[:, i], atol=1e-4)
+        assert mx.allclose(model.forward(step_of([token], layers)).logits[:, 0], together[:, i], atol=1e-4)
 
 
 def test_rows_that_are_padded_get_the_logits_that_they_get_alone() -> None:
     model = load()
     padded = mx.array([TOKENS, [*TOKENS[1:4], 0, 0, 0]])
-    logits = model.forward(StepInput(padded, model.new_cache(), counts=[6, 3]))
-    alone = model.forward(step_of(TOKENS[1:4], model.new_cache()))
+    logits = model.forward(StepInput(padded, model.new_cache(), counts=[6, 3])).logits
+    alone = model.forward(step_of(TOKENS[1:4], model.new_cache())).logits
     assert mx.allclose(logits[1, :3], alone[0], atol=1e-4)
 
 

@@ -11,7 +11,7 @@ import mlx.core as mx
 import pytest
 
 from localai_shim.engine import probes as module
-from localai_shim.engine.ports import StepInput, host
+from localai_shim.engine.ports import PassOutput, StepInput, host
 from localai_shim.engine.probes import Agreement, agreement, takes_several
 from localai_shim.models import text
 from localai_shim.models.text import TextModel
@@ -158,7 +158,7 @@ class Counted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
-    def forward(self, step: StepInput) -> mx.array:
+    def forward(self, step: StepInput) -> PassOutput[mx.array]:
         self.passes += 1
         return self._model.forward(step)
 

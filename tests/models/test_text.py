@@ -34,7 +34,7 @@ def logits_after(model: TextModel, tokens: list[int]) -> np.ndarray:
     cache = model.new_cache()
     model.prefill(StepInput(mx.array([tokens[:3]]), cache))
     model.prefill(StepInput(mx.array([tokens[3:-1]]), cache))
-    logits = model.forward(StepInput(mx.array([tokens[-1:]]), cache))
+    logits = model.forward(StepInput(mx.array([tokens[-1:]]), cache)).logits
     assert logits.dtype == mx.float32 and logits.shape == (1, 1, CONFIGS["qwen3"]["vocab_size"])
     return np.array(logits[0, 0])
 

@@ -23,7 +23,7 @@ TOKENS = [5, 9, 17, 33, 40, 3]
 def logits(model: TextModel) -> Any:
     """Of tokens one after the other, which all models take."""
     cache = model.new_cache()
-    return np.concatenate([np.array(model.forward(StepInput(mx.array([[token]]), cache))) for token in TOKENS])
+    return np.concatenate([np.array(model.forward(StepInput(mx.array([[token]]), cache)).logits) for token in TOKENS])
 
 
 def changed(model: TextModel) -> dict[str, mx.array]:

@@ -135,7 +135,7 @@ def logits_in_pieces(model: TextModel, tokens: list[int] = PROMPT) -> np.ndarray
 
 
 def _logits(model: TextModel, tokens: list[int], cache: Any) -> np.ndarray:
-    return np.array(model.forward(StepInput(mx.array([tokens]), cache))[0].astype(mx.float32))
+    return np.array(model.forward(StepInput(mx.array([tokens]), cache)).logits[0].astype(mx.float32))
 
 
 def difference(found: np.ndarray, expected: np.ndarray) -> float:

@@ -159,6 +159,6 @@ class Seeing:
             ]
             tokens = mx.array([self.tokens[done : done + count]])
             step = StepInput(tokens, cache, state=state, media=media)
-            parts.append(np.array(model.forward(step)[0].astype(mx.float32)))
+            parts.append(np.array(model.forward(step).logits[0].astype(mx.float32)))
             done += count
         return np.concatenate(parts)

@@ -27,7 +27,7 @@ def test_a_q4_k_m_file_has_the_logits_of_the_weights_it_holds(gemma: Path, tmp_p
     model = load_model(str(gemma), LoadOptions())
     assert isinstance(model, TextModel)
     tokens = mx.array([model.tokenizer.encode(TEXT)])
-    found = np.array(model.forward(StepInput(tokens, model.new_cache()))[0], np.float64)
+    found = np.array(model.forward(StepInput(tokens, model.new_cache())).logits[0], np.float64)
     exact, _ = mlx_lm.load(str(original.save(gemma, tmp_path / "gemma", original.GEMMA3)))
     mx.disable_compile()
     expected = np.array(exact(tokens)[0].astype(mx.float32), np.float64)

@@ -36,7 +36,7 @@ def forward(model: Model, cache: Buckets, places: Sequence[Place], rows: Sequenc
         mine = tokens if source == list(range(len(places))) else tokens[mx.array(source)]
         mine_rows = [rows[i] for i in source]
         step = StepInput(mine[:, None], part.layers, state=states_of(mine_rows), adapters=adapters_of(mine_rows))
-        logits = model.forward(step)[:, -1]
+        logits = model.forward(step).logits[:, -1]
         parts.append(logits[mx.array(part.slots)] if sparse else logits)
         start = end
     return parts[0] if len(parts) == 1 else mx.concatenate(parts)

@@ -79,7 +79,7 @@ class Verifying:
             if built is None:
                 counts = [len(mine.get(slot, padding)) for slot in range(step.width)]
                 inputs = _step(mx.array(tokens, mx.int32), counts, _rows(self.rows, at, name, step), step)
-                parts.append(model.forward(inputs).flatten(0, 1))
+                parts.append(model.forward(inputs).logits.flatten(0, 1))
             else:
                 built.tokens[number][...] = tokens
             for slot in step.slots:
@@ -104,7 +104,7 @@ class Verifying:
             for name, step, tokens in zip(names, made.steps, inputs, strict=True):
                 whole = [step.tokens] * step.width
                 rows = _rows(self.rows, at, name, step)
-                parts.append(model.forward(_step(tokens, whole, rows, step)).flatten(0, 1))
+                parts.append(model.forward(_step(tokens, whole, rows, step)).logits.flatten(0, 1))
         # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
         self.next = VerifyGraph(made, [np.array(tokens, copy=False) for tokens in inputs], _joined(parts))
 

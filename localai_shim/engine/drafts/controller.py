@@ -22,7 +22,7 @@ from ..ports import Model
 from ..probes import agreement, takes_several
 from ..row import Row
 from .draft_model import DraftModel
-from .sources import Drafter, ForcedTokens, PredictedText, PromptLookup
+from .sources import CostlyDrafter, Drafter, ForcedTokens, PredictedText, PromptLookup
 
 log = logging.getLogger("localai_shim")
 
@@ -113,7 +113,7 @@ class Speculation:
     vocabulary: int = 2**31
     counts: dict[str, DraftCounts] = field(default_factory=dict)
     costs: CostModel = field(default_factory=CostModel)
-    costly: DraftModel | None = None
+    costly: CostlyDrafter | None = None
     max_stall: float = inf
     spent: float = 0.0
     _failures: int = 0

@@ -36,6 +36,26 @@ class Drafter(Protocol):
         """
 
 
+class CostlyDrafter(Drafter, Protocol):
+    """A source that runs passes: all rows are asked together, for as many drafts as pay. It keeps caches for rows.
+
+    `takes` is asked before each step. If the source raises, it has forgotten its rows, which may come again.
+    """
+
+    most: int
+    """Most drafts of a row in one step."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its rows' caches."""
+
+    def seconds(self, rows: int, drafts: int, plain: float) -> float:
+        """Expected seconds for this number of drafts of each row; `plain`: those of a step of one token."""
+
+    def keep(self, rows: Sequence[Row]) -> None:
+        """Drop what is kept of all other rows."""
+
+
 class ForcedTokens:
     """Tokens that a row's grammar leaves no choice about."""
 

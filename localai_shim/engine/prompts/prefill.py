@@ -233,7 +233,7 @@ class Prefiller:
 
     def _launch(self, jobs: Sequence[PrefillJob], step: StepInput) -> mx.array | None:
         """Run a pass without waiting for it, and have the jobs' logits if it ends them."""
-        logits = self._model.prefill(step, wait=False)
+        logits = self._model.prefill(step, wait=False).logits
         if step.ends:
             assert logits is not None
             for i, job in enumerate(jobs):
@@ -251,7 +251,7 @@ class Prefiller:
         launched: list[Scoring] = []
 
         def launch() -> None:
-            logits = self._model.forward(step)
+            logits = self._model.forward(step).logits
             self.portion = max(1, MAX_LOGITS // logits.shape[-1])
             launched.append(Scoring(logits, following, top, on_device=self._model.samples_on_device))
 

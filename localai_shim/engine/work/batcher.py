@@ -5,26 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ...threads.system import sleep
 from ...types import Event, Task
 from ..costs.meter import Meter
+from ..pieces import Pass, Piece, Rest
 from ..ports import Model
 from ..setup import Setup
-from .queue import Queue
+from .kinds import KINDS
+from .lane import Entry, EntryT, Lane, Parts, Runner
 from .rows import Rows
-from .runner import Runner
 from .scheduler import Scheduler
-from .texts import TextJobs
-from .tickets import Entry, EntryT, Lane
-
-_REFUSALS: dict[Task, str] = {
-    "generate": "generates no text",
-    "embed": "embeds no texts",
-    "rerank": "ranks no documents",
-}
+from .share import Share
 
 
 class Batcher:
-    """Runs the work of an engine, of all kinds.
+    """Runs the work of an engine, of all kinds that its model serves.
 
     Args:
         model: what runs it; without text, it is no more than an `Encoder`.
@@ -33,6 +28,9 @@ class Batcher:
         engine: the one whose work it is.
         emit: takes an entry's event.
         deliver: delivers events that had better not wait until a step is over.
+
+    Attributes:
+        rows: the lane of what generates text, whose decode steps come first; None: the model generates none.
     """
 
     def __init__(
@@ -44,38 +42,49 @@ class Batcher:
         emit: Callable[[Entry, Event], None],
         deliver: Callable[[], None],
     ) -> None:
-        queue = Queue()
-        self.rows = rows = Rows(model, setup, queue, meter, emit, deliver) if "generate" in model.tasks else None
-        self.texts = TextJobs(queue, emit, setup, meter, engine)
-        self.scheduler = Scheduler(rows, self.texts, setup, meter)
-        self.runner = Runner(model, rows, self.texts, setup, meter, emit, deliver)
-        # The key says what a lane takes.
-        self._lanes: Mapping[Task, Lane[Any, Any]] = {
-            task: rows if task == "generate" and rows is not None else self.texts for task in model.tasks
-        }
-        self._name = model.name
+        self._share, self._name = Share(engine, setup.costs, meter), model.name
+        parts = Parts(model, setup, meter, self._share, emit, deliver)
+        lanes: dict[Any, Any] = {}
+        self._runners: dict[type[Piece], Runner] = {}
+        for kind in (KINDS[task] for task in model.tasks):
+            if kind.lane not in lanes:
+                lane = lanes[kind.lane] = kind.lane(parts)
+                runner = kind.runner(lane, parts)
+                self._runners |= dict.fromkeys(runner.pieces, runner)
+        self._lanes: Mapping[Task, Lane[Any, Any]] = {task: lanes[KINDS[task].lane] for task in model.tasks}
+        self._all = [*lanes.values()]
+        self.rows: Rows | None = lanes.pop(Rows, None)
+        self.scheduler = Scheduler(self.rows, [*lanes.values()], parts)
 
     def __len__(self) -> int:
         """Entries that run and wait."""
-        return len(self.texts) + (0 if self.rows is None else len(self.rows))
+        return sum(map(len, self._all))
 
     def step(self) -> None:
-        """Decode one token for all rows, and deliver it; prefill or embed while the rows can wait."""
+        """Decode one token for all rows, and deliver it; prefill or run a pass while the rows can wait."""
         while (piece := self.scheduler.next()) is not None:
             try:
-                self.runner.run(piece)
+                self._run(piece)
             except BaseException as error:
                 self.scheduler.failed(piece, error)
+
+    def _run(self, piece: Piece) -> None:
+        if isinstance(piece, Rest):
+            sleep(piece.seconds)
+            return
+        if self.rows is not None and isinstance(piece, Pass):
+            self.rows.batch.wait()
+        self._runners[type(piece)].run(piece)
 
     def lane(self, task: Task) -> Lane[Any, Any]:
         """Lane of a kind of work.
 
         Raises:
-            ValueError: nothing does.
+            ValueError: the model does not serve it.
         """
         lane = self._lanes.get(task)
         if lane is None:
-            raise ValueError(f"the model '{self._name}' {_REFUSALS[task]}")
+            raise ValueError(f"the model '{self._name}' {KINDS[task].refusal}")
         return lane
 
     def by_lane(self, entries: Iterable[EntryT]) -> Mapping[Lane[Any, EntryT], list[EntryT]]:
@@ -87,6 +96,9 @@ class Batcher:
 
     def restart(self) -> None:
         """Make all work begin again, with the tokens that rows have generated."""
-        if self.rows is not None:
-            self.rows.restart()
-        self.texts.restart()
+        for lane in self._all:
+            lane.restart()
+
+    def close(self) -> None:
+        """The engine has no work any more."""
+        self._share.close()

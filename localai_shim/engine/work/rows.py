@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from ...types import GenerationRequest, Sink
-from ..costs.meter import Meter
 from ..decode.batch import Batch
 from ..memory import Memory
-from ..ports import Model
 from ..prompts.features import Tower
 from ..prompts.prefill import Prefiller, PrefillJob
-from ..row import Emit, Row
-from ..setup import Setup
+from ..row import Row
+from .lane import Parts
 from .prompts import PromptJobs
-from .queue import Queue
 from .room import Room
 
 
@@ -22,12 +19,7 @@ class Rows:
     """Rows from their arrival to their end, and what runs them.
 
     Args:
-        model: runs them.
-        setup: how.
-        queue: their prompts wait in it.
-        meter: what counts.
-        emit: takes each event; it must not block.
-        deliver: delivers events that had better not wait until a step is over.
+        parts: those of the engine. Prompts wait in the queue.
 
     Attributes:
         entered: numbers of rows that were queued since the last step.
@@ -35,20 +27,13 @@ class Rows:
         blocked: no prompt could be run the last time.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        setup: Setup,
-        queue: Queue,
-        meter: Meter,
-        emit: Emit,
-        deliver: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._model, self._meter = model, meter
-        self.batch = batch = Batch(model, emit, setup.prefixes, deliver, setup.speculation, setup.runs_built)
+    def __init__(self, parts: Parts) -> None:
+        self._model, self._meter = model, meter = parts.model, parts.meter
+        setup, emit = parts.setup, parts.emit
+        self.batch = batch = Batch(model, emit, setup.prefixes, parts.deliver, setup.speculation, setup.runs_built)
         self.tower = Tower(model, setup.features)
         self.prefiller = Prefiller(model, meter, setup.prefixes, batch.wait, setup.ends_prompts, setup.costs)
-        self.prompts = PromptJobs(queue, self.prefiller, self.tower, emit, setup.max_rows)
+        self.prompts = PromptJobs(parts.queue, self.prefiller, self.tower, emit, setup.max_rows)
         memory = setup.memory if isinstance(setup.memory, Memory) else None
         self.room = Room(batch, self.prompts, self.tower, setup.max_rows, memory)
         self.entered: list[int] = []

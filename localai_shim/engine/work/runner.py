@@ -1,22 +1,18 @@
-"""The runner: it runs the pieces that the scheduler names, one after the other, and decides nothing."""
+"""Runners of rows and of texts: they run the pieces that the scheduler names, and decide nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
-from ...threads.system import sleep
-from ...types import EmbeddingRequest, Event, Token
-from ..costs.meter import Meter
+from ...types import EmbeddingRequest, Token
 from ..decode.joining import join
-from ..pieces import Chunk, Collect, Decode, Deliver, Item, Join, Limit, Open, Piece, Preempt, Rest, Texts
-from ..ports import Encoder
+from ..pieces import Chunk, Collect, Decode, Deliver, Item, Join, Limit, Open, Piece, Preempt, Texts
 from ..prompts.prefill import PrefillJob
-from ..setup import Setup
+from .lane import Parts
 from .room import TURN_TOKENS
 from .rows import Rows
 from .texts import Text, TextJobs, Vectors
@@ -24,42 +20,23 @@ from .texts import Text, TextJobs, Vectors
 _DONE = Token(0, finish_reason="stop")
 
 
-class Runner:
-    """Runs decode steps, prompts on their way into the batch, and passes of texts.
+class RowRunner:
+    """Runs decode steps, and prompts on their way into the batch.
 
     Args:
-        model: runs them.
-        rows: those of the engine; None: the model generates no text.
-        texts: the requests for vectors.
-        setup: has the limits of passes, and gets what they took.
-        meter: what counts.
-        emit: takes an entry's event.
-        deliver: delivers events.
+        rows: those of the engine.
+        parts: what it runs on.
     """
 
-    def __init__(
-        self,
-        model: Encoder,
-        rows: Rows | None,
-        texts: TextJobs,
-        setup: Setup,
-        meter: Meter,
-        emit: Callable[[Any, Event], None],
-        deliver: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._model, self._rows, self._texts, self._setup = model, rows, texts, setup
-        self._meter, self._emit, self._deliver = meter, emit, deliver
+    pieces = (Collect, Decode, Deliver, Preempt, Limit, Open, Item, Chunk, Join)
+
+    def __init__(self, rows: Rows, parts: Parts) -> None:
+        self._rows, self._setup, self._meter = rows, parts.setup, parts.meter
+        self._emit, self._deliver = parts.emit, parts.deliver
 
     def run(self, piece: Piece) -> None:
         """Run a piece. What it raises fails what the piece is for."""
-        if isinstance(piece, Rest):
-            sleep(piece.seconds)
-        elif isinstance(piece, Texts):
-            self._run_texts(piece)
-        elif self._rows is not None:
-            self._run(piece, self._rows)
-
-    def _run(self, piece: Piece, rows: Rows) -> None:
+        rows = self._rows
         match piece:
             case Collect():
                 rows.batch.collect()
@@ -81,8 +58,6 @@ class Runner:
                 self._join(rows)
         if isinstance(piece, (Open, Item, Chunk)):
             rows.prompts.release()
-
-    # -- prompts ------------------------------------------------------------------------------------------------
 
     def _limit(self, rows: Rows, spare: int) -> None:
         features = rows.tower.features
@@ -139,13 +114,24 @@ class Runner:
         rows.room.joined()
         join(rows.batch, jobs, self._emit)
 
-    # -- texts --------------------------------------------------------------------------------------------------
 
-    def _run_texts(self, piece: Texts) -> None:
+class TextRunner:
+    """Runs passes of texts.
+
+    Args:
+        texts: the requests for vectors.
+        parts: what it runs on.
+    """
+
+    pieces = (Texts,)
+
+    def __init__(self, texts: TextJobs, parts: Parts) -> None:
+        self._texts, self._model, self._setup = texts, parts.model, parts.setup
+        self._meter, self._share, self._emit = parts.meter, parts.share, parts.emit
+
+    def run(self, piece: Texts) -> None:
         """Run a pass, and emit what is done. What it raises fails all requests: more than its texts has failed."""
         texts = self._texts.take(piece)
-        if self._rows is not None:
-            self._rows.batch.wait()
         watch = self._setup.costs.start()
         try:
             try:
@@ -162,7 +148,7 @@ class Runner:
                 return
             self._emit_done(texts)
         finally:
-            self._texts.note_pass(watch.seconds, beside=piece.beside)
+            self._share.note_pass(watch.seconds, beside=piece.beside)
 
     def _read_on(self, texts: Sequence[Text], most: int) -> tuple[Vectors | None, int, int] | None:
         """Read a piece of a text that is longer than a pass: its vector, where it ends, and the piece's tokens and end.
@@ -174,7 +160,7 @@ class Runner:
         # beside another one that is read.
         if self._texts.long is None and not others and len(job.request.texts[i]) > most:
             request = job.request
-            reading = self._model.begin(request.texts[i], request.skip, ranks=request.ranks)
+            reading = self._model.heads[request.task].begin(request.texts[i], request.skip)
             if reading is not None:
                 job.reading = i, reading
         if job.reading is None or job.reading[0] != i:
@@ -194,7 +180,7 @@ class Runner:
         """Run one pass: vectors, its tokens, and 0."""
         request, tokens = texts[0][0].request, [job.request.texts[i] for job, i in texts]
         with self._adapted(request):
-            made = self._model.score(tokens) if request.ranks else self._model.encode(tokens, request.skip)
+            made = self._model.heads[request.task](tokens, request.skip)
             mx.eval(made)
         return np.array(made), len(tokens) * max(map(len, tokens)), 0
 

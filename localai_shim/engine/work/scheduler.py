@@ -1,30 +1,28 @@
 """The scheduler: it names the next piece of work, from the rows, the queue, the memory, and the measured costs.
 
-A step of the engine is a decode step of the running rows, if there are any, and then texts or prompts for as long as
-these rows may wait. The scheduler touches no array. It names each piece once the one before it has run, because what a
-piece took decides what comes next.
+A step of the engine is a decode step of the running rows, if there are any, and then a pass of another lane or prompts,
+for as long as these rows may wait. Rows are special in this alone: all other lanes are alike. The scheduler touches no
+array. It names each piece once the one before it has run, because what a piece took decides what comes next.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 from ..costs.cost_model import CostModel, Stopwatch
-from ..costs.meter import Meter
 from ..decode.batch import Batch
 from ..decode.in_flight import Idle
 from ..drafts.controller import Speculation
-from ..pieces import Collect, Decode, Deliver, Limit, Piece, PromptPiece, Rest, StepRecord, Texts
+from ..pieces import Collect, Decode, Deliver, Limit, Pass, Piece, PromptPiece, Rest, StepRecord
 from ..row import Row, row_error
-from ..setup import Setup
+from .lane import Parts, PassLane
 from .prefill import Prefill
 from .rows import Rows
-from .texts import TextJobs
 
 log = logging.getLogger("localai_shim")
 
@@ -124,17 +122,17 @@ class Scheduler:
 
     Args:
         rows: those of the engine; None: the model generates no text.
-        texts: those that wait for their vectors; None: there never are any.
-        setup: has the limits of passes, and what they take.
-        meter: what counts.
+        lanes: of all other work, which runs in passes.
+        parts: those of the engine.
 
     Attributes:
         records: the last steps.
     """
 
-    def __init__(self, rows: Rows | None, texts: TextJobs | None, setup: Setup, meter: Meter) -> None:
-        self._rows, self._texts, self._meter, self._costs = rows, texts, meter, setup.costs
-        self.prefill = prefill = None if rows is None else Prefill(rows, setup, meter)
+    def __init__(self, rows: Rows | None, lanes: Sequence[PassLane], parts: Parts) -> None:
+        setup, self._meter, self._share = parts.setup, parts.meter, parts.share
+        self._rows, self._lanes, self._costs = rows, [*lanes], setup.costs
+        self.prefill = prefill = None if rows is None else Prefill(rows, setup, parts.meter)
         self.decoding = None if rows is None else Decoding(rows.batch, prefill, setup.speculation, setup.costs)
         self.records: deque[StepRecord] = deque(maxlen=LAST_RECORDS)
         self._steps = 0
@@ -146,6 +144,8 @@ class Scheduler:
         """Number of them that were for the decode step."""
         self._running, self._watch = 0, self._costs.start()
         """Rows that decode in this step, and the seconds since it began."""
+        self._turn: PassLane
+        """The lane that had the last pass."""
 
     @property
     def running(self) -> int:
@@ -184,9 +184,10 @@ class Scheduler:
         Raises:
             BaseException: the error, if the engine has to start afresh.
         """
-        if isinstance(piece, Texts) and self._texts is not None:
-            log.error("running texts failed; waiting requests fail, the engine continues", exc_info=error)
-            self._texts.fail(error)
+        if isinstance(piece, Pass):
+            name = type(piece).__name__.lower()
+            log.error("running %s failed; waiting requests fail, the engine continues", name, exc_info=error)
+            self._turn.fail(error)
         elif isinstance(piece, PromptPiece) and self.prefill is not None:
             if not self.prefill.failed(piece, error):
                 log.error("running prompts failed; waiting requests fail, the engine continues", exc_info=error)
@@ -214,32 +215,35 @@ class Scheduler:
         """The tokens of the decode step have been delivered."""
         seconds = self._watch.seconds
         self._meter.stepped(seconds, self._running)
-        if self._texts is not None:
-            self._texts.stepped(seconds)
+        self._share.stepped(seconds)
 
     def _choose_kind(self) -> None:
-        """Ask for a pass of texts, or for prompts, for as long as running rows may wait."""
-        self._decoded, texts, running = len(self._pieces), self._texts, bool(self.running)
+        """Ask a lane for a pass, or for prompts, for as long as running rows may wait."""
+        self._decoded, running = len(self._pieces), bool(self.running)
         prefill = self.prefill if self.prefill is not None and self.prefill.rows.prompts else None
-        if texts and texts.are_due(running, None if prefill is None else prefill.priority):
-            self._choices.appendleft(_Choice(partial(texts.next_pass, beside=running), texts.fail))
-        elif prefill is not None:
+        for lane in self._lanes:
+            if lane and lane.is_due(running, None if prefill is None else prefill.priority):
+                self._lanes.remove(lane)
+                self._lanes.append(lane)  # the others go first the next time
+                self._turn = lane
+                self._choices.appendleft(_Choice(partial(lane.next_pass, beside=running), lane.fail))
+                return
+        if prefill is not None:
             self._choices.appendleft(_Choice(prefill.next, prefill.fail))
 
     def _fail_waiting(self, error: BaseException) -> None:
-        for each in (self._texts, self.prefill):
-            if each is not None:
-                each.fail(error)
+        for lane in self._lanes:
+            lane.fail(error)
+        if self.prefill is not None:
+            self.prefill.fail(error)
 
     def _rest(self) -> Piece | None:
         """Leave the time to other engines, if nothing of this one can be run."""
         alone, running = len(self._pieces) == self._decoded, self.running
         if self.decoding is not None:
             self.decoding.end(alone=alone)
-        if self._texts is None:
-            return None
-        self._texts.note_rows(bool(running))
-        return Rest(pause) if alone and not running and (pause := self._texts.pause) else None
+        self._share.note_rows(bool(running))
+        return Rest(pause) if alone and not running and (pause := self._share.pause) else None
 
     def _end(self) -> None:
         self._steps += 1

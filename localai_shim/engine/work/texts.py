@@ -1,9 +1,9 @@
-"""Texts that wait for their vectors: which run in one pass, and how much of the time they have while rows run."""
+"""Texts that wait for their vectors, and which of them run in one pass."""
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from typing import TypeAlias
 
@@ -11,39 +11,16 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from ...types import EmbeddingRequest, Event, Failure, Sink
-from ..costs.meter import Meter
+from ...types import EmbeddingRequest, Failure, Sink
 from ..pieces import Texts
 from ..ports import Reading
 from ..row import row_error
-from ..setup import Setup
-from .queue import Queue
+from .lane import Parts
 
 IDLE_STALLS = 4  # stalls that a pass may take while no row waits: what comes meanwhile waits for it
 MIN_PASS_TOKENS = 32  # however slow the machine is
 MIN_LENGTH_SHARE = 0.8  # of the longest text of a pass, which the others have at least: the rest is padding
 LIKE_TOKENS = 8  # by which lengths may differ however short they are
-SHARE = 1 / 8  # of the time, that texts of all engines have while rows run; what is around a pass takes a little more
-
-MAX_PASS_SECONDS = 5.0  # that rows are owed for: in a longer one the process was stopped, or the clock jumped
-MAX_PAUSE_SECONDS = 0.005  # after which an engine that leaves the time to others looks into its inbox
-
-decoding: set[object] = set()
-"""Engines of this process that have rows; each adds and removes itself."""
-waiting: set[object] = set()
-"""Those that have texts."""
-
-
-class _Turns:
-    """Time that engines of a process with rows leave to texts: the time of the next pass, whoever runs it."""
-
-    resumes = 0.0
-    """When the next pass may come; in the time of `CostModel.now`."""
-    last: object = None
-    """The engine that ran the last one: another one that has texts goes first."""
-
-
-_turns = _Turns()
 
 Vectors: TypeAlias = npt.NDArray[np.float32]
 
@@ -62,7 +39,7 @@ class EmbeddingJob:
         self.number = self.arrival = 0
         """Its name in plans, from 1: smaller for those that came earlier."""
         self.priority = request.priority
-        self.form = (request.ranks, request.skip, request.adapter)
+        self.form = (request.task, request.skip, request.adapter)
         """Texts of one form may share a pass."""
         self.restart()
 
@@ -93,37 +70,28 @@ class EmbeddingJob:
 
 Text: TypeAlias = tuple[EmbeddingJob, int]
 """A request, and the place of one of its texts."""
-Emit: TypeAlias = Callable[[EmbeddingJob, Event], None]
 
 
 class TextJobs:
     """Requests for vectors. Texts of similar lengths share a pass, of at most `max_stall` seconds while rows run.
 
-    While rows run, in this engine or in others of the process, texts of all engines have an eighth of the time: after a
-    pass, rows get seven times its seconds before the next one. Engines that have texts take turns.
     The queue chooses whose text begins a pass. A pass takes texts of other requests if this one has no more of a
     similar length. A text that is longer than a pass is read in pieces, if the model can do that: one piece instead of
     a pass, and one such text at a time.
 
     Args:
-        queue: requests with texts that no pass has wait in it.
-        emit: takes a request's event.
-        setup: has the limits of passes, and what they take.
-        meter: what counts.
-        engine: the one that runs them.
+        parts: those of the engine. Requests with texts that no pass has wait in the queue.
     """
 
-    def __init__(self, queue: Queue, emit: Emit, setup: Setup, meter: Meter, engine: object) -> None:
-        self._queue, self._emit, self._meter, self._costs = queue, emit, meter, setup.costs
-        self._engine, self._setup = engine, setup
+    def __init__(self, parts: Parts) -> None:
+        self._queue, self._emit, self._share = parts.queue, parts.emit, parts.share
+        self._setup = setup = parts.setup
         self._pace = setup.costs.pace("texts", setup.max_stall)
         self._idle_pace = setup.costs.pace("texts alone", IDLE_STALLS * setup.max_stall)
         self._jobs: dict[int, EmbeddingJob] = {}
         """By number."""
         self._alone: list[Text] = []
         """Those whose pass has failed: each is run by itself, and only the one that is to blame fails."""
-        self._owed = 0.0
-        """Seconds that running rows get before the next pass."""
 
     def __len__(self) -> int:
         """Requests that wait."""
@@ -145,7 +113,7 @@ class TextJobs:
             job.number = job.arrival = next(self._queue.arrivals)
             self._jobs[job.number] = job
             self._queue.add(job)
-            waiting.add(self._engine)
+            self._share.note_waiting(self, True)
 
     def drop(self, gone: Collection[EmbeddingJob]) -> None:
         """Drop requests, which may be gone; no event is sent. If that fails, all others fail."""
@@ -170,57 +138,13 @@ class TextJobs:
             job.restart()
             self.requeue(job)
 
-    def close(self) -> None:
-        """The engine has neither rows nor texts any more."""
-        decoding.discard(self._engine)
-        waiting.discard(self._engine)
+    # -- the next pass ------------------------------------------------------------------------------------------
 
-    # -- whose time it is ---------------------------------------------------------------------------------------
-
-    def stepped(self, seconds: float) -> None:
-        """Running rows have had these seconds."""
-        self._owed = max(0.0, self._owed - seconds)
-
-    def are_due(self, beside: bool, prompts: int | None) -> bool:
-        """True if a pass comes next.
-
-        Args:
-            beside: rows are running.
-            prompts: the priority of the prompts that wait; None: there are none.
-        """
-        if not self._jobs or (beside and self._owed > 0) or self.pause:
+    def is_due(self, beside: bool, prompts: int | None) -> bool:
+        """True if a pass comes next; see `PassLane`."""
+        if not self._jobs or not self._share.is_due(beside):
             return False
         return self._queue.goes_first(min(job.priority for job in self._jobs.values()), prompts)
-
-    @property
-    def pause(self) -> float:
-        """Seconds for which rows, or the texts of others, have the time that engines share: at most
-        `MAX_PAUSE_SECONDS`."""
-        others = len(waiting) > (self._engine in waiting)
-        if not (self._has_neighbors or (others and decoding)):
-            return 0.0
-        resumes = _turns.resumes + (MAX_PAUSE_SECONDS if others and _turns.last is self._engine else 0)
-        return min(MAX_PAUSE_SECONDS, max(0.0, resumes - self._costs.now()))
-
-    @property
-    def _has_neighbors(self) -> bool:
-        """Rows of other engines run."""
-        return len(decoding) > (self._engine in decoding)
-
-    def note_rows(self, running: bool) -> None:
-        """Tell other engines if rows of this one run."""
-        (decoding.add if running else decoding.discard)(self._engine)
-
-    def note_pass(self, seconds: float, *, beside: bool) -> None:
-        """Give rows their share of the time, after a pass that took these seconds."""
-        now, owed = self._costs.now(), min(seconds, MAX_PASS_SECONDS) * (1 / SHARE - 1)
-        # Two may have begun at once: then rows get what both have taken.
-        _turns.resumes, _turns.last = max(now, _turns.resumes if decoding else 0.0) + owed, self._engine
-        if beside:
-            self._owed = owed
-            self._meter.stalled(seconds)
-
-    # -- the next pass ------------------------------------------------------------------------------------------
 
     def next_pass(self, *, beside: bool) -> Texts:
         """The texts of the next pass, sized for what a pass may take.
@@ -228,7 +152,7 @@ class TextJobs:
         Args:
             beside: rows are running.
         """
-        short = beside or self._has_neighbors
+        short = beside or self._share.has_neighbors
         pace = self._pace if short else self._idle_pace
         most = max(1, int(self._setup.text_tokens * self._setup.chunks.share))
         most = min(max(MIN_PASS_TOKENS, pace.chunk()), most)
@@ -305,15 +229,14 @@ class TextJobs:
             return
         [(job, i)] = texts
         self.finish(job)
-        what = "scoring document" if job.request.ranks else "embedding text"
-        self._emit(job, Failure(row_error(f"{what} {i} failed", error)))
+        self._emit(job, Failure(row_error(f"{job.request.what} {i} failed", error)))
 
     def finish(self, job: EmbeddingJob) -> None:
         """Remove a request, which may be gone."""
         self._jobs.pop(job.number, None)
         self._queue.discard(job)
         if not self._jobs:
-            waiting.discard(self._engine)
+            self._share.note_waiting(self, False)
         job.reading = None
         self._alone = [text for text in self._alone if text[0] is not job]
 

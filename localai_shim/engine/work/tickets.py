@@ -1,36 +1,12 @@
-"""Work in flight: what takes which kind, what runs for each submission, and the places that it takes in the queue."""
+"""Work in flight: what runs for each submission, and the places that it takes in the queue."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Protocol, TypeVar
 
-from ...types import QueueFullError, Recipient, Sink, Ticket, TooManyRowsError, Work
+from ...types import QueueFullError, Ticket, TooManyRowsError
 from ..costs.meter import Meter
-
-
-class Entry(Recipient, Protocol):
-    """One piece of work in flight: a row, or a request for vectors."""
-
-    @property
-    def request(self) -> Work: ...
-
-
-WorkT = TypeVar("WorkT", bound=Work, contravariant=True)
-EntryT = TypeVar("EntryT", bound=Entry)
-
-
-class Lane(Protocol[WorkT, EntryT]):
-    """Takes work of some kinds on the engine's thread. What it raises fails the work that it was called with."""
-
-    def enter(self, work: WorkT, sink: Sink, index: int) -> EntryT:
-        """Make the entry of a piece of work; raises where that cannot be run."""
-
-    def add(self, entries: Sequence[EntryT]) -> None:
-        """Queue entries of one submission."""
-
-    def drop(self, gone: Collection[EntryT]) -> None:
-        """Drop entries, which may be waiting, running or gone; no event is sent. Raises nothing."""
+from .lane import Entry
 
 
 class Tickets:

@@ -11,9 +11,9 @@ import mlx.core as mx
 from mlx import nn
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchGLU, SwitchLinear, SwitchMLP
 
-from ...engine.ports import Product, host
+from ...engine.ports import host
 from ...threads.cache import LRUCache
-from ...types import Adapter, ModelLoadError
+from ...types import Adapter, ModelLoadError, Product
 from .layers import (
     Adapted,
     AdaptedBlock,

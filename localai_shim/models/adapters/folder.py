@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.ports import Product
 from ...options import Search
-from ...types import Adapter, ModelLoadError
+from ...types import Adapter, ModelLoadError, Product
 from ..checkpoint.completeness import IncompleteError, check_file
 from ..checkpoint.tensors import Tensor, read_header
 from ..checkpoint_files import check_files, read_json

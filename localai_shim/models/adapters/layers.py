@@ -16,7 +16,8 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
-from ...engine.ports import AdapterKernel, Product, host
+from ...engine.ports import AdapterKernel, host
+from ...types import Product
 
 MAX_MASKED_COLUMNS = 512  # of all adapters side by side, beyond which `gather_mm` computes less
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...engine.ports import TextHead
 from ...options import LoadOptions
 from ...types import Json, ModelLoadError, Task
 from ...vectors import Reranking
 from ..checkpoint_files import Checkpoint, context_length, read_json
 from ..config.reading import encoder_config
 from ..heads.generative_reranker import PairTokenizer
-from ..heads.pooling import pad
+from ..heads.pooling import Reading, pad
 from ..heads.sentence_files import SentenceFiles
 from .embedding import EncoderModel, encoder_module
 
@@ -37,13 +38,14 @@ class ClassifierModel(EncoderModel):
     """An encoder with a head of one label."""
 
     tasks: Sequence[Task] = ("rerank",)
-    embedding = None
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         tokenizer = checkpoint.tokenizer._tokenizer
         super().__init__(checkpoint, SentenceFiles(("cls",), max_tokens=context_length({}, tokenizer)))
-        pairs, self._separator = _pair_tokenizer(tokenizer.backend_tokenizer)
-        self.reranking = Reranking(pairs)
+        pairs, separator = _pair_tokenizer(tokenizer.backend_tokenizer)
+        self.score = _Classifier(self._model, self._padding, separator, Reranking(pairs))
+        self.heads: Mapping[Task, TextHead] = {"rerank": self.score}
+        self.settings: Mapping[Task, object] = {"rerank": self.score.settings}
 
     @staticmethod
     def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]:
@@ -80,11 +82,22 @@ class ClassifierModel(EncoderModel):
             raise ModelLoadError(f"'{path.name}' has no tokenizer.json: there is no fast tokenizer for it.")
         return model, tokenizer, config
 
-    def encode(self, texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
-        raise ValueError("this model embeds no texts")
 
-    def score(self, pairs: Sequence[Sequence[int]]) -> mx.array:
-        """The relevance of each document to its query; see `Encoder`."""
+class _Classifier:
+    """Scores pairs by the label of a classifier.
+
+    Args:
+        model: mlx-vlm's.
+        padding: the token that stands where a pair is shorter than others.
+        separator: the token behind the query where the document has another type; None: it has not.
+        settings: for endpoints.
+    """
+
+    def __init__(self, model: nn.Module, padding: int, separator: int | None, settings: Reranking) -> None:
+        self._model, self._padding, self._separator, self.settings = model, padding, separator, settings
+
+    def __call__(self, pairs: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
+        """The relevance of each document to its query: `[pairs, 1]`, lazy."""
         import mlx.core as mx
 
         tokens, mask = pad(pairs, self._padding)
@@ -94,6 +107,10 @@ class ClassifierModel(EncoderModel):
             given["token_type_ids"] = mx.array((ends.cumsum(axis=1) > ends).astype(np.int32))
         logits: mx.array = self._model(mx.array(tokens), **given).logits[: len(pairs)]
         return mx.sigmoid(logits.astype(mx.float32))
+
+    def begin(self, pair: Sequence[int], skip: int = 0) -> Reading | None:
+        """Nothing: attention looks in both directions."""
+        return None
 
 
 def _pair_tokenizer(backend: Tokenizer) -> tuple[PairTokenizer, int | None]:

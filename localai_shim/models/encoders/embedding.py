@@ -9,12 +9,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...engine.ports import NewWeights, Product, host
+from ...engine.ports import TextHead, host
 from ...options import LoadOptions
-from ...types import Adapter, Json, ModelLoadError, Task
+from ...types import Adapter, Json, ModelLoadError, NewWeights, Product, Task
 from ..checkpoint_files import Checkpoint, fingerprint, read_json
 from ..config.reading import encoder_config
-from ..heads.pooling import Encoder, Head, Reading
+from ..heads.pooling import Encoder, Head
 from ..heads.sentence_files import TOKEN_VECTORS, SentenceFiles, read_sentence_files
 from ..text import TextTokenizer
 
@@ -120,16 +120,11 @@ class EncoderModel:
     def adapted(self, adapters: Sequence[Adapter | None]) -> AbstractContextManager[None]:
         raise ValueError("this model has no adapters")
 
-    def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> Reading | None:
-        """Nothing: attention looks in both directions."""
-        return None
-
 
 class EmbeddingModel(EncoderModel):
     """An encoder that makes vectors of texts."""
 
     tasks: Sequence[Task] = ("embed",)
-    reranking = None
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         path = checkpoint.path
@@ -139,7 +134,8 @@ class EmbeddingModel(EncoderModel):
         head = Head(files, self._own)
         super().__init__(checkpoint, files, head.parameters)
         self.encode = Encoder(self._hidden, head, self._padding)
-        self.embedding = self.encode.embedding
+        self.heads: Mapping[Task, TextHead] = {"embed": self.encode}
+        self.settings: Mapping[Task, object] = {"embed": self.encode.settings}
 
     @staticmethod
     def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]:
@@ -162,9 +158,6 @@ class EmbeddingModel(EncoderModel):
         model = load_encoder_model(path, config=config, lazy=True, **how)
         tokenizer = load_tokenizer(path, {"trust_remote_code": options.get("trust_remote_code", False)})
         return model, tokenizer, config
-
-    def score(self, pairs: Sequence[Sequence[int]]) -> mx.array:
-        raise ValueError("this model ranks no documents")
 
     def _hidden(self, tokens: mx.array, mask: mx.array) -> mx.array:
         if self._own is not None:

@@ -72,16 +72,16 @@ class Judge:
 
     def __init__(self, model: nn.Module, encoder: Encoder, pairs: PairTokenizer, answers: Sequence[int]) -> None:
         self._model, self._encoder, self._answers = model, encoder, list(answers)
-        self.reranking = Reranking(pairs, takes_instruction=True)
+        self.settings = Reranking(pairs, takes_instruction=True)
 
-    def __call__(self, pairs: Sequence[Sequence[int]]) -> mx.array:
+    def __call__(self, pairs: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
         """`[pairs, 1]`, lazy."""
         states, counts = self._encoder.states(pairs)
         pooling = Pooling(_LAST, counts)
         pooling.add(states)
         return self._judge(pooling.result())
 
-    def begin(self, pair: Sequence[int]) -> Reading | None:
+    def begin(self, pair: Sequence[int], skip: int = 0) -> Reading | None:
         """A pair that is read in pieces; see `Encoder.begin`."""
         return self._encoder.reading(pair, Pooling(_LAST, [len(pair)]), self._judge)
 

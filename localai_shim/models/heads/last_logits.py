@@ -1,4 +1,4 @@
-"""The logits of a prompt's last token alone: a model whose head runs on one position of each row."""
+"""A model that is cut before its head: its hidden states, and the logits of a prompt's last token alone."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ def end_tokens(layers: int, weight_bytes: int) -> int:
     return layers * max(per_layer, FREE_END_BYTES // max(1, weight_bytes))
 
 
-class Ending:
-    """A model of mlx-lm or mlx-vlm once more, with all of its weights: its decoder gives its head one position per row.
+class Split:
+    """A model of mlx-lm or mlx-vlm once more, with all of its weights, cut where its head reads the hidden states.
 
-    The head of a prompt's other positions would take memory for all of their logits, and longer than the token's own
-    pass that this saves. The model itself is not changed.
+    It gives these states, and its head can run on one position per row: that of a prompt's other positions would take
+    memory for all of their logits, and longer than the token's own pass that this saves. The model itself is not
+    changed.
 
     Args:
         model: what computes logits; something in it has to compute hidden states.
@@ -39,7 +40,7 @@ class Ending:
 
     def __init__(self, model: nn.Module) -> None:
         path = inner_modules(model)
-        self._decoder = made = _LastStates(path[-1][1])
+        self._decoder = made = _Decoder(path[-1][1])
         outer = [model, *(part for _, part in path[:-1])]
         for module, (name, _) in zip(reversed(outer), reversed(path), strict=True):
             module = copy.copy(module)
@@ -47,33 +48,46 @@ class Ending:
             made = module
         self._model: Any = made
 
-    def __call__(self, tokens: mx.array, last: Sequence[int], **arguments: Any) -> Any:
-        """Run the model on these tokens `[rows, k]`; its logits are `[len(last), 1, vocabulary]`.
+    def __call__(self, tokens: mx.array, last: Sequence[int] | None = None, **arguments: Any) -> tuple[Any, mx.array]:
+        """Run the model on these tokens `[rows, k]`; its output, and the hidden states of all tokens.
 
         Args:
             tokens: rows beyond those that `last` speaks of are padding.
-            last: the place of each row's last token.
+            last: the place of each row's last token, of which there are logits, `[len(last), 1, vocabulary]`; None:
+                there are logits of all tokens.
             arguments: as the model takes them.
         """
         self._decoder.last = last
-        return self._model(tokens, **arguments)
+        return self._model(tokens, **arguments), self._decoder.taken()
 
 
-class _LastStates:
-    """A decoder that gives the hidden states of one position per row; for all else it is the decoder itself."""
+class _Decoder:
+    """A decoder that keeps its hidden states, and gives those of one position per row if these are asked for.
+
+    For all else it is the decoder itself.
+    """
 
     def __init__(self, decoder: Any) -> None:
         self._decoder = decoder
-        self.last: Sequence[int] = ()
+        self.last: Sequence[int] | None = None
+        self._states: mx.array | None = None
 
     def __call__(self, *args: Any, **arguments: Any) -> mx.array:
         import mlx.core as mx
 
         states: mx.array = self._decoder(*args, **arguments)
-        last = self.last
+        self._states, last = states, self.last
+        if last is None:
+            return states
         if len(last) == 1:
             return states[:1, last[0] : last[0] + 1]
         return states[mx.arange(len(last)), mx.array(list(last))][:, None]
+
+    def taken(self) -> mx.array:
+        """The hidden states of the last pass, which are not kept."""
+        states, self._states = self._states, None
+        assert states is not None
+        return states
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._decoder, name)

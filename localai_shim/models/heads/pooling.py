@@ -49,7 +49,7 @@ class Encoder:
         self._tried = begin is None
 
     @property
-    def embedding(self) -> Embedding:
+    def settings(self) -> Embedding:
         """Its description for the endpoints. Nothing is computed."""
         files = self._head.files
         default = files.default_prompt if files.default_prompt in files.prompts else None

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...engine.cache_contents import RowCache
-from ...engine.ports import Features, StepInput
+from ...engine.ports import Features, PassOutput, StepInput
 from ...media import ProcessedMedia
 from ...options import LoadOptions
 from ...types import Json, Prompt
@@ -94,6 +94,8 @@ class VisionModel(TextModel):
         self._fills_media = not self.one_token  # padding is seen by nothing
         if self._whole_prompts or any(isinstance(layer, PromptRing) for layer in self._plain_cache()):
             self.end_tokens = 0
+        if self._whole_prompts:  # their prompts run in several passes, on tokens that are run again
+            self.gives_hidden = False
 
     @staticmethod
     def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]:
@@ -134,14 +136,14 @@ class VisionModel(TextModel):
 
         return list(make_prompt_cache(self._language))
 
-    def prefill(self, step: StepInput, *, wait: bool = True) -> mx.array | None:
+    def prefill(self, step: StepInput, *, wait: bool = True) -> PassOutput[mx.array | None]:
         prompt = step.state[0] if step.state else None
         if not isinstance(prompt, WholePrompt):
-            logits = super().prefill(step, wait=wait)
+            made = super().prefill(step, wait=wait)
             for layer in step.layers:
                 if isinstance(layer, PromptRing):
                     layer.prompts = [None]  # it was no answer's token, even if it was one
-            return logits
+            return made
         start, k = int(step.layers[0].offset), step.tokens.shape[1]
         if start + k == prompt.length - 1:
             # Attention sees all of the prompt, its last token too, which will run again with the batch.
@@ -159,9 +161,9 @@ class VisionModel(TextModel):
             with self._adapted(step):
                 self._run(step, step.tokens)
         (self._mx.eval if wait else self._mx.async_eval)([layer.state for layer in step.layers])
-        return None
+        return PassOutput(None)
 
-    def _run(self, step: StepInput, tokens: mx.array) -> mx.array:
+    def _run(self, step: StepInput, tokens: mx.array) -> PassOutput[mx.array]:
         rows, k = tokens.shape
         arguments = self._merged(step, tokens) if step.media else {}
         if self._negative and not step.media:
@@ -173,8 +175,7 @@ class VisionModel(TextModel):
                 k, return_array=k > 1, window_size=None
             )  # its own code makes none
         with self._forms.turned_from(None if self._positions is None else self._positions.starts(step, rows, k)):
-            logits: mx.array = self._called(step, self._language)(tokens, cache=step.layers, **arguments).logits
-        return logits
+            return self._call(step, self._language, tokens, **arguments)
 
     def _merged(self, step: StepInput, tokens: mx.array) -> dict[str, object]:
         """A chunk's embeddings with the features in it, and what else its model reads of it."""

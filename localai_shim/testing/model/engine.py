@@ -212,7 +212,7 @@ class ScriptedEngine:
             work.vectors = make_up_relevance(pairs)
         else:
             texts = [self.tokenizer.decode(tokens) for tokens in work.texts]
-            work.vectors = make_up_vectors(texts, dimensions or self._model.embedding.dimensions)
+            work.vectors = make_up_vectors(texts, dimensions or self._model.dimensions)
         self.embedded.append(work)
         once, script = GenerationRequest(Prompt([]), SamplingParams(), 1), Script(reply, self.tokenizer)
         return PlayedRow(once, place, script, self._model, False, clock, patience)

@@ -78,8 +78,9 @@ class ScriptedModel:
         self, name: str, context_length: int | None, tokenizer: ScriptedTokenizer, dimensions: int = 1536
     ) -> None:
         self.name = name
-        self.embedding = Embedding(dimensions)
-        self.reranking: Reranking | None = Reranking(self._encode_pairs, takes_instruction=True)
+        self.dimensions = dimensions
+        reranking = Reranking(self._encode_pairs, takes_instruction=True)
+        self.settings: Mapping[Task, object] = {"embed": Embedding(dimensions), "rerank": reranking}
         self.context_length = context_length
         self.tokenizer = tokenizer
         self.eos_token_ids = frozenset(tokenizer.eos_token_ids)

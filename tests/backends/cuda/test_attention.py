@@ -142,7 +142,7 @@ def test_a_model_whose_passes_are_filled_up_says_what_it_says_alone(
         model.prefill(StepInput(mx.array([prompt[start:end]]), cache))
     tokens = [prompt[-1]]
     for _ in alone:
-        tokens.append(int(mx.argmax(model.forward(StepInput(mx.array([tokens[-1:]]), cache)), axis=-1).item()))
+        tokens.append(int(mx.argmax(model.forward(StepInput(mx.array([tokens[-1:]]), cache)).logits, axis=-1).item()))
     assert tokens[1:] == alone
 
 

@@ -112,7 +112,7 @@ def test_rows_of_a_batch_are_turned_by_their_own_positions(kind: str, turned: St
     turned.clear()
     for step in range(len(want[0])):
         tokens = [last[slots.index(slot)] if slot in slots else 0 for slot in range(batch.width)]
-        logits = model.forward(StepInput(mx.array(tokens)[:, None], batch.advance(), state=states))[:, -1]
+        logits = model.forward(StepInput(mx.array(tokens)[:, None], batch.advance(), state=states)).logits[:, -1]
         last = [int(mx.argmax(logits[slot])) for slot in slots]
         assert last == [steps[step][0] for steps in want]
     delta: Any = states[slots[0]]
@@ -129,9 +129,13 @@ def test_chunks_of_text_and_steps_of_several_tokens_are_turned_from_their_first_
     model = _load("qwen2_5_vl")
     plain, tokens = load("qwen2_5_vl"), mx.array([[5, 6, 7, 8, 9, 10, 11]])
     caches = [each.new_cache() for each in (model, plain)]
-    want = plain.forward(StepInput(tokens, caches[1]))
+    want = plain.forward(StepInput(tokens, caches[1])).logits
     got = mx.concatenate(
-        [model.forward(StepInput(tokens[:, :4], caches[0])), model.forward(StepInput(tokens[:, 4:], caches[0]))], axis=1
+        [
+            model.forward(StepInput(tokens[:, :4], caches[0])).logits,
+            model.forward(StepInput(tokens[:, 4:], caches[0])).logits,
+        ],
+        axis=1,
     )
     np.testing.assert_allclose(np.array(got), np.array(want), rtol=1e-4, atol=1e-5)
     assert set(turned) == {0, 4}  # type: ignore[arg-type]
@@ -159,7 +163,7 @@ def _per_layer(
         cache = caches[0] if rows == 1 else kv.join(None, caches)[0].advance()
         with monkeypatch.context() as patch:
             fused(patch)
-            counts.append(operations(model.forward(StepInput(mx.zeros((rows, 1), mx.int32), cache))))
+            counts.append(operations(model.forward(StepInput(mx.zeros((rows, 1), mx.int32), cache)).logits))
     fewer, more = counts
     layer = Counter({name: (more[name] - fewer[name]) // 2 for name in more})
     return +layer, fewer.total() - 2 * (more.total() - fewer.total()) // 2

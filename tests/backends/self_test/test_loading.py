@@ -57,7 +57,7 @@ def load(folder: Path | str | None = None, **options: Any) -> Any:
 def logits(model: Any) -> Any:
     """Logits of a prompt, token by token."""
     cache = model.new_cache()
-    return np.stack([np.array(model.forward(StepInput(mx.array([[token]]), cache))) for token in TOKENS])
+    return np.stack([np.array(model.forward(StepInput(mx.array([[token]]), cache)).logits) for token in TOKENS])
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, fault: Callable[..., Any]) -> None:

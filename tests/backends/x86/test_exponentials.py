@@ -251,7 +251,7 @@ def test_passes_that_are_waited_for_compute_exponentials_at_once(monkeypatch: py
     made = np.array(model.embed(item).rows)
     model.prefill(StepInput(tokens, prompts[1]))
     assert not lazy
-    logits = [np.array(model.forward(StepInput(tokens[:, :1], cache))) for cache in prompts]
+    logits = [np.array(model.forward(StepInput(tokens[:, :1], cache)).logits) for cache in prompts]
     assert lazy
     np.testing.assert_allclose(made, before, rtol=1e-4, atol=2e-5)
     np.testing.assert_allclose(*logits, rtol=1e-4, atol=2e-5)

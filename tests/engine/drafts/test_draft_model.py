@@ -110,7 +110,7 @@ def said_alone(model: TextModel, row: Row, count: int) -> list[int]:
     """The greedy tokens after all of a row's, computed from the start."""
     cache, tokens, out = model.new_cache(), [*row.prompt_tokens, *row.output_tokens], []
     for _ in range(count):
-        logits = model.forward(StepInput(mx.array([tokens]), cache))[0, -1]
+        logits = model.forward(StepInput(mx.array([tokens]), cache)).logits[0, -1]
         tokens = [int(np.argmax(np.array(logits)))]
         out += tokens
     return out

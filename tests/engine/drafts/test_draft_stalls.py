@@ -14,7 +14,7 @@ from localai_shim.engine.drafts import draft_model
 from localai_shim.engine.drafts.controller import Speculation
 from localai_shim.engine.drafts.draft_model import DraftModel
 from localai_shim.engine.drafts.sources import Drafter
-from localai_shim.engine.ports import StepInput
+from localai_shim.engine.ports import PassOutput, StepInput
 from localai_shim.engine.row import Row
 from localai_shim.engine.sinks import SyncSink
 from localai_shim.types import Event, Failure
@@ -36,7 +36,7 @@ class Timed(Recording):
         self._clock: Clock = clock
         self._step, self.sizes = step, []  # type: tuple[StepSeconds, list[int]]
 
-    def forward(self, step: StepInput) -> mx.array:
+    def forward(self, step: StepInput) -> PassOutput[mx.array]:
         self.sizes.append(step.tokens.shape[1])
         self._clock.now += self._step(step.tokens.shape[1])
         return super().forward(step)

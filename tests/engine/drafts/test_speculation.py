@@ -14,6 +14,7 @@ from localai_shim.engine.drafts.sources import ForcedTokens, PredictedText, Prom
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.kv import buckets
 from localai_shim.engine.pieces import Decode
+from localai_shim.engine.ports import PassOutput
 from localai_shim.engine.row import Row
 from localai_shim.models import text
 from localai_shim.output.prediction import Prediction
@@ -478,7 +479,7 @@ def test_of_equally_likely_tokens_the_same_is_emitted_with_drafts(monkeypatch: p
         assert engine.model is not None
         forward = engine.model.forward
 
-        monkeypatch.setattr(engine.model, "forward", lambda step: mx.round(forward(step) / 4))
+        monkeypatch.setattr(engine.model, "forward", lambda step: PassOutput(mx.round(forward(step).logits / 4)))
         return engine
 
     first = engine(EngineOptions(speculation="off"))

@@ -10,7 +10,7 @@ import mlx.core as mx
 import pytest
 
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.engine.ports import StepInput
+from localai_shim.engine.ports import PassOutput, StepInput
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions, TextModel
 from localai_shim.types import Event, Failure, GenerationRequest, Prompt, RowError, SamplingParams, Token
@@ -31,11 +31,11 @@ class Passes:
         self._prefill, self._forward = model.prefill, model.forward
         model.prefill, model.forward = self.prefill, self.forward
 
-    def prefill(self, step: StepInput, *, wait: bool = True) -> mx.array | None:
+    def prefill(self, step: StepInput, *, wait: bool = True) -> PassOutput[mx.array | None]:
         self.calls.append(("prompt", *step.tokens.shape))
         return self._prefill(step, wait=wait)  # type: ignore[no-any-return]
 
-    def forward(self, step: StepInput) -> mx.array:
+    def forward(self, step: StepInput) -> PassOutput[mx.array]:
         self.calls.append(("step", *step.tokens.shape))
         return self._forward(step)  # type: ignore[no-any-return]
 

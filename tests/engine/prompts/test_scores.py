@@ -11,22 +11,21 @@ import pytest
 from localai_shim.engine.costs.cost_model import CostModel
 from localai_shim.engine.costs.meter import Meter
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.engine.ports import StepInput
+from localai_shim.engine.ports import PassOutput, StepInput
 from localai_shim.engine.prompts import prefill
 from localai_shim.engine.prompts.scores import Scoring
 from localai_shim.engine.row import Row
 from localai_shim.engine.setup import Setup
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.engine.work.queue import Queue
+from localai_shim.engine.work.lane import Parts
 from localai_shim.engine.work.rows import Rows
-from localai_shim.engine.work.runner import Runner
+from localai_shim.engine.work.runner import RowRunner
 from localai_shim.engine.work.scheduler import Scheduler
-from localai_shim.engine.work.texts import TextJobs
 from localai_shim.models.text import TextModel
 from localai_shim.types import Failure, GenerationRequest, Prompt, SamplingParams, Token, TokenScore
 from tests.conftest import Oracle
 from tests.engine.harness import GREEDY, Running, decode, engine_for, request
-from tests.engine.recording import Clock, Recording, play_prompts
+from tests.engine.recording import Alone, Clock, Recording, play_prompts
 from tests.samples import only
 from tests.tiny import VOCABULARY, tiny
 
@@ -150,13 +149,13 @@ def test_host_and_device_read_the_same_of_padded_rows(on_device: bool, top: int)
 class Scored(Recording):
     """As `Recording`, with logits that say the token that came in; a token of scores takes ten times as long."""
 
-    def forward(self, step: StepInput) -> mx.array:
+    def forward(self, step: StepInput) -> PassOutput[mx.array]:
         if step.tokens.shape[1] == 1:
             return super().forward(step)
         assert self._clock is not None
         self.prefill(step)
         self._clock.now += 9 * self._seconds * step.tokens.size
-        return mx.zeros((*step.tokens.shape, 16))
+        return PassOutput(mx.zeros((*step.tokens.shape, 16)))
 
 
 class Stage:
@@ -167,10 +166,9 @@ class Stage:
         self.model = Scored(self.clock, 0.001)
         costs = CostModel(self.clock)
         setup, meter = Setup(None, costs=costs, max_rows=8, max_stall=max_stall), Meter()
-        self.rows = Rows(self.model, setup, Queue(), meter, self._emit)
-        self.scheduler = Scheduler(self.rows, None, setup, meter)
-        texts = TextJobs(Queue(), lambda *event: None, setup, meter, self)
-        self.runner = Runner(self.model, self.rows, texts, setup, meter, self._emit)
+        parts = Parts(self.model, setup, meter, Alone(self, setup.costs, meter), self._emit)
+        self.rows = Rows(parts)
+        self.scheduler, self.runner = Scheduler(self.rows, (), parts), RowRunner(self.rows, parts)
         self.batch = self.rows.batch
 
     def _emit(self, row: Row, event: Any) -> None:

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import mlx.core as mx
 
+from localai_shim.engine.ports import TextHead
 from localai_shim.models.heads.pooling import Pooling, Reading
+from localai_shim.types import Task
+
+
+class Head:
+    """A head of two functions."""
+
+    def __init__(self, encode: Callable[..., Any], begin: Callable[..., Any] = lambda text, skip: None) -> None:
+        self._encode, self.begin = encode, begin
+
+    def __call__(self, texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
+        made: mx.array = self._encode(texts, skip)
+        return made
 
 
 class Passes:
     """Stands in for a model: a text's vector is (its length, its first token)."""
 
     name, tasks = "passes", ("embed",)
+
+    @property
+    def heads(self) -> Mapping[Task, TextHead]:
+        return {"embed": Head(self.encode, self.begin)}
 
     def __init__(self) -> None:
         self.texts: list[list[list[int]]] = []
@@ -26,7 +44,7 @@ class Passes:
             raise ArithmeticError("a text that cannot be embedded")
         return mx.array([[float(len(text)), float(text[0])] for text in texts])
 
-    def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> Reading | None:
+    def begin(self, text: Sequence[int], skip: int = 0) -> Reading | None:
         if not self.in_pieces:
             return None
         self.begun.append(text[0])

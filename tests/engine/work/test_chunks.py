@@ -15,7 +15,7 @@ from localai_shim.engine.costs.chunk_limit import (
 )
 from localai_shim.engine.costs.cost_model import MIN_STEPS, CostModel
 from localai_shim.engine.costs.pace import STALL_STEPS
-from localai_shim.engine.ports import StepInput
+from localai_shim.engine.ports import PassOutput, StepInput
 from localai_shim.engine.row import Row
 from localai_shim.types import Event
 from tests.engine.recording import Clock, Recording, World, running
@@ -30,11 +30,11 @@ class Machine(Recording):
         super().__init__(clock, per_token)
         self._step, self._moved = step, clock
 
-    def prefill(self, step: StepInput, *, wait: bool = True) -> mx.array | None:
+    def prefill(self, step: StepInput, *, wait: bool = True) -> PassOutput[mx.array | None]:
         self._moved.now += self._step
         return super().prefill(step, wait=wait)
 
-    def forward(self, step: StepInput) -> mx.array:
+    def forward(self, step: StepInput) -> PassOutput[mx.array]:
         self._moved.now += self._step
         return super().forward(step)
 

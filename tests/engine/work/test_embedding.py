@@ -14,11 +14,12 @@ import pytest
 
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.engine.work import texts
+from localai_shim.engine.work import share
 from localai_shim.models.loading import load_model
 from localai_shim.types import EmbeddingRequest, EngineClosedError, Event, Failure, QueueFullError, RowError
 from tests.embedding_models import tiny_embedder
 from tests.engine.harness import Gate, Running, engine_for, eventually, request
+from tests.engine.work.passes import Head
 from tests.tiny import tiny
 
 TEXTS = [[5 + (7 * i + j) % 50 for j in range(1 + (11 * i) % 37)] for i in range(24)]
@@ -64,23 +65,23 @@ class Asked:
 
 
 def test_an_engine_is_among_those_that_have_rows_as_long_as_it_has_some() -> None:
-    before = {*texts.decoding}
+    before = {*share.decoding}
     with closing_engine("qwen3") as engine:
         row = Running(engine, request([7, 40, 25, 31], max_tokens=400))
         row.read(2)
-        assert len(texts.decoding - before) == 1
+        assert len(share.decoding - before) == 1
         row.cancel()
         assert eventually(lambda: not engine.stats().running)
         Asked(engine, TEXTS).vectors()
-        assert not texts.decoding - before
+        assert not share.decoding - before
         Running(engine, request([7, 40, 25, 31], max_tokens=400)).read(2)
-    assert not texts.decoding - before
+    assert not share.decoding - before
 
 
 def test_a_vector_depends_on_its_own_text_alone(engine: Engine[Any]) -> None:
     together = Asked(engine, TEXTS).vectors()
     alone = np.concatenate([Asked(engine, [text]).vectors() for text in TEXTS])
-    assert together.dtype == np.float32 and together.shape == (len(TEXTS), engine.model.embedding.dimensions)
+    assert together.dtype == np.float32 and together.shape == (len(TEXTS), engine.model.settings["embed"].dimensions)
     assert np.allclose(np.linalg.norm(together, axis=1), 1, atol=1e-5)
     assert np.allclose(together, alone, atol=1e-5)
     assert np.abs(together[0] - together[1]).max() > 0.01
@@ -108,8 +109,8 @@ def test_rows_say_what_they_say_alone_and_get_tokens_between_two_passes() -> Non
         asking = request([7, 40, 25, 31], max_tokens=48)
         [expected] = Running(engine, asking).finish()
         passes: list[int] = []
-        encode, row = engine.model.encode, Running(engine, request([7, 40, 25, 31], max_tokens=48))
-        engine.model.encode = lambda *args: (passes.append(engine.stats().steps), encode(*args))[1]
+        encode, row = engine.model.heads["embed"], Running(engine, request([7, 40, 25, 31], max_tokens=48))
+        engine.model.heads["embed"] = Head(lambda *args: (passes.append(engine.stats().steps), encode(*args))[1])
         row.read(2)
         texts = Asked(engine, [[9] * 30] * 20)
         assert row.finish() == [expected]
@@ -126,7 +127,7 @@ def test_rows_get_tokens_between_the_pieces_of_a_long_text(kind: str) -> None:
         asking = request([7, 40, 25, 31], max_tokens=48)
         [expected] = Running(engine, asking).finish()
         pieces: list[tuple[int, int]] = []
-        begin = engine.model.begin
+        begin = engine.model.heads["embed"].begin
 
         def noting(*given: Any, **more: Any) -> Any:
             reading = begin(*given, **more)
@@ -134,7 +135,7 @@ def test_rows_get_tokens_between_the_pieces_of_a_long_text(kind: str) -> None:
             reading.run = lambda most: (pieces.append((engine.stats().steps, most)), run(most))[1]
             return reading
 
-        engine.model.begin = noting
+        engine.model.heads["embed"].begin = noting
         row = Running(engine, request([7, 40, 25, 31], max_tokens=48))
         row.read(2)
         asked = Asked(engine, [text, text[:20]])
@@ -146,8 +147,8 @@ def test_rows_get_tokens_between_the_pieces_of_a_long_text(kind: str) -> None:
 def test_a_cancelled_request_leaves_and_the_next_one_is_served() -> None:
     with closing_engine("qwen3", prefill_chunk=32) as engine:
         gate = Gate(lambda: True)
-        encode = engine.model.encode
-        engine.model.encode = lambda *args: (gate(), encode(*args))[1]
+        encode = engine.model.heads["embed"]
+        engine.model.heads["embed"] = Head(lambda *args: (gate(), encode(*args))[1])
         gone = Asked(engine, [[9] * 30] * 50)
         gate.wait()
         engine.cancel(gone.ticket)
@@ -164,8 +165,8 @@ def test_a_cancelled_request_leaves_and_the_next_one_is_served() -> None:
 def test_what_is_in_flight_fails_when_the_engine_closes(kind: str) -> None:
     with closing_engine(kind, prefill_chunk=32) as engine:
         gate = Gate(lambda: True)
-        encode = engine.model.encode
-        engine.model.encode = lambda *args: (gate(), encode(*args))[1]
+        encode = engine.model.heads["embed"]
+        engine.model.heads["embed"] = Head(lambda *args: (gate(), encode(*args))[1])
         asked = [Asked(engine, [[9] * 30] * 50) for _ in range(3)]
         gate.close(engine)
         for each in asked:
@@ -178,14 +179,14 @@ def test_what_is_in_flight_fails_when_the_engine_closes(kind: str) -> None:
 def test_a_text_that_fails_leaves_rows_and_other_texts_alone() -> None:
     with closing_engine("qwen3") as engine:
         [expected] = Running(engine, request([7, 40, 25], max_tokens=24)).finish()
-        encode = engine.model.encode
+        encode = engine.model.heads["embed"]
 
         def encode_most(texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
             if any(13 in text for text in texts):
                 raise ArithmeticError("thirteen")
             return encode(texts, skip)
 
-        engine.model.encode = encode_most
+        engine.model.heads["embed"] = Head(encode_most)
         row = Running(engine, request([7, 40, 25], max_tokens=24))
         asked = [Asked(engine, [[5, 6, 7], [6, 13, 8]]), Asked(engine, [[5, 6, 7]])]
         with pytest.raises(RowError, match=r"embedding text 1 failed.*thirteen"):
@@ -197,8 +198,8 @@ def test_a_text_that_fails_leaves_rows_and_other_texts_alone() -> None:
 def test_a_request_takes_one_place_in_the_queue() -> None:
     with closing_engine("bert", max_rows=1, max_queue=1) as engine:
         gate = Gate(lambda: True)
-        encode = engine.model.encode
-        engine.model.encode = lambda *args: (gate(), encode(*args))[1]
+        encode = engine.model.heads["embed"]
+        engine.model.heads["embed"] = Head(lambda *args: (gate(), encode(*args))[1])
         asked = [Asked(engine, TEXTS), Asked(engine, TEXTS)]
         with pytest.raises(QueueFullError):
             Asked(engine, TEXTS)

@@ -19,11 +19,14 @@ from localai_shim.engine.costs.pace import FIRST_CHUNK_TOKENS, Pace
 from localai_shim.engine.pieces import Texts
 from localai_shim.engine.setup import Setup
 from localai_shim.engine.sinks import SyncSink
+from localai_shim.engine.work import share
 from localai_shim.engine.work import texts as texts_module
-from localai_shim.engine.work.queue import OLDEST_EVERY, Queue
-from localai_shim.engine.work.runner import Runner
+from localai_shim.engine.work.lane import Parts
+from localai_shim.engine.work.queue import OLDEST_EVERY
+from localai_shim.engine.work.runner import TextRunner
 from localai_shim.engine.work.scheduler import Scheduler
-from localai_shim.engine.work.texts import MAX_PAUSE_SECONDS, MIN_LENGTH_SHARE, SHARE, EmbeddingJob, TextJobs
+from localai_shim.engine.work.share import MAX_PAUSE_SECONDS, SHARE, Share
+from localai_shim.engine.work.texts import MIN_LENGTH_SHARE, EmbeddingJob, TextJobs
 from localai_shim.types import EmbeddingRequest, Event, Failure, RowError, Token
 from tests.engine.work.passes import Passes
 
@@ -46,8 +49,10 @@ class Lane:
         def emit(job: Any, event: Event) -> None:
             self.events.append((job, event))
 
-        self.lane = TextJobs(Queue(), emit, self.setup, self.meter, engine)
-        self.runner = Runner(model, None, self.lane, self.setup, self.meter, emit)
+        self.share = Share(engine, self.setup.costs, self.meter)
+        self.parts = Parts(model, self.setup, self.meter, self.share, emit)
+        self.lane = TextJobs(self.parts)
+        self.runner = TextRunner(self.lane, self.parts)
 
     def ask(self, lengths: Sequence[int], mark: int = 0, **more: Any) -> EmbeddingJob:
         """Queue texts of these lengths, whose tokens are the mark."""
@@ -79,7 +84,7 @@ class Lane:
 @pytest.fixture(autouse=True)
 def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lanes are left with texts here, which no other test's engines should wait for."""
-    monkeypatch.setattr(texts_module, "waiting", set())
+    monkeypatch.setattr(share, "waiting", set())
 
 
 # -- passes ---------------------------------------------------------------------------------------------------------
@@ -261,9 +266,9 @@ def test_an_error_in_choosing_fails_those_that_wait_and_the_next_one_is_served(m
     jobs = [w.ask([8], 1), w.ask([30], 2)]
     with monkeypatch.context() as patch:
         patch.setattr(TextJobs, "_first", lambda *_: 1 / 0)
-        assert Scheduler(None, w.lane, w.setup, w.meter).next() is None
+        assert Scheduler(None, [w.lane], w.parts).next() is None
     events = dict(w.events)
-    assert all(isinstance(events[job], Failure) for job in jobs) and not w.lane and not texts_module.waiting
+    assert all(isinstance(events[job], Failure) for job in jobs) and not w.lane and not share.waiting
     later = w.ask([9], 3)
     w.run()
     assert later.request.vectors is not None
@@ -345,16 +350,16 @@ def test_a_text_that_fails_fails_its_own_request_alone() -> None:
 def test_rows_have_seven_eighths_of_the_time() -> None:
     w = Lane()
     w.ask([60] * 10)
-    assert w.lane.are_due(True, None)
+    assert w.lane.is_due(True, None)
     w.pass_(beside=True)
-    owed = w.lane._owed
+    owed = w.share._owed
     [took] = w.meter._stalls
     assert owed == pytest.approx(took * (1 / SHARE - 1))
-    assert not w.lane.are_due(True, None) and w.lane.are_due(False, None)
-    w.lane.stepped(0.9 * owed)
-    assert not w.lane.are_due(True, None)
-    w.lane.stepped(0.2 * owed)
-    assert w.lane.are_due(True, None)
+    assert not w.lane.is_due(True, None) and w.lane.is_due(False, None)
+    w.share.stepped(0.9 * owed)
+    assert not w.lane.is_due(True, None)
+    w.share.stepped(0.2 * owed)
+    assert w.lane.is_due(True, None)
 
 
 def test_texts_that_take_longer_than_rows_may_wait_come_last() -> None:
@@ -367,13 +372,13 @@ def test_texts_that_take_longer_than_rows_may_wait_come_last() -> None:
 def test_rows_of_other_engines_have_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
     w, other = Lane(text_tokens=10**6), object()
     w.ask([4] * 100)
-    monkeypatch.setattr("localai_shim.engine.work.texts.decoding", {other})
+    monkeypatch.setattr(share, "decoding", {other})
     w.pass_()
     assert len(w.model.texts[0]) * 4 == FIRST_CHUNK_TOKENS
-    monkeypatch.setattr(texts_module._turns, "resumes", time.monotonic() + 100)
-    assert not w.lane.are_due(False, None) and 0 < w.lane.pause <= MAX_PAUSE_SECONDS
-    monkeypatch.setattr("localai_shim.engine.work.texts.decoding", {w})
-    assert w.lane.are_due(False, None) and not w.lane.pause, "its own rows are its own affair"
+    monkeypatch.setattr(share._turns, "resumes", time.monotonic() + 100)
+    assert not w.lane.is_due(False, None) and 0 < w.share.pause <= MAX_PAUSE_SECONDS
+    monkeypatch.setattr(share, "decoding", {w})
+    assert w.lane.is_due(False, None) and not w.share.pause, "its own rows are its own affair"
 
 
 class Clock:
@@ -381,8 +386,8 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, decoding: set[object]) -> None:
         self.now = 1000.0
-        for name, content in (("decoding", decoding), ("waiting", set()), ("_turns", texts_module._Turns())):
-            monkeypatch.setattr(texts_module, name, content)
+        for name, content in (("decoding", decoding), ("waiting", set()), ("_turns", share._Turns())):
+            monkeypatch.setattr(share, name, content)
 
     def time(self) -> float:
         return self.now
@@ -404,10 +409,10 @@ class Clock:
         """What lanes run in so much time."""
         end, before = self.now + seconds, [len(w.model.texts) for w in lanes]
         while self.now < end:
-            due = [w for w in lanes if w.lane.are_due(False, None)]
+            due = [w for w in lanes if w.lane.is_due(False, None)]
             for w in due:
                 w.pass_()
-            self.now += 0.0 if due else min(w.lane.pause for w in lanes)
+            self.now += 0.0 if due else min(w.share.pause for w in lanes)
         return [len(w.model.texts) - n for w, n in zip(lanes, before, strict=True)]
 
 
@@ -442,19 +447,19 @@ def test_who_has_no_texts_any_more_takes_nobody_s_turn(monkeypatch: pytest.Monke
     clock = Clock(monkeypatch, {object()})
     one, other = clock.slow(0.04), clock.slow(0.04)
     other.lane.drop([*other.lane._jobs.values()])
-    assert texts_module.waiting == {one}
-    one.lane.close()
-    assert not texts_module.waiting
+    assert share.waiting == {one}
+    one.share.close()
+    assert not share.waiting
 
 
 def test_texts_and_prompts_take_turns() -> None:
     w = Lane()
-    assert not w.lane.are_due(False, None), "nothing waits"
+    assert not w.lane.is_due(False, None), "nothing waits"
     w.ask([60] * 10)
-    turns = [w.lane.are_due(False, 0) for _ in range(10)]
+    turns = [w.lane.is_due(False, 0) for _ in range(10)]
     assert turns == [False, True] * 5
-    assert [w.lane.are_due(False, 1) for _ in range(OLDEST_EVERY)].count(False) == 1, "prompts are less urgent"
-    assert [w.lane.are_due(False, -1) for _ in range(OLDEST_EVERY)].count(True) == 1, "prompts are more urgent"
+    assert [w.lane.is_due(False, 1) for _ in range(OLDEST_EVERY)].count(False) == 1, "prompts are less urgent"
+    assert [w.lane.is_due(False, -1) for _ in range(OLDEST_EVERY)].count(True) == 1, "prompts are more urgent"
 
 
 def test_a_pass_beside_rows_is_as_small_as_its_time() -> None:

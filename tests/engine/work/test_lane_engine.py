@@ -14,11 +14,12 @@ import pytest
 from localai_shim.engine.costs.pace import Pace
 from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.engine.work import runner, texts
+from localai_shim.engine.work import share
 from localai_shim.models.heads.pooling import Pooling, Reading
 from localai_shim.types import GenerationRequest, Prompt, RowError
 from tests.engine.everything import Everything, Texts, everything
 from tests.engine.harness import GREEDY, Gate, Running, eventually
+from tests.engine.work.passes import Head
 
 
 class Encoder:
@@ -26,11 +27,12 @@ class Encoder:
 
     name, tasks, weight_bytes, fingerprint, context_length = "encoder", ("embed",), 0, "", None
     created, eos_token_ids, generation_defaults = 0, frozenset[int](), dict[str, Any]()
-    embedding = reranking = tokenizer = None
+    tokenizer, settings = None, dict[Any, Any]()
     text = SimpleNamespace(media_kinds=())
 
     def __init__(self) -> None:
         self.begin_pass: Any = lambda: None
+        self.heads = {"embed": Head(self.encode, self.begin)}
 
     def encode(self, texts: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
         self.begin_pass()
@@ -38,7 +40,7 @@ class Encoder:
             raise ArithmeticError("two at once")
         return mx.array([[float(len(texts[0]))]])
 
-    def begin(self, text: Sequence[int], skip: int = 0, *, ranks: bool = False) -> Reading:
+    def begin(self, text: Sequence[int], skip: int = 0) -> Reading:
         def read(tokens: mx.array) -> mx.array:
             self.begin_pass()
             return mx.full((1, tokens.shape[1], 1), float(len(text)))
@@ -49,7 +51,7 @@ class Encoder:
 def test_a_pass_that_fails_while_a_long_text_is_read_fails_nobody_and_the_engine_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(texts, "waiting", set())
+    monkeypatch.setattr(share, "waiting", set())
     sizes = itertools.chain([500, 500], itertools.repeat(125))
     monkeypatch.setattr(Pace, "chunk", lambda pace, left=None: next(sizes))
     model = Encoder()
@@ -82,11 +84,11 @@ def test_a_step_that_fails_while_texts_wait_for_it_fails_rows_and_no_texts(
     row = Running(engine, GenerationRequest(Prompt([5, 6, 7]), GREEDY, 900, ignore_eos=True))
     row.read(3)
     waiting, raised = threading.Event(), threading.Event()
-    run, evaluate, thread = runner.Runner._run_texts, mx.eval, engine._work.thread
+    wait, evaluate, thread = Batch.wait, mx.eval, engine._work.thread
 
-    def noting(self: Any, piece: Any) -> None:
+    def noting(self: Any) -> None:
         waiting.set()
-        run(self, piece)
+        wait(self)
 
     def failing(*arrays: Any) -> None:
         if threading.current_thread() is thread and waiting.is_set() and not raised.is_set():
@@ -95,7 +97,7 @@ def test_a_step_that_fails_while_texts_wait_for_it_fails_rows_and_no_texts(
         evaluate(*arrays)
 
     with monkeypatch.context() as patch:
-        patch.setattr(runner.Runner, "_run_texts", noting)
+        patch.setattr(Batch, "wait", noting)
         patch.setattr(mx, "eval", failing)
         texts = Texts(engine, [[4] * 9])
         with pytest.raises(RowError, match="the model failed"):

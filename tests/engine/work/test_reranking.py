@@ -17,6 +17,7 @@ from localai_shim.models.loading import load_model
 from localai_shim.vectors import Ranking
 from tests.embedding_models import tiny_classifier, tiny_embedder, tiny_judge
 from tests.embedding_oracle import INSTRUCTION, QUERY, TEXTS, recorded
+from tests.engine.work.passes import Head
 from tests.threads import in_threads
 from tests.tiny import tiny
 
@@ -92,20 +93,20 @@ def test_a_pass_that_fails_fails_its_own_request_only() -> None:
     engine = Engine(lambda: load_model(str(tiny_classifier("bert")), {}))
     with LocalOpenAI(engine=engine) as client:
         model: Any = engine.model
-        score = model.score
-        [marked] = model.reranking.encode(Ranking(QUERY, ["fox"]))
+        score = model.heads["rerank"]
+        [marked] = model.settings["rerank"].encode(Ranking(QUERY, ["fox"]))
 
-        def fails(pairs: Any) -> Any:
+        def fails(pairs: Any, skip: int) -> Any:
             if marked in [list(pair) for pair in pairs]:
                 raise ArithmeticError("a pair that cannot be read")
             return score(pairs)
 
-        model.score = fails
+        model.heads["rerank"] = Head(fails)
         answers: list[Any] = []
         with pytest.raises(openai.InternalServerError, match=r"scoring document 0 failed: .*cannot be read"):
             rerank(client.with_options(max_retries=0), QUERY, ["fox", "dog"])
         answers.append(order(rerank(client, QUERY, ["dog", "The quick brown fox!"])))
-        model.score = score
+        model.heads["rerank"] = score
         assert answers == [order(rerank(client, QUERY, ["dog", "The quick brown fox!"]))]
         assert len(rerank(client, QUERY, ["fox"]).results) == 1
     engine.close()

@@ -83,7 +83,7 @@ def add(folder: Path, extra: dict[str, mx.array]) -> None:
 
 
 def logits(model: Any) -> np.ndarray:
-    return np.array(model.forward(StepInput(mx.array([[5, 9, 13, 21]]), model.new_cache())))
+    return np.array(model.forward(StepInput(mx.array([[5, 9, 13, 21]]), model.new_cache())).logits)
 
 
 KNOWN = ["model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight", "model.layers.0.mlp.up_proj.weight"]

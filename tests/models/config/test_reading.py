@@ -40,7 +40,7 @@ UNKNOWN = {"internvl_chat", "kimi_vl"}
 
 def logits(model: Any) -> np.ndarray:
     cache = model.new_cache()
-    return np.array(model.forward(StepInput(mx.array([[5, 9, 13, 21, 8, 3] * 6]), cache))[0, -1])
+    return np.array(model.forward(StepInput(mx.array([[5, 9, 13, 21, 8, 3] * 6]), cache)).logits[0, -1])
 
 
 @pytest.fixture(autouse=True)

@@ -92,7 +92,7 @@ def test_files_beside_another_decoder_say_how_its_states_are_pooled(tmp_path: Pa
 @pytest.mark.parametrize(("name", "embeds"), [("llama", True), ("mamba", True), ("gpt2", True), ("gpt_neox", False)])
 def test_a_decoder_that_gives_nothing_but_logits_does_not_embed(name: str, embeds: bool) -> None:
     model = text_model(name)
-    assert (model.embedding is not None) == embeds == ("embed" in model.tasks)
+    assert ("embed" in model.settings) == embeds == ("embed" in model.tasks)
 
 
 MODES = ("cls", "mean", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens")
@@ -106,7 +106,7 @@ def test_a_text_in_pieces_has_the_vector_of_the_whole_text(kind: str, skip: int)
     ids = [3 + 11 * i % 53 for i in range(41)]
     [whole] = encode(model, [ids], skip)
     for sizes in ([41], [1, 40], [7] * 6, [13, 13, 15]):
-        reading = model.begin(ids, skip)
+        reading = model.heads["embed"].begin(ids, skip)
         assert reading is not None
         for size in sizes:
             reading.run(size)
@@ -121,18 +121,18 @@ def test_what_sees_embeds_texts_by_their_last_token_too(name: str) -> None:
     for text, vector in zip(texts, encode(model, texts), strict=True):
         state = np.array(model._language.model(mx.array([text]), cache=model.new_cache())[0, -1])
         assert np.allclose(vector, state / np.linalg.norm(state), atol=1e-5)
-        reading = model.begin(text)
+        reading = model.heads["embed"].begin(text)
         while reading.left:
             reading.run(7)
         assert np.allclose(np.array(reading.result())[0], vector, atol=1e-5)
 
 
 def test_what_sees_all_of_a_text_reads_it_at_once(caplog: pytest.LogCaptureFixture) -> None:
-    assert load(tiny_embedder("bert")).begin([5, 6, 7]) is None
+    assert load(tiny_embedder("bert")).heads["embed"].begin([5, 6, 7]) is None
     model = load(tiny("qwen3"))
     hidden = model.encode._hidden
     model.encode._hidden = lambda tokens, mask: hidden(tokens, mask)[:, ::-1]  # as if later tokens had a part in it
-    assert model.begin([5, 6, 7]) is None and model.begin([5, 6, 7]) is None
+    assert model.heads["embed"].begin([5, 6, 7]) is None and model.heads["embed"].begin([5, 6, 7]) is None
     assert caplog.text.count("it is read in one") == 1
 
 
@@ -164,7 +164,7 @@ def test_pieces_are_filled_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         inner, "__call__", lambda self, x, *more, **named: shapes.append(x.shape) or run(self, x, *more, **named)
     )
-    reading = model.begin(ids)
+    reading = model.heads["embed"].begin(ids)
     shapes.clear()
     for size in (40, 33, 20, 7):
         reading.run(size)

@@ -36,7 +36,7 @@ def load(folder: Path) -> TextModel:
 
 
 def logits(model: TextModel) -> np.ndarray:
-    return np.array(model.forward(StepInput(TOKENS, model.new_cache())))
+    return np.array(model.forward(StepInput(TOKENS, model.new_cache())).logits)
 
 
 def upstream_logits(folder: Path) -> np.ndarray:

@@ -35,7 +35,7 @@ CHOOSING = ("ffn_gate_inp", "ffn_gate_inp_shexp")
 def logits(file: Path) -> np.ndarray:
     model = load_model(str(file), LoadOptions())
     assert isinstance(model, TextModel)
-    return np.array(model.forward(StepInput(mx.array([PROMPT]), model.new_cache()))[0, PLACES])
+    return np.array(model.forward(StepInput(mx.array([PROMPT]), model.new_cache())).logits[0, PLACES])
 
 
 def test_each_architecture_is_converted(tmp_path: Path) -> None:

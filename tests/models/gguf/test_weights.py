@@ -35,7 +35,7 @@ def qwen2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def logits(path: Path, prompt: list[int] = PROMPT) -> np.ndarray:
     model = load_model(str(path), LoadOptions())
     assert isinstance(model, TextModel)
-    return np.array(model.forward(StepInput(mx.array([prompt]), model.new_cache()))[0])
+    return np.array(model.forward(StepInput(mx.array([prompt]), model.new_cache())).logits[0])
 
 
 def of_mlx_lm(folder: Path, prompt: list[int] = PROMPT) -> np.ndarray:

@@ -58,8 +58,8 @@ def loaded(kind: str) -> Any:
 
 
 def pairs_of(model: Any, documents: Sequence[str], query: str = QUERY, most: int | None = None) -> list[list[int]]:
-    instruction = INSTRUCTION if model.reranking.takes_instruction else None
-    made: list[list[int]] = model.reranking.encode(Ranking(query, documents, instruction, most))
+    instruction = INSTRUCTION if model.settings["rerank"].takes_instruction else None
+    made: list[list[int]] = model.settings["rerank"].encode(Ranking(query, documents, instruction, most))
     return made
 
 
@@ -116,11 +116,11 @@ def test_a_score_does_not_depend_on_what_shares_its_pass(kind: str) -> None:
 def test_a_judge_reads_a_long_pair_in_pieces(kind: str) -> None:
     model = loaded(kind)
     for pair in pairs_of(model, DOCUMENTS[:3]):
-        reading = model.begin(pair, ranks=True)
+        reading = model.heads["rerank"].begin(pair)
         while reading.left:
             reading.run(11)
         assert float(reading.result()[0, 0]) == pytest.approx(scored(model, [pair])[0], abs=2e-6)
-    assert loaded("bert").begin([5, 6], ranks=True) is None
+    assert loaded("bert").heads["rerank"].begin([5, 6]) is None
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)
@@ -130,8 +130,8 @@ def test_passes_are_filled_up_to_few_shapes_where_each_new_one_costs(
     model = load_model(str(tiny_classifier(kind)), {})
     pairs = pairs_of(model, DOCUMENTS)
     plain, shapes = scored(model, pairs), []
-    inner = model._model
-    model._model = lambda tokens, **more: (shapes.append(tokens.shape), inner(tokens, **more))[1]
+    inner = model.score._model
+    model.score._model = lambda tokens, **more: (shapes.append(tokens.shape), inner(tokens, **more))[1]
     use_forms(monkeypatch, FillingForms())
     assert scored(model, pairs) == pytest.approx(plain, abs=2e-6)
     [(rows, length)] = shapes
@@ -174,7 +174,7 @@ def test_documents_are_cut_to_a_length_of_their_own(kind: str) -> None:
     [least] = pairs_of(model, ["fox"])
 
     def encode(*most: int | None) -> list[list[int]]:
-        made: list[list[int]] = model.reranking.encode(Ranking("y", ["fox " * 9, "fox"], None, *most))
+        made: list[list[int]] = model.settings["rerank"].encode(Ranking("y", ["fox " * 9, "fox"], None, *most))
         return made
 
     whole, short, room = encode(None), encode(None, 3), encode(len(encode(None, 3)[0]) - 1, 3)
@@ -186,12 +186,12 @@ def test_documents_are_cut_to_a_length_of_their_own(kind: str) -> None:
 def test_types_are_those_of_the_tokenizer() -> None:
     model, tokenizer = loaded("bert"), loaded("bert").tokenizer._tokenizer
     given: list[Any] = []
-    inner = model._model
-    model._model = lambda tokens, **more: given.append(more) or inner(tokens, **more)
+    inner = model.score._model
+    model.score._model = lambda tokens, **more: given.append(more) or inner(tokens, **more)
     try:
         scored(model, pairs_of(model, TEXTS))
     finally:
-        model._model = inner
+        model.score._model = inner
     expected = tokenizer([QUERY] * len(TEXTS), TEXTS, padding=True)
     seen = given[0]["token_type_ids"] * given[0]["attention_mask"]
     assert seen.tolist() == (mx.array(expected["token_type_ids"]) * mx.array(expected["attention_mask"])).tolist()
@@ -205,7 +205,7 @@ def test_models_say_what_they_are_for(tmp_path: Path) -> None:
     assert load_model(str(tiny_embedder()), {}).tasks == ("embed",)
     assert load_model(str(tiny("llama")), {}).tasks == ("generate", "embed")
     assert load_model(str(tiny("qwen3")), {}).tasks == ("generate", "embed")  # its vocabulary has no yes
-    assert loaded("judge").reranking.takes_instruction and not loaded("bert").reranking.takes_instruction
+    assert [loaded(kind).settings["rerank"].takes_instruction for kind in ("judge", "bert")] == [True, False]
 
 
 def test_limits_are_those_of_the_model_and_its_tokenizer(tmp_path: Path) -> None:

@@ -65,10 +65,10 @@ def test_the_head_sees_one_position_of_each_row() -> None:
 
 def test_the_model_itself_goes_on_giving_all_logits() -> None:
     model = load()
-    before = model.forward(step_of(tokens(9), model.new_cache()))
+    before = model.forward(step_of(tokens(9), model.new_cache())).logits
     model.prefill(StepInput(mx.array([tokens(9)]), model.new_cache(), ends=True))
-    assert mx.array_equal(model.forward(step_of(tokens(9), model.new_cache())), before)
-    assert model.prefill(step_of(tokens(9), model.new_cache())) is None
+    assert mx.array_equal(model.forward(step_of(tokens(9), model.new_cache())).logits, before)
+    assert model.prefill(step_of(tokens(9), model.new_cache())).logits is None
 
 
 @pytest.mark.parametrize("fills", [False, True], ids=["as it is", "filled as on CUDA"])
@@ -78,10 +78,12 @@ def test_of_rows_that_are_padded_it_is_the_last_token_that_counts(fills: bool) -
         model._forms = FillingForms()
     for rows in ([tokens(9)], [tokens(9), tokens(5, 2), tokens(7, 3)]):
         padded = mx.array([[*row, *[0] * (9 - len(row))] for row in rows])
-        together = model.prefill(StepInput(padded, model.new_cache(), counts=[len(row) for row in rows], ends=True))
+        together = model.prefill(
+            StepInput(padded, model.new_cache(), counts=[len(row) for row in rows], ends=True)
+        ).logits
         assert together is not None and len(together) == len(rows)
         for logits, row in zip(together, rows, strict=True):
-            alone = model.forward(step_of(row, model.new_cache()))[0, -1]
+            alone = model.forward(step_of(row, model.new_cache())).logits[0, -1]
             assert mx.allclose(logits, alone, atol=1e-4)
 
 

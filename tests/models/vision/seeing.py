@@ -69,7 +69,7 @@ def generate(
     cache, state = prefilled(model, prompt, features, most), [model.row_state(prompt)]
     token, steps = prompt.tokens[-1], list[Step]()
     for _ in range(count):
-        logits = model.forward(StepInput(mx.array([[token]]), cache, state=state))[0, -1]
+        logits = model.forward(StepInput(mx.array([[token]]), cache, state=state)).logits[0, -1]
         token = int(mx.argmax(logits))
         steps.append((token, np.array(logits - mx.logsumexp(logits))))
     return steps

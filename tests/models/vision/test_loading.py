@@ -76,7 +76,7 @@ def test_text_only_loads_the_language_model_alone(kind: str) -> None:
     with pytest.raises(ValueError, match="reads text only"):
         model.text.process(picture(4, 4))
     ids = model.text.apply_chat_template([{"role": "user", "content": "Hello there"}], {})
-    logits = [each.forward(StepInput(mx.array([ids]), each.new_cache())) for each in (model, whole)]
+    logits = [each.forward(StepInput(mx.array([ids]), each.new_cache())).logits for each in (model, whole)]
     np.testing.assert_allclose(np.array(logits[0]), np.array(logits[1]), atol=1e-3)
 
 
@@ -175,11 +175,14 @@ def test_a_machine_s_attention_takes_the_place_of_mlx_vlm_s(
     use_forms(monkeypatch, OwnForms())
     model = load("llava")
     item, tokens = model.text.process(picture(56, 56)), mx.array([[5, 6, 7, 8] * 20])
-    rows, logits = np.array(model.embed(item).rows), np.array(model.forward(StepInput(tokens, model.new_cache())))
+    rows, logits = (
+        np.array(model.embed(item).rows),
+        np.array(model.forward(StepInput(tokens, model.new_cache())).logits),
+    )
     assert use(model._model) >= 1
     assert use(model._model) == 0, "once"
     np.testing.assert_allclose(
-        np.array(model.forward(StepInput(tokens, model.new_cache()))), logits, rtol=1e-4, atol=1e-3
+        np.array(model.forward(StepInput(tokens, model.new_cache())).logits), logits, rtol=1e-4, atol=1e-3
     )
     np.testing.assert_allclose(np.array(model.embed(item).rows), rows, atol=1e-3)
 
@@ -230,6 +233,6 @@ def test_adapters_are_applied_as_mlx_vlm_applies_them(tmp_path: Path, kind: str)
         np.testing.assert_allclose(logits, others, atol=1e-4)
     text = load(kind, adapter_path=str(tmp_path), text_only=True)
     ids = mx.array([[70, 71, 72]])
-    logits = [np.array(each.forward(StepInput(ids, each.new_cache()))) for each in (text, model, plain)]
+    logits = [np.array(each.forward(StepInput(ids, each.new_cache())).logits) for each in (text, model, plain)]
     np.testing.assert_allclose(logits[0], logits[1], atol=1e-4)
     assert not np.allclose(logits[0], logits[2], atol=1e-2)

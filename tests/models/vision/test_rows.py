@@ -48,7 +48,7 @@ def test_rows_that_join_one_after_another_generate_what_they_generate_alone(kind
         at = {slot: row for row, slot in slots.items()}
         tokens = [last[at[slot]] if slot in at else 0 for slot in range(batch.width)]
         of_slots = [states[at[slot]] if slot in at else None for slot in range(batch.width)]
-        logits = model.forward(StepInput(mx.array(tokens)[:, None], batch.advance(), state=of_slots))[:, -1]
+        logits = model.forward(StepInput(mx.array(tokens)[:, None], batch.advance(), state=of_slots)).logits[:, -1]
         for row, slot in slots.items():
             last[row] = int(mx.argmax(logits[slot]))
             got[row].append(last[row])
@@ -66,9 +66,9 @@ def test_prompts_of_text_may_share_a_pass_padded_on_the_right(kind: str) -> None
         prompts[0] = prompts[0][:9]
     cache = model.new_cache()
     padded = mx.array([[*prompt, *[0] * (longest - len(prompt))] for prompt in prompts])
-    logits = model.forward(StepInput(padded, cache, counts=[len(prompt) for prompt in prompts]))
+    logits = model.forward(StepInput(padded, cache, counts=[len(prompt) for prompt in prompts])).logits
     for row, prompt in enumerate(prompts):
-        alone = model.forward(StepInput(mx.array([prompt]), model.new_cache()))
+        alone = model.forward(StepInput(mx.array([prompt]), model.new_cache())).logits
         np.testing.assert_allclose(np.array(logits[row, : len(prompt)]), np.array(alone[0]), atol=1e-4)
 
 
@@ -80,7 +80,7 @@ def test_several_tokens_of_a_row_may_run_in_one_step() -> None:
     steps = generate(model, prompt, features, WHOLE)
     cache, state = prefilled(model, prompt, features, WHOLE), [model.row_state(prompt)]
     tokens = [prompt.tokens[-1], *(token for token, _ in steps[:-1])]
-    logits = model.forward(StepInput(mx.array([tokens]), cache, state=state))[0]
+    logits = model.forward(StepInput(mx.array([tokens]), cache, state=state)).logits[0]
     assert [int(mx.argmax(each)) for each in logits] == [token for token, _ in steps]
 
 

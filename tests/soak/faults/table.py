@@ -144,7 +144,7 @@ _RUNNING = [
     Point("disk cache", "engine.prefix.store:PrefixStore.write", "long", "nobody", also=("engine.prefix.store:",)),
     Point("full disk", "engine.prefix.store:PrefixStore.write", "long", "nobody", raised=full_disk),
     Point("lane", "engine.work.texts:TextJobs.add", "embeddings", "one"),
-    Point("lane", "engine.work.runner:Runner._run_texts", "embeddings", "rows"),
+    Point("lane", "engine.work.runner:TextRunner.run", "embeddings", "rows"),
     Point(
         "lane", "engine.work.runner:mx.eval", "embeddings", "nobody", raised=no_memory, also=("engine.work.runner:",)
     ),

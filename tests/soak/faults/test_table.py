@@ -50,8 +50,7 @@ ASKED_ELSEWHERE = {
     "Reading": "of embedders that read long texts in pieces; tests/engine/work",
     "Encoder.read_weights": "tests/test_weights.py",
     "Encoder.remove_adapter": "tests/models/adapters",
-    "Encoder.begin": "of embedders that read long texts in pieces; tests/engine/work",
-    "Encoder.score": "a pass like that of vectors; tests/engine/work",
+    "TextHead.begin": "of embedders that read long texts in pieces; tests/engine/work",
     "CacheClasses": "pure functions of libraries' caches; tests/models/test_caches.py",
     "DeviceMemory": "tests/engine/test_injected.py",
     "Machine": "says what there is; tests/backends",
@@ -71,7 +70,7 @@ def test_each_boundary_of_the_code_has_a_point_or_a_reason() -> None:
 
 def test_each_method_of_the_engine_s_ports_has_a_point_or_a_reason() -> None:
     methods = {point.place.rpartition(".")[2] for point in POINTS if point.place.startswith(("models.", "backends."))}
-    methods |= {"encode"}  # `models.heads.pooling:Encoder.__call__`, which models have as an attribute
+    methods |= {"__call__"}  # `models.heads.pooling:Encoder.__call__`
     asked = [each for each in port_methods() if not each.startswith(tuple(ASKED_ELSEWHERE))]
     lacking = [each for each in asked if each.partition(".")[2] not in methods]
     assert not lacking, "add a point to table.py"

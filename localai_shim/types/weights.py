@@ -1,0 +1,38 @@
+"""Weights of others as plain values: changes by adapters, and new weights of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Product:
+    """An adapter's change of one layer: `x @ low.T @ high`, times the scale. Its arrays are NumPy's, contiguous."""
+
+    low: Any
+    """`[rank, inputs]`; of experts `[experts, rank, inputs]`; of an embedding `[rank, tokens]`."""
+    high: Any
+    """`[rank, outputs]`; of experts `[experts, rank, outputs]`."""
+    scale: float
+    half: bool
+    """They are the bits of bfloat16, which NumPy does not have."""
+    largest: tuple[float, float]
+    """Magnitudes of the largest numbers in them."""
+    source: str
+    """The tensors, their types and shapes, for messages."""
+    experts: tuple[int, ...] | None = None
+    """Numbers of the experts that it changes, in the order of the arrays; None: all of them, or the layer has none."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NewWeights:
+    """Weights that a loaded model is to have from now on, some or all of them."""
+
+    arrays: Mapping[str, tuple[Any, bool]]
+    """NumPy's, by name, and if they are the bits of bfloat16."""
+    folder: str | None
+    """Folder of the files that have them; None: they are here."""
+    digest: str
+    """Tells them from others."""
