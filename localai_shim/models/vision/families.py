@@ -73,6 +73,7 @@ _ONE_PROCESSOR = {"deepseek_vl_v2"}  # without an image processor of its own
 _QWEN_VIDEO = "<|vision_start|><|video_pad|><|vision_end|>"  # Qwen3-VL writes times before each frame's own such pair
 # What is beside the placeholders in what PaliGemma's processor makes is the prompt's, and stands once in it.
 _BARE = {"paligemma"}
+_IN_A_ROW = {"minicpmv4_6"}
 _TEMPLATES = {
     # What its processor makes of a prompt. Its images come first: mlx-vlm would put features elsewhere.
     "paligemma": """
@@ -154,7 +155,8 @@ def load_processor(model: nn.Module, path: Path, options: LoadOptions) -> MediaP
     placeholders = _placeholders(model, processor)
     if not placeholders:
         return None
-    return MediaProcessor(processor, placeholders, bare=model.config.model_type in _BARE)
+    family = model.config.model_type
+    return MediaProcessor(processor, placeholders, bare=family in _BARE, in_a_row=family in _IN_A_ROW)
 
 
 def _placeholders(model: nn.Module, processor: ProcessorMixin) -> dict[MediaKind, Placeholder]:

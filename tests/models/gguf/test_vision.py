@@ -43,6 +43,7 @@ def test_a_model_with_its_encoder_gives_the_logits_of_transformers(
 
 
 PACKED = {
+    "minicpmv-vision": r"v\..*\.(attn_[qkv]|ffn_up|ds_ffn_up)\.weight|mm\.(up|down)\.weight",
     "glm4v-moe": r"v\..*\.(attn_qkv|ffn_up)\.weight|mm\.(model\.fc|gate)\.weight",
     "internvl-qwen3": r"v\..*\.(attn_[qkv]|ffn_up)\.weight|mm\.model\.mlp\.[13]\.weight",
     "gemma4-e2b-vision": r"v\..*\.(attn_[qkv]|attn_out|ffn_up|ffn_gate)\.weight|mm\.input_projection\.weight",

@@ -70,6 +70,7 @@ def test_an_encoder_that_does_not_fit_is_not_used_and_logged(
         (NAME, {"clip.vision.n_wa_pattern": 4}, "its metadata has 'clip.vision.n_wa_pattern', which is not known"),
         (NAME, {"clip.has_audio_encoder": True}, "'clip.has_audio_encoder' is True, and mlx-vlm computes with False"),
         ("qwen25-vision", {"clip.use_silu": False}, "'clip.use_silu' is False, and mlx-vlm computes with True"),
+        ("minicpmv-vision", {"clip.vision.projector.scale_factor": 2}, "is 2, and mlx-vlm computes with 4"),
         ("gemma4-e2b-vision", {"clip.audio.window_size": 9}, "has 'clip.audio.window_size', which is not known"),
         ("gemma4-e2b-vision", {"clip.audio.num_mel_bins": 80}, "is 80, and mlx-vlm computes with 128"),
         (
@@ -101,6 +102,14 @@ def test_tensors_with_wrong_names_are_an_error(change: Callable[[str], str], why
     file = unpack_both("qwen25-vision", tmp_path)
     rewrite_encoder(file, rename=change)
     with pytest.raises(ModelLoadError, match=re.escape(why)):
+        load(file)
+
+
+@pytest.mark.parametrize("value", [[], [3], [0, 1]])
+def test_a_merger_that_is_behind_no_layer_is_an_error(value: list[int], tmp_path: Path) -> None:
+    file = unpack_both("minicpmv-vision", tmp_path)
+    rewrite_encoder(file, metadata={"clip.vision.wa_layer_indexes": value})
+    with pytest.raises(ModelLoadError, match=r"'clip.vision.wa_layer_indexes' is \[.*\], not one of 3 layers"):
         load(file)
 
 

@@ -31,7 +31,7 @@ _KEYS = ("spatial_merge_size", "image_min_pixels", "image_max_pixels")
 def _config(metadata: Metadata, model: Metadata, text: Json, model_type: str, own: Json) -> Json:
     return {
         "model_type": model_type,
-        "text_config": {**text, **_positions(model, text), "model_type": f"{model_type}_text"},
+        "text_config": {**with_positions(model, text), "model_type": f"{model_type}_text"},
         "vision_config": {
             "model_type": model_type,
             "depth": metadata.number("block_count"),
@@ -45,12 +45,12 @@ def _config(metadata: Metadata, model: Metadata, text: Json, model_type: str, ow
     }
 
 
-def _positions(model: Metadata, text: Json) -> Json:
-    """Settings of positions that count an image's rows and columns, too."""
+def with_positions(model: Metadata, text: Json) -> Json:
+    """The config of a language model with settings of positions that count an image's rows and columns, too."""
     rope = text.get("rope_parameters", {"type": "mrope", "partial_rotary_factor": 1.0})
     sections = rope_sections(model, round(text["head_dim"] * rope["partial_rotary_factor"]) // 2)
     name = "rope_parameters" if "rope_parameters" in text else "rope_scaling"
-    return {name: {**rope, "mrope_section": sections}}
+    return {**text, name: {**rope, "mrope_section": sections}}
 
 
 def rope_sections(model: Metadata, pairs: int) -> list[int]:
