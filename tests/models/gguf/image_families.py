@@ -321,6 +321,30 @@ SEEING = {
         {"pixel_values": waves(24, 3 * 2 * 8 * 8), "image_grid_thw": numpy.array([[1, 4, 6]])},
         QWEN_PREPROCESSOR,
     ),
+    "qwen3omni-vision": Seeing(
+        "Qwen3OmniMoeThinker",
+        {
+            "text_config": {
+                **SEEING_SIZES,
+                **EXPERTS,
+                "rope_parameters": {**ROPE, "mrope_section": [4, 6, 6], "mrope_interleaved": True},
+            },
+            "vision_config": {**QWEN35_VISION, "depth": 2, "deepstack_visual_indexes": [1]},
+            "audio_config": {
+                "d_model": 4,
+                "encoder_layers": 1,
+                "encoder_attention_heads": 2,
+                "encoder_ffn_dim": 8,
+                "num_mel_bins": 16,
+                "output_dim": 32,
+                "downsample_hidden_size": 4,
+            },
+        },
+        {**QWEN_TOKENS, "audio_token_id": "<|audio_pad|>"},
+        qwen_image(6),
+        {"pixel_values": waves(24, 3 * 2 * 8 * 8), "image_grid_thw": numpy.array([[1, 4, 6]])},
+        QWEN_PREPROCESSOR,
+    ),
     "qwen35-vision": Seeing(
         "Qwen3_5",
         {"text_config": {**SEEING_SIZES, **HYBRID, "rope_parameters": QWEN35_ROPE}, "vision_config": QWEN35_VISION},

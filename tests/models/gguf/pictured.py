@@ -57,6 +57,7 @@ def save_seeing(name: str, folder: Path, tokenizer: Path) -> Any:
     with torch.no_grad():
         prompt = image_prompt(name, known)
         inputs = {key: torch.from_numpy(value) for key, value in seeing.inputs.items()}
+        inputs["attention_mask"] = torch.ones(1, len(prompt), dtype=torch.long)
         if "image_grid_thw" in inputs or seeing.kind.startswith("Gemma4"):
             inputs["mm_token_type_ids"] = torch.tensor([[int(i == ids["image_token_id"]) for i in prompt]])
         logits = model(torch.tensor([prompt]), **inputs).logits[0, PLACES]

@@ -18,6 +18,7 @@ from localai_shim.models.text import TextModel
 from localai_shim.options import LoadOptions
 from localai_shim.types import ModelLoadError
 from tests.models.gguf import writing
+from tests.models.gguf.converting import unpack
 from tests.models.gguf.seeing import NAME, load, rewrite_encoder, unpack_both, write_encoder
 
 
@@ -62,6 +63,19 @@ def test_an_encoder_that_does_not_fit_is_not_used_and_logged(
         assert type(load_model(str(file), LoadOptions())) is TextModel
     assert f"'{file.name}' is loaded as a text model: the vision encoder in 'mmproj-{NAME}.gguf'" in caplog.text
     assert why in caplog.text
+
+
+@pytest.mark.parametrize(("name", "kind"), [("qwen2", "dots_ocr"), ("phi3", "phi4"), ("qwen3vlmoe", "qwen3a")])
+def test_a_model_with_an_encoder_of_an_unsupported_kind_reads_text_and_the_log_says_why(
+    name: str, kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """dots.ocr, Phi-4 with images, and a file that has Qwen3-Omni's encoder for audio alone."""
+    file = unpack(name, tmp_path)
+    write_encoder(tmp_path / f"mmproj-{name}.gguf", {"clip.projector_type": kind})
+    with caplog.at_level(logging.INFO, "localai_shim"):
+        assert type(load_model(str(file), LoadOptions())) is TextModel
+    assert f"'{file.name}' is loaded as a text model: the vision encoder in 'mmproj-{name}.gguf'" in caplog.text
+    assert f"encoders of the kind '{kind}' cannot be read with '{name}', only " in caplog.text
 
 
 @pytest.mark.parametrize(

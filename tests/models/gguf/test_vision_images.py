@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,6 +19,8 @@ from localai_shim.models.vision.model import on_device
 from tests.models.gguf.image_families import SEEING, gemma4_image, pixtral_image
 from tests.models.gguf.seeing import load, unpack_both
 from tests.prompt.media.files import SINE, wav
+
+READS_VIDEOS = re.compile(r"gemma4-(vision|e2b)|qwen(?!3omni)")
 
 
 def test_pixels_are_normalized_as_the_encoder_file_says(file: Path) -> None:
@@ -175,7 +178,7 @@ def test_gemma_4_12b_gets_the_patches_of_transformers(tmp_path: Path) -> None:
     assert model.embed(made).rows.shape[0] == count
 
 
-@pytest.mark.parametrize("name", [name for name in SEEING if name.startswith(("gemma4-vision", "gemma4-e2b", "qwen"))])
+@pytest.mark.parametrize("name", [name for name in SEEING if READS_VIDEOS.match(name)])
 def test_videos_are_read(name: str, tmp_path: Path) -> None:
     model = load(unpack_both(name, tmp_path))
     frames = np.random.default_rng(0).integers(0, 256, (4, 56, 56, 3), dtype=np.uint8)
@@ -183,6 +186,11 @@ def test_videos_are_read(name: str, tmp_path: Path) -> None:
     features = model.embed(made).rows
     place = model.tokenizer.convert_tokens_to_ids(SEEING[name].tokens["video_token_id"])
     assert features.shape[0] == list(made.tokens).count(place) > 1
+
+
+@pytest.mark.parametrize("name", ["qwen3omni-vision", "minicpmv-vision", "gemma4-12b-vision"])
+def test_videos_and_audio_of_other_families_are_refused(name: str, tmp_path: Path) -> None:
+    assert load(unpack_both(name, tmp_path)).text.media_kinds == {"image"}
 
 
 @pytest.mark.parametrize(("length", "tokens"), [(24000, 38), (16000, 25), (16100, 25), (16200, 26)])
