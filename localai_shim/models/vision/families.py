@@ -54,6 +54,17 @@ _REFUSED = {
     **dict.fromkeys(("diffusion_gemma", "llada2_moe", "llada_image", "nemotron_labs_diffusion"), _DIFFUSION),
     **dict.fromkeys(("falcon_ocr", "falcon_perception", "hunyuan_vl", "minicpmo"), _OWN_STATE),
 }
+_OTHER_FORMS = {
+    "deepseek_ocr2": "deepseekocr_2",
+    "ernie4_5_vl_moe": "ernie4_5_moe_vl",
+    "fast_vlm": "llava_qwen2",
+    "got_ocr2": "got",
+    "phi4_multimodal": "phi4mm",
+}
+"""Models that transformers saves with other keys and names of tensors than their authors, whose form mlx-vlm reads.
+
+By transformers' `model_type`, and that of the authors.
+"""
 _NO_MEDIA = {"llava_next", "minicpmv4_7"}
 """Text alone is served.
 
@@ -105,6 +116,11 @@ def refuse(name: str, config: Json, options: LoadOptions) -> None:
     Raises:
         ModelLoadError: says why.
     """
+    if (own := _OTHER_FORMS.get(config.get("model_type", ""))) is not None:
+        raise ModelLoadError(
+            f"The model '{name}' has the form in which transformers saves it ('{config['model_type']}'), and mlx-vlm reads "
+            f"only the form of its authors. Choose a checkpoint whose config.json has the model_type '{own}'."
+        )
     kind = model_type(config)
     why = None if kind is None else _REFUSED.get(kind) or _no_text(kind)
     if why is not None:
