@@ -65,11 +65,12 @@ _OTHER_FORMS = {
 
 By transformers' `model_type`, and that of the authors.
 """
-_NO_MEDIA = {"llava_next", "minicpmv4_7"}
+_NO_MEDIA = {"fastvlm", "llava_qwen2", "llava_next", "minicpmv4_7"}
 """Text alone is served.
 
-llava_next: mlx-vlm puts the features of an image's tiles into other places than the prompt's. minicpmv4_7: the
-positions of its images come from what only its own batch code has.
+fastvlm, whose checkpoints say llava_qwen2: mlx-vlm writes one token for all features of an image. llava_next: mlx-vlm
+puts the features of an image's tiles into other places than the prompt's. minicpmv4_7: the positions of its images come
+from what only its own batch code has.
 """
 _VIDEO_FAMILIES = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "gemma4"}
 _AUDIO_FAMILIES = {"gemma3n", "gemma4"}
@@ -116,10 +117,11 @@ def refuse(name: str, config: Json, options: LoadOptions) -> None:
     Raises:
         ModelLoadError: says why.
     """
-    if (own := _OTHER_FORMS.get(config.get("model_type", ""))) is not None:
+    saved = str(config.get("model_type"))
+    if (own := _OTHER_FORMS.get(saved)) is not None:
         raise ModelLoadError(
-            f"The model '{name}' has the form in which transformers saves it ('{config['model_type']}'), and mlx-vlm reads "
-            f"only the form of its authors. Choose a checkpoint whose config.json has the model_type '{own}'."
+            f"The model '{name}' has the form in which transformers saves it ('{saved}'), and mlx-vlm reads only the form "
+            f"of its authors. Choose a checkpoint whose config.json has the model_type '{own}'."
         )
     kind = model_type(config)
     why = None if kind is None else _REFUSED.get(kind) or _no_text(kind)

@@ -21,6 +21,7 @@ from localai_shim.backends.x86 import exponentials as cpu_forms
 from localai_shim.engine.ports import StepInput
 from localai_shim.models.loading import load_model, refusal
 from localai_shim.models.text import TextModel
+from localai_shim.models.vision.families import _placeholders
 from localai_shim.models.vision.families import model_type as family_of
 from localai_shim.models.vision.model import VisionModel
 from localai_shim.types import ModelLoadError
@@ -123,6 +124,17 @@ def test_a_checkpoint_in_transformers_own_form_is_refused_with_the_name_of_the_o
         with pytest.raises(ModelLoadError, match=f"'{kind}'.*whose config.json has the model_type '{own}'"):
             load_model(str(folder), options)
     assert f"the model_type '{own}'" in refusal(folder)
+
+
+@pytest.mark.parametrize("name", ["fastvlm", "llava_qwen2"])
+def test_images_of_fastvlm_are_not_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """mlx-vlm's processor writes one token for an image, and its model puts all features of the image there."""
+    model = load("llava")
+    assert model._processor is not None
+    processor = model._processor._processor
+    assert set(_placeholders(model._model, processor)) == {"image"}
+    monkeypatch.setattr(model._model.config, "model_type", name)
+    assert not _placeholders(model._model, processor)
 
 
 def test_a_model_that_nobody_knows_is_refused(tmp_path: Path) -> None:
