@@ -120,8 +120,8 @@ def refuse(name: str, config: Json, options: LoadOptions) -> None:
     saved = str(config.get("model_type"))
     if (own := _OTHER_FORMS.get(saved)) is not None:
         raise ModelLoadError(
-            f"The model '{name}' has the form in which transformers saves it ('{saved}'), and mlx-vlm reads only the form "
-            f"of its authors. Choose a checkpoint whose config.json has the model_type '{own}'."
+            f"The model '{name}' has the form in which transformers saves it ('{saved}'), and mlx-vlm reads only its "
+            f"authors' form. Choose a checkpoint whose config.json has the model_type '{own}'."
         )
     kind = model_type(config)
     why = None if kind is None else _REFUSED.get(kind) or _no_text(kind)
