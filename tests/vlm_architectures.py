@@ -291,7 +291,10 @@ def _configs(name: str, changes: dict[str, Any]) -> tuple[Any, Any]:
     return parts["text_config"], _made(kind, {**outer, **parts, "model_type": name})
 
 
-_MENDED_AS_WHOLE = ("deepseekocr", "ernie4_5_moe_vl", "gemma4_unified", "granite4_vision", "qwen3_omni_moe")
+_MENDED_AS_WHOLE = (
+    *("deepseekocr", "ernie4_5_moe_vl", "gemma4_unified", "glm4v", "glm4v_moe", "granite4_vision", "minicpmv4_6"),
+    "qwen3_omni_moe",
+)
 """Families whose mends concern images, and take the model with its encoder."""
 
 

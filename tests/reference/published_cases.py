@@ -133,7 +133,59 @@ _GOT = {
 }
 """Names of tensors as transformers saves them, and as StepFun has published them."""
 
+
+def _fastvlm(config: Config) -> Config:
+    """Apple's: its language model's keys stand at the top, and its encoder's sizes in mlx-vlm's code."""
+    text = config.pop("text_config")
+    return {
+        **{key: value for key, value in config.items() if key != "vision_config"},
+        **text,
+        "model_type": "llava_qwen2",
+        "mm_hidden_size": 3072,
+        "mm_projector_type": "mlp2x_gelu",
+        "rope_theta": text["rope_parameters"]["rope_theta"],
+    }
+
+
+_TOWER = "model.vision_tower.vision_tower.model."
+_FASTVLM = {
+    r"^model\.language_model\.": "model.",
+    r"^model\.multi_modal_projector\.linear_1\.": "model.mm_projector.0.",
+    r"^model\.multi_modal_projector\.linear_2\.": "model.mm_projector.2.",
+    r"^model\.vision_tower\.timm_model\.stem\.": f"{_TOWER}patch_embed.",
+    r"^model\.vision_tower\.timm_model\.final_conv\.": f"{_TOWER}conv_exp.",
+    r"^model\.vision_tower\.timm_model\.": _TOWER,
+    r"\.se\.fc1\.": ".se.reduce.",
+    r"\.se\.fc2\.": ".se.expand.",
+    **{rf"\.stages\.{i}\.blocks\.": f".network.{place}." for i, place in enumerate((0, 2, 4, 7, 10))},
+    **{rf"\.stages\.{i}\.downsample\.": f".network.{place}." for i, place in ((1, 1), (2, 3), (3, 5), (4, 8))},
+    **{rf"\.stages\.{i}\.pos_emb\.": f".network.{place}." for i, place in ((3, 6), (4, 9))},
+    r"\.proj\.0\.reparam_conv\.": ".proj.0.lkb_reparam.",
+    r"(?<=\d)\.mlp\.(?=conv|fc\d\.\w+$)": ".convffn.",
+    r"\.gamma$": "",
+}
+"""Names of tensors as transformers saves them, and as Apple has published them."""
+
 PUBLISHED: dict[str, dict[str, VisionCase]] = {
+    "fastvlm": {
+        "plain": VisionCase(
+            "fast_vlm",
+            None,
+            {"model_type": "qwen2"},
+            {
+                "model_type": "timm_wrapper",
+                "architecture": "fastvit_mci3",
+                "hidden_size": 3072,
+                "do_pooling": True,
+                "global_pool": "avg",
+                "model_args": {"inference_mode": True},
+            },
+            published=_fastvlm,
+            renamed=_FASTVLM,
+            added={f"{_TOWER}head.proj": (3072, 768)},  # not used
+            encoder_spread=0.02,
+        )
+    },
     "ernie4_5_moe_vl": {
         "plain": VisionCase(
             "ernie4_5_vl_moe",

@@ -51,6 +51,7 @@ class VisionCase:
         saved_as: `model_type` of checkpoints that mlx-vlm reads, if it is another.
         inside: `model_type` of a model that this one is a part of, and the part's name.
         renamed: patterns in the names of tensors, and what checkpoints that mlx-vlm reads have instead.
+        added: shapes of tensors that checkpoints have and no model computes with.
         published: makes transformers' config one that mlx-vlm reads.
         length: tokens of the prompt without images.
         encoder_spread: of the weights of its encoder: those of deep ones are smaller, or rounding errors grow.
@@ -70,6 +71,7 @@ class VisionCase:
     inside: tuple[str, str] | None = None
     published: Callable[[Config], Config] | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
+    added: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def config(self) -> Any:
         """The config, an object of transformers."""

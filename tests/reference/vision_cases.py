@@ -290,7 +290,6 @@ CASES: dict[str, dict[str, VisionCase]] = {
             {"image_size": 112},
         )
     },
-    "fastvlm": {"plain": VisionCase("fast_vlm")},
     "inkling": {
         "plain": VisionCase(
             "inkling_mm_model",
@@ -323,10 +322,9 @@ CASES: dict[str, dict[str, VisionCase]] = {
 """By the family's name in docs/model-architectures.md, and what is special. `HELD` says which of them have to agree."""
 
 OPEN: dict[str, str] = {
-    "fastvlm": "transformers has timm's names of an encoder's tensors, and mlx-vlm Apple's; loading fails",
     "phi4mm": "mlx-vlm applies the LoRA for images to all prompts, and drops the separators of an image's parts",
 }
 """Families that transformers has, in this or another form, and that are not compared, with the reason."""
-TEXT_ONLY = {"llava_next", "minicpmv4_7"}
+TEXT_ONLY = {"fastvlm", "llava_next", "minicpmv4_7"}
 """Families whose text alone is compared."""
 HELD = CASES.keys() - OPEN.keys()

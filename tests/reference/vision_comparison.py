@@ -58,14 +58,14 @@ def save(model: Any, folder: Path, case: VisionCase) -> Path:
         path = folder / "config.json"
         path.write_text(json.dumps(case.published(json.loads(path.read_text()))))
     if case.renamed:
-        _rename(folder, case.renamed)
+        _rename(folder, case.renamed, case.added)
     if case.inside is not None:
         _wrap(folder, *case.inside)
     return folder
 
 
-def _rename(folder: Path, names: Mapping[str, str]) -> None:
-    file, made = str(folder / "model.safetensors"), {}
+def _rename(folder: Path, names: Mapping[str, str], added: Mapping[str, tuple[int, ...]]) -> None:
+    file, made = str(folder / "model.safetensors"), {name: mx.zeros(shape) for name, shape in added.items()}
     loaded: Any = mx.load(file)
     for name, array in loaded.items():
         for old, new in names.items():

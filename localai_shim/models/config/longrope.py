@@ -53,6 +53,7 @@ def _shorten(layer: nn.Module, config: Json) -> None:
     import mlx.core as mx
 
     scaling = config["rope_scaling"]
-    layer._freqs = layer._freqs * (mx.array(scaling[_SHORT]) / mx.array(scaling[_LONG]))
+    short, long = (mx.array(scaling.get(name, 1.0)) for name in (_SHORT, _LONG))  # MiniCPM3 may have none
+    layer._freqs = layer._freqs * (short / long)
     layer._scale = scaling.get("short_mscale") or layer._scale  # PhiMoE has both
     mx.eval(layer._freqs)

@@ -206,10 +206,12 @@ def _arguments(model: nn.Module) -> Iterator[Any]:
 
 
 def _of_part(part: Part, arguments: Sequence[Any]) -> Sequence[Any]:
-    """The arguments that a part of the config is read into, if the whole model's say which."""
+    """The arguments that a part of the config is read into, if the whole model's say which; those of no encoder."""
     name = part.name.rstrip(".").rpartition(".")[2]
     own = [getattr(each, name, None) for each in arguments] if name else []
-    return [each for each in own if dataclasses.is_dataclass(each)] or arguments
+    encoders = {id(value) for each in arguments for key, value in vars(each).items() if _ENCODER.match(key)}
+    rest = arguments if name else [each for each in arguments if id(each) not in encoders]
+    return [each for each in own if dataclasses.is_dataclass(each)] or rest
 
 
 def _of(code: Code, config: Json) -> Json:

@@ -176,3 +176,20 @@ def blocks_by_head(model: nn.Module, config: Json) -> None:
     for layer in model.modules():
         if type(layer).__name__ == "MiniMaxAttention" and layer.has_sparse_index:
             layer.indexer = by_head(layer.indexer)
+
+
+def parts_in_a_row(model: nn.Module, config: Json) -> None:
+    """Let MiniCPM-V read the parts of an image, whose sizes can differ, from one row of patches."""
+    from ...backends.patches import class_like
+
+    def embedded(self: Any, pixels: Any, sizes: mx.array, downsample_mode: str | None = None) -> Any:
+        import mlx.core as mx
+
+        if isinstance(pixels, mx.array) and pixels.ndim == 4:
+            ends = np.cumsum(np.prod(np.array(sizes[0]), axis=1) * pixels.shape[2])[:-1]
+            pixels = [mx.split(pixels[0], ends.tolist(), axis=-1)]
+        return self.upstream_embedding(pixels, sizes, downsample_mode)
+
+    kind = type(model)
+    members = {"get_vision_embedding": embedded, "upstream_embedding": kind.get_vision_embedding}
+    model.__class__ = class_like(kind, members)

@@ -54,11 +54,23 @@ _REFUSED = {
     **dict.fromkeys(("diffusion_gemma", "llada2_moe", "llada_image", "nemotron_labs_diffusion"), _DIFFUSION),
     **dict.fromkeys(("falcon_ocr", "falcon_perception", "hunyuan_vl", "minicpmo"), _OWN_STATE),
 }
-_NO_MEDIA = {"llava_next", "minicpmv4_7"}
+_OTHER_FORMS = {
+    "deepseek_ocr2": "deepseekocr_2",
+    "ernie4_5_vl_moe": "ernie4_5_moe_vl",
+    "fast_vlm": "llava_qwen2",
+    "got_ocr2": "got",
+    "phi4_multimodal": "phi4mm",
+}
+"""Models that transformers saves with other keys and names of tensors than their authors, whose form mlx-vlm reads.
+
+By transformers' `model_type`, and that of the authors.
+"""
+_NO_MEDIA = {"fastvlm", "llava_qwen2", "llava_next", "minicpmv4_7"}
 """Text alone is served.
 
-llava_next: mlx-vlm puts the features of an image's tiles into other places than the prompt's. minicpmv4_7: the
-positions of its images come from what only its own batch code has.
+fastvlm, whose checkpoints say llava_qwen2: mlx-vlm writes one token for all features of an image. llava_next: mlx-vlm
+puts the features of an image's tiles into other places than the prompt's. minicpmv4_7: the positions of its images come
+from what only its own batch code has.
 """
 _VIDEO_FAMILIES = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "gemma4"}
 _AUDIO_FAMILIES = {"gemma3n", "gemma4"}
@@ -73,6 +85,7 @@ _ONE_PROCESSOR = {"deepseek_vl_v2"}  # without an image processor of its own
 _QWEN_VIDEO = "<|vision_start|><|video_pad|><|vision_end|>"  # Qwen3-VL writes times before each frame's own such pair
 # What is beside the placeholders in what PaliGemma's processor makes is the prompt's, and stands once in it.
 _BARE = {"paligemma"}
+_IN_A_ROW = {"minicpmv4_6"}
 _TEMPLATES = {
     # What its processor makes of a prompt. Its images come first: mlx-vlm would put features elsewhere.
     "paligemma": """
@@ -104,6 +117,12 @@ def refuse(name: str, config: Json, options: LoadOptions) -> None:
     Raises:
         ModelLoadError: says why.
     """
+    saved = str(config.get("model_type"))
+    if (own := _OTHER_FORMS.get(saved)) is not None:
+        raise ModelLoadError(
+            f"The model '{name}' has the form in which transformers saves it ('{saved}'), and mlx-vlm reads only its "
+            f"authors' form. Choose a checkpoint whose config.json has the model_type '{own}'."
+        )
     kind = model_type(config)
     why = None if kind is None else _REFUSED.get(kind) or _no_text(kind)
     if why is not None:
@@ -154,7 +173,8 @@ def load_processor(model: nn.Module, path: Path, options: LoadOptions) -> MediaP
     placeholders = _placeholders(model, processor)
     if not placeholders:
         return None
-    return MediaProcessor(processor, placeholders, bare=model.config.model_type in _BARE)
+    family = model.config.model_type
+    return MediaProcessor(processor, placeholders, bare=family in _BARE, in_a_row=family in _IN_A_ROW)
 
 
 def _placeholders(model: nn.Module, processor: ProcessorMixin) -> dict[MediaKind, Placeholder]:

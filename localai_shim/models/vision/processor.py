@@ -38,6 +38,7 @@ _KINDS: tuple[MediaKind, ...] = ("image", "video", "audio")
 # item until the caller's text is whole again. Random, so that no caller can write it; see `CallerText`.
 _GUARD = "7" + "".join(secrets.choice("012345689") for _ in range(20))
 _PLACE = re.compile(rf"{_GUARD}(\d{{7}})")
+_FIRST = "<image_id>0</image_id>"
 _NARROW = "it is too narrow for its length; cut it, or put something beside it"
 _PLAINLY = {"Exceed pos emb": _NARROW, "height and width must be > 0": _NARROW}
 """Errors of processors, with what they mean."""
@@ -62,14 +63,20 @@ class MediaProcessor:
         processor: mlx-vlm's or transformers'. It has no other user, nor has its tokenizer.
         placeholders: of the kinds that the model reads.
         bare: of what the processor makes of a placeholder, only the tokens that features replace belong to the item.
+        in_a_row: parts of an image, whose sizes can differ, are given to the model one after another in one array.
     """
 
     def __init__(
-        self, processor: ProcessorMixin, placeholders: Mapping[MediaKind, Placeholder], *, bare: bool = False
+        self,
+        processor: ProcessorMixin,
+        placeholders: Mapping[MediaKind, Placeholder],
+        *,
+        bare: bool = False,
+        in_a_row: bool = False,
     ) -> None:
         self._processor = without_mlx(processor)
         self.placeholders = dict(placeholders)
-        self._bare = bare
+        self._bare, self._in_a_row = bare, in_a_row
         self._tokenizer = getattr(processor, "tokenizer", processor)
         correct_decoder(self._tokenizer)
         if self._tokenizer is not processor:
@@ -87,6 +94,8 @@ class MediaProcessor:
         place = self.placeholders[media.kind]
         try:
             made = self._run(media, place.text)
+            if self._in_a_row:
+                made["pixel_values"] = np.concatenate(made["pixel_values"][0], axis=-1)[None]  # type: ignore[index]
             inputs = {name: array for name, value in made.items() if (array := _numbers(name, value)) is not None}
         except Exception as error:  # processors raise what they like
             if is_shortage(error):
@@ -252,7 +261,7 @@ class VisionTokenizer(TextTokenizer):
         def fill(text: str) -> str:
             text = self._numbered(text, media)
             text = text if restore is None else restore(text)
-            return _PLACE.sub(lambda found: media[int(found[1])].expansion, text).replace(_GUARD, "")
+            return _PLACE.sub(lambda found: _expansion(media, int(found[1])), text).replace(_GUARD, "")
 
         messages = [self._formed(self._guarded(message)) for message in messages]
         return messages, self._guarded(variables), self._guarded(tools), fill
@@ -315,6 +324,13 @@ class VisionTokenizer(TextTokenizer):
         # As mlx-vlm does for models whose template knows text only.
         after = "\n" if MODEL_CONFIG.get(self._model_type) is MessageFormat.IMAGE_TOKEN_NEWLINE else ""
         return self._processor.placeholders[part["type"]].text + after
+
+
+def _expansion(media: Sequence[ProcessedMedia], number: int) -> str:
+    """An item's expansion; MiniCPM-V numbers images, of which each is the first to its processor."""
+    item = media[number]
+    before = sum(each.kind == item.kind for each in media[:number])
+    return item.expansion.replace(_FIRST, _FIRST.replace("0", str(before)), 1)
 
 
 def _find(ids: list[int], core: list[int], start: int) -> int | None:

@@ -13,6 +13,7 @@ from mlx import nn
 
 from localai_shim.models.config.longrope import choose_factors
 from localai_shim.models.config.translation import translated
+from tests.architectures import config_of
 
 SIZE, THETA, ORIGINAL = 16, 10000.0, 4096
 FACTORS = {"short_factor": [1.0 + i / 8 for i in range(8)], "long_factor": [2.0 + i for i in range(8)]}
@@ -87,6 +88,19 @@ def test_a_model_of_mlx_lm_has_the_factors_that_its_context_needs(caplog: pytest
                 assert np.allclose(table, np.array(FACTORS[name]) * THETA ** (np.arange(0, SIZE, 2) / SIZE), rtol=1e-6)
     assert "'long_factor', because the context has 131072 tokens" in caplog.text
     assert "'short_factor', because the context has 4096 tokens" in caplog.text
+
+
+def test_a_model_whose_config_has_no_factors_rotates_by_theta_alone() -> None:
+    """MiniCPM3, whose class always has such layers."""
+    module = importlib.import_module("mlx_lm.models.minicpm3")
+    config = {**config_of("minicpm3"), "rope_theta": THETA, "max_position_embeddings": 512}
+    config["rope_scaling"] = {"original_max_position_embeddings": 512}
+    model = module.Model(module.ModelArgs.from_dict(dict(config)))
+    choose_factors(model, config, None)
+    for layer in model.modules():
+        if type(layer).__name__ == "SuScaledRoPE":
+            sizes = np.arange(0, layer.dim, 2) / layer.dim
+            assert np.allclose(np.array(layer._freqs), THETA**sizes, rtol=1e-6)
 
 
 def test_models_without_longrope_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:

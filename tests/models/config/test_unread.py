@@ -199,6 +199,22 @@ def test_a_language_model_of_mlx_vlm_is_checked_too() -> None:
         check_keys(model, {"model_type": "qwen2_5_vl", "text_config": {"final_logit_softcapping": 30.0}})
 
 
+def test_a_key_at_the_top_is_not_held_against_an_encoders_own(caplog: pytest.LogCaptureFixture) -> None:
+    """ERNIE's language model has its keys at the top, and no argument for its activation; its encoder has one."""
+    package = importlib.import_module("mlx_vlm.models.ernie4_5_moe_vl")
+    vision = {"hidden_size": 32, "embed_dim": 32, "depth": 1, "num_heads": 2, "hidden_act": "quick_gelu"}
+    text = {"hidden_act": "silu", "vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 1, "moe_num_experts": 2}
+    config = {"model_type": "ernie4_5_moe_vl", **text, "vision_config": vision}
+    arguments = package.ModelConfig.from_dict(copy.deepcopy(config))
+    arguments.text_config = package.TextConfig.from_dict({"intermediate_size": 32, **text})
+    arguments.vision_config = package.VisionConfig.from_dict(vision)
+    model = package.Model(arguments)
+    check_keys(model, config)
+    assert caplog.text == ""
+    check_keys(model, {**config, "vision_config": {**vision, "hidden_act": "silu"}})
+    assert "vision_config.hidden_act is 'silu', but the model has 'quick_gelu'" in caplog.text
+
+
 def is_listed(key: str) -> bool:
     """True if it is known what a key does."""
     names = {name for _, name in CONSTANTS}

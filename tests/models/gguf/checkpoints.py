@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +243,12 @@ def as_published(file: Path, kind: str) -> None:
         weights = {
             key: value.transpose(1, 2).contiguous() if ".experts." in key else value for key, value in weights.items()
         }
+    if kind == "Qwen3OmniMoeThinker":
+        # Names as published, of which the converter reads those of the encoder only without their prefix.
+        weights = {key if key.startswith("visual.") else f"thinker.{key}": value for key, value in weights.items()}
+        config = file.with_name("config.json")
+        whole = {"model_type": "qwen3_omni_moe", "architectures": ["Qwen3OmniMoeForConditionalGeneration"]}
+        config.write_text(json.dumps({**whole, "thinker_config": json.loads(config.read_text())}))
     save_file(weights, file)
 
 

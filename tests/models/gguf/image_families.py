@@ -97,6 +97,16 @@ QWEN35_VISION = {
 }
 
 
+MINICPM_TOKENS = {
+    "image_token_id": "<|image_pad|>",
+    "video_token_id": "<|video_pad|>",
+    "image_start_id": "<image>",
+    "image_end_id": "</image>",
+    "slice_start_id": "<slice>",
+    "slice_end_id": "</slice>",
+    "number_start_id": "<image_id>",
+    "number_end_id": "</image_id>",
+}
 GEMMA4_SIZES = {**SIZES, "vocab_size": 410}  # of all tokens: the converter cuts only one of the two embeddings
 GEMMA4_TOKENS = {
     "image_token_id": "<|image|>",
@@ -311,6 +321,30 @@ SEEING = {
         {"pixel_values": waves(24, 3 * 2 * 8 * 8), "image_grid_thw": numpy.array([[1, 4, 6]])},
         QWEN_PREPROCESSOR,
     ),
+    "qwen3omni-vision": Seeing(
+        "Qwen3OmniMoeThinker",
+        {
+            "text_config": {
+                **SEEING_SIZES,
+                **EXPERTS,
+                "rope_parameters": {**ROPE, "mrope_section": [4, 6, 6], "mrope_interleaved": True},
+            },
+            "vision_config": {**QWEN35_VISION, "depth": 2, "deepstack_visual_indexes": [1]},
+            "audio_config": {
+                "d_model": 4,
+                "encoder_layers": 1,
+                "encoder_attention_heads": 2,
+                "encoder_ffn_dim": 8,
+                "num_mel_bins": 16,
+                "output_dim": 32,
+                "downsample_hidden_size": 4,
+            },
+        },
+        {**QWEN_TOKENS, "audio_token_id": "<|audio_pad|>"},
+        qwen_image(6),
+        {"pixel_values": waves(24, 3 * 2 * 8 * 8), "image_grid_thw": numpy.array([[1, 4, 6]])},
+        QWEN_PREPROCESSOR,
+    ),
     "qwen35-vision": Seeing(
         "Qwen3_5",
         {"text_config": {**SEEING_SIZES, **HYBRID, "rope_parameters": QWEN35_ROPE}, "vision_config": QWEN35_VISION},
@@ -381,6 +415,30 @@ SEEING = {
         ["<|begin_of_image|>", *["<|image|>"] * 6, "<|end_of_image|>"],
         {"pixel_values": waves(24, 3 * 2 * 7 * 7), "image_grid_thw": numpy.array([[1, 4, 6]])},
         QWEN_PREPROCESSOR,
+    ),
+    "minicpmv-vision": Seeing(
+        "MiniCPMV4_6",
+        {
+            "text_config": {
+                **SEEING_SIZES,
+                **HYBRID,
+                "model_type": "qwen3_5_text",
+                "rope_parameters": {**QWEN35_ROPE, "mrope_section": [2, 1, 1]},
+            },
+            "vision_config": {
+                "hidden_size": 32,
+                "intermediate_size": 48,
+                "num_hidden_layers": 3,
+                "num_attention_heads": 2,
+                "image_size": 20,
+                "patch_size": 4,
+            },
+            "insert_layer_id": 1,
+        },
+        MINICPM_TOKENS,
+        ["<image>", *["<|image_pad|>"] * 3, "</image>", "<slice>", *["<|image_pad|>"] * 2, "</slice>"],
+        {"pixel_values": waves(1, 3, 4, 80 * 4), "target_sizes": numpy.array([[4, 12], [8, 4]])},
+        {**QWEN_PREPROCESSOR, "scale_resolution": 32},
     ),
     "smolvlm-vision": Seeing(
         "SmolVLM",

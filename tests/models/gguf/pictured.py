@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tests.models.gguf.checkpoints import PLACES, PROMPT, add_drafting_layer, as_published
+from tests.models.gguf.checkpoints import HYBRID, PLACES, PROMPT, add_drafting_layer, as_published
 from tests.models.gguf.image_families import BOUNDS, SEEING
 
 
@@ -48,7 +48,7 @@ def save_seeing(name: str, folder: Path, tokenizer: Path) -> Any:
                 buffer.fill_(bound)
     model.save_pretrained(folder)
     as_published(folder / "model.safetensors", seeing.kind)
-    if seeing.kind.startswith("Qwen3_5"):
+    if HYBRID.items() <= seeing.settings["text_config"].items():
         add_drafting_layer(folder)
         saved = json.loads((folder / "config.json").read_text())
         saved["text_config"]["mtp_num_hidden_layers"] = 1
@@ -57,6 +57,7 @@ def save_seeing(name: str, folder: Path, tokenizer: Path) -> Any:
     with torch.no_grad():
         prompt = image_prompt(name, known)
         inputs = {key: torch.from_numpy(value) for key, value in seeing.inputs.items()}
+        inputs["attention_mask"] = torch.ones(1, len(prompt), dtype=torch.long)
         if "image_grid_thw" in inputs or seeing.kind.startswith("Gemma4"):
             inputs["mm_token_type_ids"] = torch.tensor([[int(i == ids["image_token_id"]) for i in prompt]])
         logits = model(torch.tensor([prompt]), **inputs).logits[0, PLACES]

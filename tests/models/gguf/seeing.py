@@ -40,6 +40,8 @@ def logits(model: VisionModel, name: str = NAME) -> np.ndarray:
     """Logits for a family's prompt with an image."""
     ids = image_prompt(name, model.tokenizer.get_vocab())
     inputs = {key: mx.array(value) for key, value in SEEING[name].inputs.items()}
+    if SEEING[name].kind == "MiniCPMV4_6":
+        inputs = in_a_row(inputs, ids, model)
     made = model._embeddings(mx.array([ids]), inputs.pop("pixel_values"), **inputs)
     names = ("position_ids", "visual_pos_masks", "deepstack_visual_embeds", "per_layer_inputs")
     more = {each: value for each in names if (value := getattr(made, each)) is not None}
@@ -48,6 +50,18 @@ def logits(model: VisionModel, name: str = NAME) -> np.ndarray:
     if SEEING[name].kind.startswith("Gemma4"):
         more["mm_token_type_ids"] = (mx.array([ids]) == model.tokenizer.convert_tokens_to_ids("<|image|>")) * 1
     return np.array(model._language(mx.array([ids]), inputs_embeds=made.inputs_embeds, **more).logits[0, PLACES])
+
+
+def in_a_row(inputs: dict[str, Any], ids: list[int], model: VisionModel) -> dict[str, Any]:
+    """Parts of an image, one after another, with their places as mlx-vlm's MiniCPM-V takes them."""
+    names = model.tokenizer.convert_tokens_to_ids(["<image>", "<slice>", "</image>", "</slice>"])
+    starts, stops = ([i for i, each in enumerate(ids) if each in part] for part in (names[:2], names[2:]))
+    places = [[start + 1, stop] for start, stop in zip(starts, stops, strict=True)]
+    return {
+        "pixel_values": inputs["pixel_values"],
+        "tgt_sizes": inputs["target_sizes"][None],
+        "image_bound": mx.array([places]),
+    }
 
 
 def write_encoder(path: Path, changes: dict[str, Any]) -> None:

@@ -43,6 +43,7 @@ def test_a_model_with_its_encoder_gives_the_logits_of_transformers(
 
 
 PACKED = {
+    "minicpmv-vision": r"v\..*\.(attn_[qkv]|ffn_up|ds_ffn_up)\.weight|mm\.(up|down)\.weight",
     "glm4v-moe": r"v\..*\.(attn_qkv|ffn_up)\.weight|mm\.(model\.fc|gate)\.weight",
     "internvl-qwen3": r"v\..*\.(attn_[qkv]|ffn_up)\.weight|mm\.model\.mlp\.[13]\.weight",
     "gemma4-e2b-vision": r"v\..*\.(attn_[qkv]|attn_out|ffn_up|ffn_gate)\.weight|mm\.input_projection\.weight",
@@ -159,9 +160,12 @@ def test_a_neighbor_in_a_batch_does_not_change_an_answer_about_an_image(name: st
         assert np.allclose(np.concatenate(together), np.concatenate(alone), atol=1e-4)
 
 
-def test_an_audio_encoder_that_is_skipped_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("name", ["gemma4-12b-vision", "qwen3omni-vision"])
+def test_an_audio_encoder_that_is_skipped_is_logged(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.INFO, "localai_shim"):
-        load(unpack_both("gemma4-12b-vision", tmp_path))
+        load(unpack_both(name, tmp_path))
     assert "does not read audio: the audio encoder in the same file is skipped" in caplog.text
 
 

@@ -18,6 +18,7 @@ from localai_shim.models.text import TextModel
 from localai_shim.options import LoadOptions
 from localai_shim.types import ModelLoadError
 from tests.models.gguf import writing
+from tests.models.gguf.converting import unpack
 from tests.models.gguf.seeing import NAME, load, rewrite_encoder, unpack_both, write_encoder
 
 
@@ -64,12 +65,26 @@ def test_an_encoder_that_does_not_fit_is_not_used_and_logged(
     assert why in caplog.text
 
 
+@pytest.mark.parametrize(("name", "kind"), [("qwen2", "dots_ocr"), ("phi3", "phi4"), ("qwen3vlmoe", "qwen3a")])
+def test_a_model_with_an_encoder_of_an_unsupported_kind_reads_text_and_the_log_says_why(
+    name: str, kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """dots.ocr, Phi-4 with images, and a file that has Qwen3-Omni's encoder for audio alone."""
+    file = unpack(name, tmp_path)
+    write_encoder(tmp_path / f"mmproj-{name}.gguf", {"clip.projector_type": kind})
+    with caplog.at_level(logging.INFO, "localai_shim"):
+        assert type(load_model(str(file), LoadOptions())) is TextModel
+    assert f"'{file.name}' is loaded as a text model: the vision encoder in 'mmproj-{name}.gguf'" in caplog.text
+    assert f"encoders of the kind '{kind}' cannot be read with '{name}', only " in caplog.text
+
+
 @pytest.mark.parametrize(
     ("name", "change", "why"),
     [
         (NAME, {"clip.vision.n_wa_pattern": 4}, "its metadata has 'clip.vision.n_wa_pattern', which is not known"),
         (NAME, {"clip.has_audio_encoder": True}, "'clip.has_audio_encoder' is True, and mlx-vlm computes with False"),
         ("qwen25-vision", {"clip.use_silu": False}, "'clip.use_silu' is False, and mlx-vlm computes with True"),
+        ("minicpmv-vision", {"clip.vision.projector.scale_factor": 2}, "is 2, and mlx-vlm computes with 4"),
         ("gemma4-e2b-vision", {"clip.audio.window_size": 9}, "has 'clip.audio.window_size', which is not known"),
         ("gemma4-e2b-vision", {"clip.audio.num_mel_bins": 80}, "is 80, and mlx-vlm computes with 128"),
         (
@@ -101,6 +116,14 @@ def test_tensors_with_wrong_names_are_an_error(change: Callable[[str], str], why
     file = unpack_both("qwen25-vision", tmp_path)
     rewrite_encoder(file, rename=change)
     with pytest.raises(ModelLoadError, match=re.escape(why)):
+        load(file)
+
+
+@pytest.mark.parametrize("value", [[], [3], [0, 1]])
+def test_a_merger_that_is_behind_no_layer_is_an_error(value: list[int], tmp_path: Path) -> None:
+    file = unpack_both("minicpmv-vision", tmp_path)
+    rewrite_encoder(file, metadata={"clip.vision.wa_layer_indexes": value})
+    with pytest.raises(ModelLoadError, match=r"'clip.vision.wa_layer_indexes' is \[.*\], not one of 3 layers"):
         load(file)
 
 

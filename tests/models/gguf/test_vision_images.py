@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,6 +19,8 @@ from localai_shim.models.vision.model import on_device
 from tests.models.gguf.image_families import SEEING, gemma4_image, pixtral_image
 from tests.models.gguf.seeing import load, unpack_both
 from tests.prompt.media.files import SINE, wav
+
+READS_VIDEOS = re.compile(r"gemma4-(vision|e2b)|qwen(?!3omni)")
 
 
 def test_pixels_are_normalized_as_the_encoder_file_says(file: Path) -> None:
@@ -128,6 +131,40 @@ def test_images_of_internvl_are_cut_into_tiles(tmp_path: Path) -> None:
     assert np.allclose(np.concatenate([found[0], found[1]], axis=-1), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("size", [(20, 20), (56, 56), (300, 100), (40, 200)])
+def test_minicpm_gets_the_parts_of_an_image_as_from_transformers(size: tuple[int, int], tmp_path: Path) -> None:
+    """Some have parts of two sizes."""
+    from transformers.models.minicpmv4_6.image_processing_pil_minicpmv4_6 import MiniCPMV4_6ImageProcessorPil
+    from transformers.models.minicpmv4_6.processing_minicpmv4_6 import MiniCPMV4_6Processor
+
+    image = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
+    model, settings = load(unpack_both("minicpmv-vision", tmp_path)), SEEING["minicpmv-vision"].preprocessor
+    made = model.text.process(Media("image", image, ""))
+    expected = MiniCPMV4_6ImageProcessorPil(patch_size=4, **settings)([Image.fromarray(image)], return_tensors="np")
+    assert np.allclose(made.inputs["pixel_values"], expected["pixel_values"], atol=1e-5)
+    assert np.array_equal(made.inputs["tgt_sizes"][0], expected["target_sizes"])
+    oracle = SimpleNamespace(
+        image_token="<|image_pad|>",
+        image_start_token="<image>",
+        image_end_token="</image>",
+        slice_start_token="<slice>",
+        slice_end_token="</slice>",
+        slice_mode=True,
+    )
+    text = MiniCPMV4_6Processor.replace_image_token(cast(Any, oracle), expected, 0, image_token_divisor=16)
+    assert made.expansion == f"<image_id>0</image_id>{text}"
+    assert model.embed(made).rows.shape[0] == text.count("<|image_pad|>")
+
+
+def test_images_of_minicpm_are_numbered(tmp_path: Path) -> None:
+    from tests.models.vision.seeing import prompt_of
+
+    model = load(unpack_both("minicpmv-vision", tmp_path))
+    images = [model.text.process(Media("image", np.zeros((20, 20, 3), np.uint8), "")) for _ in range(2)]
+    text = model.tokenizer.decode(prompt_of(model, images).tokens)
+    assert text.count("<image_id>0</image_id><image>") == text.count("<image_id>1</image_id><image>") == 1
+
+
 def test_gemma_4_12b_gets_the_patches_of_transformers(tmp_path: Path) -> None:
     from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
 
@@ -141,7 +178,7 @@ def test_gemma_4_12b_gets_the_patches_of_transformers(tmp_path: Path) -> None:
     assert model.embed(made).rows.shape[0] == count
 
 
-@pytest.mark.parametrize("name", [name for name in SEEING if name.startswith(("gemma4-vision", "gemma4-e2b", "qwen"))])
+@pytest.mark.parametrize("name", [name for name in SEEING if READS_VIDEOS.match(name)])
 def test_videos_are_read(name: str, tmp_path: Path) -> None:
     model = load(unpack_both(name, tmp_path))
     frames = np.random.default_rng(0).integers(0, 256, (4, 56, 56, 3), dtype=np.uint8)
@@ -149,6 +186,11 @@ def test_videos_are_read(name: str, tmp_path: Path) -> None:
     features = model.embed(made).rows
     place = model.tokenizer.convert_tokens_to_ids(SEEING[name].tokens["video_token_id"])
     assert features.shape[0] == list(made.tokens).count(place) > 1
+
+
+@pytest.mark.parametrize("name", ["qwen3omni-vision", "minicpmv-vision", "gemma4-12b-vision"])
+def test_videos_and_audio_of_other_families_are_refused(name: str, tmp_path: Path) -> None:
+    assert load(unpack_both(name, tmp_path)).text.media_kinds == {"image"}
 
 
 @pytest.mark.parametrize(("length", "tokens"), [(24000, 38), (16000, 25), (16100, 25), (16200, 26)])

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 import mlx.core as mx
 import numpy as np
 import pytest
 
 from localai_shim.media import Media, MediaKind
 from localai_shim.models.text import render
+from localai_shim.models.vision.families import _AUDIO_FAMILIES, _VIDEO_FAMILIES
 from localai_shim.models.vision.model import VisionModel
 from localai_shim.models.vision.processor import _resampled
 from localai_shim.types import Prompt
 from tests.models.vision.seeing import CHUNK, QUESTION, WHOLE, compare, generate, load, poison, prepared
+from tests.models_page import DOCUMENT
 from tests.vision import film, picture, sound, user
 
 SWEPT = ("qwen2_5_vl", "gemma4")
@@ -106,3 +110,23 @@ def test_features_are_evaluated() -> None:
     features = model.embed(model.text.process(sound(0.3)))
     assert features.rows.shape[0] > 0 and features.nbytes == features.rows.nbytes
     assert isinstance(features.rows, mx.array)
+
+
+def test_the_documentation_names_the_families_of_videos_and_of_audio() -> None:
+    text = " ".join(DOCUMENT.read_text(encoding="utf-8").split())
+    said = re.search(r"video with (.*?), and audio with (.*?)\. `client", text)
+    assert said is not None
+    videos, sounds = (set(re.findall(r"`(\w+)`", part)) for part in said.groups())
+    assert videos == _VIDEO_FAMILIES
+    assert sounds == _AUDIO_FAMILIES
+
+
+def test_the_table_of_well_known_families_says_what_is_read() -> None:
+    page = DOCUMENT.with_name("models.md").read_text(encoding="utf-8")
+    section = page.partition("read images, video, and audio\n")[2]
+    rows = re.findall(r"^\| [^|`]+ \| ([^|]+) \| ([^|]+) \|$", section.partition("\n## ")[0], re.MULTILINE)[1:]
+    assert len(rows) > 5
+    for names, read in rows:
+        for name in re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", names)):
+            assert ("video" in read) == (name in _VIDEO_FAMILIES), name
+            assert ("audio" in read) == (name in _AUDIO_FAMILIES), name

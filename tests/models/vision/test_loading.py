@@ -19,8 +19,10 @@ from localai_shim.backends.cuda import attention as cuda_attention
 from localai_shim.backends.own_forms import OwnForms
 from localai_shim.backends.x86 import exponentials as cpu_forms
 from localai_shim.engine.ports import StepInput
-from localai_shim.models.loading import load_model
+from localai_shim.models.loading import load_model, refusal
 from localai_shim.models.text import TextModel
+from localai_shim.models.vision.families import _placeholders
+from localai_shim.models.vision.families import model_type as family_of
 from localai_shim.models.vision.model import VisionModel
 from localai_shim.types import ModelLoadError
 from tests.machine_forms import use_forms
@@ -99,6 +101,40 @@ def test_models_that_do_not_generate_token_by_token_are_refused(tmp_path: Path, 
     with pytest.raises(ModelLoadError, match=why) as caught:
         load_model(str(folder), {})
     assert not caught.value.transient
+
+
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [
+        ("deepseek_ocr2", "deepseekocr_2"),
+        ("ernie4_5_vl_moe", "ernie4_5_moe_vl"),
+        ("fast_vlm", "llava_qwen2"),
+        ("got_ocr2", "got"),
+        ("phi4_multimodal", "phi4mm"),
+    ],
+)
+def test_a_checkpoint_in_transformers_own_form_is_refused_with_the_name_of_the_other(
+    tmp_path: Path, kind: str, own: str
+) -> None:
+    """The error is no longer needed when mlx-vlm knows transformers' name; it knows the other one."""
+    assert family_of({"model_type": kind}) is None
+    assert family_of({"model_type": own}) is not None
+    folder = rewritten(copied(tmp_path, "llava"), model_type=kind)
+    for options in ({}, {"text_only": True}):
+        with pytest.raises(ModelLoadError, match=f"'{kind}'.*whose config.json has the model_type '{own}'"):
+            load_model(str(folder), options)
+    assert f"the model_type '{own}'" in refusal(folder)
+
+
+@pytest.mark.parametrize("name", ["fastvlm", "llava_qwen2"])
+def test_images_of_fastvlm_are_not_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """mlx-vlm's processor writes one token for an image, and its model puts all features of the image there."""
+    model = load("llava")
+    assert model._processor is not None
+    processor = model._processor._processor
+    assert set(_placeholders(model._model, processor)) == {"image"}
+    monkeypatch.setattr(model._model.config, "model_type", name)
+    assert not _placeholders(model._model, processor)
 
 
 def test_a_model_that_nobody_knows_is_refused(tmp_path: Path) -> None:

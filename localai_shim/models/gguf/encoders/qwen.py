@@ -1,4 +1,4 @@
-"""Encoders of Qwen2-VL, Qwen2.5-VL, and Qwen3-VL, which is Qwen 3.5's, too."""
+"""Encoders of Qwen2-VL, Qwen2.5-VL, and Qwen3-VL, which is that of Qwen 3.5 and Qwen3-Omni, too."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from ....types import Json
 from ..metadata import Metadata
-from .description import Encoder, Part, channels_last, checked_language, feed_forward_length, pixel_settings, rows_of
+from .description import (
+    HAS_AUDIO,
+    Encoder,
+    Part,
+    channels_last,
+    checked_language,
+    feed_forward_length,
+    pixel_settings,
+    rows_of,
+)
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -26,12 +35,22 @@ _QWEN3 = {"qwen3vl": "qwen3_vl", "qwen3vlmoe": "qwen3_vl_moe", "qwen35": "qwen3_
 """mlx-vlm's names of models with this encoder, by the architecture of the language model."""
 _EPSILON = {"clip.vision.attention.layer_norm_epsilon": 1e-6}
 _KEYS = ("spatial_merge_size", "image_min_pixels", "image_max_pixels")
+_AUDIO_KEYS = (
+    *("projector_type", "projection_dim", "embedding_length", "feed_forward_length", "block_count", "num_mel_bins"),
+    *("attention.head_count", "attention.layer_norm_epsilon"),
+)
+_AUDIO_LAYER = ("ln1", "ln2", "attn_q", "attn_k", "attn_v", "attn_out", "ffn_up", "ffn_down")
+_AUDIO_PARTS = (
+    *("a.position_embd", "a.conv2d.1", "a.conv2d.2", "a.conv2d.3", "a.conv_out", "a.post_ln"),
+    *("mm.a.mlp.1", "mm.a.mlp.2", *(f"a.blk.{{}}.{name}" for name in _AUDIO_LAYER)),
+)
+"""Of Qwen3-Omni's encoder for audio, which is not read: in folders, too."""
 
 
 def _config(metadata: Metadata, model: Metadata, text: Json, model_type: str, own: Json) -> Json:
     return {
         "model_type": model_type,
-        "text_config": {**text, **_positions(model, text), "model_type": f"{model_type}_text"},
+        "text_config": {**with_positions(model, text), "model_type": f"{model_type}_text"},
         "vision_config": {
             "model_type": model_type,
             "depth": metadata.number("block_count"),
@@ -45,12 +64,12 @@ def _config(metadata: Metadata, model: Metadata, text: Json, model_type: str, ow
     }
 
 
-def _positions(model: Metadata, text: Json) -> Json:
-    """Settings of positions that count an image's rows and columns, too."""
+def with_positions(model: Metadata, text: Json) -> Json:
+    """The config of a language model with settings of positions that count an image's rows and columns, too."""
     rope = text.get("rope_parameters", {"type": "mrope", "partial_rotary_factor": 1.0})
     sections = rope_sections(model, round(text["head_dim"] * rope["partial_rotary_factor"]) // 2)
     name = "rope_parameters" if "rope_parameters" in text else "rope_scaling"
-    return {name: {**rope, "mrope_section": sections}}
+    return {**text, name: {**rope, "mrope_section": sections}}
 
 
 def rope_sections(model: Metadata, pairs: int) -> list[int]:
@@ -93,7 +112,8 @@ def _qwen25_config(metadata: Metadata, model: Metadata, text: Json) -> Json:
 def _qwen3_config(metadata: Metadata, model: Metadata, text: Json) -> Json:
     text = checked_language(model, text.get("text_config", text), any_heads=True)
     deep = metadata.header.list_of("clip.vision.is_deepstack_layers", bool)
-    if sum(deep) != model.count("n_deepstack_layers"):
+    is_omni = metadata.header.get(HAS_AUDIO, False)  # whose converter writes that no layers read features
+    if sum(deep) != model.count("n_deepstack_layers") and not is_omni:
         raise metadata.error(
             f"the metadata's 'clip.vision.is_deepstack_layers' has {sum(deep)} layers, and the language model reads "
             f"those of {model.count('n_deepstack_layers')} ('{model.prefix}.n_deepstack_layers')"
@@ -160,6 +180,7 @@ def _qwen3_parts(config: Json) -> dict[str, str | Part]:
             for i, layer in enumerate(config["vision_config"]["deepstack_visual_indexes"])
             for name, own in deep.items()
         },
+        **dict.fromkeys(_AUDIO_PARTS, Part("")),
     }
 
 
@@ -193,7 +214,10 @@ def _qwen3_processor(metadata: Metadata, tokenizer: PreTrainedTokenizerFast, con
 
     pictures = Qwen3VLImageProcessor(**_pixels(metadata, config, 256 * 256, 4096 * 4096))
     videos = Qwen3VLVideoProcessor(**_pixels(metadata, config, 4096, 25165824))
-    return Qwen3VLProcessor(pictures, tokenizer, videos)
+    processor = Qwen3VLProcessor(pictures, tokenizer, videos)
+    if metadata.header.get(HAS_AUDIO, False):  # Qwen3-Omni has other positions in videos
+        processor.video_processor = None
+    return processor
 
 
 QWEN2_VL = Encoder(
@@ -223,6 +247,7 @@ QWEN3_VL = Encoder(
     _TOKENS,
     _qwen3_processor,
     keys=(*_KEYS, "is_deepstack_layers"),
+    audio_keys=_AUDIO_KEYS,
     fixed={**_EPSILON, "clip.use_gelu": True},
     is_wide=True,
 )

@@ -49,7 +49,8 @@ def _vision(metadata: Metadata, model_type: str) -> Json:
     }
 
 
-def _encoder_parts(model: str) -> dict[str, str | Part]:
+def encoder_parts(model: str) -> dict[str, str | Part]:
+    """Places of the tensors of an encoder, without those of its projector."""
     embeddings = f"{model}.embeddings"
     return {
         "v.patch_embd.weight": Part(f"{embeddings}.patch_embedding.weight", channels_last),
@@ -81,7 +82,7 @@ def _gemma3_parts(config: Json) -> dict[str, str | Part]:
         return array - 1
 
     return {
-        **_encoder_parts("vision_tower.vision_model"),
+        **encoder_parts("vision_tower.vision_model"),
         "mm.soft_emb_norm": Part(f"{projector}.mm_soft_emb_norm", without_one),
         "mm.input_projection.weight": f"{projector}.mm_input_projection_weight",
     }
@@ -126,7 +127,7 @@ def _idefics3_config(metadata: Metadata, model: Metadata, text: Json) -> Json:
 
 
 def _idefics3_parts(config: Json) -> dict[str, str | Part]:
-    return {**_encoder_parts("vision_model"), "mm.model.fc": "connector.modality_projection.proj"}
+    return {**encoder_parts("vision_model"), "mm.model.fc": "connector.modality_projection.proj"}
 
 
 def _idefics3_processor(metadata: Metadata, tokenizer: PreTrainedTokenizerFast, config: Json) -> ProcessorMixin:

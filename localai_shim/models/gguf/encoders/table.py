@@ -8,6 +8,7 @@ from .gemma4 import GEMMA4
 from .gemma4_unified import GEMMA4_UNIFIED
 from .glm import GLM4V
 from .internvl import INTERNVL
+from .minicpm import MINICPM_V4_6
 from .pixtral import PIXTRAL
 from .qwen import QWEN2_5_VL, QWEN2_VL, QWEN3_VL
 from .siglip import GEMMA3, IDEFICS3
@@ -19,6 +20,7 @@ ENCODERS = {
     "idefics3": IDEFICS3,
     "glm4v": GLM4V,
     "internvl": INTERNVL,
+    "minicpmv4_6": MINICPM_V4_6,
     "pixtral": PIXTRAL,
     "qwen2vl_merger": QWEN2_VL,
     "qwen2.5vl_merger": QWEN2_5_VL,
