@@ -66,7 +66,7 @@ class StepInput:
 
 
 class PassOutput(NamedTuple, Generic[LogitsT]):
-    """The result of one forward pass. Lazy, but for what a pass that is waited for has computed."""
+    """The result of one forward pass. Lazy, except what a pass that is waited for has computed."""
 
     logits: LogitsT
     """float32."""

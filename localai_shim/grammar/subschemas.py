@@ -65,7 +65,7 @@ def map_children(
 
 @lru_cache(maxsize=4_096)
 def step(name: object) -> str:
-    """A key as a step of a JSON pointer that stands in a URI."""
+    """A key as a step of a JSON pointer in a URI."""
     return quote(str(name).replace("~", "~0").replace("/", "~1"), safe="!$&'()*+,;=:@?")
 
 

@@ -317,7 +317,7 @@ class TextModel:
             return PassOutput(logits.astype(self._mx.float32), hidden)
 
     def _run(self, step: StepInput, tokens: mx.array) -> PassOutput[mx.array]:
-        """Run a pass with these tokens instead of its own. Logits have the model's own type.
+        """Run a pass with these tokens instead of the step's. Logits have the model's own type.
 
         If the pass ends prompts, they are those of the last tokens.
         """
@@ -326,7 +326,7 @@ class TextModel:
         return self._call(step, self._model, tokens)
 
     def _call(self, step: StepInput, model: Any, tokens: mx.array, **arguments: Any) -> PassOutput[mx.array]:
-        """Run a model; what is wanted beside the logits of all tokens comes of a copy that is cut before its head."""
+        """Run a model; results other than the logits of all tokens come of a copy that is cut before its head."""
         wants_hidden = step.hidden and self.gives_hidden
         if not (step.ends or wants_hidden):
             made, hidden = model(tokens, cache=step.layers, **arguments), None

@@ -88,7 +88,7 @@ class _Classifier:
 
     Args:
         model: mlx-vlm's.
-        padding: the token that stands where a pair is shorter than others.
+        padding: the token that fills shorter pairs.
         separator: the token behind the query where the document has another type; None: it has not.
         settings: for endpoints.
     """

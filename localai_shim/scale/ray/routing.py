@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
+
+from ...threads.cache import LRUCache
 
 BLOCK_CHARACTERS = 256
 MAX_BLOCKS = 256
@@ -19,8 +20,6 @@ MAX_KNOWN_BLOCKS = 16_384  # of a replica
 MAX_KEPT_IDS = 100_000
 NEAR_FACTOR, NEAR_REQUESTS = 1.25, 1
 """A replica is nearly the least loaded one with at most so many times the requests of that, and so many more."""
-
-T = TypeVar("T")
 
 # Kinds of resources that a client lists: all of them have to be in one place.
 _LISTED = re.compile(r"/(files|batches)(/|$)|/chat/completions(/.+)?$")
@@ -123,8 +122,8 @@ class _Replica:
     running: int = 0
     begun: int = 0
     """Requests so far."""
-    known: OrderedDict[int | None, None] = field(default_factory=OrderedDict)
-    """Hashes of the blocks and keys that it has seen, those seen last at the end."""
+    known: LRUCache[bool] = field(default_factory=lambda: LRUCache(MAX_KNOWN_BLOCKS))
+    """By hashes of the blocks and keys that it has seen."""
 
     def affinity(self, wish: Wish) -> tuple[bool, int]:
         """True if it knows the cache key, and the number of the prompt's first blocks that it knows."""
@@ -142,7 +141,7 @@ class Router:
     def __init__(self, names: Iterable[str] = (), *, shared_store: bool = False) -> None:
         self._replicas = {name: _Replica() for name in names}
         self._shared_store = shared_store
-        self._kept: OrderedDict[str, str] = OrderedDict()
+        self._kept: LRUCache[str] = LRUCache(MAX_KEPT_IDS)
 
     def add(self, name: str) -> None:
         """Take a new replica."""
@@ -155,7 +154,7 @@ class Router:
     def forget(self, name: str) -> None:
         """Take note that a replica has begun anew: its prefix cache is empty."""
         if name in self._replicas:
-            self._replicas[name].known.clear()
+            self._replicas[name].known = LRUCache(MAX_KNOWN_BLOCKS)
 
     def choose(self, wish: Wish, ready: Collection[str]) -> str | None:
         """The replica for a request; None: it has to wait for one.
@@ -184,7 +183,7 @@ class Router:
         replica.running += 1
         replica.begun += 1
         for seen in (*wish.blocks, *(() if wish.cache_key is None else (wish.cache_key,))):
-            _remember(replica.known, seen, None, MAX_KNOWN_BLOCKS)
+            replica.known.put(seen, True)
 
     def end(self, name: str) -> None:
         """Count down."""
@@ -194,18 +193,8 @@ class Router:
     def keep(self, name: str, ids: Iterable[str]) -> None:
         """Note where something is kept."""
         for id in ids:
-            _remember(self._kept, id, name, MAX_KEPT_IDS)
+            self._kept.put(id, name)
 
     def running(self, name: str) -> int:
         """Requests that a replica has now."""
         return self._replicas[name].running
-
-
-K = TypeVar("K")
-
-
-def _remember(known: OrderedDict[K, T], key: K, value: T, most: int) -> None:
-    known[key] = value
-    known.move_to_end(key)
-    if len(known) > most:
-        known.popitem(last=False)
