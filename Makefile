@@ -32,7 +32,7 @@ GEMMA := 1 2 3 4
 
 SUITE := $(abspath $(VENV))/json-schema-suite
 
-.PHONY: install test-converter demo test test-metal test-exhaustive test-all test-parallel test-soak test-openai2 test-frameworks test-frameworks-all test-ray test-reference test-templates test-weights lint bench figures docs clean
+.PHONY: install test-converter demo test test-metal test-exhaustive test-all test-parallel test-soak test-openai2 test-frameworks test-frameworks-all test-ray test-reference test-templates test-weights mutants lint bench figures docs clean
 
 install: $(VENV)/.installed
 
@@ -184,6 +184,12 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin & $(BIN)/mypy --platform linux && wait $$!
 	$(BIN)/python .ci/style
 	$(BIN)/python .ci/pages --check
+
+# Small changes of the code, one at a time, in a copy: which of them does no test notice? About a minute each.
+COUNT ?= 36
+SEED ?= 1
+mutants: $(VENV)/.dev $(SUITE)
+	JSON_SCHEMA_TEST_SUITE=$(SUITE)/json $(BIN)/python -m tests.mutants --count $(COUNT) --seed $(SEED)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
