@@ -21,6 +21,7 @@ from tests.architectures import text_model
 from tests.engine.guessing import AUTO, KINDS, Ahead, Steady, key, preempting, speculate, steps_noted
 from tests.engine.harness import GREEDY, Running, quantised_by, request, tokens_of
 from tests.engine.sampled_rows import outputs, prompt, requests, same
+from tests.engine.traffic import beside, ids_in_traffic
 from tests.samples import only
 from tests.tiny import VOCABULARY, tiny
 
@@ -77,23 +78,11 @@ def test_joins_cancellations_and_preemption_change_nothing(monkeypatch: pytest.M
     engine = device_engine("dense", OFF)
     expected = [outputs(engine, [each])[0] for each in made]
     engine.close()
-    speculate(monkeypatch, Steady(0.8, known_of(made, expected)))
+    known = known_of(made, expected)
+    speculate(monkeypatch, Steady(0.8, known))
     engine = device_engine("dense", AUTO)
     with steps_noted(monkeypatch) as built, preempting(engine, every=7) as drafted:
-        running, victims = [], []
-        for i, each in enumerate(requests(40)):
-            running.append(Running(engine, each))
-            if i % 3 == 0:
-                victims.append(Running(engine, request(each.prompt.tokens[::-1] or [4], each.sampling, 200)))
-                victims[-1].read(2)
-            if i % 3 == 2:
-                victims.pop(0).cancel()
-            if i % 2:
-                running[-1].read(6)
-        for victim in victims:
-            victim.cancel()
-        for run, said in zip(running, expected, strict=True):
-            assert run.finish() == [[token.id for token in said]]
+        assert ids_in_traffic(engine, requests(40), beside(made)) == [known[key(each)] for each in made]
     engine.close()
     assert any(built) and not all(built) and drafted
 

@@ -32,6 +32,7 @@ from tests.drafting import split
 from tests.engine.guessing import speculate, steps_counted
 from tests.engine.harness import GREEDY, Running, before_each_step, quantised_by, request
 from tests.engine.sampled_rows import outputs, prompt, requests, same
+from tests.engine.traffic import beside, ids_in_traffic
 from tests.samples import only
 from tests.tiny import VOCABULARY, tiny
 
@@ -241,17 +242,7 @@ def test_joins_cancellations_and_preemption_change_nothing(pair: tuple[str, str]
             assert victim not in own._seats
 
     before_each_step(rows, preempted)
-    running, victims = [], []
-    for i, each in enumerate(requests(20)):
-        running.append(Running(engine, each))
-        if i % 3 == 0:
-            victims.append(Running(engine, request(each.prompt.tokens[::-1], each.sampling, 400, ignore_eos=True)))
-            victims[-1].read(3)
-        if i % 3 == 2:
-            victims.pop(0).cancel()
-    assert [run.finish()[0] for run in running] == expected
-    for victim in victims:
-        victim.cancel()
+    assert ids_in_traffic(engine, requests(20), beside(made)) == expected
     Running(engine, request([5, 6], GREEDY, 2)).finish()
     assert not own._seats and not own._filling and own.nbytes == 0
     assert counts(engine)[0] > 50

@@ -16,6 +16,7 @@ from tests.engine.counting import KINDS, PER_TOKEN, tokens
 from tests.engine.harness import GREEDY, Gate, Running, eventually, generate, leave_room_for
 from tests.engine.media import going_on, picture, prompt_of, spread
 from tests.engine.seeing import Seeing, alone, seeing
+from tests.engine.traffic import ids_in_traffic
 from tests.samples import exhaustive, only
 
 HOW = [{}, {"in_one": True}]
@@ -53,15 +54,9 @@ def test_eight_that_join_cancel_and_finish_at_different_times(kind: str, how: An
     options = EngineOptions(prefix_cache_bytes=prefix_cache, prefill_chunk=16)
     with engine_of(kind, options, **how) as engine:
         for turn in range(2 if prefix_cache else 1):  # the second time from what the first left
-            going: list[tuple[Prompt, int, Running]] = []
-            for i, prompt in enumerate(mixed()):
-                count = 6 + 5 * (i % 4)
-                going.append((prompt, count, Running(engine, request(prompt, count))))
-                lost = Running(engine, request(mixed(50)[i], 40))
-                lost.read(1 + i % 3)
-                lost.cancel()
-            for prompt, count, run in going:
-                assert run.finish() == [alone(kind, prompt, count, **how)], turn
+            made = [request(prompt, 6 + 5 * (i % 4)) for i, prompt in enumerate(mixed())]
+            said = ids_in_traffic(engine, made, lambda i: request(mixed(50)[i], 40))
+            assert said == [alone(kind, each.prompt, each.max_tokens, **how) for each in made], turn
 
 
 @pytest.mark.parametrize("kind", only(["qwen3"], KINDS))

@@ -1,0 +1,43 @@
+"""Rows that join, leave, and are canceled next to others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from localai_shim.engine.engine import Engine
+from localai_shim.types import GenerationRequest, Token
+from tests.engine.harness import Running, request
+
+
+def in_traffic(
+    engine: Engine[Any], made: Sequence[GenerationRequest], neighbor: Callable[[int], GenerationRequest]
+) -> list[list[Token]]:
+    """The tokens of requests that join one after another, with neighbors that are canceled in mid-stream."""
+    running: list[Running] = []
+    neighbors: list[Running] = []
+    for i, each in enumerate(made):
+        running.append(Running(engine, each))
+        if i % 3 == 0:
+            neighbors.append(Running(engine, neighbor(i)))
+            neighbors[-1].read(2)
+        if i % 3 == 2:
+            neighbors.pop(0).cancel()
+        if i % 4 == 1:  # let the batch move on before the next one joins
+            running[-1].read(3)
+    for each in neighbors:
+        each.cancel()
+    for run in running:
+        run.finish()
+    return [[event for event in run.events[0] if isinstance(event, Token)] for run in running]
+
+
+def ids_in_traffic(
+    engine: Engine[Any], made: Sequence[GenerationRequest], neighbor: Callable[[int], GenerationRequest]
+) -> list[list[int]]:
+    return [[token.id for token in tokens] for tokens in in_traffic(engine, made, neighbor)]
+
+
+def beside(made: Sequence[GenerationRequest]) -> Callable[[int], GenerationRequest]:
+    """Neighbors with the same sampling, whose prompts are reversed."""
+    return lambda i: request(made[i].prompt.tokens[::-1] or [4], made[i].sampling, 400, ignore_eos=True)
