@@ -7,7 +7,7 @@ from typing import Any
 
 from localai_shim.engine.engine import Engine
 from localai_shim.types import GenerationRequest, Token
-from tests.engine.harness import Running, request
+from tests.engine.harness import Running, is_last, request
 
 
 def in_traffic(
@@ -20,16 +20,23 @@ def in_traffic(
         running.append(Running(engine, each))
         if i % 3 == 0:
             neighbors.append(Running(engine, neighbor(i)))
-            neighbors[-1].read(2)
+            _read(neighbors[-1], 2)
         if i % 3 == 2:
             neighbors.pop(0).cancel()
         if i % 4 == 1:  # let the batch move on before the next one joins
-            running[-1].read(3)
+            _read(running[-1], 3)
     for each in neighbors:
         each.cancel()
     for run in running:
         run.finish()
     return [[event for event in run.events[0] if isinstance(event, Token)] for run in running]
+
+
+def _read(run: Running, count: int) -> None:
+    """Wait for this many tokens, or for the end."""
+    [events] = run.events
+    while len(events) < count and not (events and is_last(events[-1])):
+        run.read(1)
 
 
 def ids_in_traffic(
