@@ -50,7 +50,7 @@ TABLE = {
             "tests/engine/test_failures.py",
             "tests/engine/test_stats.py",
         ],
-        ["tests/engine/prefix/test_store.py", "tests/engine/work", *ENGINE, *CLIENTS],
+        ["tests/engine/prefix/test_store.py", "tests/test_changes_at_once.py", "tests/engine/work", *ENGINE, *CLIENTS],
     ),
     "output": Group(
         ["localai_shim/output/channels.py", "localai_shim/output/answer.py", "localai_shim/output/formats/reading"],
