@@ -14,6 +14,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.endpoints.chat.assembler import ChatAssembler
+from tests import inside
 from tests.engine.harness import eventually
 from tests.watching import LONG, Watch
 from tests.watching import client as client
@@ -125,7 +126,7 @@ async def test_the_rows_of_a_task_are_gone_too(
         neighbor = await shared.chat.completions.create(**LONG, stream=True)
         await neighbor.__anext__()
         if prepared == "on another thread":  # as are requests whose fields were not read before
-            client._runtime.served(watch.engine).field_cache._known.clear()
+            inside.runtime(client).served(watch.engine).field_cache._known.clear()
         unreadable(way)
         with pytest.raises((Unreadable, openai.InternalServerError)) as kept:
             await way(shared)

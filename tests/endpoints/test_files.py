@@ -14,6 +14,7 @@ from openai.types import FileDeleted, FileObject
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, http_client
 from localai_shim.endpoints import files
 from localai_shim.testing import ScriptedEngine
+from tests import inside
 from tests.conftest import refused, revalidate
 
 CONTENT = b'{"custom_id": "\xc3\xa4"}\r\n--x\r\n\xff\x00\xed\xa0\x80\n'
@@ -61,7 +62,7 @@ def test_large_files_are_kept_in_pieces(local: LocalOpenAI) -> None:
     content = ("äöü🙂" * 150_000).encode()
     made = local.files.create(file=content, purpose="batch")
     assert local.files.content(made.id).content == content
-    pieces = list(files.read_pieces(local._runtime.store(), "file", made.id, files.CONTENT))
+    pieces = list(files.read_pieces(inside.store(local), "file", made.id, files.CONTENT))
     assert max(map(len, pieces)) <= 256 * 1024 and b"".join(pieces) == content
 
 

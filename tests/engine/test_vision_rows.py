@@ -20,6 +20,7 @@ from localai_shim.models import caches
 from localai_shim.models.loading import load_model
 from localai_shim.models.vision.model import VisionModel
 from localai_shim.types import GenerationRequest, Prompt, RowError, SamplingParams
+from tests import inside
 from tests.engine.guessing import Oracle, Steady, preempting, speculate, steps_noted
 from tests.engine.harness import GREEDY, Running, generate, leave_room_for
 from tests.engine.traffic import ids_in_traffic
@@ -77,7 +78,7 @@ class Asked:
                 types[0, span.places] = 1
             made["mm_token_type_ids"] = mx.array(types)
         values, mask = made.pop("pixel_values", None), mx.ones_like(ids)
-        steps = generate_step(ids, model._model, values, mask, max_tokens=count, temperature=0.0, **made)
+        steps = generate_step(ids, inside.network(model), values, mask, max_tokens=count, temperature=0.0, **made)
         return [int(token) for token, _ in steps][:count]
 
 

@@ -20,6 +20,7 @@ from localai_shim.models import text
 from localai_shim.output.prediction import Prediction
 from localai_shim.stats import NO_DRAFTS
 from localai_shim.types import Failure, GenerationRequest, SamplingParams, Token
+from tests import inside
 from tests.engine.constraints import Only
 from tests.engine.guessing import AUTO, KINDS, Ahead, Failing, Oracle, key, preempting, speculate, steps_counted
 from tests.engine.harness import GREEDY, Running, engine_for, eventually, is_last, request, tokens_of
@@ -111,12 +112,12 @@ def test_engines_look_for_drafts_unless_they_are_told_not_to() -> None:
     made = [request(prompt(i), p, 40) for i, p in enumerate(SAMPLINGS)]
     engine = engine_for("qwen3", EngineOptions(speculation="off"))
     expected = outputs(engine, made)
-    assert engine._loop._setup.speculation is None
+    assert inside.setup(engine).speculation is None
     engine.close()
     engine, other = engine_for("qwen3"), engine_for("qwen3")
     same(outputs(engine, made), expected)
     other.wait()
-    mine, its = engine._loop._setup.speculation, other._loop._setup.speculation
+    mine, its = inside.setup(engine).speculation, inside.setup(other).speculation
     assert mine is not None and its is not None
     size = (len(made), 1)
     assert mine.costs.seconds("step", size), "each learns what its own steps take"
@@ -178,7 +179,7 @@ def test_the_next_step_runs_while_what_came_of_drafts_is_delivered(monkeypatch: 
     made = request(prompt(3), GREEDY, 60)
     engine, expected = with_right_drafts(monkeypatch, made)
     engine.wait()
-    loop, batch, flying = engine._loop, engine._loop._batcher.rows.batch, []
+    loop, batch, flying = inside.loop(engine), inside.rows(engine).batch, []
     assert batch is not None
     flush = loop._flush
 
@@ -199,7 +200,7 @@ def test_what_came_of_drafts_is_delivered_before_the_next_step_is_computed(monke
     made = request(prompt(3), GREEDY, 60)
     engine, expected = with_right_drafts(monkeypatch, made)
     engine.wait()
-    loop, batch = engine._loop, engine._loop._batcher.rows.batch
+    loop, batch = inside.loop(engine), inside.rows(engine).batch
     assert batch is not None and engine.model is not None
     undelivered, forward = [], engine.model.forward
 
@@ -224,7 +225,7 @@ def test_rows_may_leave_while_what_came_of_drafts_is_delivered(gone: int, monkey
     speculate(monkeypatch, Oracle(0.8, {key(each): said for each, said in zip(made, expected, strict=True)}))
     engine = engine_for("qwen3", AUTO)
     engine.wait()
-    loop, batch = engine._loop, engine._loop._batcher.rows.batch
+    loop, batch = inside.loop(engine), inside.rows(engine).batch
     assert batch is not None
     flush, left = loop._flush, list[Row]()
 
@@ -263,7 +264,7 @@ def test_rows_that_leave_while_their_drafts_run_change_nothing_for_others(
     speculate(monkeypatch, Oracle(0.8, {key(each): said for each, said in zip(made, expected, strict=True)}))
     engine = engine_for(kind, AUTO)
     engine.wait()
-    batch = engine._loop._batcher.rows.batch
+    batch = inside.rows(engine).batch
     assert batch is not None
     running: list[Running] = []
     run, left = batch.run, []
@@ -275,7 +276,7 @@ def test_rows_that_leave_while_their_drafts_run_change_nothing_for_others(
         for tokens, which in due.items():
             if isinstance(batch.in_flight, Verifying) and at >= tokens and which not in left:
                 left.append(which)
-                engine._loop._drop([row for row in batch.rows if any(row.request is made[i] for i in which)])
+                inside.loop(engine)._drop([row for row in batch.rows if any(row.request is made[i] for i in which)])
 
     batch.run = running_step  # type: ignore[method-assign]
     running += [Running(engine, each) for each in made]
@@ -430,7 +431,7 @@ def test_own_sources_change_nothing(source: str, monkeypatch: pytest.MonkeyPatch
     with steps_counted(engine) as sizes:
         same(outputs(engine, made), expected)
     assert any(tokens > 1 for _, tokens in sizes)
-    counts = engine._loop._setup.speculation
+    counts = inside.setup(engine).speculation
     engine.close()
     assert counts is not None and counts.counts[source].accepted > 0
 

@@ -14,6 +14,7 @@ from localai_shim.engine.prefix import pressure
 from localai_shim.engine.prefix.cache import PrefixCache
 from localai_shim.engine.prefix.pressure import Pressure
 from localai_shim.models.text import TextModel
+from tests import inside
 from tests.engine.counting import tokens
 from tests.engine.harness import engine_for, eventually, generate, request
 
@@ -46,7 +47,7 @@ def engine(system: System, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine[T
 
 
 def prefixes(engine: Engine[TextModel]) -> PrefixCache:
-    setup = engine._loop._setup
+    setup = inside.setup(engine)
     assert setup is not None and setup.prefixes is not None
     return setup.prefixes
 
@@ -114,8 +115,8 @@ def test_an_idle_engine_looks_once_more_before_it_sleeps(system: System, monkeyp
     fill(engine, 0)
     assert prefixes(engine).bytes and system.asked == 1
     system.level = "critical"
-    assert engine._loop._pressure is not None
-    engine._loop._pressure._next_look = 0.0
+    assert inside.loop(engine)._pressure is not None
+    inside.loop(engine)._pressure._next_look = 0.0
     assert eventually(lambda: prefixes(engine).bytes == 0)
     engine.close()
 
