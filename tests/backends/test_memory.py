@@ -403,7 +403,6 @@ def test_free_buffers_may_take_a_tenth_of_metals_limit(watching: Watching, monke
         engine = engine_for(kind, options)
         watching.engines.append(engine)
         generate(engine, request([5, 6, 7]))
-        assert inside.setup(engine) is not None and inside.setup(engine).memory is not None
         assert abs(inside.setup(engine).memory.free - expected) <= 1
         engine.close()
 

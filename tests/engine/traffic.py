@@ -25,8 +25,8 @@ def in_traffic(
             neighbors.pop(0).cancel()
         if i % 4 == 1:  # let the batch move on before the next one joins
             _read(running[-1], 3)
-    for each in neighbors:
-        each.cancel()
+    for run in neighbors:
+        run.cancel()
     for run in running:
         run.finish()
     return [[event for event in run.events[0] if isinstance(event, Token)] for run in running]
