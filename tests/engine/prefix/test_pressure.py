@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -106,6 +107,31 @@ def test_memory_that_was_freed_is_returned_when_the_engine_rests(
     assert eventually(lambda: cleared.count(True) == 1)
     fill(engine, 2, 2)
     assert cleared.count(True) == 1
+
+
+def test_an_engine_that_rests_returns_free_buffers_every_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "CLEAR_STEPS", 2)
+    engine = engine_for("qwen3")
+    engine.wait()
+    rests: list[tuple[int, bool]] = []
+    memory = loop.host().memory
+    rest = memory.rest
+
+    def noting(who: object, **more: Any) -> None:
+        if who is inside.loop(engine):
+            rests.append((engine.stats().steps, more["clear"]))
+        rest(who, **more)
+
+    monkeypatch.setattr(memory, "rest", noting)
+    for seed in range(8):
+        generate(engine, request(tokens(9, seed), max_tokens=1))
+    engine.close()
+    due, when_due = 2, 0
+    for steps, cleared in rests:
+        assert cleared is (steps >= due)
+        when_due += steps == due
+        due = steps + 2 if cleared else due
+    assert when_due
 
 
 def test_an_idle_engine_looks_once_more_before_it_sleeps(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
