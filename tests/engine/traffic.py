@@ -45,6 +45,6 @@ def ids_in_traffic(
     return [[token.id for token in tokens] for tokens in in_traffic(engine, made, neighbor)]
 
 
-def beside(made: Sequence[GenerationRequest]) -> Callable[[int], GenerationRequest]:
+def reversed_prompts(made: Sequence[GenerationRequest]) -> Callable[[int], GenerationRequest]:
     """Neighbors with the same sampling, whose prompts are reversed."""
     return lambda i: request(made[i].prompt.tokens[::-1] or [4], made[i].sampling, 400, ignore_eos=True)

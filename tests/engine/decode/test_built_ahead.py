@@ -22,7 +22,7 @@ from tests.architectures import text_model
 from tests.engine.guessing import AUTO, KINDS, Ahead, Steady, key, preempting, speculate, steps_noted
 from tests.engine.harness import GREEDY, Running, quantised_by, request, tokens_of
 from tests.engine.sampled_rows import outputs, prompt, requests, same
-from tests.engine.traffic import beside, ids_in_traffic
+from tests.engine.traffic import ids_in_traffic, reversed_prompts
 from tests.samples import only
 from tests.tiny import VOCABULARY, tiny
 
@@ -83,7 +83,7 @@ def test_joins_cancellations_and_preemption_change_nothing(monkeypatch: pytest.M
     speculate(monkeypatch, Steady(0.8, known))
     engine = device_engine("dense", AUTO)
     with steps_noted(monkeypatch) as built, preempting(engine, every=7) as drafted:
-        assert ids_in_traffic(engine, requests(40), beside(made)) == [known[key(each)] for each in made]
+        assert ids_in_traffic(engine, requests(40), reversed_prompts(made)) == [known[key(each)] for each in made]
     engine.close()
     assert any(built) and not all(built) and drafted
 

@@ -33,7 +33,7 @@ from tests.drafting import split
 from tests.engine.guessing import speculate, steps_counted
 from tests.engine.harness import GREEDY, Running, before_each_step, quantised_by, request
 from tests.engine.sampled_rows import outputs, prompt, requests, same
-from tests.engine.traffic import beside, ids_in_traffic
+from tests.engine.traffic import ids_in_traffic, reversed_prompts
 from tests.samples import only
 from tests.tiny import VOCABULARY, tiny
 
@@ -243,7 +243,7 @@ def test_joins_cancellations_and_preemption_change_nothing(pair: tuple[str, str]
             assert victim not in own._seats
 
     before_each_step(rows, preempted)
-    assert ids_in_traffic(engine, requests(20), beside(made)) == expected
+    assert ids_in_traffic(engine, requests(20), reversed_prompts(made)) == expected
     Running(engine, request([5, 6], GREEDY, 2)).finish()
     assert not own._seats and not own._filling and own.nbytes == 0
     assert counts(engine)[0] > 50

@@ -25,7 +25,7 @@ from tests.engine.constraints import Only
 from tests.engine.guessing import AUTO, KINDS, Ahead, Failing, Oracle, key, preempting, speculate, steps_counted
 from tests.engine.harness import GREEDY, Running, engine_for, eventually, is_last, request, tokens_of
 from tests.engine.sampled_rows import SAMPLINGS, EndsAt, outputs, prompt, requests, same
-from tests.engine.traffic import beside, in_traffic
+from tests.engine.traffic import in_traffic, reversed_prompts
 from tests.samples import only
 from tests.tiny import tiny
 
@@ -78,7 +78,7 @@ def test_joins_cancellations_and_preemption_change_nothing(
     speculate(monkeypatch, Oracle(0.6, known))
     engine = engine_for(name, AUTO, kv, **changes)
     with preempting(engine) if preempted else nullcontext([]) as drafted:
-        same(in_traffic(engine, requests(40), beside(requests(40))), expected)
+        same(in_traffic(engine, requests(40), reversed_prompts(requests(40))), expected)
     engine.close()
     assert not preempted or sum(count > 0 for count in drafted) > 5
 
