@@ -71,7 +71,13 @@ TABLE = {
             "localai_shim/endpoints/responses",
         ],
         3,
-        ["tests/endpoints/chat", "tests/endpoints/responses", "tests/endpoints/test_fields.py"],
+        [
+            "tests/endpoints/chat",
+            "tests/endpoints/responses",
+            "tests/endpoints/test_fields.py",
+            "tests/endpoints/test_text.py",
+            "tests/endpoints/test_vllm_fields.py",
+        ],
         ["tests/endpoints", *CLIENTS],
     ),
     "turns": Group(
