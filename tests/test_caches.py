@@ -53,7 +53,7 @@ FEW = {
 """Caches without a bound, and why their keys are few."""
 HAND_MADE = {
     "engine/prompts/features.py": "features in use stay, and memory pressure sets a second limit",
-    "ray/routing.py": "a router has one for each replica, and forgets all blocks of a replica that restarts",
+    "scale/ray/routing.py": "a router has one for each replica, and forgets all blocks of a replica that restarts",
     "threads/cache.py": "the class that all others use",
 }
 """Modules that drop old entries themselves. `engine/prefix/` does, too, in a tree: parents stay while children do."""
