@@ -32,7 +32,7 @@ GEMMA := 1 2 3 4
 
 SUITE := $(abspath $(VENV))/json-schema-suite
 
-.PHONY: install test-converter demo test test-metal test-exhaustive test-all test-parallel test-soak test-openai2 test-frameworks test-frameworks-all test-ray test-reference test-templates test-weights lint bench figures docs clean
+.PHONY: install test-converter demo test test-metal test-exhaustive test-all test-parallel test-soak test-openai2 test-frameworks test-frameworks-all test-ray test-reference test-templates test-weights mutants lint bench figures docs clean
 
 install: $(VENV)/.installed
 
@@ -55,7 +55,7 @@ test-all: test test-exhaustive
 
 # Metal's branches, computed on a CPU, on a system that looks like macOS (tests/machines). Linux only. Not those of
 # layers that ask nothing of a device or a system.
-WITHOUT_MACHINE := formats output grammar templates test_docs.py test_docstrings.py test_layers.py test_typing.py test_wheel.py
+WITHOUT_MACHINE := formats output grammar mutants templates test_docs.py test_docstrings.py test_layers.py test_typing.py test_wheel.py
 test-metal: export TEST_MACHINE = metal
 test-metal: $(VENV)/.dev $(SUITE)
 	JSON_SCHEMA_TEST_SUITE=$(SUITE)/json $(BIN)/python $(TOGETHER) $(WITHOUT_MACHINE:%=--ignore=tests/%)
@@ -81,7 +81,7 @@ test-weights: $(VENV)/.dev $(WEIGHTS)
 	WEIGHTS=$(WEIGHTS) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/weights
 
 # The same client tests under the SDK's 2.x line; not those of layers that never see the SDK.
-WITHOUT_SDK := engine state builtin formats output grammar prompt models backends testing/test_tokenizer.py testing/test_replies.py \
+WITHOUT_SDK := engine mutants state builtin formats output grammar prompt models backends testing/test_tokenizer.py testing/test_replies.py \
 	testing/test_engine.py testing/test_engine_constraints.py endpoints/answer/test_tool_grammars.py \
 	endpoints/answer/test_tool_neighbours.py \
 	test_grammar_concurrency.py test_prefix_cache.py test_options.py test_process.py test_layers.py test_suite.py \
@@ -184,6 +184,12 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin & $(BIN)/mypy --platform linux && wait $$!
 	$(BIN)/python .ci/style
 	$(BIN)/python .ci/pages --check
+
+# Small changes of the code, one at a time, in a copy: which of them does no test notice? About a minute each.
+COUNT ?= 36
+SEED ?= 1
+mutants: $(VENV)/.dev $(SUITE)
+	JSON_SCHEMA_TEST_SUITE=$(SUITE)/json $(BIN)/python -m tests.mutants --count $(COUNT) --seed $(SEED)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks

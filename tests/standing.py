@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from localai_shim import LocalOpenAI
+from tests import inside
 from tests.engine.harness import Gate, eventually
 
 
 def engine_of(client: LocalOpenAI) -> Any:
     """The engine of a client with one model, once that is loaded."""
-    engine: Any = client._runtime.engine_of("")
+    engine: Any = inside.engine(client)
     _ = engine.model
     return engine
 

@@ -13,6 +13,7 @@ from mlx.utils import tree_flatten
 from mlx_lm.tuner.utils import linear_to_lora_layers
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from tests import inside
 from tests.tiny import tiny
 
 PROMPT = [101, 33]
@@ -48,7 +49,7 @@ def test_adapters_in_the_home_folder_are_found_and_applied(home: Path, monkeypat
     with LocalOpenAI(tiny("qwen3"), adapter_path="~/adapters") as client, LocalOpenAI(tiny("qwen3")) as plain:
         assert said(client) == expected != said(plain)
         with LocalOpenAI(tiny("qwen3"), adapter_path=home / "adapters") as same:
-            assert same._runtime.engine("any") is client._runtime.engine("any")
+            assert inside.engine(same) is inside.engine(client)
 
 
 @pytest.mark.parametrize("make", [LocalOpenAI, AsyncLocalOpenAI])

@@ -18,6 +18,7 @@ from mlx_lm.utils import quantize_model, save_model
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.engine import inbox
+from tests import inside
 from tests.engine.harness import eventually
 from tests.lora import alone, ids, make_adapter
 from tests.tiny import tiny
@@ -188,7 +189,7 @@ def test_two_clients_of_one_engine_each_have_their_names(folders: dict[str, Fold
     adapters, kind = folders["qwen3"], "qwen3"
     with LocalOpenAI(tiny(kind), adapters={"x": adapters["a"]}) as one:
         with LocalOpenAI(tiny(kind), adapters={"x": adapters["b"], "y": adapters["a"]}) as other:
-            assert one._runtime.engine("") is other._runtime.engine("")
+            assert inside.engine(one) is inside.engine(other)
             assert ids(one, "x", PROMPTS[0]) == ids(other, "y", PROMPTS[0]) == expected(kind, adapters["a"], PROMPTS[0])
             assert ids(other, "x", PROMPTS[0]) == expected(kind, adapters["b"], PROMPTS[0])
         assert ids(one, "x", PROMPTS[1]) == expected(kind, adapters["a"], PROMPTS[1])  # the other's are gone
@@ -265,7 +266,7 @@ def test_drafts_are_verified_with_the_row_s_own(kind: str, folders: dict[str, Fo
     repeated = (5, 6, 7, 8) * 12
     with LocalOpenAI(model_of(kind), adapters=adapters) as client, ThreadPoolExecutor(3) as pool:
         wanted = {name: expected(kind, adapters.get(name), repeated, 40) for name in ("a", "any", "b")}
-        tokenizer = client._runtime.engine_of("").model.tokenizer
+        tokenizer = inside.engine(client).model.tokenizer
 
         def ask(name: str) -> Any:
             guess = {"type": "content", "content": tokenizer.decode(wanted[name])}

@@ -20,6 +20,7 @@ from localai_shim import LocalOpenAI
 from localai_shim.engine.prefix import file as prefix_file
 from localai_shim.engine.prefix.store import PrefixStore
 from localai_shim.types import EngineClosedError
+from tests import inside
 from tests import tiny as models
 from tests.engine.harness import Gate, eventually, stepping
 from tests.lora import alone, ids, make_adapter
@@ -113,7 +114,7 @@ def test_two_loads_of_one_name_at_once_leave_one_of_them(good: Path, tmp_path: P
 def test_an_adapter_of_a_client_that_is_closed_amid_its_load_leaves_the_engine(how: str, good: Path) -> None:
     with LocalOpenAI(tiny()) as other, ThreadPoolExecutor(1) as pool:
         client = LocalOpenAI(tiny(), adapters={"a": good})
-        assert client._runtime.engine("") is other._runtime.engine("")
+        assert inside.engine(client) is inside.engine(other)
         with standing(other) as queued:
             call: Any = ids if how == "asked for" else LocalOpenAI.load_adapter
             made = pool.submit(call, client, *(("a", PROMPT) if how == "asked for" else ("b", good)))
@@ -293,7 +294,7 @@ def test_all_updates_that_fail_leave_the_model_to_all(new: Path) -> None:
             queued(2)
         assert all(isinstance(each.exception(), ValueError) for each in updating)
         with LocalOpenAI(tiny()) as later:
-            assert later._runtime.engine("") is client._runtime.engine("")
+            assert inside.engine(later) is inside.engine(client)
 
 
 @pytest.mark.parametrize("running", ["continue", "fail"])
@@ -307,7 +308,7 @@ def test_one_tensor_of_another_shape_among_all_leaves_everything_as_it_was(runni
         ):
             client.update_weights(given, running=running)
         assert tokens_of([*got, *stream]) == greedy(tiny(), [*PROMPT], 60)
-        model = engine_of(client).model._model
+        model = inside.network(engine_of(client).model)
         for name, array in arrays(tiny()).items():
             held = functools.reduce(lambda at, part: at[int(part) if part.isdigit() else part], name.split("."), model)
             np.testing.assert_array_equal(np.array(held), np.array(array))
@@ -321,7 +322,7 @@ def test_a_client_that_is_closed_amid_an_update_ends_it(new: Path) -> None:
             updating = pool.submit(client.update_weights, new)
             queued(1)
             closing = pool.submit(client.close)
-            assert eventually(lambda: engine._loop.closing)
+            assert eventually(lambda: inside.loop(engine).closing)
         closing.result(60)
         error = updating.exception(60)
         assert error is None or isinstance(error, EngineClosedError)

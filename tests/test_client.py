@@ -19,6 +19,7 @@ import pytest
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.runtime import engines as runtime
 from localai_shim.sdk import private as sdk
+from tests import inside
 from tests.engine.harness import eventually
 from tests.tiny import tiny
 
@@ -99,9 +100,9 @@ def test_any_model_name_is_served_by_the_loaded_model(client: LocalOpenAI, path:
 def test_several_models_by_name_load_on_first_use_and_others_are_not_found(path: str) -> None:
     other = str(tiny("llama"))
     with LocalOpenAI(models={"gpt-4o": path, "gpt-4o-mini": other}) as client:
-        assert not client._runtime._engines
+        assert not inside.runtime(client)._engines
         assert client.chat.completions.create(**ASK).model == Path(path).name
-        assert len(client._runtime._engines) == 1
+        assert len(inside.runtime(client)._engines) == 1
         assert client.chat.completions.create(**{**ASK, "model": "gpt-4o-mini"}).model == Path(other).name
         assert [model.id for model in client.models.list()] == ["gpt-4o", "gpt-4o-mini"]
         with pytest.raises(openai.NotFoundError, match="'gpt-4o', 'gpt-4o-mini'") as caught:
@@ -120,7 +121,7 @@ def test_copies_share_the_engine_and_closing_one_closes_all_as_with_the_sdk(path
     ]
     for other in copies:
         assert type(other) is LocalOpenAI
-        assert other._runtime is client._runtime
+        assert inside.runtime(other) is inside.runtime(client)
         assert other.chat._client is other
         assert other.chat.completions.create(**ASK).usage is not None
     assert copies[1].max_retries == 7 and copies[1].timeout == 1
@@ -137,7 +138,7 @@ def test_a_subclass_with_a_constructor_of_its_own_can_be_copied(path: str) -> No
 
     mine = Mine(timeout=9)
     assert mine.with_options(max_retries=1).timeout == 9
-    assert mine.with_options(max_retries=1)._runtime is mine._runtime
+    assert inside.runtime(mine.with_options(max_retries=1)) is inside.runtime(mine)
 
 
 def test_resources_are_the_same_object_each_time(client: LocalOpenAI) -> None:
@@ -146,21 +147,21 @@ def test_resources_are_the_same_object_each_time(client: LocalOpenAI) -> None:
 
 def test_clients_of_one_model_share_an_engine_that_outlives_them_for_keep_alive(path: str) -> None:
     first, second = LocalOpenAI(path, max_rows=9), AsyncLocalOpenAI(path, max_rows=9)
-    engine = first._runtime.engine("x")
-    assert engine is second._runtime.engine("x")
-    assert engine is not LocalOpenAI(path, max_rows=8)._runtime.engine("x")
+    engine = inside.engine(first)
+    assert engine is inside.engine(second)
+    assert engine is not inside.engine(LocalOpenAI(path, max_rows=8))
     first.close()
     asyncio.run(second.close())
     assert engine is not None and not engine.is_closed
     third = LocalOpenAI(path, max_rows=9, keep_alive=0)
-    assert third._runtime.engine("x") is engine
+    assert inside.engine(third) is engine
     third.close()
     assert eventually(lambda: engine.is_closed)
 
 
 def test_a_client_that_is_dropped_lets_its_engine_go(path: str) -> None:
     client = LocalOpenAI(path, max_rows=7, keep_alive=0)
-    engine = client._runtime.engine("x")
+    engine = inside.engine(client)
     client.chat.completions.create(**ASK)
     del client
     gc.collect()
@@ -170,7 +171,7 @@ def test_a_client_that_is_dropped_lets_its_engine_go(path: str) -> None:
 
 def test_an_engine_can_be_handed_over_and_stays_the_caller_s(path: str) -> None:
     with LocalOpenAI(path, max_rows=5) as owner:
-        engine = owner._runtime.engine("x")
+        engine = inside.engine(owner)
         with LocalOpenAI(engine=engine) as guest:
             assert guest.chat.completions.create(**ASK).usage is not None
         assert owner.chat.completions.create(**ASK).usage is not None

@@ -14,6 +14,7 @@ import pytest
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.backends.machine import has_gpu
 from localai_shim.engine.drafts.draft_model import DraftModel
+from tests import inside
 from tests.conftest import MESSAGES
 from tests.drafting import split
 from tests.engine.guessing import speculate
@@ -80,7 +81,7 @@ def test_clients_with_equal_options_share_it(pair: tuple[Path, Path], monkeypatc
         LocalOpenAI(large, keep_alive=0, draft_model="./small") as same,
         LocalOpenAI(large, keep_alive=0, draft_model=large) as other,
     ):
-        engines = [each._runtime.engine("x") for each in (plain, one, same, other)]
+        engines = [inside.engine(each) for each in (plain, one, same, other)]
         assert engines[1] is engines[2]
         assert len(set(engines)) == 3
         for engine in engines:

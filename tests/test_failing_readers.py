@@ -19,6 +19,7 @@ from localai_shim.endpoints.chat.assembler import ChatAssembler
 from localai_shim.endpoints.field_cache import MAX_ENTRIES
 from localai_shim.endpoints.turn import Turn
 from localai_shim.threads.cache import LRUCache
+from tests import inside
 from tests.engine.harness import eventually
 from tests.watching import LONG, Watch
 from tests.watching import client as client
@@ -130,7 +131,7 @@ async def test_the_rows_of_a_task_are_gone_too(
         neighbor = await shared.chat.completions.create(**LONG, stream=True)
         await neighbor.__anext__()
         if prepared == "on another thread":  # as are requests whose fields were not read before
-            client._runtime.served(watch.engine).field_cache._known = LRUCache(MAX_ENTRIES)
+            inside.runtime(client).served(watch.engine).field_cache._known = LRUCache(MAX_ENTRIES)
         unreadable(way)
         with pytest.raises((Unreadable, openai.InternalServerError)) as kept:
             await way(shared)

@@ -170,7 +170,7 @@ def test_work_of_a_further_kind_runs_beside_rows_and_texts(engine: Engine[Any]) 
     assert {"kind": "add", "count": 2} in [piece for plan in stats.plans for piece in plan["beside"]]
 
 
-def test_its_error_fails_its_own_request(engine: Engine[Any]) -> None:
+def test_an_error_of_a_new_kind_fails_its_own_request(engine: Engine[Any]) -> None:
     with pytest.raises(RowError, match=r"counting text 1 failed.*thirteen"):
         ask(engine, CountingRequest([[5], [13]]))
     with pytest.raises(RowError, match="adding failed"):

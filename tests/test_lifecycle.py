@@ -16,6 +16,7 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from tests import inside
 from tests.engine.harness import eventually
 from tests.lost import STREAM_TIMEOUT
 from tests.samples import only
@@ -149,7 +150,7 @@ async def aleave_by_cancelling_a_reader(client: AsyncLocalOpenAI) -> None:
 
 async def aleave_by_cancelling_a_call(client: AsyncLocalOpenAI) -> None:
     started = asyncio.Event()
-    engine = client._runtime.engine("any")
+    engine = inside.engine(client)
     assert engine is not None
     running = engine.stats().running
 
@@ -181,7 +182,7 @@ def test_an_async_consumer_frees_its_row_within_two_steps(
 ) -> None:
     async def main() -> None:
         async with AsyncLocalOpenAI(path) as shared:
-            assert shared._runtime.engine("any") is watch.engine
+            assert inside.engine(shared) is watch.engine
             neighbour = await shared.chat.completions.create(**LONG, stream=True)
             await neighbour.__anext__()
             await leave(shared)
@@ -209,7 +210,7 @@ def test_calls_cancelled_at_any_moment_of_their_preparation_leave_no_row(path: s
 
     asyncio.run(main())
     assert eventually(lambda: watch.engine.stats().running + watch.engine.stats().waiting == 0)
-    assert not watch.engine._loop.tickets
+    assert not inside.loop(watch.engine).tickets
 
 
 def test_an_event_loop_that_ends_frees_the_rows_of_its_streams(path: str, client: LocalOpenAI, watch: Watch) -> None:
@@ -312,7 +313,7 @@ def test_many_rounds_leave_no_row_no_thread_and_no_memory_behind(client: LocalOp
     aways = [way for way in ASYNC_WAYS if way not in (aleave_by_timeout, aleave_by_cancelling_a_call)]
 
     async def async_rounds(n: int) -> None:
-        async with AsyncLocalOpenAI(client._runtime.sources[""].path) as shared:
+        async with AsyncLocalOpenAI(inside.runtime(client).sources[""].path) as shared:
             for i in range(n):
                 await aways[i % len(aways)](shared)
 
@@ -328,4 +329,4 @@ def test_many_rounds_leave_no_row_no_thread_and_no_memory_behind(client: LocalOp
     rounds(many)
     assert threading.active_count() <= threads
     assert resident_kilobytes() - memory < 20_000
-    assert not watch.engine._loop.tickets
+    assert not inside.loop(watch.engine).tickets

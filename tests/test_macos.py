@@ -21,6 +21,7 @@ from localai_shim.engine.memory import default_limit
 from localai_shim.models import upstream_imports
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions
+from tests import inside
 from tests.tiny import make_half_model, tiny
 
 _SYSCONF, _EXISTS, _ISDIR = os.sysconf, os.path.exists, os.path.isdir
@@ -49,7 +50,7 @@ def test_half_precision_weights_are_widened_where_free_memory_is_not_known(tmp_p
     assert backend.free_memory() is None
     model = load_model(str(path), LoadOptions())
     expected = mx.bfloat16 if model.samples_on_device else mx.float32
-    assert {array.dtype for _, array in tree_flatten(model._model.parameters())} == {expected}
+    assert {array.dtype for _, array in tree_flatten(inside.network(model).parameters())} == {expected}
 
 
 def test_the_machines_memory_is_mlxs_to_tell_where_the_system_does_not(macos: pytest.MonkeyPatch) -> None:
@@ -75,8 +76,8 @@ def test_a_client_answers_keeps_its_files_and_closes(tmp_path: Path) -> None:
             pass
         assert client.responses.retrieve(made.id).status in ("completed", "incomplete")
         assert client.stats().backend == ("gpu" if mx.default_device() == mx.Device(mx.gpu) else "cpu")
-        engine = client._runtime.engine("any")
-    assert engine is not None and engine._work.wait(0)
+        engine = inside.engine(client)
+    assert engine is not None and inside.worker(engine).wait(0)
 
 
 @pytest.mark.usefixtures("macos")

@@ -27,6 +27,7 @@ from localai_shim.models.text import LoadOptions
 from localai_shim.runtime import engines as runtime
 from localai_shim.runtime import sources
 from localai_shim.types import ModelLoadError, RowError
+from tests import inside
 from tests.engine.harness import Running, engine_for, eventually, request
 from tests.samples import only
 from tests.tiny import make_model, tiny
@@ -138,10 +139,10 @@ def test_memory_comes_back_when_keep_alive_runs_out(path: str) -> None:
 def test_keep_alive_below_zero_keeps_the_model_until_somebody_else_lets_it_go(path: str, for_good: float) -> None:
     with LocalOpenAI(path, keep_alive=for_good) as client:
         text(client)
-        engine = client._runtime.engine("any")
+        engine = inside.engine(client)
     assert engine is not None and not engine.is_closed
     with LocalOpenAI(path, keep_alive=0) as again:
-        assert again._runtime.engine("any") is engine
+        assert inside.engine(again) is engine
     assert engine.is_closed
 
 
@@ -166,9 +167,9 @@ def test_what_the_endpoints_keep_of_a_model_holds_none_of_its_arrays(path: str) 
     """llguidance's tokenizer holds what encodes text for it, and the collector cannot see that it does."""
     before = mx.get_active_memory()
     client = LocalOpenAI(path, keep_alive=0)
-    engine = client._runtime.engine("any")
+    engine = inside.engine(client)
     assert engine is not None
-    served = client._runtime.served(engine)
+    served = inside.runtime(client).served(engine)
     _ = served.grammars.vocabulary.tokenizer
     client.close()
     assert mx.get_active_memory() <= before + SLACK
@@ -187,12 +188,12 @@ def test_an_engine_that_collects_garbage_as_it_ends_waits_for_nobody(
     """The garbage may be a client, whose finalizer releases another engine, while somebody waits for this one."""
     monkeypatch.undo()  # the collector runs
     dropped: list[Any] = [LocalOpenAI(path, keep_alive=0, max_rows=3)]
-    other = dropped[0]._runtime.engine("any")
+    other = inside.engine(dropped[0])
     assert other is not None
     other.wait()
     dropped.append(dropped)
     client = LocalOpenAI(path, keep_alive=0, max_rows=4)
-    kept = client._runtime.engine("any").model  # type: ignore[union-attr]  # makes the engine look for who holds it
+    kept = inside.engine(client).model  # type: ignore[union-attr]  # makes the engine look for who holds it
     del dropped
     client.close()
     assert eventually(lambda: other.is_closed) and kept.weight_bytes

@@ -19,6 +19,7 @@ from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions
 from localai_shim.testing import ScriptedEngine
 from localai_shim.types import GenerationRequest
+from tests import inside
 from tests.conftest import MESSAGES, refused
 from tests.engine.harness import Running, engine_for, eventually, held, request
 from tests.samples import only
@@ -115,8 +116,8 @@ def test_clients_with_other_options_have_other_engines(
         LocalOpenAI(path, keep_alive=0, **options) as other,
         LocalOpenAI(path, keep_alive=0, **options) as same,
     ):
-        assert same._runtime.engine("x") is other._runtime.engine("x")
-        assert plain._runtime.engine("x") is not other._runtime.engine("x")
+        assert inside.engine(same) is inside.engine(other)
+        assert inside.engine(plain) is not inside.engine(other)
 
 
 def test_where_media_may_come_from_is_the_clients_own_affair(tmp_path: Path) -> None:
@@ -125,9 +126,9 @@ def test_where_media_may_come_from_is_the_clients_own_affair(tmp_path: Path) -> 
         LocalOpenAI(path, keep_alive=0) as plain,
         LocalOpenAI(path, keep_alive=0, allow_remote_images=True, allow_local_files=tmp_path) as other,
     ):
-        assert plain._runtime.engine("x") is other._runtime.engine("x")
+        assert inside.engine(plain) is inside.engine(other)
         copy = other.with_options(timeout=5)
-        rules = [client._runtime.served(client._runtime.engine("x")).media_rules for client in (plain, other, copy)]  # type: ignore[arg-type]
+        rules = [inside.runtime(client).served(inside.engine(client)).media_rules for client in (plain, other, copy)]
         assert rules == [MediaRules(), *[MediaRules(True, str(tmp_path.resolve()))] * 2]
 
 
@@ -277,14 +278,14 @@ def test_cache_dir_is_where_they_survive(tmp_path: Path) -> None:
     first: Any = None
     for again in (False, True):
         with LocalOpenAI(tiny("qwen3"), cache_dir=folder, keep_alive=0) as client:
-            engine = client._runtime.engine("x")
+            engine = inside.engine(client)
             answer = client.chat.completions.create(**ask)
             assert (cached(answer) > 0) == again
             first = first or answer
             assert answer.choices == first.choices
         assert engine is not None
         assert eventually(partial(getattr, engine, "is_closed"))
-        engine._work.wait(60)  # type: ignore[attr-defined]
+        inside.worker(engine).wait(60)
     assert any(file.is_file() for file in folder.rglob("*"))
 
 
@@ -363,7 +364,7 @@ def test_an_option_that_does_not_exist_is_refused_by_engine_and_loader() -> None
 
 def tools_of(client: LocalOpenAI, name: str = "any") -> tuple[str | None, str | None]:
     """The names of a model's call format and of what closes its reasoning."""
-    runtime = client._runtime
+    runtime = inside.runtime(client)
     engine = runtime.engine(name)
     assert engine is not None
     markup = runtime.served(engine).markup
@@ -390,7 +391,7 @@ def test_clients_with_different_formats_do_not_share_what_they_know_of_a_model()
         LocalOpenAI(path, tool_format="mistral", keep_alive=0) as same,
     ):
         assert tools_of(one)[0] == tools_of(same)[0] == "mistral" and tools_of(other)[0] == "llama3_json"
-        assert one._runtime.engine("any") is same._runtime.engine("any") is not other._runtime.engine("any")
+        assert inside.engine(one) is inside.engine(same) is not inside.engine(other)
 
 
 def test_models_have_formats_of_their_own() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.engine.engine import EngineOptions
+from tests import inside
 from tests.agent_loop import KINDS, THINKING, client_of
 from tests.conftest import refused
 from tests.endpoints.functions import TEXT, function
@@ -78,7 +79,7 @@ def loops(request: pytest.FixtureRequest) -> tuple[Loop, Loop, int]:
     for options in (EngineOptions(prefix_cache_bytes=0), None):
         with client_of(kind, options) as client:
             prefilled = [0]
-            model = client._runtime.engine("m").model
+            model = inside.engine(client).model
             prefill = model.prefill
 
             def counted(step: Any, *, prefill: Any = prefill, total: list[int] = prefilled, **more: Any) -> Any:

@@ -24,6 +24,7 @@ from localai_shim.models.text import TextTokenizer
 from localai_shim.runtime import served_models
 from localai_shim.threads.deadline import Budget
 from localai_shim.types import ModelLoadError
+from tests import inside
 from tests.engine.harness import eventually
 from tests.preparing import (
     BACKENDS,
@@ -184,10 +185,10 @@ def test_several_event_loops_wait_for_one_model_and_one_that_has_ended_harms_nob
 def endless(loaded_path: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalOpenAI]:
     """A client of a model whose chat template never ends, for all that anybody would wait."""
     with LocalOpenAI(loaded_path) as client:
-        runtime = client._runtime
-        tokenizer: Any = runtime.served(runtime.engine_of("")).tokenizer._tokenizer
+        runtime = inside.runtime(client)
+        tokenizer: Any = inside.tokenizer(runtime.served(runtime.engine_of("")).tokenizer)
         with monkeypatch.context() as patch:
-            patch.setattr(tokenizer._tokenizer, "chat_template", LOOPS + tokenizer.chat_template)
+            patch.setattr(inside.tokenizer(tokenizer), "chat_template", LOOPS + tokenizer.chat_template)
             yield client
 
 

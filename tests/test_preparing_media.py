@@ -22,6 +22,7 @@ from localai_shim.prompt.media.remote import fetch
 from localai_shim.runtime import offload
 from localai_shim.testing import ScriptedEngine
 from localai_shim.threads.workers import MAX_THREADS
+from tests import inside
 from tests.endpoints.pictures import image_url, input_image, png, user, user_item
 from tests.endpoints.seeing import SeeingModel, seeing
 from tests.engine.harness import eventually
@@ -226,5 +227,5 @@ def test_what_was_read_for_a_request_is_not_kept(slow: Slow) -> None:
     with LocalOpenAI(engine=engine, allow_remote_images=True) as client:
         look(client, "a")
         look(client, "a")
-        assert client._runtime.served(engine).media_rules == MediaRules(remote=True)
+        assert inside.runtime(client).served(engine).media_rules == MediaRules(remote=True)
     assert server.connected == 2

@@ -22,6 +22,7 @@ from localai_shim.options import OWN
 from localai_shim.sdk import private as sdk
 from localai_shim.testing import Reply, ScriptedEngine, rate_limit, scripted
 from localai_shim.types import QueueFullError, RowError
+from tests import inside
 from tests.bodies import check_body
 from tests.conftest import MESSAGES, without_generated
 from tests.engine.harness import eventually
@@ -416,7 +417,7 @@ def test_every_option_of_a_local_client_is_one(make: Any) -> None:
 def test_a_model_is_loaded_and_shared_with_clients_of_ours(client: LocalOpenAI) -> None:
     with http_client(tiny("qwen3")) as http:
         made = openai.OpenAI(api_key="x", http_client=http).chat.completions.create(**ASK, temperature=0, max_tokens=5)
-        assert http.runtime.engine_of("") is client._runtime.engine_of("")
+        assert http.runtime.engine_of("") is inside.engine(client)
     assert (
         made.choices[0].message == client.chat.completions.create(**ASK, temperature=0, max_tokens=5).choices[0].message
     )

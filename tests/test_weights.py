@@ -20,6 +20,7 @@ from mlx import nn
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.models.weights import copy_weights
+from tests import inside
 from tests import tiny as models
 from tests.engine.harness import Gate, eventually, stepping
 from tests.heartbeat import stays_free
@@ -120,7 +121,7 @@ def test_rows_that_run_go_on_with_the_new_weights(tmp_path: Path) -> None:
     kept: dict[tuple[int, ...], list[int]] = {}
     with LocalOpenAI(folder) as client, ThreadPoolExecutor(1) as pool:
         engine = engine_of(client)
-        gate = Gate(lambda: len(engine._loop._batcher.rows.batch) == 2 and engine.stats().generated_tokens > 20)
+        gate = Gate(lambda: len(inside.rows(engine).batch) == 2 and engine.stats().generated_tokens > 20)
         with stepping(engine, gate):
             streams = [begin(client, prompt, 200) for prompt in prompts]
             gate.wait()
@@ -242,7 +243,7 @@ def test_what_does_not_fit_is_named_and_changes_nothing(tmp_path: Path) -> None:
         assert ids(client, "any", LONG) == alone(folder, None, LONG, 16)
         assert client.stats().cache_hits == 1
         with LocalOpenAI(folder) as other:  # the engine is shared as before
-            assert other._runtime.engine("") is client._runtime.engine("")
+            assert inside.engine(other) is inside.engine(client)
     with LocalOpenAI(models={"m": folder}) as several, pytest.raises(ValueError, match="clients with one `model`"):
         several.update_weights(arrays(folder))
 
@@ -252,7 +253,7 @@ def test_who_shares_the_model_sees_it_and_clients_made_later_do_not(tmp_path: Pa
     with LocalOpenAI(folder) as one, LocalOpenAI(folder) as other:
         one.update_weights(new)
         assert ids(other, "any", (101, 33)) == alone(new, None, (101, 33), 16)
-        engine = one._runtime.engine("")
+        engine = inside.engine(one)
         with LocalOpenAI(folder) as later:
             assert ids(later, "any", (101, 33)) == alone(folder, None, (101, 33), 16)
             assert ids(one, "any", (101, 33)) == alone(new, None, (101, 33), 16)

@@ -11,6 +11,7 @@ import mlx_lm
 from mlx_lm.generate import generate_step
 
 from localai_shim import LocalOpenAI
+from tests import inside
 
 
 def arrays(folder: Path) -> dict[str, mx.array]:
@@ -49,8 +50,8 @@ def begin(client: LocalOpenAI, prompt: tuple[int, ...], max_tokens: int, *, prio
 
 def outputs(client: LocalOpenAI) -> dict[tuple[int, ...], list[int]]:
     """What each row that waits has generated, by the keys of its prompt. For the engine's thread."""
-    engine: Any = client._runtime.engine_of("")
-    rows = [row for job in engine._loop._batcher.rows.prompts for row in job.rows]
+    engine: Any = inside.engine(client)
+    rows = [row for job in inside.rows(engine).prompts for row in job.rows]
     return {tuple(row.request.prompt.keys): [*row.output_tokens] for row in rows}
 
 

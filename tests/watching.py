@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from localai_shim import LocalOpenAI
+from tests import inside
 from tests.engine.harness import eventually
 from tests.tiny import tiny
 
@@ -24,7 +25,7 @@ class Watch:
     def __init__(self, engine: Any) -> None:
         self.engine = engine
         self.log: list[tuple[int, int]] = []
-        self._loop = engine._loop
+        self._loop = inside.loop(engine)
         self._step = self._loop.step
         self._loop.step = self._recorded
 
@@ -56,7 +57,7 @@ def client(path: str) -> Iterator[LocalOpenAI]:
 
 @pytest.fixture
 def watch(client: LocalOpenAI) -> Iterator[Watch]:
-    engine = client._runtime.engine("any")
+    engine = inside.engine(client)
     assert engine is not None
     _ = engine.model
     watch = Watch(engine)

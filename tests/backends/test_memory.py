@@ -28,6 +28,7 @@ from localai_shim.models.gguf import memory as gguf_memory
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions
 from localai_shim.types import ModelLoadError
+from tests import inside
 from tests.engine.counting import tokens
 from tests.engine.harness import Running, engine_for, eventually, generate, request
 from tests.samples import only
@@ -402,8 +403,7 @@ def test_free_buffers_may_take_a_tenth_of_metals_limit(watching: Watching, monke
         engine = engine_for(kind, options)
         watching.engines.append(engine)
         generate(engine, request([5, 6, 7]))
-        assert engine._loop._setup is not None and engine._loop._setup.memory is not None
-        assert abs(engine._loop._setup.memory.free - expected) <= 1
+        assert abs(inside.setup(engine).memory.free - expected) <= 1
         engine.close()
 
 

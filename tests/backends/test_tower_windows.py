@@ -14,6 +14,7 @@ import pytest
 from localai_shim.backends import machine as backend
 from localai_shim.backends import tower_windows
 from localai_shim.backends.tower_windows import Windows, use_windows, windows_of
+from tests import inside
 from tests.graphs import operations
 from tests.machine_forms import FillingForms, use_forms
 from tests.towers import FAMILIES, LAYERS, PICTURES_ONLY, Grid, rows, tower
@@ -272,4 +273,4 @@ def test_the_forms_are_those_of_the_machine() -> None:
     from tests.models.vision.seeing import load
 
     model = load("qwen2_5_vl")
-    assert any(hasattr(type(layer), "in_windows") for layer in model._model.modules()) == backend.has_gpu()
+    assert any(hasattr(type(layer), "in_windows") for layer in inside.network(model).modules()) == backend.has_gpu()

@@ -18,6 +18,7 @@ from localai_shim.cli import chat as module
 from localai_shim.cli.chat import HELP, Chat
 from localai_shim.cli.main import main
 from localai_shim.testing import ScriptedOpenAI, api_error, cut, reasoning, scripted
+from tests import inside
 from tests.cli.terminal import WAIT_SECONDS, Terminal, console, plain
 from tests.engine.harness import eventually
 from tests.tiny import tiny
@@ -230,7 +231,7 @@ def test_saving_overwrites_nothing(client: ScriptedOpenAI, tmp_path: Path) -> No
 
 def test_a_model_that_reads_no_pictures_says_so(builtin: Any) -> None:
     chat, shown = chat_with(builtin)
-    _ = builtin._runtime.engine_of("").model
+    _ = inside.engine(builtin).model
     chat.command("image", __file__)
     assert "reads no images" in shown.getvalue()
 

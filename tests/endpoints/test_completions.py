@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import openai
 import pytest
 from openai.types import Completion
 
-from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from tests.conftest import Oracle, counted, refused, revalidate
+from localai_shim import LocalOpenAI
+from tests.conftest import Oracle, refused, revalidate
 from tests.floats import nearly
 from tests.tiny import make_model
 
@@ -107,22 +106,6 @@ def test_a_completion_keeps_the_space_that_it_begins_with(client: LocalOpenAI, o
     assert made.choices[0].text == oracle.tokenizer.decode([token])
 
 
-def test_a_stream_says_what_the_whole_answer_says(client: LocalOpenAI) -> None:
-    create = {**CREATE, "prompt": ["Hello", "What is"]}
-    whole = client.completions.create(**create)
-    options: Any = {"include_usage": True}
-    *chunks, last = client.completions.create(**create, stream=True, stream_options=options)
-    for index in (0, 1):
-        mine = [choice for chunk in chunks for choice in chunk.choices if choice.index == index]
-        assert text_of(chunks, index) == whole.choices[index].text
-        assert [choice.finish_reason for choice in mine[:-1]] == [None] * (len(mine) - 1)
-        assert mine[-1].finish_reason == "length"
-    revalidate(last)
-    assert last.choices == [] and counted(last.usage) == counted(whole.usage)
-    assert all(chunk.usage is None and "usage" in chunk.model_fields_set for chunk in chunks)
-    assert {(c.id, c.created, c.object) for c in [*chunks, last]} == {(last.id, last.created, "text_completion")}
-
-
 def test_chunks_have_openais_shape_but_for_the_finish_reason_that_is_still_open(client: LocalOpenAI) -> None:
     """The API sends null until the end, which the SDK's type does not know."""
     for chunk in client.completions.create(**CREATE, stream=True, logprobs=2):
@@ -131,25 +114,6 @@ def test_chunks_have_openais_shape_but_for_the_finish_reason_that_is_still_open(
             choice["finish_reason"] = choice["finish_reason"] or "stop"
         revalidate(Completion.model_validate(dumped, strict=True))
         assert "usage" not in chunk.model_fields_set
-
-
-@pytest.mark.anyio
-async def test_the_async_client_answers_alike(async_client: AsyncLocalOpenAI, client: LocalOpenAI) -> None:
-    expected = client.completions.create(**CREATE)
-    whole = await async_client.completions.create(**CREATE)
-    chunks = [chunk async for chunk in await async_client.completions.create(**CREATE, stream=True)]
-    assert whole.choices == expected.choices and counted(whole.usage) == counted(expected.usage)
-    assert text_of(chunks) == expected.choices[0].text
-
-
-def test_a_stop_string_cuts_the_text_wherever_tokens_end(client: LocalOpenAI) -> None:
-    text = client.completions.create(**CREATE).choices[0].text
-    for at in range(len(text) - 1):
-        stop = text[at : at + 2]
-        choice = client.completions.create(**CREATE, stop=stop).choices[0]
-        assert (choice.text, choice.finish_reason) == (text[: text.find(stop)], "stop"), stop
-        streamed = list(client.completions.create(**CREATE, stop=stop, stream=True))
-        assert text_of(streamed) == choice.text
 
 
 def test_logprobs_are_those_of_the_model(client: LocalOpenAI, oracle: Oracle) -> None:
@@ -217,10 +181,3 @@ def test_a_model_without_a_chat_template_completes_and_does_not_chat(tmp_path: A
         assert base.completions.create(**CREATE).choices[0].text
         with refused("messages", "unsupported_value", "no chat template"):
             base.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hello"}])
-
-
-def test_a_closed_client_says_so(model_path: Any) -> None:
-    client = LocalOpenAI(model_path)
-    client.close()
-    with pytest.raises(openai.APIConnectionError, match="closed"):
-        client.completions.create(**CREATE)

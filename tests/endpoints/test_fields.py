@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,42 +102,22 @@ def _label(row: object) -> str | None:
     return f"{next(iter(row))}={str(next(iter(row.values())))[:24]}" if isinstance(row, dict) else None
 
 
-@pytest.mark.parametrize(("kwargs", "param", "code", "fragment"), REFUSED, ids=_label)
-def test_chat_refuses_a_wrong_field(
-    client: LocalOpenAI, kwargs: dict[str, Any], param: str, code: str | None, fragment: str
-) -> None:
-    with refused(param, code, fragment):
-        client.chat.completions.create(**{"model": "m", "messages": MESSAGES, "max_tokens": 4, **kwargs})
-
-
-@pytest.mark.parametrize(("kwargs", "param", "code", "fragment"), REFUSED, ids=_label)
-def test_completions_refuse_a_wrong_field(
-    client: LocalOpenAI, kwargs: dict[str, Any], param: str, code: str | None, fragment: str
-) -> None:
-    with refused(param, code, fragment):
-        client.completions.create(**{"model": "m", "prompt": "Hello", "max_tokens": 4, **kwargs})
+@pytest.mark.parametrize("endpoint", ["chat", "completions"])
+def test_a_wrong_field_is_refused(client: LocalOpenAI, endpoint: str, subtests: pytest.Subtests) -> None:
+    create: Any = {
+        "chat": partial(client.chat.completions.create, messages=MESSAGES),
+        "completions": partial(client.completions.create, prompt="Hello"),
+    }[endpoint]
+    extra = [({"extra_body": fields}, *error) for fields, *error in REFUSED_EXTRA]
+    for kwargs, param, code, fragment in [*REFUSED, *extra]:
+        with subtests.test(_label(kwargs)), refused(param, code, fragment):
+            create(**{"model": "m", "max_tokens": 4, **kwargs})
 
 
 def test_no_tokens_at_all_are_for_completions(client: LocalOpenAI) -> None:
     with refused("max_tokens", "integer_below_min_value", "Expected a value >= 1"):
         client.chat.completions.create(model="m", messages=MESSAGES, max_tokens=0)
     assert client.completions.create(model="m", prompt="Hello", max_tokens=0).choices[0].text == ""
-
-
-@pytest.mark.parametrize(("extra", "param", "code", "fragment"), REFUSED_EXTRA, ids=_label)
-def test_chat_refuses_a_wrong_field_of_extra_body(
-    client: LocalOpenAI, extra: dict[str, Any], param: str, code: str, fragment: str
-) -> None:
-    with refused(param, code, fragment):
-        client.chat.completions.create(model="m", messages=MESSAGES, max_tokens=4, extra_body=extra)
-
-
-@pytest.mark.parametrize(("extra", "param", "code", "fragment"), REFUSED_EXTRA, ids=_label)
-def test_completions_refuse_a_wrong_field_of_extra_body(
-    client: LocalOpenAI, extra: dict[str, Any], param: str, code: str, fragment: str
-) -> None:
-    with refused(param, code, fragment):
-        client.completions.create(model="m", prompt="Hello", max_tokens=4, extra_body=extra)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 
 from localai_shim import LocalOpenAI
 from localai_shim.testing import ScriptedEngine
+from tests import inside
 from tests.endpoints.batches.batching import finished, line, read, start
 from tests.warm import python
 
@@ -94,7 +95,7 @@ def opened(engine: ScriptedEngine, path: Path) -> LocalOpenAI:
 
 def rows(client: LocalOpenAI, query: str) -> list[Any]:
     """Contents of the database."""
-    with client._runtime.store()._database.transaction(write=False) as connection:
+    with inside.store(client)._database.transaction(write=False) as connection:
         return connection.execute(query).fetchall()
 
 

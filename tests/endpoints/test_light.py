@@ -17,6 +17,7 @@ import pytest
 
 from localai_shim import AsyncLocalOpenAI
 from localai_shim.client.call import Call
+from tests import inside
 from tests.conftest import MESSAGES
 from tests.templates.models import make_model
 
@@ -148,7 +149,7 @@ async def test_a_loop_stops_at_a_template_that_takes_long_and_a_thread_goes_on(
 ) -> None:
     await builtin.chat.completions.create(**CREATE)
     threads()
-    slow = builtin._runtime.served(builtin._runtime.engine_of("")).tokenizer._tokenizer._tokenizer
+    slow = inside.tokenizer(inside.tokenizer(inside.runtime(builtin).served(inside.engine(builtin)).tokenizer))
     loops = "{% for i in range(99999) %}{% for j in range(10) %}{% endfor %}{% endfor %}"
     monkeypatch.setattr(slow, "chat_template", loops + slow.chat_template)
     made = await builtin.chat.completions.create(**CREATE)

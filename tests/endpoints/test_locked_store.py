@@ -14,6 +14,7 @@ import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.state.database import Database
+from tests import inside
 from tests.conftest import MESSAGES
 from tests.endpoints.batches.batching import finished, line
 from tests.lost import STREAM_TIMEOUT
@@ -159,7 +160,7 @@ def test_what_cannot_be_read_in_time_is_a_timeout(ask: Ask, client: LocalOpenAI,
     client.close()
     with LocalOpenAI(model_path, store=path) as later:
         later.responses.create(**RESPONSE, store=False)
-        later._runtime.store()._database._before_fork()  # so that the file is free: it connects again
+        inside.store(later)._database._before_fork()  # so that the file is free: it connects again
         with locked(path, reading=True), pytest.raises(openai.APITimeoutError):
             ask(later.with_options(timeout=TIMEOUT), had)
 
@@ -228,7 +229,7 @@ def test_a_client_of_a_store_that_is_written_just_now_is_made_without_waiting(
 ) -> None:
     with locked(path):
         made = make(model_path, store=path, timeout=TIMEOUT)
-    made._runtime.close()
+    inside.runtime(made).close()
 
 
 @pytest.mark.parametrize("make", [LocalOpenAI, AsyncLocalOpenAI])
@@ -242,11 +243,11 @@ def test_a_new_store_that_is_locked_is_waited_for_as_long_as_the_timeout_says(
 def test_batches_are_resumed_once_the_store_is_free(model_path: Path, path: Path) -> None:
     with LocalOpenAI(model_path, store=path) as first:
         file = first.files.create(file=("in.jsonl", line("a")), purpose="batch")
-        first._runtime.batches().stop()  # so that another client has to do it
-        store = first._runtime.store()
+        inside.runtime(first).batches().stop()  # so that another client has to do it
+        store = inside.store(first)
         body: Any = {"input_file_id": file.id, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
-        first._runtime.batches()._closed = False
-        first._runtime.batches()._run = lambda id: None  # type: ignore[method-assign]
+        inside.runtime(first).batches()._closed = False
+        inside.runtime(first).batches()._run = lambda id: None  # type: ignore[method-assign]
         batch = first.batches.create(**body)
         assert store.owned("batch")
     with locked(path):

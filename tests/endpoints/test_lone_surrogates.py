@@ -11,6 +11,7 @@ import pytest
 from localai_shim import LocalOpenAI
 from localai_shim.testing import ScriptedEngine
 from tests.conftest import MESSAGES, refused
+from tests.endpoints.text import ask
 
 HALF, ESCAPED = "a\ud800", "a\\ud800"
 METADATA: list[tuple[dict[str, Any], str]] = [
@@ -104,25 +105,17 @@ def client() -> Iterator[LocalOpenAI]:
         yield LocalOpenAI(engine=engine)
 
 
-@pytest.mark.parametrize(("field", "param"), CHAT, ids=ascii)
-def test_chat_refuses_it(client: LocalOpenAI, field: dict[str, Any], param: str) -> None:
-    with refused(param, "invalid_value", "lone surrogate"):
-        client.chat.completions.create(model="m", messages=MESSAGES, extra_body=field)
+REFUSED = {
+    "chat": (CHAT, lambda client, field: ask(client, "chat", **field)),
+    "responses": (RESPONSES, lambda client, field: ask(client, "responses", **field)),
+    "completions": (SHARED, lambda client, field: ask(client, "completions", **field)),
+    "conversations": (METADATA, lambda client, metadata: client.conversations.create(**metadata)),
+}
 
 
-@pytest.mark.parametrize(("field", "param"), RESPONSES, ids=ascii)
-def test_responses_refuse_it(client: LocalOpenAI, field: dict[str, Any], param: str) -> None:
-    with refused(param, "invalid_value", "lone surrogate"):
-        client.responses.create(model="m", input="Hello", extra_body=field)
-
-
-@pytest.mark.parametrize(("field", "param"), SHARED, ids=ascii)
-def test_completions_refuse_it(client: LocalOpenAI, field: dict[str, Any], param: str) -> None:
-    with refused(param, "invalid_value", "lone surrogate"):
-        client.completions.create(model="m", prompt="Hello", extra_body=field)
-
-
-@pytest.mark.parametrize(("metadata", "param"), METADATA, ids=ascii)
-def test_conversations_refuse_it(client: LocalOpenAI, metadata: dict[str, Any], param: str) -> None:
-    with refused(param, "invalid_value", "lone surrogate"):
-        client.conversations.create(**metadata)
+@pytest.mark.parametrize("endpoint", REFUSED)
+def test_a_field_with_one_is_refused(client: LocalOpenAI, endpoint: str, subtests: pytest.Subtests) -> None:
+    fields, call = REFUSED[endpoint]
+    for field, param in fields:
+        with subtests.test(ascii(field)), refused(param, "invalid_value", "lone surrogate"):
+            call(client, field)

@@ -17,6 +17,7 @@ from localai_shim.endpoints.served import make_prompt
 from localai_shim.prompt.messages import template_messages
 from localai_shim.prompt.template import Conversation
 from localai_shim.testing import ScriptedEngine
+from tests import inside
 from tests.conftest import refused
 from tests.endpoints.pictures import BLUE, GREEN, RED, data_url, image_url, input_image, png, user, user_item
 from tests.endpoints.seeing import SeeingModel, seeing
@@ -161,7 +162,7 @@ def test_keys_are_the_same_for_the_same_picture_and_others_for_another(seen: See
 
 def test_boundaries_do_not_fall_into_an_image(seen: Seen) -> None:
     client, engine, _ = seen
-    served = client._runtime.served(engine)
+    served = inside.runtime(client).served(engine)
     messages = template_messages([user("x", image_url(data_url(RED)), "y")], read_part=served.media_reader())
     tokens = served.tokenizer.render(Conversation(messages))
     [span] = served.tokenizer.spans(tokens, messages)

@@ -13,6 +13,7 @@ from localai_shim import LocalOpenAI
 from localai_shim.engine.costs.cost_model import CostModel
 from localai_shim.output.prediction import Prediction
 from localai_shim.stats import DraftCounts
+from tests import inside
 from tests.conftest import MESSAGES
 from tests.tiny import tiny
 
@@ -83,8 +84,8 @@ def test_a_prediction_comes_to_the_engine_with_its_index(auto: LocalOpenAI, monk
     monkeypatch.setattr(Prediction, "__init__", noting)
     auto.chat.completions.create(**ASK, n=2, prediction=predicted("The quick brown fox"))  # type: ignore[call-overload]
     assert len(threads) == 1, "once for all choices"
-    engine: Any = auto._runtime.engine_of("")
-    assert threads[0] != engine._work.thread.name, "and not on the engine's thread"
+    engine: Any = inside.engine(auto)
+    assert threads[0] != inside.worker(engine).thread.name, "and not on the engine's thread"
 
 
 def test_a_call_is_the_same_with_a_prediction_of_it(builtin: LocalOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:

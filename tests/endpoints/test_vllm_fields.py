@@ -13,7 +13,7 @@ import pytest
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.testing import Reply, ScriptedEngine, ScriptedTokenizer
 from tests.conftest import MESSAGES, Oracle, refused, revalidate
-from tests.endpoints.vllm import ENDPOINTS, ask, ids_of, streamed, text_of
+from tests.endpoints.text import ENDPOINTS, ask, ids_of, streamed, text_of
 from tests.floats import nearly, plain
 from tests.samples import only
 from tests.tiny import make_model, tiny

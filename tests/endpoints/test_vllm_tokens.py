@@ -10,7 +10,7 @@ import pytest
 
 from localai_shim import LocalOpenAI
 from tests.conftest import Oracle
-from tests.endpoints.vllm import ENDPOINTS, PROMPT, ask, ids_of, said, streamed, text_of
+from tests.endpoints.text import ENDPOINTS, PROMPT, ask, ids_of, said, streamed, text_of
 
 # -- where an answer ends ---------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from openai.types.shared_params import Reasoning
 from localai_shim import LocalOpenAI
 from localai_shim.testing import ScriptedEngine, ScriptedTokenizer
 from tests.conftest import MESSAGES, refused
+from tests.endpoints.text import ask
 
 PLAIN = "{% for m in messages %}[{{ m.role }}: {{ m.content }}]{% endfor %}"
 VERBOSE = PLAIN + "{% if verbosity %}Verbosity: {{ verbosity }}.{% endif %}"
@@ -76,22 +77,18 @@ def test_the_values_are_those_of_the_sdk() -> None:
     assert {"none", "minimal", "low", "medium", "high", "xhigh"} <= {field.get("reasoning_effort") for field in CHAT}
 
 
-@pytest.mark.parametrize("wish", CHAT, ids=str)
-def test_chat_refuses_no_wish(client: LocalOpenAI, wish: dict[str, Any]) -> None:
-    made = client.chat.completions.create(model="m", messages=MESSAGES, max_tokens=2, extra_body=wish)
-    assert made.choices[0].finish_reason in ("stop", "length")
+WISHES = {"chat": CHAT, "responses": RESPONSES, "completions": TEXTS}
 
 
-@pytest.mark.parametrize("wish", RESPONSES, ids=str)
-def test_responses_refuse_no_wish(client: LocalOpenAI, wish: dict[str, Any]) -> None:
-    made = client.responses.create(model="m", input="Hello there", max_output_tokens=2, extra_body=wish)
-    assert made.status in ("completed", "incomplete")
-
-
-@pytest.mark.parametrize("wish", TEXTS, ids=str)
-def test_completions_refuse_no_wish(client: LocalOpenAI, wish: dict[str, Any]) -> None:
-    made = client.completions.create(model="m", prompt="Hello", max_tokens=2, extra_body=wish)
-    assert made.choices[0].finish_reason in ("stop", "length")
+@pytest.mark.parametrize("endpoint", WISHES)
+def test_no_wish_is_refused(client: LocalOpenAI, endpoint: str, subtests: pytest.Subtests) -> None:
+    for wish in WISHES[endpoint]:
+        with subtests.test(str(wish)):
+            made = ask(client, endpoint, max_tokens=2, **wish)
+            if endpoint == "responses":
+                assert made.status in ("completed", "incomplete")
+            else:
+                assert made.choices[0].finish_reason in ("stop", "length")
 
 
 @pytest.mark.parametrize(

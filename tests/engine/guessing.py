@@ -18,6 +18,7 @@ from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.pieces import Piece, Preempt
 from localai_shim.engine.row import Row
 from localai_shim.types import GenerationRequest
+from tests import inside
 from tests.engine.harness import before_each_step
 from tests.tiny import VOCABULARY
 
@@ -119,7 +120,7 @@ def speculate(patch: pytest.MonkeyPatch, *drafters: Drafter, always: bool = True
 def preempting(engine: Engine[Any], every: int = 3) -> Iterator[list[int]]:
     """Every few steps the youngest of several rows goes back into the queue; how many drafts each had had by then."""
     engine.wait()
-    rows, steps, drafted = engine._loop._batcher.rows, itertools.count(1), []
+    rows, steps, drafted = inside.rows(engine), itertools.count(1), []
     room = rows.room
     outgrows, outgrown = room.outgrows, room.outgrown
 

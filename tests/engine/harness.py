@@ -23,6 +23,7 @@ from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions, TextModel
 from localai_shim.stats import EngineStats
 from localai_shim.types import Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
+from tests import inside
 from tests.tiny import tiny
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -205,7 +206,7 @@ def leave_room_for(engine: Engine[Any], prompts: Sequence[Prompt], monkeypatch: 
     monkeypatch.setattr(room, "RESERVED_TOKENS", 8)
     monkeypatch.setattr(room, "FURTHER_TOKENS", 8)
     engine.wait()
-    memory = engine._loop._setup.memory
+    memory = inside.setup(engine).memory
     assert memory is not None
     monkeypatch.setattr(memory, "batch", lambda lengths: sum(lengths) << 30)
     monkeypatch.setattr(memory, "row", lambda tokens, first_pass=0: 0)

@@ -9,6 +9,7 @@ import pytest
 from localai_shim.engine.engine import Engine
 from localai_shim.engine.ports import PassOutput
 from localai_shim.types import EngineClosedError, ModelLoadError, RowError, SamplingParams
+from tests import inside
 from tests.engine.harness import Running, engine_for, eventually, generate, request, rows_of
 
 
@@ -145,7 +146,7 @@ def test_closing_fails_what_is_in_flight_and_refuses_what_comes() -> None:
 
 def test_the_thread_ends_when_nobody_holds_the_engine_any_more() -> None:
     engine = engine_for("qwen3")
-    work = engine._work
+    work = inside.worker(engine)
     Running(engine, request([5, 6, 7], sampling=SamplingParams())).finish()
     del engine
     assert eventually(lambda: work.wait(0))

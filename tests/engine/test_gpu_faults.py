@@ -22,6 +22,7 @@ from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions, TextModel
 from localai_shim.types import EngineClosedError, ModelLoadError, RowError
+from tests import inside
 from tests.engine.counting import tokens
 from tests.engine.harness import Running, engine_for, eventually, generate, prefilling, request, stepping
 from tests.tiny import tiny
@@ -94,7 +95,7 @@ def test_an_engine_whose_gpu_refuses_work_ends_and_says_what_to_do(engine: Engin
         for each in running:
             with pytest.raises(EngineClosedError, match=r"restart the process.*SubmissionsIgnored"):
                 each.finish()
-        assert engine._work.wait(60), "its thread has ended"
+        assert inside.worker(engine).wait(60), "its thread has ended"
     with pytest.raises(EngineClosedError, match="restart the process"):
         engine.submit([request([5])], running[0].sink)
     assert "restart the process" in engine.stats().failure
@@ -111,7 +112,7 @@ def test_prompts_that_wait_fail_with_the_same_reason(engine: Engine[TextModel]) 
         first_one = Running(engine, request(tokens(40, 1)))
         with pytest.raises(EngineClosedError, match="restart the process"):
             first_one.finish()
-        assert engine._work.wait(60)
+        assert inside.worker(engine).wait(60)
     for each in submitted:
         with pytest.raises(EngineClosedError, match="restart the process"):
             each.finish()
@@ -156,19 +157,19 @@ def test_an_engine_that_loads_meanwhile_fails_its_requests_also_those_that_are_c
     go.set()
     with pytest.raises(EngineClosedError, match="restart the process"):
         waiting[1].finish()
-    assert other._work.wait(60), "its thread has ended"
+    assert inside.worker(other).wait(60), "its thread has ended"
     other.close()
 
 
 def test_clients_get_the_reason_immediately_and_so_do_their_statistics() -> None:
     with LocalOpenAI(tiny("qwen3"), keep_alive=0) as client:
-        engine = client._runtime.engine("")
+        engine = inside.engine(client)
         assert isinstance(engine, Engine)
         with stepping(engine, raising(REFUSED)):
             for _ in range(2):
                 with pytest.raises(openai.APIConnectionError, match=r"The GPU refuses all .* restart the process"):
                     client.responses.create(model="any", input="Hello")
-        assert client._runtime.engine("") is engine, "nothing is loaded again"
+        assert inside.engine(client) is engine, "nothing is loaded again"
         assert "restart the process" in client.stats().failure
 
 
@@ -207,7 +208,7 @@ def test_a_pass_that_takes_too_long_fails_its_prompt_and_halves_later_ones(
     with caplog.at_level(logging.WARNING):
         assert eventually(lambda: "at most 128 prompt tokens" in caplog.text)
     sizes.clear()
-    engine._loop._setup.prefixes.renew("other")  # type: ignore[union-attr]
+    inside.setup(engine).prefixes.renew("other")  # type: ignore[union-attr]
     assert generate(engine, request(tokens(300, 2))) == expected
     assert max(sizes) == 128
     assert engine.stats().failure == ""
@@ -224,7 +225,7 @@ def test_a_step_that_takes_too_long_halves_passes_once_for_all_of_its_rows(
             with pytest.raises(RowError, match="GPU Timeout"):
                 each.finish()
     generate(engine, request([5, 6, 7]))
-    assert engine._loop._setup is not None and engine._loop._setup.chunks.share == 0.5
+    assert inside.setup(engine) is not None and inside.setup(engine).chunks.share == 0.5
     assert caplog.text.count("took too long") == 1
 
 
@@ -232,7 +233,7 @@ def test_another_programs_fault_changes_nothing(engine: Engine[TextModel]) -> No
     with stepping(engine, raising(VICTIM)), pytest.raises(RowError, match="InnocentVictim"):
         generate(engine, request([5, 6, 7]))
     generate(engine, request([5, 6, 7]))
-    assert engine._loop._setup is not None and engine._loop._setup.chunks.share == 1
+    assert inside.setup(engine) is not None and inside.setup(engine).chunks.share == 1
 
 
 def test_a_model_that_meets_the_limit_of_buffers_may_load_later() -> None:

@@ -44,6 +44,7 @@ from localai_shim.engine.work.share import Share
 from localai_shim.engine.work.texts import TextJobs
 from localai_shim.engine.work.tickets import Tickets
 from localai_shim.types import GenerationRequest, ModelLoadError, Prompt, RowError, SamplingParams
+from tests import inside
 from tests.engine.everything import Everything, Texts, everything
 from tests.engine.guessing import Failing, speculate
 from tests.engine.harness import GREEDY, Running, eventually
@@ -272,7 +273,7 @@ def test_an_error_is_that_of_its_own_requests_and_the_next_ones_are_served(
     undisturbed: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    thread, found, raised = engine._work.thread, getattr(owner, name), threading.Event()
+    thread, found, raised = inside.worker(engine).thread, getattr(owner, name), threading.Event()
     original = found.fget if isinstance(found, property) else found
 
     def failing(*given: Any, **more: Any) -> Any:
@@ -295,10 +296,10 @@ def test_an_error_is_that_of_its_own_requests_and_the_next_ones_are_served(
         assert not failed
     elif whose == OWN:
         assert not failed.keys() & asked.running.keys()
-    assert not engine._work.wait(0) and thread.is_alive()
+    assert not inside.worker(engine).wait(0) and thread.is_alive()
     assert eventually(lambda: not (engine.stats().running or engine.stats().waiting))
-    assert not engine._loop.tickets and engine._loop._setup.speculation is not None
-    engine._loop._setup.features.clear()
+    assert not inside.loop(engine).tickets and inside.setup(engine).speculation is not None
+    inside.setup(engine).features.clear()
     following = Running(engine, GenerationRequest(Prompt([11, 12, 13]), GREEDY, 12, ignore_eos=True))
     assert Texts(engine, TEXTS).finish() == undisturbed["texts"] and following.finish() == undisturbed["short"]
 

@@ -21,6 +21,7 @@ from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions
 from localai_shim.stats import EngineStats
 from localai_shim.types import ModelLoadError, RowError, SamplingParams
+from tests import inside
 from tests.engine.counting import PER_TOKEN, counting, tokens
 from tests.engine.harness import (
     GREEDY,
@@ -82,7 +83,7 @@ def test_what_a_row_takes_is_what_was_reckoned(kind: str) -> None:
 def test_a_batch_takes_no_more_than_was_reckoned(kind: str) -> None:
     with closing(engine_for(kind, EngineOptions(prefix_cache_bytes=0))) as engine:
         engine.wait()
-        memory = engine._loop._setup.memory
+        memory = inside.setup(engine).memory
         assert memory is not None
         prompts = [tokens(30 + 90 * i, i) for i in range(5)]
         most = memory.batch([len(p) + 48 for p in prompts])
@@ -300,7 +301,7 @@ def test_a_pass_has_no_more_scores_than_there_is_memory_for(kind: str) -> None:
     options = EngineOptions(memory_limit=weights(kind) + 2**24, prefix_cache_bytes=0)
     with closing(engine_for(kind, options)) as engine:
         engine.wait()
-        setup = engine._loop._setup
+        setup = inside.setup(engine)
         assert setup is not None and isinstance(setup.memory, Memory)
         sizes, prefill = list[int](), engine.model.prefill
 
@@ -333,7 +334,7 @@ def test_a_system_that_watches_its_gpu_bounds_passes_at_long_contexts(monkeypatc
     monkeypatch.setattr(machine, "attention_jumps", lambda group: (4, 8))
     with closing(engine_for("qwen3")) as engine:
         engine.wait()
-        setup, heads = engine._loop._setup, engine.model.query_heads
+        setup, heads = inside.setup(engine), engine.model.query_heads
         assert setup is not None and setup.costs.sizes == (1, 2, 3, 4, 8, 16)
         far = 32 * 100_000 // heads
         assert setup.chunks.tokens(0) == 2048 and setup.chunks.tokens(far) == 320

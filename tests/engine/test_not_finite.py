@@ -12,6 +12,7 @@ from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.row import Row
 from localai_shim.models.text import TextModel
 from localai_shim.types import EmbeddingRequest, GenerationRequest, Prompt, RowError, SamplingParams, Token
+from tests import inside
 from tests.architectures import text_model
 from tests.engine.constraints import Only
 from tests.engine.guessing import AUTO, Ahead, speculate
@@ -28,7 +29,7 @@ def poisoned(name: str = "qwen3", *, on_device: bool = False) -> Callable[[], Te
     def make() -> TextModel:
         model = text_model(name, tie_word_embeddings=False)
         for part, value in (("embed_tokens", float("nan")), ("lm_head", 0.0)):  # no row says it by itself
-            [layer] = [module for name, module in model._model.named_modules() if name.endswith(part)]
+            [layer] = [module for name, module in inside.network(model).named_modules() if name.endswith(part)]
             weight = mx.array(layer.weight)
             weight[POISON] = value
             layer.weight = weight

@@ -9,6 +9,7 @@ from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions, TextModel
 from tests.engine.harness import Running, engine_for, request
 from tests.engine.oracle import alone
+from tests.engine.traffic import ids_in_traffic
 from tests.samples import only
 from tests.tiny import CONFIGS, VOCABULARY, WIDE, tiny
 
@@ -22,24 +23,11 @@ def prompts(n: int) -> list[list[int]]:
 @pytest.mark.parametrize("kind", only(["gemma3_text", "qwen3_next", *WIDE], CONFIGS | WIDE))
 def test_sixteen_prompts_with_staggered_joins_cancellations_and_finishes(kind: str) -> None:
     engine = engine_for(kind, EngineOptions(prefill_chunk=48))
+    lengths = [8 + 3 * (i % 6) for i in range(16)]
+    made = [request(prompt, max_tokens=length) for prompt, length in zip(prompts(16), lengths, strict=True)]
     try:
-        running: list[tuple[Running, tuple[int, ...], int]] = []
-        victims: list[Running] = []
-        for i, prompt in enumerate(prompts(16)):
-            length = 8 + 3 * (i % 6)
-            running.append((Running(engine, request(prompt, max_tokens=length)), tuple(prompt), length))
-            if i % 3 == 0:  # a neighbour that is cancelled in mid-stream
-                victim = Running(engine, request(prompt[::-1], max_tokens=200))
-                victim.read(1)
-                victims.append(victim)
-            if i % 3 == 2:
-                victims.pop(0).cancel()
-            if i % 4 == 1:  # let the batch move on before the next one joins
-                running[-1][0].read(3)
-        for victim in victims:
-            victim.cancel()
-        for run, prompt, length in running:
-            assert run.finish() == [alone(kind, prompt, length)]
+        said = ids_in_traffic(engine, made, lambda i: request(prompts(16)[i][::-1], max_tokens=200))
+        assert said == [alone(kind, tuple(each.prompt.tokens), each.max_tokens) for each in made]
     finally:
         engine.close()
 

@@ -14,6 +14,7 @@ import pytest
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.engine.sinks import WAKE_EVENTS, LoopWaker, SyncSink, deliver_events, make_async_sink, running_loop
 from localai_shim.types import Event, Failure, RowError, Token
+from tests import inside
 from tests.conftest import MESSAGES
 from tests.engine.harness import eventually
 from tests.tiny import tiny
@@ -226,7 +227,7 @@ def test_a_whole_answer_that_nobody_can_wait_for_any_more_frees_its_row() -> Non
         assert await asyncio.to_thread(eventually, lambda: engine.stats().running == 1)
 
     with LocalOpenAI(tiny("qwen3", max_position_embeddings=200_000)) as client:
-        engine = client._runtime.engine_of("any")
+        engine = inside.engine(client)
         loop = asyncio.new_event_loop()
         loop.run_until_complete(begin(engine))
         loop.close()

@@ -15,6 +15,7 @@ from localai_shim.engine import threads
 from localai_shim.engine.engine import Engine
 from localai_shim.models.loading import load_model
 from localai_shim.types import ModelLoadError
+from tests import inside
 from tests.engine.harness import engine_for, eventually, generate, request
 from tests.scripts import run
 from tests.threads import in_threads
@@ -79,7 +80,7 @@ def test_engines_that_start_at_once_have_a_thread_each() -> None:
     engines: list[Engine[Any]] = []
     in_threads(lambda _: engines.append(engine_for("qwen3")), range(4))
     try:
-        assert len({engine._work.thread for engine in engines}) == 4
+        assert len({inside.worker(engine).thread for engine in engines}) == 4
         assert len({tuple(generate(engine, request([5, 6, 7]))[0]) for engine in engines}) == 1
     finally:
         for engine in engines:
@@ -92,9 +93,9 @@ def test_a_thread_has_its_engine_s_name_and_none_when_it_is_idle() -> None:
     for name in ("first", "second"):
         engine = Engine(lambda: load_model(path, {}), name=name)
         engine.wait()
-        names.append(engine._work.thread.name)
+        names.append(inside.worker(engine).thread.name)
         engine.close()
-        names.append(engine._work.thread.name)
+        names.append(inside.worker(engine).thread.name)
     assert names == ["localai_shim:first", "localai_shim:idle", "localai_shim:second", "localai_shim:idle"]
 
 
@@ -104,7 +105,7 @@ def test_a_thread_that_waits_keeps_nothing_of_the_engine_that_ended() -> None:
     before = mx.get_active_memory()
     engine = engine_for("qwen3")
     generate(engine, request([5, 6, 7]))
-    model, loop = weakref.ref(engine.model), weakref.ref(engine._loop)
+    model, loop = weakref.ref(engine.model), weakref.ref(inside.loop(engine))
     engine.close()
     assert model() is None and mx.get_active_memory() <= before
     del engine
@@ -120,7 +121,7 @@ def test_a_model_that_cannot_be_loaded_leaves_its_thread_to_the_next_one() -> No
         _ = engine.model
     engine.close()
     following = engine_for("qwen3")
-    assert following._work.thread is engine._work.thread
+    assert inside.worker(following).thread is inside.worker(engine).thread
     assert generate(following, request([5, 6, 7]))
     following.close()
 

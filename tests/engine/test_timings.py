@@ -15,6 +15,7 @@ from localai_shim.media import MediaSpan, ProcessedMedia
 from localai_shim.stats import DraftCounts, RowTimings
 from localai_shim.telemetry.timings import measure
 from localai_shim.types import GenerationRequest, Prompt, SamplingParams
+from tests import inside
 from tests.engine.counting import tokens
 from tests.engine.guessing import Oracle, speculate
 from tests.engine.harness import Running, before_each_step, engine_for, eventually, generate, prefilling, request
@@ -89,7 +90,7 @@ def test_a_row_that_is_preempted_keeps_its_first_times() -> None:
     engine = engine_for("qwen3")
     try:
         engine.wait()
-        rows, seen = engine._loop._batcher.rows, list[list[float | None]]()
+        rows, seen = inside.rows(engine), list[list[float | None]]()
 
         def preempted() -> Iterator[Piece]:
             [row] = rows.batch.rows

@@ -20,8 +20,10 @@ from localai_shim.models import caches
 from localai_shim.models.loading import load_model
 from localai_shim.models.vision.model import VisionModel
 from localai_shim.types import GenerationRequest, Prompt, RowError, SamplingParams
+from tests import inside
 from tests.engine.guessing import Oracle, Steady, preempting, speculate, steps_noted
 from tests.engine.harness import GREEDY, Running, generate, leave_room_for
+from tests.engine.traffic import ids_in_traffic
 from tests.models.vision.seeing import WHOLE
 from tests.models.vision.seeing import generate as one_row
 from tests.samples import only
@@ -76,7 +78,7 @@ class Asked:
                 types[0, span.places] = 1
             made["mm_token_type_ids"] = mx.array(types)
         values, mask = made.pop("pixel_values", None), mx.ones_like(ids)
-        steps = generate_step(ids, model._model, values, mask, max_tokens=count, temperature=0.0, **made)
+        steps = generate_step(ids, inside.network(model), values, mask, max_tokens=count, temperature=0.0, **made)
         return [int(token) for token, _ in steps][:count]
 
 
@@ -160,14 +162,8 @@ def test_eight_that_join_cancel_and_finish_at_different_times(kind: str, options
     want = [asked.alone(count) for asked, count in zip(prompts, counts, strict=True)]
     with engine_of(kind, EngineOptions(**options)) as engine:
         for turn in range(1 if "prefix_cache_bytes" in options else 2):
-            going = []
-            for i, (asked, count) in enumerate(zip(prompts, counts, strict=True)):
-                going.append(Running(engine, asked.again().request(count)))
-                if i % 2:
-                    lost = Running(engine, prompts[-i].again().request(30))
-                    lost.read(i % 3)
-                    lost.cancel()
-            assert [run.finish()[0] for run in going] == want, turn
+            made = [asked.again().request(count) for asked, count in zip(prompts, counts, strict=True)]
+            assert ids_in_traffic(engine, made, lambda i: prompts[-i].again().request(30)) == want, turn
         stats = engine.stats()
         if "prefix_cache_bytes" not in options:
             pictures = {span.media.digest for asked in prompts for span in asked.prompt.media}
@@ -231,13 +227,8 @@ def test_drafts_change_nothing_while_rows_join_leave_and_are_preempted(
     speculate(monkeypatch, Oracle(share, known))
     with engine_of(kind, EngineOptions(speculation="auto", prefix_cache_bytes=0)) as engine:
         with preempting(engine) as drafted:
-            going = []
-            for i, asked in enumerate(prompts):
-                going.append(Running(engine, asked.again().request(16)))
-                leaving = Running(engine, prompts[i - 1].again().request(200, SAMPLED))
-                leaving.read(2 + i)
-                leaving.cancel()
-            assert [run.finish()[0] for run in going] == want
+            made = [asked.again().request(16) for asked in prompts]
+            assert ids_in_traffic(engine, made, lambda i: prompts[i - 1].again().request(200, SAMPLED)) == want
         ran = sum(counts.drafted for counts in engine.stats().drafts.values())
         assert drafted and (ran > 0) is not engine.model.one_token, "these take a token at a time"
 

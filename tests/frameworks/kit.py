@@ -24,6 +24,7 @@ from pydantic import BaseModel
 
 import localai_shim
 from localai_shim.testing import tool_call
+from tests import inside
 
 PAGE = Path(__file__).parents[2] / "docs" / "frameworks.md"
 MADE_LOCAL = ("LocalOpenAI", "AsyncLocalOpenAI", "http_client", "async_http_client")
@@ -151,7 +152,7 @@ class Behaviours:
     @pytest.fixture(autouse=True)
     def _run_the_page_s_lines(self, request: pytest.FixtureRequest) -> Iterator[None]:
         real = "local_openai_tiny" in request.fixturenames
-        engine = request.getfixturevalue("local_openai_tiny")._runtime.engine_of("") if real else None
+        engine = inside.engine(request.getfixturevalue("local_openai_tiny")) if real else None
         self.docs = run_snippet(self.snippet, engine or request.getfixturevalue("local_openai").stage)
         self.prepare()
         yield

@@ -15,6 +15,7 @@ from transformers import AddedToken, PreTrainedTokenizerFast
 from localai_shim.formats.detection import UPSTREAM, named_format, named_thought
 from localai_shim.formats.table import FORMATS, PLAIN
 from localai_shim.models.format_evidence import added_tokens, find_formats, read_formats
+from tests import inside
 from tests.formats.channels import CHANNELS
 from tests.tiny import TEMPLATE, make_tokenizer
 
@@ -116,7 +117,7 @@ def test_added_tokens_are_known_by_id(make: Make) -> None:
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_the_format_is_what_mlx_lm_infers(make: Make, name: str) -> None:
     tokenizer = make(TEMPLATES[name])
-    assert _infer_tool_parser(tokenizer._tokenizer) == (None if name in NOT_INFERRED else name)
+    assert _infer_tool_parser(inside.tokenizer(tokenizer)) == (None if name in NOT_INFERRED else name)
     assert find_formats(tokenizer).tools is FORMATS[UPSTREAM.get(name, name)]
 
 
@@ -137,13 +138,13 @@ def test_a_parser_that_a_checkpoint_names_counts_where_its_template_shows_nothin
 
 def test_of_several_templates_the_one_for_tools_tells_the_format(make: Make) -> None:
     tokenizer = make()
-    tokenizer._tokenizer.chat_template = {"default": TEMPLATE, "tool_use": TEMPLATES["cohere2_moe"]}
+    inside.tokenizer(tokenizer).chat_template = {"default": TEMPLATE, "tool_use": TEMPLATES["cohere2_moe"]}
     assert find_formats(tokenizer).tools is FORMATS["command_r7b"]
 
 
 def test_without_a_template_there_are_no_calls(make: Make) -> None:
     tokenizer = make()
-    tokenizer._tokenizer.chat_template = None
+    inside.tokenizer(tokenizer).chat_template = None
     assert find_formats(tokenizer).tools is None
 
 
@@ -172,7 +173,7 @@ def test_every_parser_that_upstream_has_is_one_of_our_formats(name: str) -> None
 @pytest.mark.parametrize("name", [*TEMPLATES, ""])
 def test_a_checkpoint_s_files_tell_the_same_as_its_tokenizer(make: Make, name: str) -> None:
     tokenizer = make(TEMPLATES.get(name, ""), ("[THINK]", "[/THINK]"))
-    found = read_formats(Path(tokenizer._tokenizer.name_or_path))
+    found = read_formats(Path(inside.tokenizer(tokenizer).name_or_path))
     loaded = find_formats(tokenizer)
     assert found is not None
     assert (found.tools, found.thought, found.channels) == (loaded.tools, loaded.thought, loaded.channels)

@@ -15,6 +15,7 @@ from localai_shim.cli.listing import describe_folder
 from localai_shim.cli.main import main
 from localai_shim.models.hub import fetch
 from localai_shim.types import ModelLoadError
+from tests import inside
 from tests.cli.caches import COMMIT, cache_model
 from tests.tiny import make_model, tiny
 
@@ -64,7 +65,7 @@ def test_engines_of_different_revisions_are_not_shared(revisions: Path) -> None:
         LocalOpenAI(NAME, revision="old", keep_alive=0) as old,
         LocalOpenAI(NAME, revision="old", keep_alive=0) as same,
     ):
-        assert old._runtime.engine("any") is same._runtime.engine("any") is not main._runtime.engine("any")
+        assert inside.engine(old) is inside.engine(same) is not inside.engine(main)
         answers = [client.chat.completions.create(**ASK) for client in (main, old)]
         assert answers[0].system_fingerprint != answers[1].system_fingerprint
         assert [answer.model for answer in answers] == [NAME] * 2

@@ -23,6 +23,7 @@ from localai_shim import LocalOpenAI
 from localai_shim.models import progress
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions
+from tests import inside
 from tests.tiny import tiny
 
 hub = importlib.import_module("huggingface_hub.utils.tqdm")  # the package has a class of that name
@@ -182,7 +183,7 @@ def test_a_bar_that_is_wanted_shows_where_there_is_no_terminal(
     monkeypatch.setattr(sys, "stderr", plain)
     monkeypatch.setattr(progress, "BAR_DELAY_SECONDS", 0)
     with LocalOpenAI(path, progress=True, keep_alive=0) as client:
-        assert client._runtime.engine_of("").model
+        assert inside.engine(client).model
     assert "Loading " in plain.getvalue() and not caplog.records
 
 
@@ -192,7 +193,7 @@ def test_a_bar_that_is_not_wanted_does_not_show_on_a_terminal(
     path = shutil.copytree(tiny("qwen3"), tmp_path / "model")
     terminal = attach_terminal(monkeypatch)
     with LocalOpenAI(path, progress=False, keep_alive=0) as client:
-        assert client._runtime.engine_of("").model
+        assert inside.engine(client).model
     assert terminal.getvalue() == "" and [record.message for record in caplog.records if "loading" in record.message]
 
 
@@ -210,7 +211,7 @@ def test_a_download_shows_as_wanted(monkeypatch: pytest.MonkeyPatch, wanted: boo
 
 def test_clients_that_differ_in_it_share_an_engine() -> None:
     with LocalOpenAI(tiny("qwen3"), keep_alive=0) as one, LocalOpenAI(tiny("qwen3"), progress=False) as other:
-        assert one._runtime.engine_of("") is other._runtime.engine_of("")
+        assert inside.engine(one) is inside.engine(other)
 
 
 def test_what_is_neither_is_refused() -> None:

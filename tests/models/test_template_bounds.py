@@ -10,6 +10,7 @@ from mlx_lm.utils import load_tokenizer
 from localai_shim.models.template_sandbox import limited_template
 from localai_shim.models.text import render
 from localai_shim.prompt.template_variables import read_variables
+from tests import inside
 from tests.tiny import tiny
 
 MESSAGES: list[dict[str, Any]] = [{"role": "user", "content": "hi"}]
@@ -50,7 +51,7 @@ SMALL_IDS = ["concatenated", "operators", "formats", "macros", "filters", "large
 
 def tokenizer(template: str) -> Any:
     made = load_tokenizer(tiny("qwen3"))
-    made._tokenizer.chat_template = template
+    inside.tokenizer(made).chat_template = template
     return made
 
 
@@ -58,7 +59,7 @@ def tokenizer(template: str) -> Any:
 @pytest.mark.parametrize("template", TOO_LARGE)
 def test_what_would_be_too_large_is_not_made(template: str) -> None:
     its = tokenizer(template)
-    assert limited_template(its._tokenizer, None)
+    assert limited_template(inside.tokenizer(its), None)
     with pytest.raises(ValueError, match="template"):
         render(its, MESSAGES, {}, None, False)
     assert read_variables(template) is not None
@@ -67,9 +68,9 @@ def test_what_would_be_too_large_is_not_made(template: str) -> None:
 @pytest.mark.parametrize(("template", "text"), SMALL, ids=SMALL_IDS)
 def test_all_else_makes_what_it_makes_for_transformers(template: str, text: str) -> None:
     its = tokenizer(template)
-    assert limited_template(its._tokenizer, None)
+    assert limited_template(inside.tokenizer(its), None)
     assert render(its, MESSAGES, {}, None, False) == text
-    assert its._tokenizer.apply_chat_template(MESSAGES, tokenize=False) == text
+    assert inside.tokenizer(its).apply_chat_template(MESSAGES, tokenize=False) == text
 
 
 def test_variables_are_those_that_a_template_with_constants_reads() -> None:

@@ -10,6 +10,7 @@ from transformers.utils import chat_template_utils
 
 from localai_shim.models.template_sandbox import _FILTER, limited_template
 from localai_shim.models.text import render
+from tests import inside
 from tests.tiny import tiny
 
 MESSAGES: list[dict[str, Any]] = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
@@ -19,28 +20,28 @@ ENDS = ["", "\n", "\n\n", "\r\n", "  ", "\n  ", "end", "{# c #}\n", "{%- if true
 
 def tokenizer(template: str) -> Any:
     made = load_tokenizer(tiny("qwen3"))
-    made._tokenizer.chat_template = template
+    inside.tokenizer(made).chat_template = template
     return made
 
 
 @pytest.mark.parametrize("end", ENDS)
 def test_a_limited_template_makes_the_same_text(end: str) -> None:
     its = tokenizer(LOOP + end)
-    assert limited_template(its._tokenizer, None)
-    plain = its._tokenizer.apply_chat_template(MESSAGES, tokenize=False)
+    assert limited_template(inside.tokenizer(its), None)
+    plain = inside.tokenizer(its).apply_chat_template(MESSAGES, tokenize=False)
     assert render(its, MESSAGES, {}, None, False) == plain
 
 
 def test_transformers_makes_the_same_of_a_template_for_everybody_else() -> None:
     its = tokenizer(LOOP + "{% set made = [] %}{{ made.append(1) }}")
     assert render(its, MESSAGES, {}, None, False).startswith("hi\nho\n"), "ours may append to lists"
-    kept = chat_template_utils._compile_jinja_template(its._tokenizer.chat_template)
+    kept = chat_template_utils._compile_jinja_template(inside.tokenizer(its).chat_template)
     assert _FILTER not in kept.environment.filters
     with pytest.raises(Exception, match="append"):
-        its._tokenizer.apply_chat_template(MESSAGES, tokenize=False)
+        inside.tokenizer(its).apply_chat_template(MESSAGES, tokenize=False)
 
 
 def test_a_tokenizer_that_renders_in_a_way_of_its_own_is_left_to_it() -> None:
-    its = tokenizer(LOOP)._tokenizer
+    its = inside.tokenizer(tokenizer(LOOP))
     its.apply_chat_template = lambda messages: "text"
     assert limited_template(its, None) == {}

@@ -20,6 +20,7 @@ from localai_shim.engine.ports import StepInput
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions, TextModel, is_plain_fast
 from localai_shim.types import ModelLoadError
+from tests import inside
 from tests.graphs import operations
 from tests.tiny import CONFIGS, make_half_model, make_model, tiny
 
@@ -98,7 +99,7 @@ def test_a_cache_knows_its_state_and_the_default_is_a_kv_cache_per_layer() -> No
 def test_half_precision_weights_are_widened_where_there_is_no_gpu(tmp_path: Path) -> None:
     path = make_half_model(tmp_path / "half", "qwen3")
     model = loaded(path)
-    dtypes = {array.dtype for _, array in tree_flatten(model._model.parameters())}
+    dtypes = {array.dtype for _, array in tree_flatten(inside.network(model).parameters())}
     assert dtypes == {mx.bfloat16 if model.samples_on_device else mx.float32}
 
 

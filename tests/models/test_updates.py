@@ -12,7 +12,7 @@ from mlx.utils import tree_flatten
 from localai_shim.engine.ports import StepInput
 from localai_shim.models.text import TextModel
 from localai_shim.models.weights import copy_weights
-from tests import vlm_architectures
+from tests import inside, vlm_architectures
 from tests.architectures import text_model
 from tests.models_page import RUNS, families, text_models
 from tests.samples import only
@@ -33,14 +33,14 @@ def changed(model: TextModel) -> dict[str, mx.array]:
         name: array + 0.03 * mx.random.normal(array.shape).astype(array.dtype)
         if array.ndim > 1 and mx.issubdtype(array.dtype, mx.floating)
         else array
-        for name, array in tree_flatten(model._model.parameters())
+        for name, array in tree_flatten(inside.network(model).parameters())
     }
 
 
 def hold(model: TextModel, other: TextModel) -> None:
     """Compare an updated model with one whose layers get the tensors themselves."""
     new, before = changed(model), logits(model)
-    other._model.load_weights([*new.items()], strict=False)
+    inside.network(other).load_weights([*new.items()], strict=False)
     model.read_weights(copy_weights(new))()
     wanted = logits(other)
     shown = np.isfinite(wanted)  # some never say certain tokens

@@ -20,6 +20,7 @@ from localai_shim.prompt.fit.form import Form
 from localai_shim.prompt.template import ChatTokenizer
 from localai_shim.threads import deadline
 from localai_shim.threads.deadline import Budget, check
+from tests import inside
 from tests.preparing import LOOPS
 from tests.prompt.template_kinds import CONTENT_ONLY, STRICT
 
@@ -29,7 +30,7 @@ UNTIL_STOPPED = 1.0
 
 
 def make(tokenizer: Any, template: str) -> TextTokenizer:
-    inner = copy.deepcopy(tokenizer._tokenizer)
+    inner = copy.deepcopy(inside.tokenizer(tokenizer))
     inner.chat_template = template
     return TextTokenizer(TokenizerWrapper(inner, BPEStreamingDetokenizer), cuts_anywhere=True)
 

@@ -18,6 +18,7 @@ from localai_shim.prompt.messages import template_messages
 from localai_shim.prompt.template import ChatTokenizer, Conversation
 from localai_shim.testing import ScriptedTokenizer
 from localai_shim.testing.model.replies import ScriptedModel
+from tests import inside
 from tests.conftest import chat_tokenizer, load_tokenizer
 from tests.prompt import kinds
 from tests.tiny import make_tokenizer
@@ -272,7 +273,7 @@ def test_words_spaces_and_html_that_were_added_to_a_vocabulary_stay_tokens(tmp_p
     make_tokenizer(tmp_path, template="{{ messages[0].content }}")
     wrapper = load_tokenizer(tmp_path)
     added = ["Zuerich", "   ", "<table>", "[INST]", "<|tool|>"]
-    wrapper._tokenizer.add_tokens([AddedToken(text, normalized=False) for text in added])
+    inside.tokenizer(wrapper).add_tokens([AddedToken(text, normalized=False) for text in added])
     tokenizer = chat_tokenizer(wrapper)
     ids = tokenizer.render(Conversation(template_messages([{"role": "user", "content": "".join(added)}])))
     assert tokenizer.decode(ids) == "".join(added)
@@ -285,8 +286,8 @@ def test_a_flag_makes_a_token_special_whatever_it_looks_like(tmp_path: Path) -> 
     make_tokenizer(tmp_path, template="{{ messages[0].content }}")
     wrapper = load_tokenizer(tmp_path)
     special = [*kinds.LIKE_HTML, "word", "</s>"]
-    wrapper._tokenizer.add_tokens([AddedToken(text, normalized=False, special=True) for text in special])
-    wrapper._tokenizer.add_tokens([AddedToken("<table>", normalized=False)])
+    inside.tokenizer(wrapper).add_tokens([AddedToken(text, normalized=False, special=True) for text in special])
+    inside.tokenizer(wrapper).add_tokens([AddedToken("<table>", normalized=False)])
     tokenizer = chat_tokenizer(wrapper)
     text = "".join(special) + "<table>"
     assert not set(map(tokenizer.vocabulary.get, special)) & set(wrapper.all_special_ids), "the flag alone tells"

@@ -21,6 +21,7 @@ from localai_shim.formats.table import FORMATS
 from localai_shim.grammar.tool import Tool
 from localai_shim.prompt.messages import template_messages
 from localai_shim.prompt.template import ChatTokenizer, Conversation
+from tests import inside
 from tests.conftest import chat_tokenizer
 from tests.prompt import template_kinds as kinds
 
@@ -37,7 +38,7 @@ def make(byte_level: Any) -> Make:
     """A tokenizer with a template of one's own, or with several by name."""
 
     def make(template: str | dict[str, str]) -> ChatTokenizer:
-        inner = copy.deepcopy(byte_level._tokenizer)
+        inner = copy.deepcopy(inside.tokenizer(byte_level))
         inner.chat_template = template
         return chat_tokenizer(TokenizerWrapper(inner, BPEStreamingDetokenizer))
 
@@ -87,7 +88,7 @@ def test_nothing_is_changed_for_a_template_that_takes_everything(make: Make) -> 
         says("assistant", "e"),
     ]
     tokenizer = make(kinds.EVERYTHING)
-    shown = tokenizer._tokenizer._tokenizer.apply_chat_template(
+    shown = inside.tokenizer(inside.tokenizer(tokenizer)).apply_chat_template(
         template_messages(messages), TOOLS, tokenize=False, add_generation_prompt=True
     )
     assert render(tokenizer, messages, TOOLS) == shown

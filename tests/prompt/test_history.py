@@ -21,6 +21,7 @@ from localai_shim.formats.table import FORMATS
 from localai_shim.grammar.tool import CustomFormat, Tool
 from localai_shim.prompt.messages import template_messages
 from localai_shim.prompt.template import ChatTokenizer, Conversation
+from tests import inside
 from tests.conftest import chat_tokenizer
 from training import chat
 
@@ -86,7 +87,7 @@ def tokenizer(byte_level: Any) -> Tokenizer:
     """A tokenizer with a Jinja template, or with one of mlx-lm's programs."""
 
     def make(template: Any, writes: str = "hermes", **options: Any) -> ChatTokenizer:
-        inner = copy.deepcopy(byte_level._tokenizer)
+        inner = copy.deepcopy(inside.tokenizer(byte_level))
         program = template if callable(template) else None
         inner.chat_template = None if program else template
         wrapper = TokenizerWrapper(inner, BPEStreamingDetokenizer, chat_template=program, **options)
@@ -343,7 +344,7 @@ def test_mlx_lm_s_program_is_told_of_thinking_and_spared_what_it_does_not_know(
 
 def test_a_program_is_preferred_to_the_template_of_the_checkpoint(tokenizer: Tokenizer) -> None:
     made = tokenizer(deepseek_v32.apply_chat_template)
-    made._tokenizer._tokenizer.chat_template = "{{ mood }}"
+    inside.tokenizer(inside.tokenizer(made)).chat_template = "{{ mood }}"
     assert made.template_variables is None
     assert render(made, USER).startswith("<｜begin▁of▁sentence｜>")
 

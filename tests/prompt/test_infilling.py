@@ -9,6 +9,7 @@ import pytest
 
 from localai_shim.prompt.infilling import find_infilling, infilling_prompt
 from localai_shim.prompt.template import ChatTokenizer
+from tests import inside
 from tests.conftest import chat_tokenizer
 from tests.prompt import kinds
 
@@ -39,7 +40,7 @@ def make(folder: Path, family: str) -> tuple[ChatTokenizer, dict[str, int]]:
     """A tokenizer with a family's marks, and their ids."""
     kind, marks, _ = FAMILIES[family]
     loaded: Any = kinds.load(folder, kind)
-    loaded._tokenizer.add_special_tokens({"additional_special_tokens": marks})
+    inside.tokenizer(loaded).add_special_tokens({"additional_special_tokens": marks})
     tokenizer = chat_tokenizer(loaded)
     return tokenizer, {mark: loaded.convert_tokens_to_ids(mark) for mark in marks}
 

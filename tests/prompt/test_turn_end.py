@@ -17,6 +17,7 @@ from localai_shim.models.text import load_text_tokenizer
 from localai_shim.output.channels import markers_of
 from localai_shim.prompt.template import ChatTokenizer
 from localai_shim.types import Json
+from tests import inside
 from tests.templates import models
 from tests.templates.families import TEMPLATES
 from tests.tiny import tiny
@@ -89,7 +90,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_an_answer_ends_with_its_turn(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     with LocalOpenAI(folder, keep_alive=0) as client, caplog.at_level(logging.WARNING, "localai_shim"):
-        model: Any = client._runtime.engine_of("").model
+        model: Any = inside.engine(client).model
         ids = model.tokenizer.get_vocab()
         answer = client.chat.completions.create(
             model="m", messages=MESSAGES, max_tokens=8, logit_bias={str(ids["<|im_end|>"]): 100}

@@ -11,6 +11,7 @@ import pytest
 
 from localai_shim.models import loading
 from localai_shim.models.faults import table
+from tests import inside
 from tests.reference import comparison
 from tests.reference.cases import Case
 from tests.reference.text_cases import CASES
@@ -58,7 +59,7 @@ def compare(case: Case, folder: Path, change: Callable[[dict[str, Any]], object]
 def test_a_fault_of_a_layer_is_noticed(name: str, tmp_path: Path) -> None:
     case, plant = LAYERS[name]
     model, expected = compare(case, tmp_path)
-    plant(model._model)
+    plant(inside.network(model))
     assert comparison.difference(comparison.logits_in_one_pass(model), expected) > FACTOR * case.tolerance
 
 

@@ -13,6 +13,7 @@ import pytest
 from localai_shim import LocalOpenAI
 from localai_shim.state import processes
 from localai_shim.state.processes import is_running, start_time
+from tests import inside
 from tests.tiny import tiny
 
 needs_times = pytest.mark.skipif(not start_time(os.getpid()), reason="this system does not say when a process started")
@@ -72,7 +73,7 @@ def test_a_response_of_a_dead_process_is_not_in_progress_though_its_number_was_g
     """The parent of these tests has the number now, and started at another time than the dead process."""
     options: Any = {"store": tmp_path / "store.db", "keep_alive": 0}
     with LocalOpenAI(tiny("qwen3"), **options) as client:
-        store = client._runtime.store()
+        store = inside.store(client)
         made = client.responses.create(model="any", input="Hello", max_output_tokens=16)
         kept = store.get("response", made.id)
         assert kept is not None

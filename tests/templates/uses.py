@@ -14,6 +14,7 @@ from typing import Any
 import jsonschema
 
 from localai_shim import LocalOpenAI
+from tests import inside
 
 Body = dict[str, Any]
 
@@ -215,7 +216,7 @@ def ask(client: LocalOpenAI, use: Use, **more: Any) -> Any:
 def prompt_of(client: LocalOpenAI, made: Any) -> str:
     """The text of an answer's prompt, with all its markers."""
     ids = made.model_extra["prompt_token_ids"]
-    return str(client._runtime.engine_of("").model.tokenizer.decode(ids))
+    return str(inside.engine(client).model.tokenizer.decode(ids))
 
 
 def check_prompt(use: Use, prompt: str) -> None:

@@ -12,6 +12,7 @@ from localai_shim.output.token_bytes import TokenBytes
 from localai_shim.prompt.template import ChatTokenizer
 from localai_shim.testing import ScriptedTokenizer
 from localai_shim.testing.model.replies import ScriptedModel
+from tests import inside
 from tests.conftest import TEXTS
 
 PIECES: list[Any] = [
@@ -197,7 +198,7 @@ def test_a_template_renders_as_transformers_renders_it(name: str, byte_level: An
     ours = ScriptedTokenizer(chat_template=template).apply_chat_template(
         CONVERSATION, TOOLS, add_generation_prompt=True, tokenize=False
     )
-    theirs = byte_level._tokenizer.apply_chat_template(
+    theirs = inside.tokenizer(byte_level).apply_chat_template(
         CONVERSATION, TOOLS, chat_template=template, add_generation_prompt=True, tokenize=False
     )
     assert ours == theirs

@@ -22,7 +22,7 @@ from localai_shim.engine.ports import StepInput
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import TextModel
 from localai_shim.models.vision.model import VisionModel
-from tests import architectures
+from tests import architectures, inside
 from tests.graphs import fused, operations
 from tests.machine_forms import FillingForms, TurningForms
 from tests.models.vision.seeing import (
@@ -69,14 +69,14 @@ def turned(monkeypatch: pytest.MonkeyPatch) -> Starts:
 def _load(kind: str) -> VisionModel:
     model = load(kind)
     _turn(model)
-    assert use_one_position(model._model) == 0, "it has the form"
+    assert use_one_position(inside.network(model)) == 0, "it has the form"
     poison(model)
     return model
 
 
 def _turn(model: VisionModel) -> None:
     """Give a model the form, whatever the machine."""
-    use_one_position(model._model)
+    use_one_position(inside.network(model))
     model._forms = TurningForms()
 
 
@@ -207,8 +207,8 @@ def test_a_step_turns_without_products_of_cosines(kind: str, tmp_path: Path, mon
 def test_the_form_is_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     """Metal has a kernel of mlx-vlm's, and a CPU takes longer for `mx.fast.rope`."""
     model = load("qwen2_vl")
-    assert use_one_position(model._model) == 2
-    assert use_one_position(model._model) == 0, "once"
+    assert use_one_position(inside.network(model)) == 2
+    assert use_one_position(inside.network(model)) == 0, "once"
 
 
 def test_foreign_models_of_the_architecture_run_upstream_s_code(turned: Starts) -> None:
@@ -238,7 +238,7 @@ def test_where_upstream_changed_its_own_code_runs(
     function = changed(getattr(module, name))
     monkeypatch.setattr(module, name, function)
     caplog.set_level(logging.INFO, logger="localai_shim")
-    assert use_one_position(model._model) == 0
+    assert use_one_position(inside.network(model)) == 0
     assert getattr(module, name) is function
     [*lines] = [record.getMessage() for record in caplog.records if why in record.getMessage()]
     assert lines and "mlx_vlm.models.qwen2_vl.language.Qwen2RotaryEmbedding" in lines[0]

@@ -22,6 +22,7 @@ from localai_shim.backends.cuda.quantised import (
 )
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions
+from tests import inside
 from tests.samples import exhaustive
 from tests.tiny import make_model
 
@@ -235,7 +236,7 @@ def test_a_model_loaded_on_another_back_end_has_mlxs_own_layers(tmp_path: Path) 
     path = make_model(tmp_path / "float", "qwen3")
     mlx_lm.convert(str(path), str(tmp_path / "quantised"), quantize=True, q_bits=4, q_group_size=64)
     loaded = load_model(str(tmp_path / "quantised"), LoadOptions())
-    assert BatchedQuantizedLinear not in {type(layer) for layer in loaded._model.modules()}
+    assert BatchedQuantizedLinear not in {type(layer) for layer in inside.network(loaded).modules()}
 
 
 @pytest.mark.timed

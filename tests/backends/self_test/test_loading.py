@@ -22,6 +22,7 @@ from localai_shim.engine.ports import StepInput
 from localai_shim.models import loading
 from localai_shim.options import LoadOptions
 from localai_shim.types import ModelLoadError
+from tests import inside
 from tests.tiny import make_half_model, tiny
 from tests.vision import tiny_vision
 
@@ -86,7 +87,7 @@ def test_sizes_at_which_attention_is_wrong_are_computed_plainly_and_logged_in_on
     monkeypatch.setattr(verdicts, "identity", lambda: "Apple M2, macOS 15.5 (24F74), mlx 1")
     with caplog.at_level(logging.WARNING, "localai_shim"):
         model = load()
-    assert model.applied == {PLAIN: len(model._model.layers)}
+    assert model.applied == {PLAIN: len(inside.network(model).layers)}
     assert np.allclose(logits(model), expected, atol=1e-4)
     [record] = caplog.records
     names = [str(size) for size in SIZES if size.queries == 1]

@@ -17,6 +17,7 @@ from localai_shim.backends.patches import Patch
 from localai_shim.backends.x86 import exponentials as cpu_forms
 from localai_shim.backends.x86 import forms as x86
 from localai_shim.engine.ports import StepInput
+from tests import inside
 from tests.models.vision.seeing import load, pictures
 from tests.samples import only
 from tests.vision import FAMILIES
@@ -229,15 +230,15 @@ def test_what_a_tower_makes_is_the_same(kind: str, monkeypatch: pytest.MonkeyPat
     before = np.array(model.embed(item).rows)
     for name in ("FEWEST_SCORES", "FEWEST_AT_ONCE"):
         monkeypatch.setattr(cpu_forms, name, 1)
-    assert cpu_forms.use_x86_forms(model._model) >= 1
-    assert cpu_forms.use_x86_forms(model._model) == 0, "once"
+    assert cpu_forms.use_x86_forms(inside.network(model)) >= 1
+    assert cpu_forms.use_x86_forms(inside.network(model)) == 0, "once"
     np.testing.assert_allclose(np.array(model.embed(item).rows), before, rtol=1e-4, atol=2e-5)
 
 
 def test_passes_that_are_waited_for_compute_exponentials_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Towers and prompts do; a step, which may be built before its tokens are known, does not."""
     model = load("qwen2_5_vl")
-    cpu_forms.use_x86_forms(model._model)
+    cpu_forms.use_x86_forms(inside.network(model))
     model._forms = x86.CpuForms()
     [item] = (model.text.process(each) for each in pictures(1))
     tokens = mx.array([[5, 6, 7, 8] * 20])

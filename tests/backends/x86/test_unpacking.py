@@ -24,6 +24,7 @@ from localai_shim.backends.x86 import forms, unpacking
 from localai_shim.backends.x86.unpacking import Format, Trial, UnpackedEmbedding, UnpackedLinear, use_float32
 from localai_shim.models.loading import load_draft_model, load_model
 from localai_shim.options import ModelOptions
+from tests import inside
 from tests.samples import only
 from tests.tiny import make_model
 from tests.vision import make_model as make_vision_model
@@ -355,7 +356,7 @@ def test_a_batchs_tokens_are_mlx_lms_on_the_packed_weights(path: Path, found: Tr
         made = client.completions.create(
             model="any", prompt=PROMPTS, max_tokens=16, temperature=0, extra_body={"return_token_ids": True}
         )
-        ends = client._runtime.engine("any").model.eos_token_ids
+        ends = inside.engine(client).model.eos_token_ids
     runs: list[list[int]] = [choice.token_ids for choice in made.choices]  # type: ignore[attr-defined]
     assert [[token for token in run if token not in ends] for run in runs] == alone(path)
 
@@ -378,10 +379,10 @@ def test_widened_weights_count_in_the_memory_plan_and_fit_into_its_limit(tmp_pat
     path = quantised(tmp_path, "qwen3", Format("affine", 4, 64))
     free = load_model(str(path), ModelOptions())
     wide = free.weight_bytes
-    assert type(free._model.lm_head) is nn.Linear
-    assert type(load_model(str(path), ModelOptions(memory_limit=2 * wide))._model.lm_head) is nn.Linear
+    assert type(inside.network(free).lm_head) is nn.Linear
+    assert type(inside.network(load_model(str(path), ModelOptions(memory_limit=2 * wide))).lm_head) is nn.Linear
     limited = load_model(str(path), ModelOptions(memory_limit=wide))
-    assert type(limited._model.lm_head) is UnpackedLinear and limited.weight_bytes < wide / 3
+    assert type(inside.network(limited).lm_head) is UnpackedLinear and limited.weight_bytes < wide / 3
 
 
 def test_a_draft_model_gets_its_part_of_the_limit(tmp_path: Path, trial: Any) -> None:
@@ -392,7 +393,7 @@ def test_a_draft_model_gets_its_part_of_the_limit(tmp_path: Path, trial: Any) ->
     for limit in (8 * model.weight_bytes, model.weight_bytes):
         draft = load_draft_model(str(path), ModelOptions(memory_limit=limit), model)
         assert draft is not None
-        kinds.append(type(draft._model.lm_head))
+        kinds.append(type(inside.network(draft).lm_head))
     assert kinds == [nn.Linear, UnpackedLinear]
 
 
@@ -402,7 +403,7 @@ def test_a_machine_without_free_memory_keeps_them_packed(
     trial(WIDE)
     path = quantised(tmp_path, "qwen3", Format("affine", 4, 64))
     monkeypatch.setattr(forms, "free_memory", lambda: 50_000)
-    assert type(load_model(str(path), ModelOptions())._model.lm_head) is UnpackedLinear
+    assert type(inside.network(load_model(str(path), ModelOptions())).lm_head) is UnpackedLinear
 
 
 def quantised_vision(folder: Path, kind: str) -> Path:
@@ -437,7 +438,7 @@ def test_a_model_that_sees_says_what_it_says_with_packed_weights(kind: str, tmp_
                 extra_body={"return_token_ids": True},
             )
             answers.append(made.choices[0].token_ids)  # type: ignore[attr-defined]
-            kinds.append({type(layer) for layer in client._runtime.engine("any").model._model.modules()})
+            kinds.append({type(layer) for layer in inside.network(inside.engine(client).model).modules()})
     assert answers[0] == answers[1] == answers[2] and answers[0]
     assert UnpackedLinear in kinds[1] and nn.QuantizedLinear not in kinds[1]
     assert not kinds[2] & {UnpackedLinear, nn.QuantizedLinear, nn.QuantizedEmbedding}

@@ -160,10 +160,7 @@ def test_what_cannot_be_made_is_refused(client: LocalOpenAI) -> None:
 def test_batches_are_listed_newest_first() -> None:
     with ScriptedEngine(lambda *_: "Hi") as engine, LocalOpenAI(engine=engine) as client:
         made = [start(client, [GOOD]).id for _ in range(3)]
-        assert [batch.id for batch in client.batches.list()] == made[::-1]
-        page = client.batches.list(limit=2)
-        assert [batch.id for batch in page.data] == made[:0:-1] and page.has_more
-        assert [batch.id for batch in client.batches.list(after=made[1])] == [made[0]]
+        assert [batch.id for batch in client.batches.list(limit=2)] == made[::-1], "page by page"
         raw = client.batches.with_raw_response.retrieve(made[0])
         assert isinstance(raw.parse(), Batch) and "localai_shim" not in raw.text
 

@@ -23,6 +23,7 @@ from localai_shim.endpoints.batches import stored
 from localai_shim.state.errors import StoreError
 from localai_shim.state.store import Store
 from localai_shim.testing import Reply, ScriptedEngine
+from tests import inside
 from tests.endpoints.batches.batching import CHAT, finished, line, read, start, upload
 from tests.engine.harness import eventually
 from tests.warm import python
@@ -295,7 +296,7 @@ def test_a_process_that_has_got_the_id_of_one_that_ended_does_not_run_its_batche
     batch = start(client, [line("x")])
     assert eventually(lambda: client.batches.retrieve(batch.id).status == "in_progress")
     client.close()
-    store = make(name="another")[0]._runtime.store()
+    store = inside.store(make(name="another")[0])
     store.claim("batch", f"{os.getppid()}:0:0", lambda *_: True)  # alive, and began at another time
     assert finished(make("x")[0], batch.id).status == "completed"
 
@@ -349,7 +350,7 @@ def test_a_batch_is_found_whole_whatever_was_going_on_when_it_was_left(make: Mak
     assert running(client, batch.id, 1)
     client.close()
     holding, _, _ = make(name="another")  # does not go on, and so holds still
-    store = holding._runtime.store()
+    store = inside.store(holding)
 
     def leave(body: dict[str, Any]) -> dict[str, Any]:
         return {**body, "status": "finalizing", "localai_shim": {**body["localai_shim"], "end": "completed"}}
@@ -370,9 +371,9 @@ def test_a_batch_that_cannot_be_stored_has_failed_for_whoever_asks_and_is_stored
         patch.setattr(Store, "update", _full)
         made = finished(client, start(client, [line("a")]).id)
         assert made.status == "failed" and "disk is full" in made.errors.data[0].message
-        assert client._runtime.store().get("batch", made.id)["status"] == "validating"  # type: ignore[index]
+        assert inside.store(client).get("batch", made.id)["status"] == "validating"  # type: ignore[index]
     assert client.batches.retrieve(made.id).status == "failed"
-    assert client._runtime.store().get("batch", made.id)["status"] == "failed"  # type: ignore[index]
+    assert inside.store(client).get("batch", made.id)["status"] == "failed"  # type: ignore[index]
     assert finished(client, start(client, [line("b")]).id).status == "completed"
 
 

@@ -10,12 +10,11 @@ from typing import Any
 
 import anyio
 import numpy as np
-import openai
 import pytest
 from openai.types.chat import ChatCompletionChunk
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from tests.conftest import MESSAGES, Oracle, counted, refused, revalidate
+from tests.conftest import MESSAGES, Oracle, refused, revalidate
 from tests.floats import nearly, plain
 from tests.tiny import VOCABULARY
 
@@ -97,29 +96,6 @@ def test_a_wrong_field_is_refused(
         client.chat.completions.create(**{**CREATE, **kwargs})
 
 
-def test_an_error_is_filled_as_the_sdk_fills_it(client: LocalOpenAI) -> None:
-    with pytest.raises(openai.BadRequestError) as caught:
-        client.chat.completions.create(**{**CREATE, "n": 0})
-    error = caught.value
-    body = {
-        "message": "Invalid 'n': integer below minimum value. Expected a value >= 1, but got 0 instead.",
-        "type": "invalid_request_error",
-        "param": "n",
-        "code": "integer_below_min_value",
-    }
-    assert (error.status_code, error.body, error.type) == (400, body, "invalid_request_error")
-    assert error.response.json() == {"error": body}
-    assert error.request_id == error.response.headers["x-request-id"]
-    assert str(error.request.url).endswith("/chat/completions")
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("stream", [False, True])
-async def test_the_async_client_refuses_alike(async_client: AsyncLocalOpenAI, stream: bool) -> None:
-    with refused("n", "integer_below_min_value", "Expected a value >= 1"):
-        await async_client.chat.completions.create(**{**CREATE, "n": 0, "stream": stream})
-
-
 def test_a_whole_completion_has_openais_shape(client: LocalOpenAI, oracle: Oracle) -> None:
     made = client.chat.completions.create(**CREATE)
     revalidate(made)
@@ -151,44 +127,14 @@ def test_a_turn_that_ends_by_itself_ends_with_stop(builtin: LocalOpenAI) -> None
     assert choice.message.content is not None and "<|im_end|>" not in choice.message.content
 
 
-def test_a_stream_says_what_the_whole_answer_says(client: LocalOpenAI) -> None:
-    whole = client.chat.completions.create(**CREATE, n=2)
+def test_the_first_delta_of_each_choice_has_its_role(client: LocalOpenAI) -> None:
     chunks = list(client.chat.completions.create(**CREATE, n=2, stream=True))
     for chunk in chunks:
         revalidate(chunk)
     for index in (0, 1):
-        mine = [c for chunk in chunks for c in chunk.choices if c.index == index]
-        assert text_of(chunks, index) == whole.choices[index].message.content
-        assert (mine[0].delta.role, mine[0].delta.content) == ("assistant", "")
-        assert mine[-1].finish_reason == whole.choices[index].finish_reason
-        assert [c.finish_reason for c in mine[:-1]] == [None] * (len(mine) - 1)
-        assert all(c.delta.role is None for c in mine[1:])
-    assert {(c.id, c.created, c.model, c.object, c.system_fingerprint) for c in chunks} == {
-        (chunks[0].id, chunks[0].created, whole.model, "chat.completion.chunk", whole.system_fingerprint)
-    }
-    assert all("usage" not in chunk.model_fields_set for chunk in chunks)
-
-
-def test_include_usage_adds_a_last_chunk_without_choices(client: LocalOpenAI) -> None:
-    whole = client.chat.completions.create(**CREATE)
-    options: Any = {"include_usage": True, "include_obfuscation": False}
-    *others, last = client.chat.completions.create(**CREATE, stream=True, stream_options=options)
-    revalidate(last)
-    assert last.choices == [] and counted(last.usage) == counted(whole.usage)
-    assert all(chunk.usage is None and "usage" in chunk.model_fields_set and chunk.choices for chunk in others)
-
-
-@pytest.mark.anyio
-async def test_the_async_client_answers_alike(async_client: AsyncLocalOpenAI, client: LocalOpenAI) -> None:
-    expected = client.chat.completions.create(**CREATE)
-    whole = await async_client.chat.completions.create(**CREATE)
-    stream = await async_client.chat.completions.create(**CREATE, stream=True)
-    chunks = [chunk async for chunk in stream]
-    revalidate(whole)
-    for chunk in chunks:
-        revalidate(chunk)
-    assert whole.choices == expected.choices and counted(whole.usage) == counted(expected.usage)
-    assert text_of(chunks) == expected.choices[0].message.content
+        first, *others = [c.delta for chunk in chunks for c in chunk.choices if c.index == index]
+        assert (first.role, first.content) == ("assistant", "")
+        assert all(delta.role is None for delta in others)
 
 
 def test_the_sdks_stream_helper_accepts_the_stream(builtin: LocalOpenAI) -> None:
@@ -206,18 +152,6 @@ def test_an_answer_can_be_handed_back_as_a_message(client: LocalOpenAI, oracle: 
     second = client.chat.completions.create(**{**CREATE, "messages": history})
     as_dicts = [*MESSAGES, {"role": "assistant", "content": first.choices[0].message.content}, history[-1]]
     assert second.choices[0].message.content == oracle.text(oracle.greedy(oracle.prompt(as_dicts), 20))
-
-
-@pytest.mark.parametrize("as_list", [False, True], ids=["a string", "a list of four"])
-def test_a_stop_string_cuts_the_text_wherever_tokens_end(client: LocalOpenAI, as_list: bool) -> None:
-    text = str(client.chat.completions.create(**CREATE).choices[0].message.content)
-    for at in range(len(text) - 2):
-        wanted = text[at : at + 3]
-        if wanted.endswith("\ufffd"):  # bytes that may yet become a character: no text ends there before the next token
-            continue
-        stop = [wanted, "never said", wanted + "!?", "\u2603\u2603"] if as_list else wanted
-        choice = client.chat.completions.create(**CREATE, stop=stop).choices[0]
-        assert (choice.message.content, choice.finish_reason) == (text[: text.find(wanted)], "stop"), wanted
 
 
 @pytest.mark.anyio
@@ -317,12 +251,3 @@ def test_thinking_can_be_turned_off_by_effort_or_by_template_argument(builtin: L
     none = builtin.chat.completions.create(**QUESTION, reasoning_effort="none")
     assert none.choices == off.choices and plain.usage is not None and none.usage is not None
     assert none.usage.prompt_tokens > plain.usage.prompt_tokens  # the template closes an empty thought itself
-
-
-def test_a_closed_client_says_so(model_path: Any) -> None:
-    client = LocalOpenAI(model_path)
-    client.close()
-    assert client.is_closed()
-    for stream in (False, True):
-        with pytest.raises(openai.APIConnectionError, match="closed"):
-            client.chat.completions.create(**CREATE, stream=stream)

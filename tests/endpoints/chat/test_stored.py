@@ -122,34 +122,6 @@ def test_unknown_parameters_are_refused(store: Store, handler: Callable[..., Any
 # -- lists ----------------------------------------------------------------------------------------------------------
 
 
-def test_completions_are_listed_oldest_first_unless_the_caller_asks_otherwise(store: Store) -> None:
-    for name in "abc":
-        save(store, name)
-    assert ids(store) == ids(store, order="asc") == ["a", "b", "c"]
-    assert ids(store, order="desc") == ["c", "b", "a"]
-
-
-def test_pages_of_completions_follow_one_another(store: Store) -> None:
-    for name in "abcde":
-        save(store, name)
-    page = completions.list_completions(store, Fields({}), {"limit": 2, "after": "chatcmpl-b"})
-    assert (page["object"], page["first_id"], page["last_id"], page["has_more"]) == (
-        "list",
-        "chatcmpl-c",
-        "chatcmpl-d",
-        True,
-    )
-    assert ids(store, limit="2", after="chatcmpl-d") == ["e"]
-    assert ids(store, after="chatcmpl-e") == []
-
-
-def test_a_page_has_twenty_completions_unless_the_caller_says_otherwise(store: Store) -> None:
-    for i in range(22):
-        save(store, str(i))
-    assert len(ids(store)) == 20
-    assert len(ids(store, limit=22)) == 22
-
-
 def test_completions_are_filtered_by_model_and_metadata(store: Store) -> None:
     save(store, "a", metadata={"k": "1", "l": "1"})
     save(store, "b", metadata={"k": "1"}, model="other")
@@ -174,8 +146,6 @@ def test_filters_work_across_pages(store: Store) -> None:
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        ({"after": "chatcmpl-x"}, (404, "after", "completion_not_found")),
-        ({"limit": 101}, (400, "limit", "integer_above_max_value")),
         ({"model": 5}, (400, "model", "invalid_type")),
         ({"metadata": "k"}, (400, "metadata", "invalid_type")),
         ({"metadata": {"k": 5}}, (400, "metadata[k]", "invalid_type")),
@@ -235,30 +205,3 @@ def test_a_message_is_stored_with_an_id(store: Store, message: dict[str, Any], s
     # The SDK's type knows the role of answers only, and the API returns what was asked.
     typed = ChatCompletionStoreMessage.model_validate({**found, "role": "assistant"}, strict=True)
     assert {**typed.model_dump(exclude_unset=True), "role": found["role"]} == found
-
-
-def test_messages_are_paged_in_their_order(store: Store) -> None:
-    completion_id = save(store, "a", [{**HELLO, "content": str(i)} for i in range(5)])
-
-    def texts(**query: Any) -> list[str]:
-        return [m["content"] for m in completions.list_messages(store, Fields({}), query, completion_id)["data"]]
-
-    assert texts() == ["0", "1", "2", "3", "4"]
-    assert texts(order="desc", limit=2) == ["4", "3"]
-    assert texts(after="chatcmpl-a-1", limit="2") == ["2", "3"]
-    page = completions.list_messages(store, Fields({}), {"limit": 5}, completion_id)
-    assert (page["first_id"], page["last_id"], page["has_more"]) == ("chatcmpl-a-0", "chatcmpl-a-4", False)
-
-
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ({"after": "chatcmpl-a-9"}, (404, "after", "message_not_found")),
-        ({"limit": "0"}, (400, "limit", "integer_below_min_value")),
-        ({"model": "tiny"}, (400, "model", "unknown_parameter")),
-    ],
-)
-def test_a_wrong_page_of_messages_is_refused(
-    store: Store, query: dict[str, Any], expected: tuple[int, str, str]
-) -> None:
-    assert refused(completions.list_messages, store, Fields({}), query, save(store, "a")) == expected

@@ -25,7 +25,7 @@ from localai_shim.state.errors import StoreError
 from localai_shim.state.store import Store
 from localai_shim.testing import Reply, ScriptedEngine
 from localai_shim.types import RowError
-from tests import machines
+from tests import inside, machines
 from tests.conftest import refused
 from tests.endpoints.responses.legal import check_response, check_stream
 from tests.engine.harness import eventually
@@ -215,7 +215,7 @@ def test_a_row_that_fails_fails_its_response_only() -> None:
 def test_a_request_that_is_refused_leaves_nothing(counting: LocalOpenAI) -> None:
     with refused("temperature", "decimal_above_max_value", "temperature"):
         start(counting, temperature=3)
-    assert not counting._runtime.store().owned()
+    assert not inside.store(counting).owned()
 
 
 def test_closing_the_client_ends_what_runs(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_a_conversation_that_goes_meanwhile_fails_the_response_and_says_so() -> 
         assert "response.completed" not in [event.type for event in stream]
         made = finished(client, id)
         assert made.status == "failed" and made.error is not None and conversation.id in made.error.message
-        assert not client._runtime.store().owned()
+        assert not inside.store(client).owned()
     engine.close()
 
 
@@ -363,10 +363,10 @@ def test_a_response_that_is_being_stored_is_not_taken_for_one_that_another_proce
 def test_a_client_that_is_closed_while_a_response_is_being_stored_leaves_nothing(
     counting: LocalOpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, save = counting._runtime.store(), Store.save
+    store, save = inside.store(counting), Store.save
 
     def closing(self: Store, *given: Any, **more: Any) -> bool:
-        counting._runtime.background().close()
+        inside.runtime(counting).background().close()
         return save(self, *given, **more)
 
     monkeypatch.setattr(Store, "save", closing)
@@ -436,8 +436,8 @@ def test_a_response_that_cannot_be_stored_has_failed_for_whoever_asks_and_is_sto
         assert made.status == "failed" and made.error is not None and "disk is full" in made.error.message
         with pytest.raises(openai.InternalServerError, match="disk is full"):
             start(counting)
-        assert dict(counting._runtime.store().owned()).keys() == {id}
-    assert finished(counting, id).status == "failed" and not counting._runtime.store().owned()
+        assert dict(inside.store(counting).owned()).keys() == {id}
+    assert finished(counting, id).status == "failed" and not inside.store(counting).owned()
     assert finished(counting, start(counting).id).output_text == WORDS
 
 
@@ -448,7 +448,7 @@ def test_who_has_found_one_before_it_could_not_be_stored_is_told_as_well(
 
     def refusing(self: Store, kind: Any, id: str, *given: Any, **more: Any) -> None:
         if more["owner"] is None:  # it has ended
-            found.append(counting._runtime.background().get(id))
+            found.append(inside.runtime(counting).background().get(id))
             raise StoreError("database or disk is full")
         save(self, kind, id, *given, **more)
 
@@ -464,7 +464,7 @@ def test_where_no_thread_can_be_started_the_request_says_so_and_the_next_one_wor
         patch.setattr(threading.Thread, "start", _no_thread)
         with pytest.raises(openai.InternalServerError, match="start new thread"):
             start(counting)
-    assert not counting._runtime.store().owned()
+    assert not inside.store(counting).owned()
     assert finished(counting, start(counting).id).output_text == WORDS
 
 

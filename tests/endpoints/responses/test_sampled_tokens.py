@@ -13,6 +13,7 @@ import pytest
 
 from localai_shim import LocalOpenAI
 from localai_shim.testing import reasoning, scripted, tool_call
+from tests import inside
 from tests.conftest import revalidate
 from tests.tiny import tiny
 
@@ -63,5 +64,5 @@ def test_thoughts_and_calls_are_among_them() -> None:
         assert [item.type for item in made.output] == ["reasoning", "function_call"]
         _, tokens, logprobs = fields(made)
         assert made.usage is not None and len(tokens) == len(logprobs) == made.usage.output_tokens
-        text = client._runtime.engine_of("").model.tokenizer.decode(tokens)
+        text = inside.engine(client).model.tokenizer.decode(tokens)
     assert "I have to add." in text and "add" in text.split("I have to add.")[1]

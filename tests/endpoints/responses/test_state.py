@@ -17,6 +17,7 @@ import pytest
 from localai_shim import LocalOpenAI
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.testing import Reply, ScriptedEngine
+from tests import inside
 from tests.agent_loop import client_of
 from tests.conftest import refused
 from tests.endpoints.responses.legal import check_response
@@ -320,7 +321,7 @@ def test_a_file_that_is_no_store_is_said_so(tmp_path: Path) -> None:
 def test_a_file_that_breaks_later_fails_what_needs_it_and_says_why(tmp_path: Path) -> None:
     engine = ScriptedEngine(lambda request, prompt, before: "yes")
     with LocalOpenAI(engine=engine, store=tmp_path / "state.db") as client:
-        client._runtime.store().close()
+        inside.store(client).close()
         with pytest.raises(openai.InternalServerError, match=r"state\.db cannot be used: it is closed"):
             ask(client)
         assert ask(client, store=False).output_text == "yes"

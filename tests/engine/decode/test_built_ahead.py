@@ -17,10 +17,12 @@ from localai_shim.engine.probes import runs_built
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import TextModel
 from localai_shim.types import Failure, GenerationRequest, SamplingParams, Token
+from tests import inside
 from tests.architectures import text_model
 from tests.engine.guessing import AUTO, KINDS, Ahead, Steady, key, preempting, speculate, steps_noted
 from tests.engine.harness import GREEDY, Running, quantised_by, request, tokens_of
 from tests.engine.sampled_rows import outputs, prompt, requests, same
+from tests.engine.traffic import ids_in_traffic, reversed_prompts
 from tests.samples import only
 from tests.tiny import VOCABULARY, tiny
 
@@ -77,23 +79,11 @@ def test_joins_cancellations_and_preemption_change_nothing(monkeypatch: pytest.M
     engine = device_engine("dense", OFF)
     expected = [outputs(engine, [each])[0] for each in made]
     engine.close()
-    speculate(monkeypatch, Steady(0.8, known_of(made, expected)))
+    known = known_of(made, expected)
+    speculate(monkeypatch, Steady(0.8, known))
     engine = device_engine("dense", AUTO)
     with steps_noted(monkeypatch) as built, preempting(engine, every=7) as drafted:
-        running, victims = [], []
-        for i, each in enumerate(requests(40)):
-            running.append(Running(engine, each))
-            if i % 3 == 0:
-                victims.append(Running(engine, request(each.prompt.tokens[::-1] or [4], each.sampling, 200)))
-                victims[-1].read(2)
-            if i % 3 == 2:
-                victims.pop(0).cancel()
-            if i % 2:
-                running[-1].read(6)
-        for victim in victims:
-            victim.cancel()
-        for run, said in zip(running, expected, strict=True):
-            assert run.finish() == [[token.id for token in said]]
+        assert ids_in_traffic(engine, requests(40), reversed_prompts(made)) == [known[key(each)] for each in made]
     engine.close()
     assert any(built) and not all(built) and drafted
 
@@ -128,7 +118,7 @@ def test_what_was_built_runs_for_the_rows_that_are_left(monkeypatch: pytest.Monk
     speculate(monkeypatch, Steady(1.0, known_of(made, expected)))
     engine = device_engine("dense", AUTO)
     engine.wait()
-    batch, after, widths = engine._loop._batcher.rows.batch, list[int](), list[int]()
+    batch, after, widths = inside.rows(engine).batch, list[int](), list[int]()
     assert batch is not None
     begin = verify.begin_step
 
@@ -156,12 +146,12 @@ def test_what_was_built_runs_for_the_rows_that_are_left(monkeypatch: pytest.Monk
 def reads_its_positions(model: TextModel) -> None:
     """As code that asks the device how long its rows are, and gives each its own length."""
 
-    class Reading(type(model._model)):  # type: ignore[misc]
+    class Reading(type(inside.network(model))):  # type: ignore[misc]
         def __call__(self, tokens: Any, cache: Any = None) -> Any:
             places = mx.array(np.array(cache[0].offset)).reshape(-1, 1, 1) + mx.arange(tokens.shape[1])[:, None]
             return super().__call__(tokens, cache=cache) + mx.sin(places + mx.arange(VOCABULARY))
 
-    model._model.__class__ = Reading
+    inside.network(model).__class__ = Reading
 
 
 def test_a_model_that_computes_while_it_is_built_is_found() -> None:
@@ -225,7 +215,7 @@ def test_what_came_of_drafts_is_delivered_before_a_step_that_was_built_is_launch
     undelivered, launch = dict[bool, list[int]](), Verifying.launch
 
     def launching(self: Verifying, model: Any) -> None:
-        undelivered.setdefault(self.built is not None, []).append(len(engine._loop._out))
+        undelivered.setdefault(self.built is not None, []).append(len(inside.loop(engine)._out))
         launch(self, model)
 
     monkeypatch.setattr(Verifying, "launch", launching)

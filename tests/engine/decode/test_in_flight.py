@@ -116,6 +116,17 @@ def test_nothing_is_built_behind_a_step_that_rows_wait_for(stepped: Stepped, sam
     assert (flight.next if isinstance(flight, Queued) else getattr(flight, "built", flight)) is None
 
 
+def test_nothing_is_built_behind_the_last_tokens_of_all_rows(stepped: Stepped) -> None:
+    rows = joined(stepped, GREEDY)
+    built = {}
+    while stepped.batch.rows:
+        decode(stepped.batch)
+        if isinstance(stepped.batch.in_flight, Queued):
+            built[rows[0].generated] = stepped.batch.in_flight.next is not None
+    assert built == {generated: 0 < generated < 11 for generated in range(12)}, "of 12 tokens"
+    assert stepped.batch.nbytes == 0
+
+
 def test_a_row_whose_output_is_asked_for_leaves_nothing_in_flight(stepped: Stepped) -> None:
     rows = joined(stepped, GREEDY)
     decode(stepped.batch)

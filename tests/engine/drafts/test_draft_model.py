@@ -27,11 +27,13 @@ from localai_shim.engine.sinks import SyncSink
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import TextModel
 from localai_shim.types import GenerationRequest, ModelLoadError, SamplingParams
+from tests import inside
 from tests.architectures import text_model
 from tests.drafting import split
 from tests.engine.guessing import speculate, steps_counted
 from tests.engine.harness import GREEDY, Running, before_each_step, quantised_by, request
 from tests.engine.sampled_rows import outputs, prompt, requests, same
+from tests.engine.traffic import ids_in_traffic, reversed_prompts
 from tests.samples import only
 from tests.tiny import VOCABULARY, tiny
 
@@ -65,7 +67,7 @@ def engine_of(path: str, draft: str | None = None, kv: Quantised | None = None, 
 
 def drafter(engine: Engine[Any]) -> DraftModel:
     engine.wait()
-    speculation = engine._loop._setup.speculation
+    speculation = inside.setup(engine).speculation
     assert speculation is not None and isinstance(speculation.costly, DraftModel)
     return speculation.costly
 
@@ -232,7 +234,7 @@ def test_joins_cancellations_and_preemption_change_nothing(pair: tuple[str, str]
     engine.close()
     engine = engine_of(large, small)
     own = drafter(engine)
-    rows, steps = engine._loop._batcher.rows, iter(range(10_000))
+    rows, steps = inside.rows(engine), iter(range(10_000))
 
     def preempted() -> Iterator[Piece]:
         if next(steps) % 6 == 5 and len(rows.batch) > 1:
@@ -241,17 +243,7 @@ def test_joins_cancellations_and_preemption_change_nothing(pair: tuple[str, str]
             assert victim not in own._seats
 
     before_each_step(rows, preempted)
-    running, victims = [], []
-    for i, each in enumerate(requests(20)):
-        running.append(Running(engine, each))
-        if i % 3 == 0:
-            victims.append(Running(engine, request(each.prompt.tokens[::-1], each.sampling, 400, ignore_eos=True)))
-            victims[-1].read(3)
-        if i % 3 == 2:
-            victims.pop(0).cancel()
-    assert [run.finish()[0] for run in running] == expected
-    for victim in victims:
-        victim.cancel()
+    assert ids_in_traffic(engine, requests(20), reversed_prompts(made)) == expected
     Running(engine, request([5, 6], GREEDY, 2)).finish()
     assert not own._seats and not own._filling and own.nbytes == 0
     assert counts(engine)[0] > 50
@@ -274,7 +266,7 @@ def test_a_long_prompt_is_run_in_chunks_beside_rows_that_go_on(
     neighbour = Running(engine, request(prompt(3), GREEDY, 600, ignore_eos=True))
     neighbour.read(8)
     for _ in range(2):
-        with passes_counted(own._model) as sizes, steps_counted(engine) as steps:
+        with passes_counted(inside.network(own)) as sizes, steps_counted(engine) as steps:
             assert Running(engine, request(long, GREEDY, 16, ignore_eos=True)).finish() == expected
         chunks = [shape for shape in sizes if shape[1] == 32]
         assert len(chunks) >= 6 and max(tokens for _, tokens in sizes) == 32, "and the neighbour's drafts go on"
@@ -293,7 +285,7 @@ def test_choices_of_one_prompt_have_it_run_once(pair: tuple[str, str], always: N
     expected = Running(engine, made).finish()
     engine.close()
     engine = engine_of(large, small, max_stall=60.0)
-    with passes_counted(drafter(engine)._model) as sizes:
+    with passes_counted(inside.network(drafter(engine))) as sizes:
         assert Running(engine, made).finish() == expected
     engine.close()
     assert sum(rows * tokens for rows, tokens in sizes if tokens > 16) == 149
@@ -311,20 +303,20 @@ def test_a_model_that_fails_midway_is_not_asked_any_more_and_nobody_notices(
     engine.close()
     engine = engine_of(large, small)
     own = drafter(engine)
-    run, calls = getattr(own._model, what), iter(range(10_000))
+    run, calls = getattr(inside.network(own), what), iter(range(10_000))
 
     def failing(*args: Any, **more: Any) -> Any:
         if next(calls) >= after:
             raise RuntimeError("out of luck")
         return run(*args, **more)
 
-    setattr(own._model, what, failing)
+    setattr(inside.network(own), what, failing)
     with caplog.at_level(logging.ERROR, "localai_shim"):
         assert [run.finish()[0] for run in [Running(engine, r) for r in made]] == expected
     if next(calls) > after:
         assert "drafts by 'model' failed; its requests continue without drafts" in caplog.text
     assert next(calls) <= after + 2 + len(made)
-    setattr(own._model, what, run)
+    setattr(inside.network(own), what, run)
     before = counts(engine)[0]
     assert [run.finish()[0] for run in [Running(engine, r) for r in made]] == expected
     assert counts(engine)[0] > before, "new rows are drafted for again"
@@ -333,7 +325,7 @@ def test_a_model_that_fails_midway_is_not_asked_any_more_and_nobody_notices(
 
 def test_rows_that_want_no_drafts_are_not_run(pair: tuple[str, str], always: None) -> None:
     engine = engine_of(*pair)
-    with passes_counted(drafter(engine)._model) as sizes:
+    with passes_counted(inside.network(drafter(engine))) as sizes:
         Running(engine, request(prompt(3), GREEDY, 20, speculation=False)).finish()
     engine.close()
     assert not sizes
@@ -375,9 +367,9 @@ def test_weights_and_caches_of_a_draft_model_are_part_of_the_plan(pair: tuple[st
     large, small = pair
     alone, both = engine_of(large, memory_limit=2**30), engine_of(large, small, memory_limit=2**30)
     alone.wait()
-    own, plan = drafter(both), both._loop._setup.memory
+    own, plan = drafter(both), inside.setup(both).memory
     assert isinstance(plan, Memory)
-    assert plan.weights == alone.model.weight_bytes + own._model.weight_bytes
+    assert plan.weights == alone.model.weight_bytes + inside.network(own).weight_bytes
     assert both.stats().kv_bytes_per_token == alone.stats().kv_bytes_per_token * 5 // 4
     assert plan.row(300) > Memory(both.model, 2**30, 48).row(300)
     assert (both.stats().kv_budget or 0) < (alone.stats().kv_budget or 0)

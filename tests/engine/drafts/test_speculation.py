@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import mlx.core as mx
@@ -20,10 +21,12 @@ from localai_shim.models import text
 from localai_shim.output.prediction import Prediction
 from localai_shim.stats import NO_DRAFTS
 from localai_shim.types import Failure, GenerationRequest, SamplingParams, Token
+from tests import inside
 from tests.engine.constraints import Only
 from tests.engine.guessing import AUTO, KINDS, Ahead, Failing, Oracle, key, preempting, speculate, steps_counted
 from tests.engine.harness import GREEDY, Running, engine_for, eventually, is_last, request, tokens_of
 from tests.engine.sampled_rows import SAMPLINGS, EndsAt, outputs, prompt, requests, same
+from tests.engine.traffic import in_traffic, reversed_prompts
 from tests.samples import only
 from tests.tiny import tiny
 
@@ -61,49 +64,24 @@ def test_rows_of_all_kinds_emit_what_they_emit_without_drafts(
         assert oracle.asked and any(tokens > 4 for _, tokens in sizes)
 
 
-@pytest.mark.parametrize("kind", only(["dense"], KINDS))
-def test_joins_cancellations_and_preemption_change_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    name, kv, changes = KINDS[kind]
-    engine = engine_for(name, EngineOptions(prefill_chunk=48), kv, **changes)
-    expected = [outputs(engine, [r])[0] for r in requests(20)]
-    engine.close()
-    known = {key(r): [t.id for t in said] for r, said in zip(requests(20), expected, strict=True)}
-    speculate(monkeypatch, Oracle(0.7, known))
-    engine = engine_for(name, AUTO, kv, **changes)
-    try:
-        running, victims = [], []
-        for i, made in enumerate(requests(20)):
-            running.append(Running(engine, made))
-            if i % 3 == 0:
-                victims.append(Running(engine, request(made.prompt.tokens[::-1] or [4], made.sampling, 200)))
-                victims[-1].read(2)
-            if i % 3 == 2:
-                victims.pop(0).cancel()
-            if i % 4 == 1:
-                running[-1].read(4)
-        for victim in victims:
-            victim.cancel()
-        for run, said in zip(running, expected, strict=True):
-            assert run.finish() == [[t.id for t in said]]
-    finally:
-        engine.close()
-
-
-@pytest.mark.parametrize("kind", only(["hybrid"], KINDS))
-def test_rows_that_are_preempted_amid_their_drafts_go_on_with_the_same_tokens(
-    kind: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("kind", "preempted"),
+    only([("dense", False), ("hybrid", True)], [(kind, preempted) for kind in KINDS for preempted in (False, True)]),
+)
+def test_joins_cancellations_and_preemption_change_nothing(
+    kind: str, preempted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, kv, changes = KINDS[kind]
     engine = engine_for(name, EngineOptions(prefill_chunk=48), kv, **changes)
-    expected = outputs(engine, requests(40))
+    expected = [outputs(engine, [r])[0] for r in requests(40)]
     engine.close()
     known = {key(r): [t.id for t in said] for r, said in zip(requests(40), expected, strict=True)}
     speculate(monkeypatch, Oracle(0.6, known))
     engine = engine_for(name, AUTO, kv, **changes)
-    with preempting(engine) as drafted:
-        same(outputs(engine, requests(40)), expected)
+    with preempting(engine) if preempted else nullcontext([]) as drafted:
+        same(in_traffic(engine, requests(40), reversed_prompts(requests(40))), expected)
     engine.close()
-    assert sum(count > 0 for count in drafted) > 5
+    assert not preempted or sum(count > 0 for count in drafted) > 5
 
 
 def test_rows_in_two_buckets_get_their_own_tokens_from_a_step_of_several(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,12 +113,12 @@ def test_engines_look_for_drafts_unless_they_are_told_not_to() -> None:
     made = [request(prompt(i), p, 40) for i, p in enumerate(SAMPLINGS)]
     engine = engine_for("qwen3", EngineOptions(speculation="off"))
     expected = outputs(engine, made)
-    assert engine._loop._setup.speculation is None
+    assert inside.setup(engine).speculation is None
     engine.close()
     engine, other = engine_for("qwen3"), engine_for("qwen3")
     same(outputs(engine, made), expected)
     other.wait()
-    mine, its = engine._loop._setup.speculation, other._loop._setup.speculation
+    mine, its = inside.setup(engine).speculation, inside.setup(other).speculation
     assert mine is not None and its is not None
     size = (len(made), 1)
     assert mine.costs.seconds("step", size), "each learns what its own steps take"
@@ -202,7 +180,7 @@ def test_the_next_step_runs_while_what_came_of_drafts_is_delivered(monkeypatch: 
     made = request(prompt(3), GREEDY, 60)
     engine, expected = with_right_drafts(monkeypatch, made)
     engine.wait()
-    loop, batch, flying = engine._loop, engine._loop._batcher.rows.batch, []
+    loop, batch, flying = inside.loop(engine), inside.rows(engine).batch, []
     assert batch is not None
     flush = loop._flush
 
@@ -223,7 +201,7 @@ def test_what_came_of_drafts_is_delivered_before_the_next_step_is_computed(monke
     made = request(prompt(3), GREEDY, 60)
     engine, expected = with_right_drafts(monkeypatch, made)
     engine.wait()
-    loop, batch = engine._loop, engine._loop._batcher.rows.batch
+    loop, batch = inside.loop(engine), inside.rows(engine).batch
     assert batch is not None and engine.model is not None
     undelivered, forward = [], engine.model.forward
 
@@ -248,7 +226,7 @@ def test_rows_may_leave_while_what_came_of_drafts_is_delivered(gone: int, monkey
     speculate(monkeypatch, Oracle(0.8, {key(each): said for each, said in zip(made, expected, strict=True)}))
     engine = engine_for("qwen3", AUTO)
     engine.wait()
-    loop, batch = engine._loop, engine._loop._batcher.rows.batch
+    loop, batch = inside.loop(engine), inside.rows(engine).batch
     assert batch is not None
     flush, left = loop._flush, list[Row]()
 
@@ -287,7 +265,7 @@ def test_rows_that_leave_while_their_drafts_run_change_nothing_for_others(
     speculate(monkeypatch, Oracle(0.8, {key(each): said for each, said in zip(made, expected, strict=True)}))
     engine = engine_for(kind, AUTO)
     engine.wait()
-    batch = engine._loop._batcher.rows.batch
+    batch = inside.rows(engine).batch
     assert batch is not None
     running: list[Running] = []
     run, left = batch.run, []
@@ -299,7 +277,7 @@ def test_rows_that_leave_while_their_drafts_run_change_nothing_for_others(
         for tokens, which in due.items():
             if isinstance(batch.in_flight, Verifying) and at >= tokens and which not in left:
                 left.append(which)
-                engine._loop._drop([row for row in batch.rows if any(row.request is made[i] for i in which)])
+                inside.loop(engine)._drop([row for row in batch.rows if any(row.request is made[i] for i in which)])
 
     batch.run = running_step  # type: ignore[method-assign]
     running += [Running(engine, each) for each in made]
@@ -454,7 +432,7 @@ def test_own_sources_change_nothing(source: str, monkeypatch: pytest.MonkeyPatch
     with steps_counted(engine) as sizes:
         same(outputs(engine, made), expected)
     assert any(tokens > 1 for _, tokens in sizes)
-    counts = engine._loop._setup.speculation
+    counts = inside.setup(engine).speculation
     engine.close()
     assert counts is not None and counts.counts[source].accepted > 0
 

@@ -15,6 +15,7 @@ from localai_shim.engine.kv.row import OneRow
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions, TextModel
 from localai_shim.types import SamplingParams
+from tests import inside
 from tests.engine.constraints import Only, Stepped
 from tests.engine.counting import expected, tokens
 from tests.engine.harness import GREEDY, Running, decode, engine_for, generate, request
@@ -190,7 +191,7 @@ def test_rows_of_an_engine_say_what_each_says_alone(kind: str) -> None:
     engine = engine_for(kind, EngineOptions(max_rows=7, prefill_chunk=128))
     try:
         engine.model.weight_bytes = 1
-        engine._loop._batcher.rows.batch._cache._spare = 1  # type: ignore[union-attr]
+        inside.rows(engine).batch._cache._spare = 1  # type: ignore[union-attr]
         running = [
             (n, Running(engine, request(tokens(n, n), max_tokens=6 + i))) for i, n in enumerate(LENGTHS + LENGTHS[::2])
         ]

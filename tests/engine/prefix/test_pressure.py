@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from localai_shim.engine.prefix import pressure
 from localai_shim.engine.prefix.cache import PrefixCache
 from localai_shim.engine.prefix.pressure import Pressure
 from localai_shim.models.text import TextModel
+from tests import inside
 from tests.engine.counting import tokens
 from tests.engine.harness import engine_for, eventually, generate, request
 
@@ -46,7 +48,7 @@ def engine(system: System, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine[T
 
 
 def prefixes(engine: Engine[TextModel]) -> PrefixCache:
-    setup = engine._loop._setup
+    setup = inside.setup(engine)
     assert setup is not None and setup.prefixes is not None
     return setup.prefixes
 
@@ -107,6 +109,31 @@ def test_memory_that_was_freed_is_returned_when_the_engine_rests(
     assert cleared.count(True) == 1
 
 
+def test_an_engine_that_rests_returns_free_buffers_every_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "CLEAR_STEPS", 2)
+    engine = engine_for("qwen3")
+    engine.wait()
+    rests: list[tuple[int, bool]] = []
+    memory = loop.host().memory
+    rest = memory.rest
+
+    def noting(who: object, **more: Any) -> None:
+        if who is inside.loop(engine):
+            rests.append((engine.stats().steps, more["clear"]))
+        rest(who, **more)
+
+    monkeypatch.setattr(memory, "rest", noting)
+    for seed in range(8):
+        generate(engine, request(tokens(9, seed), max_tokens=1))
+    engine.close()
+    due, when_due = 2, 0
+    for steps, cleared in rests:
+        assert cleared is (steps >= due)
+        when_due += steps == due
+        due = steps + 2 if cleared else due
+    assert when_due
+
+
 def test_an_idle_engine_looks_once_more_before_it_sleeps(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "SLEEP_SECONDS", 0.2)
     monkeypatch.setattr(pressure, "LOOK_SECONDS", 1e6)
@@ -114,8 +141,8 @@ def test_an_idle_engine_looks_once_more_before_it_sleeps(system: System, monkeyp
     fill(engine, 0)
     assert prefixes(engine).bytes and system.asked == 1
     system.level = "critical"
-    assert engine._loop._pressure is not None
-    engine._loop._pressure._next_look = 0.0
+    assert inside.loop(engine)._pressure is not None
+    inside.loop(engine)._pressure._next_look = 0.0
     assert eventually(lambda: prefixes(engine).bytes == 0)
     engine.close()
 

@@ -14,6 +14,7 @@ import pytest
 from localai_shim.engine.cache_contents import Contents, States
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.types import Prompt, RowError
+from tests import inside
 from tests.engine.counting import counting, expected, tokens
 from tests.engine.folders import LONG, Fake, files, flush
 from tests.samples import only
@@ -98,7 +99,7 @@ def last_layer(model: Any) -> Callable[[], None]:
 def test_prompt_that_was_nan_is_run_again_once_the_model_is_sound(kind: str, spoil: Any, tmp_path: Path) -> None:
     with counting(kind, EngineOptions(cache_dir=str(tmp_path), prefill_chunk=16)) as c:
         prompt, made = tokens(60), list[Callable[[], None]]()
-        c.engine._change(lambda: made.append(spoil(c.engine.model._model))).result()
+        c.engine._change(lambda: made.append(spoil(inside.network(c.engine.model)))).result()
         with contextlib.suppress(RowError):
             c.ask(Prompt(prompt, boundaries=[20, 50]))
         c.engine._change(made[0]).result()

@@ -28,7 +28,7 @@ from tests import machines
 from tests.engine.asking import answers, asking
 from tests.engine.counting import KINDS, Counting, counting, expected, tokens
 from tests.engine.folders import LONG, PLENTY, Fake, files, flush, left_by, parts
-from tests.engine.harness import engine_for, quantised_by, step_of
+from tests.engine.harness import engine_for, eventually, quantised_by, step_of
 from tests.engine.segments import arrays_of, common_length, random_tokens
 from tests.samples import only, sampled
 from tests.tiny import tiny
@@ -99,6 +99,12 @@ def test_quantised_rows_go_on_from_the_folder(tmp_path: Path) -> None:
         said.append(Counting(engine).ask(prompt))
         engine.close()
     assert said == [(said[0][0], 89), (said[0][0], 89), (said[0][0], 0)]
+
+
+def test_an_engine_that_is_idle_writes_what_it_has_kept(tmp_path: Path) -> None:
+    with counting("qwen3", EngineOptions(cache_dir=tmp_path)) as c:
+        c.ask(tokens(90), n=1)
+        assert eventually(lambda: bool(files(tmp_path)) and not parts(tmp_path))
 
 
 def test_the_files_are_safetensors(tmp_path: Path) -> None:

@@ -12,10 +12,12 @@ import pytest
 from localai_shim.engine.cache_contents import Quantised
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.types import EngineClosedError, GenerationRequest, Prompt, RowError, SamplingParams
+from tests import inside
 from tests.engine.counting import KINDS, PER_TOKEN, tokens
 from tests.engine.harness import GREEDY, Gate, Running, eventually, generate, leave_room_for
 from tests.engine.media import going_on, picture, prompt_of, spread
 from tests.engine.seeing import Seeing, alone, seeing
+from tests.engine.traffic import ids_in_traffic
 from tests.samples import exhaustive, only
 
 HOW = [{}, {"in_one": True}]
@@ -53,15 +55,9 @@ def test_eight_that_join_cancel_and_finish_at_different_times(kind: str, how: An
     options = EngineOptions(prefix_cache_bytes=prefix_cache, prefill_chunk=16)
     with engine_of(kind, options, **how) as engine:
         for turn in range(2 if prefix_cache else 1):  # the second time from what the first left
-            going: list[tuple[Prompt, int, Running]] = []
-            for i, prompt in enumerate(mixed()):
-                count = 6 + 5 * (i % 4)
-                going.append((prompt, count, Running(engine, request(prompt, count))))
-                lost = Running(engine, request(mixed(50)[i], 40))
-                lost.read(1 + i % 3)
-                lost.cancel()
-            for prompt, count, run in going:
-                assert run.finish() == [alone(kind, prompt, count, **how)], turn
+            made = [request(prompt, 6 + 5 * (i % 4)) for i, prompt in enumerate(mixed())]
+            said = ids_in_traffic(engine, made, lambda i: request(mixed(50)[i], 40))
+            assert said == [alone(kind, each.prompt, each.max_tokens, **how) for each in made], turn
 
 
 @pytest.mark.parametrize("kind", only(["qwen3"], KINDS))
@@ -104,7 +100,7 @@ def test_a_prefix_that_ends_within_a_picture_is_gone_on_from() -> None:
         shared = [tokens(70), picture(1, 24)]
         whole = prompt_of(*shared, tokens(4))
         generate(engine, request(whole, 4))
-        prefixes = engine._loop._setup.prefixes
+        prefixes = inside.setup(engine).prefixes
         assert prefixes is not None
         start = prefixes.start
         prefixes.start = lambda salt, keys, least=0: start(salt, keys[:81], least)  # type: ignore[method-assign]
@@ -164,7 +160,7 @@ def test_the_prompt_s_own_logprobs_are_those_with_its_pictures() -> None:
         found = []
         for chunk in (4, 2**24):
             engine.wait()
-            engine._loop._batcher.rows.prefiller.portion = chunk  # type: ignore[union-attr]
+            inside.rows(engine).prefiller.portion = chunk  # type: ignore[union-attr]
             scored = Prompt(prompt.tokens, keys=prompt.keys, media=prompt.media, top_logprobs=2)
             assert generate(engine, request(scored, 6)) == [alone("qwen3", prompt, 6)]
             assert scored.scores is not None and len(scored.scores) == len(prompt.tokens) - 1
@@ -211,7 +207,7 @@ def test_a_row_that_is_cancelled_while_the_tower_runs_for_it() -> None:
         gate.open()
         assert text.finish() == [alone("qwen3", mixed()[0], 12)]
         assert eventually(lambda: engine.stats().waiting == 0)
-        assert engine._loop._setup.features.pinned_bytes == 0
+        assert inside.setup(engine).features.pinned_bytes == 0
         prompt = prompt_of(picture(1), tokens(4))
         assert generate(engine, request(prompt)) == [alone("qwen3", prompt, 12)]
         assert engine.model.items.count(1) == 1, "what it gave is kept"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from localai_shim.types import SamplingParams
 from tests.engine.harness import Running, engine_for, generate, request
+from tests.engine.traffic import ids_in_traffic
 
 SEEDED = SamplingParams(temperature=1.1, top_p=0.95, seed=1234)
 NEIGHBOURS = [
@@ -63,11 +64,6 @@ def test_rows_that_leave_and_join_while_a_step_is_built_for_others_disturb_nobod
         prompts = [[5 + i, 6, 7 + 2 * i] for i in range(6)]
         wanted = [request(p, s, 40, ignore_eos=True) for p, s in zip(prompts, sampling, strict=True)]
         alone = [generate(engine, r)[0] for r in wanted]
-        stays = [Running(engine, r) for r in wanted[:3]]
-        for i, leaving in enumerate([Running(engine, r) for r in wanted[3:]]):
-            leaving.read(3 + 4 * i)
-            leaving.cancel()
-            stays.append(Running(engine, wanted[3 + i]))
-        assert [run.finish()[0] for run in stays] == alone
+        assert ids_in_traffic(engine, wanted, lambda i: wanted[i - 1]) == alone
     finally:
         engine.close()

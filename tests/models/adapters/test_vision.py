@@ -15,6 +15,7 @@ from localai_shim import LocalOpenAI
 from localai_shim.models.adapters import Bank
 from localai_shim.models.loading import load_model
 from localai_shim.types import ModelLoadError
+from tests import inside
 from tests.lora import add, as_peft
 from tests.models.adapters.vision import make_adapter, renamed
 from tests.models.vision.asking import SHOWN, ids
@@ -72,7 +73,7 @@ def test_guesses_are_verified_with_the_row_s_own(tmp_path: Path) -> None:
     kind = "qwen2_vl"
     adapter = make_adapter(tmp_path / "a", kind, seed=1)
     with LocalOpenAI(tiny_vision(kind), adapters={"a": adapter}, keep_alive=0) as client:
-        tokenizer = client._runtime.engine_of("").model.tokenizer
+        tokenizer = inside.engine(client).model.tokenizer
         wanted = {name: ids(client, name, SHOWN[1], 40) for name in ("a", "any")}
         for name, guess in (("a", "a"), ("any", "any"), ("a", "any"), ("any", "a")):
             content = {"type": "content", "content": tokenizer.decode(wanted[guess])}

@@ -11,6 +11,7 @@ from mlx.utils import tree_flatten
 from mlx_vlm.trainer.peft import get_peft_model
 from mlx_vlm.trainer.peft.utils import save_adapter
 
+from tests import inside
 from tests.lora import SIZE
 from tests.models.vision.seeing import load
 
@@ -28,7 +29,7 @@ def make_adapter(
         rank: of the products.
         legacy: in the form that mlx-vlm wrote before.
     """
-    model: Any = load(kind)._model
+    model: Any = inside.network(load(kind))
     names = None if layers is None else list(layers)
     get_peft_model(model, names, rank=rank, alpha=2.0 * rank, dropout=0.0, verbose=False, legacy=legacy)
     mx.random.seed(seed)

@@ -19,6 +19,7 @@ from localai_shim.models.loading import load_model
 from localai_shim.models.weights import folder_weights
 from localai_shim.options import LoadOptions
 from localai_shim.types import ModelLoadError
+from tests import inside
 from tests.lora import alone, ids, make_adapter
 from tests.models.gguf.writing import write
 from tests.tiny import tiny
@@ -100,7 +101,7 @@ def test_folder_of_new_weights_is_told_by_its_contents(folder: Path) -> None:
 
 def test_folder_that_changes_before_its_weights_are_read_changes_nothing(folder: Path) -> None:
     with LocalOpenAI(tiny("qwen3"), keep_alive=0) as client:
-        engine: Any = client._runtime.engine_of("")
+        engine: Any = inside.engine(client)
         before, said = engine.model.fingerprint, ids(client, "any", PROMPT)
         new = folder_weights(folder)
         other_weights(folder)

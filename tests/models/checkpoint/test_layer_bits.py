@@ -16,6 +16,7 @@ from localai_shim.models.checkpoint.layer_bits import with_layers_names
 from localai_shim.models.loading import load_model
 from localai_shim.options import LoadOptions
 from localai_shim.types import ModelLoadError
+from tests import inside
 from tests.vision import tiny_vision
 
 FOUR, EIGHT = {"group_size": 32, "bits": 4}, {"group_size": 32, "bits": 8}
@@ -74,7 +75,11 @@ def mixed(
 
 
 def bits_of(model: Any) -> dict[str, int]:
-    return {name: layer.bits for name, layer in model._model.named_modules() if isinstance(layer, nn.QuantizedLinear)}
+    return {
+        name: layer.bits
+        for name, layer in inside.network(model).named_modules()
+        if isinstance(layer, nn.QuantizedLinear)
+    }
 
 
 @pytest.fixture(autouse=True)

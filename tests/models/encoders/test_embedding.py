@@ -24,7 +24,7 @@ from localai_shim.models.heads.sentence_files import SentenceFiles
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import TextModel
 from localai_shim.types import ModelLoadError
-from tests import vlm_architectures
+from tests import inside, vlm_architectures
 from tests.architectures import text_model
 from tests.embedding_models import KINDS, tiny_embedder
 from tests.embedding_oracle import TEXTS
@@ -73,7 +73,7 @@ def test_without_files_an_encoder_has_the_mean_and_a_decoder_its_last_token() ->
     assert np.allclose(encode(plain, ids), encode(mean, ids), atol=1e-6)
     decoder = load(tiny("qwen3"))
     assert isinstance(decoder, TextModel) and decoder.tasks == ("generate", "embed")
-    state = np.array(decoder._model.model(mx.array(ids))[0, -1])
+    state = np.array(inside.network(decoder).model(mx.array(ids))[0, -1])
     assert np.allclose(encode(decoder, ids)[0], state / np.linalg.norm(state), atol=1e-6)
 
 
@@ -84,7 +84,7 @@ def test_files_beside_another_decoder_say_how_its_states_are_pooled(tmp_path: Pa
     (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": "mean"}))
     ids = [5, 6, 7, 8]
     model = load(tmp_path)
-    mean = np.array(model._model.model(mx.array([ids]))[0]).mean(axis=0)
+    mean = np.array(inside.network(model).model(mx.array([ids]))[0]).mean(axis=0)
     assert np.allclose(encode(model, [ids])[0], mean / np.linalg.norm(mean), atol=1e-5)
     assert model.tasks == ("generate", "embed")
 
@@ -159,7 +159,7 @@ def test_pieces_are_filled_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
     [plain] = encode(load(tiny("qwen3")), [ids])
     use_forms(monkeypatch, FillingForms())
     model, shapes = load(tiny("qwen3")), list[tuple[int, ...]]()
-    inner = type(model._model.model)
+    inner = type(inside.network(model).model)
     run = inner.__call__
     monkeypatch.setattr(
         inner, "__call__", lambda self, x, *more, **named: shapes.append(x.shape) or run(self, x, *more, **named)

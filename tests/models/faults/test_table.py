@@ -15,6 +15,7 @@ from localai_shim.engine.ports import StepInput
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions, TextModel
 from localai_shim.types import ModelLoadError
+from tests import inside
 from tests.architectures import config_of
 from tests.tiny import make_tokenizer, make_weights
 
@@ -61,7 +62,7 @@ def test_attention_whose_weights_mlx_lm_reads_in_another_order_is_refused(tmp_pa
 
 
 def test_a_model_without_faults_keeps_its_class(tmp_path: Path) -> None:
-    assert type(load(save(tmp_path, "llama"))._model) is importlib.import_module("mlx_lm.models.llama").Model
+    assert type(inside.network(load(save(tmp_path, "llama")))) is importlib.import_module("mlx_lm.models.llama").Model
 
 
 @pytest.mark.parametrize(("every", "sparse"), [(2, [True, False, True, False]), (3, [True, True, False, True])])
@@ -70,6 +71,6 @@ def test_phi3smalls_sparse_layers_are_those_of_its_authors(
     tmp_path: Path, every: int, sparse: list[bool], homo: bool
 ) -> None:
     changes = {"dense_attention_every_n_layers": every, "blocksparse_homo_head_pattern": homo}
-    layers = [layer.self_attn for layer in load(save(tmp_path, "phi3small", **changes))._model.layers]
+    layers = [layer.self_attn for layer in inside.network(load(save(tmp_path, "phi3small", **changes))).layers]
     assert [layer.block_sparse for layer in layers] == sparse
     assert {(layer.blocksparse_block_size, layer.head_step) for layer in layers} == {(64, int(not homo))}

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.models.gguf.checkpoints import HYBRID, PLACES, PROMPT, add_drafting_layer, as_published
-from tests.models.gguf.image_families import BOUNDS, SEEING
+from tests.models.gguf.image_families import SEEING
+from tests.models.gguf.image_parts import BOUNDS
 
 
 def save_seeing(name: str, folder: Path, tokenizer: Path) -> Any:

@@ -16,7 +16,8 @@ from PIL import Image
 from localai_shim import LocalOpenAI
 from localai_shim.media import Media
 from localai_shim.models.vision.model import on_device
-from tests.models.gguf.image_families import SEEING, gemma4_image, pixtral_image
+from tests.models.gguf.image_families import SEEING
+from tests.models.gguf.image_parts import gemma4_image, pixtral_image
 from tests.models.gguf.seeing import load, unpack_both
 from tests.prompt.media.files import SINE, wav
 

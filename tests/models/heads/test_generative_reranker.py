@@ -18,6 +18,7 @@ from localai_shim.backends.cuda.attention import LENGTHS
 from localai_shim.models.loading import load_model
 from localai_shim.types import ModelLoadError
 from localai_shim.vectors import Ranking
+from tests import inside
 from tests.embedding_models import RERANK_TEMPLATE, tiny_classifier, tiny_embedder, tiny_judge
 from tests.embedding_oracle import CLASSIFIERS, INSTRUCTION, QUERY, TEXTS, recorded
 from tests.machine_forms import FillingForms, use_forms
@@ -144,7 +145,7 @@ def test_passes_are_filled_up_to_few_shapes_where_each_new_one_costs(
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_texts_spell_is_no_control_token(kind: str) -> None:
     model = loaded(kind)
-    tokenizer = model.tokenizer._tokenizer
+    tokenizer = inside.tokenizer(model.tokenizer)
     added = {**tokenizer.added_tokens_decoder}
     spelt = " ".join(str(token) for token in added.values())
     added.pop(tokenizer.unk_token_id, None)
@@ -184,7 +185,7 @@ def test_documents_are_cut_to_a_length_of_their_own(kind: str) -> None:
 
 
 def test_types_are_those_of_the_tokenizer() -> None:
-    model, tokenizer = loaded("bert"), loaded("bert").tokenizer._tokenizer
+    model, tokenizer = loaded("bert"), inside.tokenizer(loaded("bert").tokenizer)
     given: list[Any] = []
     inner = model.score._model
     model.score._model = lambda tokens, **more: given.append(more) or inner(tokens, **more)

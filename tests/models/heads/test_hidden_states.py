@@ -53,7 +53,7 @@ def test_the_head_makes_the_logits_of_the_states(name: str) -> None:
     both(model, padded, counts=[9, 4])
 
 
-def test_so_it_does_in_models_of_mlx_vlm() -> None:
+def test_models_of_mlx_vlm_give_the_states_that_their_head_reads() -> None:
     both(vlm_architectures.text_model("qwen3_vl_moe"), mx.array([tokens(9)]))
 
 

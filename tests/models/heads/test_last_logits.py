@@ -10,7 +10,7 @@ from localai_shim.engine.ports import StepInput
 from localai_shim.engine.probes import ends_prompts
 from localai_shim.models.heads import last_logits
 from localai_shim.models.text import TextModel
-from tests import architectures, vlm_architectures
+from tests import architectures, inside, vlm_architectures
 from tests.engine.counting import KINDS, tokens
 from tests.engine.ending import hold_end
 from tests.engine.harness import step_of
@@ -54,7 +54,7 @@ class Seen(nn.Module):  # type: ignore[misc]
 
 def test_the_head_sees_one_position_of_each_row() -> None:
     model = load()
-    head = model._model.lm_head = Seen(model._model.lm_head)
+    head = inside.network(model).lm_head = Seen(inside.network(model).lm_head)
     model.prefill(StepInput(mx.array([tokens(21)]), model.new_cache(), ends=True))
     assert head.shapes == {(1, 1)}
     head.shapes.clear()
@@ -106,7 +106,7 @@ def test_nothing_holds_the_model_when_it_goes() -> None:
 
     model = load()
     model.prefill(StepInput(mx.array([tokens(9)]), model.new_cache(), ends=True))
-    inner = weakref.ref(model._model.model)
+    inner = weakref.ref(inside.network(model).model)
     gc.disable()
     try:
         del model

@@ -13,6 +13,7 @@ from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.models import hub
 from localai_shim.options import Search, search_options
 from localai_shim.types import ModelLoadError
+from tests import inside
 from tests.models.local.stores import Stores, stores
 from tests.tiny import tiny
 
@@ -36,7 +37,7 @@ def prompt_of(client: LocalOpenAI, **fields: Any) -> str:
     """The prompt that a chat completion runs."""
     asked = {**ASK, "extra_body": {"return_token_ids": True}, **fields}
     answer = client.chat.completions.create(**asked)
-    served = client._runtime.served(client._runtime.engine_of(""))
+    served = inside.runtime(client).served(inside.engine(client))
     tokens: list[int] = answer.to_dict()["prompt_token_ids"]  # type: ignore[assignment]
     return served.tokenizer.decode(tokens)
 
@@ -74,7 +75,7 @@ async def test_async_clients_and_several_models_take_the_same_names(stores: Stor
 def test_two_names_of_one_model_share_an_engine(stores: Stores) -> None:
     stores.pulled("tiny", stores.model(stores.home / "tiny.gguf"))
     with LocalOpenAI("tiny", keep_alive=0) as one, LocalOpenAI("ollama/tiny:latest", keep_alive=0) as other:
-        assert one._runtime.engine("any") is other._runtime.engine("any")
+        assert inside.engine(one) is inside.engine(other)
 
 
 def test_a_draft_model_is_found_too(stores: Stores) -> None:
@@ -208,7 +209,7 @@ def test_a_running_engine_takes_none_of_these_options(stores: Stores) -> None:
     with LocalOpenAI(keep_alive=0) as client:
         for name in ("offline", "local_models"):
             with pytest.raises(ValueError, match=f"`engine` runs already: `{name}` would have no effect"):
-                LocalOpenAI(engine=client._runtime.engine_of(""), **{name: True})  # type: ignore[arg-type]
+                LocalOpenAI(engine=inside.engine(client), **{name: True})
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------
@@ -293,7 +294,7 @@ def test_parameters_are_defaults_and_a_request_s_own_win(stores: Stores, model: 
         from localai_shim.endpoints.fields import Fields
         from localai_shim.endpoints.request_fields import read_generation, read_own
 
-        served = client._runtime.served(client._runtime.engine_of(""))
+        served = inside.runtime(client).served(inside.engine(client))
 
         def generation(**own: Any) -> Any:
             fields = Fields(own)
@@ -324,7 +325,7 @@ def test_stop_strings_are_defaults(stores: Stores, model: Path) -> None:
         assert answer.choices[0].message.content == text.partition(stop)[0]
         assert client.chat.completions.create(**ASK, stop=["\u2603"]).choices[0].message.content == text
         assert client.chat.completions.create(**ASK, stop=[]).choices[0].message.content == text
-        defaults = client._runtime.engine_of("").model.request_defaults  # type: ignore[attr-defined]
+        defaults = inside.engine(client).model.request_defaults
         assert defaults["stop"] == [stop] and len(defaults["stop_token_ids"]) == 2
 
 
@@ -335,7 +336,7 @@ def test_num_ctx_is_the_context_unless_the_client_has_one(stores: Stores, model:
 
     def length(name: str, **options: Any) -> int | None:
         with LocalOpenAI(name, keep_alive=0, **options) as client:
-            return client._runtime.engine_of("").model.context_length
+            return inside.engine(client).model.context_length
 
     assert length("small") == 64 and length("small", context_length=100) == 100
     assert length("large") == length("plain") != 10**6

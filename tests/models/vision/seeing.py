@@ -15,6 +15,7 @@ from localai_shim.models.loading import load_model
 from localai_shim.models.text import render
 from localai_shim.models.vision.model import VisionModel
 from localai_shim.types import Prompt
+from tests import inside
 from tests.vision import picture, tiny_vision, user
 
 TOKENS = 6
@@ -106,10 +107,10 @@ def alone(model: VisionModel, inputs: dict[str, Any]) -> list[Step]:
 
     ids, pixels, mask = (inputs[name] for name in ("input_ids", "pixel_values", "mask"))
     rest = {name: value for name, value in inputs.items() if name not in ("input_ids", "pixel_values", "mask")}
-    if model._whole_images and "image_token_index" in vars(model._model.config):  # gemma3, as it is mended
-        rest.setdefault("mm_token_type_ids", (ids == model._model.config.image_token_index).astype(mx.int32))
+    if model._whole_images and "image_token_index" in vars(inside.network(model).config):  # gemma3, as it is mended
+        rest.setdefault("mm_token_type_ids", (ids == inside.network(model).config.image_token_index).astype(mx.int32))
     poison(model, None)
-    steps = generate_step(ids, model._model, pixels, mask, max_tokens=TOKENS, temperature=0.0, **rest)
+    steps = generate_step(ids, inside.network(model), pixels, mask, max_tokens=TOKENS, temperature=0.0, **rest)
     found = [(int(token), np.array(logprobs).reshape(-1)) for token, logprobs in steps]
     poison(model)
     return found[:TOKENS]

@@ -25,6 +25,7 @@ from localai_shim.models.vision.families import _placeholders
 from localai_shim.models.vision.families import model_type as family_of
 from localai_shim.models.vision.model import VisionModel
 from localai_shim.types import ModelLoadError
+from tests import inside
 from tests.machine_forms import use_forms
 from tests.models.vision.seeing import WHOLE, generate, load, pictures, prompt_of
 from tests.samples import only
@@ -215,8 +216,8 @@ def test_a_machine_s_attention_takes_the_place_of_mlx_vlm_s(
         np.array(model.embed(item).rows),
         np.array(model.forward(StepInput(tokens, model.new_cache())).logits),
     )
-    assert use(model._model) >= 1
-    assert use(model._model) == 0, "once"
+    assert use(inside.network(model)) >= 1
+    assert use(inside.network(model)) == 0, "once"
     np.testing.assert_allclose(
         np.array(model.forward(StepInput(tokens, model.new_cache())).logits), logits, rtol=1e-4, atol=1e-3
     )
@@ -258,8 +259,8 @@ def test_adapters_are_applied_as_mlx_vlm_applies_them(tmp_path: Path, kind: str)
     media = pictures(1)
     prompt = prompt_of(model, [model.text.process(item) for item in media])
     theirs = load(kind)  # `generate_step` is no oracle for Gemma 3, whose images are computed otherwise
-    mlx_vlm.utils.apply_lora_layers(theirs._model, str(tmp_path))
-    theirs._model.eval()
+    mlx_vlm.utils.apply_lora_layers(inside.network(theirs), str(tmp_path))
+    inside.network(theirs).eval()
     ours, want, alone = (
         generate(each, prompt, [each.embed(item.media) for item in prompt.media], WHOLE)
         for each in (model, theirs, plain)

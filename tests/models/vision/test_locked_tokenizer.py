@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from localai_shim.models.vision.locked_tokenizer import _KEPT_TEXTS, OneAtATime
+from tests import inside
 from tests.models.vision.seeing import load
 
 
@@ -24,7 +25,7 @@ class Counted:
 
 @pytest.fixture
 def counted() -> Counted:
-    return Counted(load("qwen2_5_vl").text.tokenizer._tokenizer)
+    return Counted(inside.tokenizer(load("qwen2_5_vl").text.tokenizer))
 
 
 def test_a_text_that_a_processor_had_read_is_kept(counted: Counted) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from localai_shim.models.vision.model import VisionModel
+from tests import inside
 from tests.models.vision.seeing import (
     STATE,
     WHOLE,
@@ -55,7 +56,7 @@ def test_a_picture_alone_has_the_features_that_it_has_in_a_prompt(model: VisionM
     items = [model.text.process(item) for item in media]
     places = np.concatenate([span.places for span in prompt_of(model, items).media])
     poison(model, None)
-    whole = model._model.get_input_embeddings(**prepared(kind, rendered(model, kind, len(media)), media))
+    whole = inside.network(model).get_input_embeddings(**prepared(kind, rendered(model, kind, len(media)), media))
     poison(model)
     features = [model.embed(item) for item in items]
     rows = np.concatenate([np.array(each.rows) for each in features])

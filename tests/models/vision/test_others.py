@@ -19,6 +19,7 @@ from localai_shim.models.loading import load_model
 from localai_shim.models.text import render
 from localai_shim.models.vision.model import VisionModel
 from localai_shim.types import GenerationRequest, Prompt
+from tests import inside
 from tests.engine.harness import GREEDY, Running
 from tests.models.vision.seeing import (
     QUESTION,
@@ -58,7 +59,7 @@ def model(kind: str) -> VisionModel:
 def mlx_vlm(model: VisionModel, inputs: dict[str, Any]) -> list[Step]:
     """The tokens of mlx-vlm by itself; of gemma3n, with the factor that it applies to the tokens of an answer, and not
     of a prompt, on a prompt's text, too. What a tower made, and tokens with embeddings of their own, have none."""
-    its = model._model
+    its = inside.network(model)
     if its.config.model_type != "gemma3n":
         return alone(model, inputs)
     embed = its.get_input_embeddings

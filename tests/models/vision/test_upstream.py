@@ -13,6 +13,7 @@ from PIL import Image
 
 from localai_shim.models.vision.model import on_device
 from localai_shim.models.vision.numpy_processor import without_mlx
+from tests import inside
 from tests.models.vision.seeing import load, poison
 from tests.vision import FAMILIES, ID, picture, tiny_vision
 from tests.vision_others import shrunk
@@ -90,7 +91,7 @@ def test_embedding_a_prompt_leaves_state_on_some_models() -> None:
     model = load("glm4v")
     poison(model)
     ids = mx.array([[1, 2, 3]])
-    model._model.get_input_embeddings(ids, None, mask=mx.ones_like(ids))
+    inside.network(model).get_input_embeddings(ids, None, mask=mx.ones_like(ids))
     assert model._language._position_ids is None
     poison(model)
     model._embeddings(ids)
@@ -105,7 +106,7 @@ def test_paligemma_takes_the_first_tokens_for_those_of_its_image() -> None:
     tokens = [ID["<bos>"], 65, *item.tokens, 66]
     ids = mx.array([tokens])
     pixels = on_device(item.inputs["pixel_values"])
-    whole = model._model.get_input_embeddings(ids, pixels, mask=mx.ones_like(ids)).inputs_embeds[0]
+    whole = inside.network(model).get_input_embeddings(ids, pixels, mask=mx.ones_like(ids)).inputs_embeds[0]
     np.testing.assert_array_equal(np.array(whole[2]), np.array(rows[2]))  # where the first row should be
 
 
@@ -125,7 +126,7 @@ def test_gemma3n_embeds_a_prompt_without_the_factor_of_its_tokens() -> None:
         finally:
             del FAMILIES["gemma3n"]
     ids = mx.array([[65, 66, 67]])
-    made = model._model.get_input_embeddings(ids, None).inputs_embeds
+    made = inside.network(model).get_input_embeddings(ids, None).inputs_embeds
     logits = [
         model._language(ids, **more).logits for more in ({}, {"inputs_embeds": made}, {"inputs_embeds": made * 32**0.5})
     ]

@@ -20,6 +20,7 @@ import pytest
 from benchmarks.soak.checks import same
 from benchmarks.soak.scripts import Script, Variation
 from benchmarks.soak.setting import Pair, close_pair, open_pair
+from tests import inside
 from tests.embedding_models import tiny_embedder
 from tests.engine.harness import eventually
 from tests.lora import make_adapter
@@ -73,7 +74,7 @@ class Load:
         self._patch.undo()
 
     def engine(self, name: str) -> Any:
-        return self.pairs[name].sync._runtime.engine("m")
+        return inside.engine(self.pairs[name].sync)
 
     def play(self, kind: str, caller: str = "thread", timeout: float | None = None) -> Any:
         """Send a request of a kind, and read its answer; nothing that it needs is cached.
@@ -93,13 +94,13 @@ class Load:
 
     def renew(self) -> None:
         """Have what was given up after an error be used again, what was loaded be loaded again, and batches stored."""
-        store, pair = self.pairs["text"].sync._runtime.store(), self.pairs["text"]
+        store, pair = inside.store(self.pairs["text"].sync), self.pairs["text"]
         for id, _ in store.owned("batch"):
             pair.sync.batches.retrieve(id)
             anyio.run(pair.async_.batches.retrieve, id)
         engine = self.engine("text")
-        engine._loop._setup.prefixes._open_folder(engine.model.fingerprint)
-        for runtime in (pair.sync._runtime, pair.async_._runtime):
+        inside.setup(engine).prefixes._open_folder(engine.model.fingerprint)
+        for runtime in (inside.runtime(pair.sync), inside.runtime(pair.async_)):
             runtime.adapters.unload("a")
             runtime.adapters.enter("a", str(self.adapter))
         assert eventually(lambda: engine.stats().adapter_bytes == 0)
@@ -143,14 +144,16 @@ class Load:
 
     def _rests(self, name: str) -> bool:
         engine = self.engine(name)
-        stats, loop = engine.stats(), engine._loop
+        stats, loop = engine.stats(), inside.loop(engine)
         return not (stats.running or stats.waiting or loop.tickets._reserved or len(loop.tickets))
 
     def _more(self) -> dict[str, Any]:
         now = self._standing()
-        store = self.pairs["text"].sync._runtime.store()
+        store = inside.store(self.pairs["text"].sync)
         pins = {
-            name: loop._setup.features._pins for name in self.pairs if (loop := self.engine(name)._loop)._setup.features
+            name: loop._setup.features._pins
+            for name in self.pairs
+            if (loop := inside.loop(self.engine(name)))._setup.features
         }
         return {
             "threads": now["threads"] - self._quiet["threads"],

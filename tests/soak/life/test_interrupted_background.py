@@ -9,6 +9,7 @@ import pytest
 
 from localai_shim import LocalOpenAI
 from localai_shim.testing import Reply, ScriptedEngine
+from tests import inside
 from tests.engine.harness import eventually
 from tests.soak.life.lines import InterruptAt
 
@@ -32,7 +33,7 @@ def test_stopping_a_response_that_is_interrupted_at_any_line_leaves_nothing_half
     client: LocalOpenAI, stop: str
 ) -> None:
     def status(id: str) -> str:
-        listed = client._runtime.store().get("response", id)
+        listed = inside.store(client).get("response", id)
         return "cancelled" if listed is None else listed["status"]
 
     call = getattr(client.responses, stop)
@@ -52,7 +53,7 @@ def test_stopping_a_response_that_is_interrupted_at_any_line_leaves_nothing_half
         whole = eventually(lambda: (client.stats().running == 0) == (status(id) == "cancelled"), 20)  # noqa: B023
         assert whole, (n, at.where, client.stats().running, status(id))
         stopped += status(id) == "cancelled"
-        if client._runtime.store().get("response", id) is not None:
+        if inside.store(client).get("response", id) is not None:
             client.responses.cancel(id)
         assert eventually(lambda: client.stats().running == 0), (n, at.where)
     assert 0 < stopped < count.seen

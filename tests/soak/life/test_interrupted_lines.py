@@ -10,6 +10,7 @@ import pytest
 
 from localai_shim import LocalOpenAI
 from localai_shim.runtime import engines
+from tests import inside
 from tests.engine.harness import eventually
 from tests.soak.life.lines import InterruptAt
 from tests.tiny import tiny
@@ -58,7 +59,7 @@ def ask_in_the_background(client: LocalOpenAI) -> None:
 def test_a_call_that_is_interrupted_at_any_line_leaves_no_row(
     client: LocalOpenAI, call: Callable[[LocalOpenAI], None]
 ) -> None:
-    engine: Any = client._runtime.engine("any")
+    engine: Any = inside.engine(client)
     call(client)  # what is cached is cached
     with InterruptAt() as count:
         call(client)
@@ -73,7 +74,7 @@ def test_a_call_that_is_interrupted_at_any_line_leaves_no_row(
         gc.collect(0)
         gone = eventually(lambda: engine.stats().running + engine.stats().waiting == 0, 20)
         assert gone, (n, at.where, engine.stats().running, engine.stats().waiting)
-    assert not engine._loop.tickets._reserved
+    assert not inside.loop(engine).tickets._reserved
     assert client.chat.completions.create(**LONG, max_tokens=5).usage.completion_tokens == 5
 
 
@@ -86,7 +87,7 @@ def test_making_and_closing_a_client_that_is_interrupted_at_any_line_holds_no_en
         other.close()
 
     made: list[LocalOpenAI] = []
-    (shared,) = client._runtime._engines.values()
+    (shared,) = inside.runtime(client)._engines.values()
     make_and_close()
     others = [each for each in engines._shared.values() if each is not shared]  # of tests before this one
     with InterruptAt() as count:
@@ -105,7 +106,7 @@ def test_making_and_closing_a_client_that_is_interrupted_at_any_line_holds_no_en
             each.close()  # once more
         made.clear()
         gc.collect()
-        assert shared.holders == {client._runtime._holder}, (n, at.where)
+        assert shared.holders == {inside.runtime(client)._holder}, (n, at.where)
     assert shared in engines._shared.values()
     assert all(each is shared or each in others for each in engines._shared.values())
     ask(client)

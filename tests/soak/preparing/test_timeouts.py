@@ -15,6 +15,7 @@ import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, rerank
 from localai_shim.runtime import offload
+from tests import inside
 from tests.endpoints.pictures import data_url, image_url, input_image, user, user_item
 from tests.engine.harness import eventually
 from tests.preparing import BACKENDS, nobody_prepares, times_out, times_out_async
@@ -76,10 +77,10 @@ def client() -> Iterator[LocalOpenAI]:
 
 def nothing_stays(client: LocalOpenAI, running: int = 0) -> None:
     """No row, no ticket, no thread that works."""
-    engine: Any = client._runtime.engine("m")
+    engine: Any = inside.engine(client)
     gc.collect(0)
     assert eventually(lambda: engine.stats().running + engine.stats().waiting == running)
-    assert eventually(lambda: engine._loop.tickets.taken == running)
+    assert eventually(lambda: inside.loop(engine).tickets.taken == running)
     assert eventually(nobody_prepares)
     assert eventually(lambda: offload._reading._free == offload._reading._threads)
 

@@ -26,6 +26,7 @@ from localai_shim.testing import (
 from localai_shim.testing.cassettes.cassette import Cassette
 from localai_shim.testing.cassettes.engine import CassetteEngine, play_cassette
 from localai_shim.testing.cassettes.tape import CassetteError, read_cassette
+from tests import inside
 from tests.conftest import MESSAGES, without_generated
 
 ASK: dict[str, Any] = {"model": "gpt-4o", "messages": MESSAGES}
@@ -63,7 +64,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def asked(source: LocalOpenAI) -> int:
-    engine: Any = source._runtime.engine_of("")
+    engine: Any = inside.engine(source)
     return len(engine.requests)
 
 
@@ -184,12 +185,12 @@ def test_a_call_of_a_tool_in_a_namespace_keeps_it_and_foreign_token_ids_are_acce
 def test_any_client_of_the_sdk_may_be_asked(source: LocalOpenAI, path: Path) -> None:
     from localai_shim import http_client
 
-    with http_client(engine=source._runtime.engine_of("")) as http:
+    with http_client(engine=inside.engine(source)) as http:
         stock = openai.OpenAI(api_key="sk-secret", http_client=http)
         with play_cassette(path, record_mode="once", source=stock) as client:
             assert client.responses.create(model="m", input="Hi").output_text == "Hello there, friend"
     assert "secret" not in path.read_text()
-    other: Any = AsyncLocalOpenAI(engine=source._runtime.engine_of(""))
+    other: Any = AsyncLocalOpenAI(engine=inside.engine(source))
     with (
         play_cassette(path, record_mode="all", source=other) as client,
         pytest.raises(openai.BadRequestError, match="must be a sync client"),
@@ -397,7 +398,7 @@ def test_a_file_that_was_cut_anywhere_is_not_played(source: LocalOpenAI, path: P
 
 def test_what_only_the_service_wants_to_know_is_sent_to_it_and_not_recorded(source: LocalOpenAI, path: Path) -> None:
     who: dict[str, Any] = {"user": "ada", "safety_identifier": "ada-1", "prompt_cache_key": "ada-2"}
-    engine: Any = source._runtime.engine_of("")
+    engine: Any = inside.engine(source)
     sent: list[Any] = []
     stage: Any = getattr(engine, "stage_call", lambda call, prepared: prepared)
     engine.stage_call = lambda call, prepared: (sent.append(dict(call.body)), stage(call, prepared))[1]

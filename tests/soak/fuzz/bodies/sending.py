@@ -18,6 +18,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, http_client
 from localai_shim.testing import ScriptedEngine, ScriptedTokenizer
 from localai_shim.testing.model.replies import Reply
+from tests import inside
 from tests.endpoints.responses.legal import check_stream as check_events
 from tests.endpoints.responses.legal_response import revalidate
 from tests.endpoints.scripting import check_stream as check_chunks
@@ -196,7 +197,7 @@ class Sender:
             json.loads(response.text)
 
     def _check_rows(self, request: Request) -> None:
-        engines = [self.engine, self._real[0]._runtime.engine_of("m")] if request.real else [self.engine]
+        engines = [self.engine, inside.engine(self._real[0])] if request.real else [self.engine]
         for engine in engines:
             for _ in range(400):
                 stats = engine.stats()

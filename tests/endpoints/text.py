@@ -1,4 +1,4 @@
-"""Asking every endpoint the same with fields of extra_body."""
+"""Every endpoint that answers with text: asking the same, with fields of extra_body."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tests.conftest import MESSAGES, Oracle
 
 PROMPT = "The quick brown"
 ENDPOINTS = ("chat", "completions", "responses")
+PATHS = ("/chat/completions", "/completions", "/responses")
 
 
 def ask(client: LocalOpenAI, endpoint: str, max_tokens: int = 12, stream: bool = False, **extra: Any) -> Any:
@@ -21,22 +22,24 @@ def ask(client: LocalOpenAI, endpoint: str, max_tokens: int = 12, stream: bool =
     return client.responses.create(**common, input=MESSAGES, max_output_tokens=max_tokens, extra_body=extra)
 
 
-def text_of(made: Any) -> str:
+def text_of(made: Any, index: int = 0) -> str:
     if made.object == "response":
         return str(made.output_text)
-    choice = made.choices[0]
+    choice = made.choices[index]
     return str(choice.text if made.object == "text_completion" else choice.message.content)
 
 
 def streamed(client: LocalOpenAI, endpoint: str, **extra: Any) -> str:
     """What a stream says."""
-    out = ""
-    for chunk in ask(client, endpoint, stream=True, **extra):
-        if endpoint == "responses":
-            out += chunk.delta if chunk.type == "response.output_text.delta" else ""
-        else:
-            out += "".join((c.text if endpoint == "completions" else c.delta.content or "") for c in chunk.choices)
-    return out
+    return "".join(map(piece_of, ask(client, endpoint, stream=True, **extra)))
+
+
+def piece_of(chunk: Any, index: int = 0) -> str:
+    """What a chunk or an event adds to the text of one choice."""
+    if hasattr(chunk, "type"):
+        return str(chunk.delta) if chunk.type == "response.output_text.delta" else ""
+    mine = [choice for choice in chunk.choices if choice.index == index]
+    return "".join((c.text if chunk.object == "text_completion" else c.delta.content or "") for c in mine)
 
 
 def ids_of(oracle: Oracle, endpoint: str) -> list[int]:
