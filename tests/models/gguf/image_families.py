@@ -42,8 +42,6 @@ QWEN_TOKENS = {
     "video_token_id": "<|video_pad|>",
 }
 QWEN_PREPROCESSOR = {"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.4]}
-
-
 PIXTRAL = {
     "model_type": "pixtral",
     "hidden_size": 32,
@@ -85,6 +83,11 @@ INTERNVL_VISION = {
     "attention_bias": True,
 }
 QWEN35_ROPE = {**ROPE, "partial_rotary_factor": 0.25, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
+QWEN3_MOE = {
+    **SEEING_SIZES,
+    **EXPERTS,
+    "rope_parameters": {**ROPE, "mrope_section": [4, 6, 6], "mrope_interleaved": True},
+}
 QWEN35_VISION = {
     "depth": 3,
     "hidden_size": 32,
@@ -308,14 +311,7 @@ SEEING = {
     ),
     "qwen3moe-vision": Seeing(
         "Qwen3VLMoe",
-        {
-            "text_config": {
-                **SEEING_SIZES,
-                **EXPERTS,
-                "rope_parameters": {**ROPE, "mrope_section": [4, 6, 6], "mrope_interleaved": True},
-            },
-            "vision_config": {**QWEN35_VISION, "deepstack_visual_indexes": [1]},
-        },
+        {"text_config": QWEN3_MOE, "vision_config": {**QWEN35_VISION, "deepstack_visual_indexes": [1]}},
         QWEN_TOKENS,
         qwen_image(6),
         {"pixel_values": waves(24, 3 * 2 * 8 * 8), "image_grid_thw": numpy.array([[1, 4, 6]])},
@@ -324,11 +320,7 @@ SEEING = {
     "qwen3omni-vision": Seeing(
         "Qwen3OmniMoeThinker",
         {
-            "text_config": {
-                **SEEING_SIZES,
-                **EXPERTS,
-                "rope_parameters": {**ROPE, "mrope_section": [4, 6, 6], "mrope_interleaved": True},
-            },
+            "text_config": QWEN3_MOE,
             "vision_config": {**QWEN35_VISION, "depth": 2, "deepstack_visual_indexes": [1]},
             "audio_config": {
                 "d_model": 4,
@@ -419,12 +411,7 @@ SEEING = {
     "minicpmv-vision": Seeing(
         "MiniCPMV4_6",
         {
-            "text_config": {
-                **SEEING_SIZES,
-                **HYBRID,
-                "model_type": "qwen3_5_text",
-                "rope_parameters": {**QWEN35_ROPE, "mrope_section": [2, 1, 1]},
-            },
+            "text_config": {**SEEING_SIZES, **HYBRID, "model_type": "qwen3_5_text", "rope_parameters": QWEN35_ROPE},
             "vision_config": {
                 "hidden_size": 32,
                 "intermediate_size": 48,
