@@ -292,8 +292,8 @@ def _configs(name: str, changes: dict[str, Any]) -> tuple[Any, Any]:
 
 
 _MENDED_AS_WHOLE = (
-    *("deepseekocr", "ernie4_5_moe_vl", "gemma4_unified", "glm4v", "glm4v_moe", "granite4_vision", "minicpmv4_6"),
-    "qwen3_omni_moe",
+    *("deepseekocr", "ernie4_5_moe_vl", "gemma4", "gemma4_unified", "glm4v", "glm4v_moe", "granite4_vision"),
+    *("minicpmv4_6", "qwen3_omni_moe"),
 )
 """Families whose mends concern images, and take the model with its encoder."""
 
