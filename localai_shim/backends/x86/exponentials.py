@@ -52,8 +52,8 @@ def use_x86_forms(model: nn.Module) -> int:
     """Have a model's layers compute in these forms; returns how many layers changed."""
     if not any(type(layer).__module__.startswith("mlx_vlm.") for layer in model.modules()):
         return replace(model, replaced(PATCHES))
-    activations = [layer for layer in model.modules() if type(layer) in _LAYERS]
-    for layer in activations:
+    activations = {id(layer): layer for layer in model.modules() if type(layer) in _LAYERS}  # FastVLM's share one
+    for layer in activations.values():
         layer.__class__ = _LAYERS[type(layer)]
     return len(activations) + replace(model, (*replaced(PATCHES), *_MODULES))  # towers call MLX itself
 

@@ -193,6 +193,14 @@ def test_layers_of_activations_stay_what_they_are(approx: str) -> None:
     assert mx.allclose(its(x), before, rtol=1e-5, atol=1e-6)
 
 
+def test_layers_that_share_an_activation_are_changed_once() -> None:
+    """As FastVLM's, whose encoder has one GELU for all of its layers."""
+    shared = nn.GELU()
+    model = type("Shares", (nn.Sequential,), {"__module__": "mlx_vlm.models.shares"})(shared, nn.Sequential(shared))
+    assert cpu_forms.use_x86_forms(model) == 1
+    assert type(shared) in cpu_forms._LAYERS.values()
+
+
 # -- what calls them --------------------------------------------------------------------------------------------------
 
 
