@@ -84,7 +84,14 @@ TABLE = {
         ["localai_shim/endpoints/turn.py", "localai_shim/client/call.py"],
         2,
         ["tests/endpoints/turns"],
-        ["tests/endpoints/chat", "tests/endpoints/responses", "tests/test_content.py", *CLIENTS],
+        [
+            "tests/endpoints/test_embeddings.py",
+            "tests/test_preparing_media.py",
+            "tests/endpoints/chat",
+            "tests/endpoints/responses",
+            "tests/test_content.py",
+            *CLIENTS,
+        ],
     ),
     "client": Group(
         ["localai_shim/client/local.py", "localai_shim/client/streams.py"],
