@@ -55,7 +55,7 @@ class Call:
         self.deadline = Deadline()
         """Time by which the answer has to be there, or the first event of a stream."""
         self.cast_to: object = None
-        """Type that the SDK makes of a whole answer; None: nobody knows."""
+        """Type to which the SDK converts a complete answer; None if it is unknown."""
         self.attempt = sdk.retries_taken(options)
         """Number of retries that came before it."""
         self.method = options.method.lower()
@@ -88,7 +88,7 @@ class Call:
         return importing_later(partial(_load, self.runtime))
 
     def local(self) -> Callable[[], object] | None:
-        """Function that answers where no model has to run; it may read files. None for the other endpoints.
+        """Function that answers a request that needs no model; it may read files. None for the other endpoints.
 
         Raises:
             RequestError: no such endpoint.
@@ -147,7 +147,7 @@ class Call:
         return engine
 
     def _read_adapter(self, model: str) -> str | None:
-        """The adapter that the request names, as its model or in a field of its own.
+        """The adapter that the request names, in `adapter` or as its model.
 
         Raises:
             RequestError: there is no such adapter.
@@ -174,11 +174,11 @@ class Call:
                 wait(self.read_contents(), self.deadline)
 
     def read(self, engine: EngineLike) -> Turn:
-        """Prepare the request from what is there.
+        """Prepare the request from the contents that have been read.
 
         Raises:
-            Overdue: nobody waits for it any more.
-            UnreadError: `read_contents` comes first.
+            Overdue: the caller no longer waits for it.
+            UnreadError: `read_contents` must be called first.
         """
         assert self._generation is not None
         with computing(self.deadline):
@@ -204,7 +204,7 @@ class Call:
         return read_all(self._contents.unread, self.deadline)
 
     def read_at_once(self, engine: EngineLike) -> Turn | None:
-        """Do what `read` does on an event loop; None: it takes too long, or nobody knows how long."""
+        """Do what `read` does on an event loop; None if that takes too long, or may take too long."""
         if not self.is_light(engine):
             return None
         deadline, quick = self.deadline, Deadline(LIGHT_SECONDS)
@@ -228,10 +228,10 @@ class Call:
         return served.is_quick and served.field_cache.is_light(self.body, texts, differ)
 
     def stage(self, engine: EngineLike, turn: Turn) -> Run | None:
-        """Do what comes before a turn is submitted: a test's engine may see it. One in the background is started.
+        """Do the last steps before a turn is submitted. A test's engine may see the turn; a background turn is started.
 
         Raises:
-            Overdue: nobody waits for it any more: it is not to be submitted.
+            Overdue: the caller no longer waits for the request: it must not be submitted.
         """
         if self._generation is not None and self._generation.task == "embed":
             turn.assembler.decoded = _decodes_vectors(self._options)
@@ -269,9 +269,9 @@ class Call:
         return answer.source, answer.after
 
     def fail(self, error: BaseException) -> NoReturn:
-        """Raise the SDK's exception for what went wrong; what is not ours is raised as it is.
+        """Raise the SDK's exception for an error; errors that need no conversion are raised unchanged.
 
-        What still goes on for the request stops where it next looks at the deadline.
+        Work that still runs for the request stops when it next checks the deadline.
         """
         self.deadline.abandon()
         failure = self._failure(error)
@@ -285,7 +285,7 @@ class Call:
             del error, failure  # which hold this frame
 
     def fail_amid_stream(self, error: BaseException) -> NoReturn:
-        """Do what `fail` does, for an error amid a stream."""
+        """Do what `fail` does, for an error in the middle of a stream."""
         if isinstance(error, TimeoutError | Overdue):
             error = openai.APITimeoutError(request=self.request)
         if isinstance(error, openai.APIConnectionError):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 JsonObject = Mapping[str, object]
 Answer = Callable[..., object]
-"""(runtime, body, query, *ids of the path) -> the answer. No model has to run; it may read files."""
+"""(runtime, body, query, *ids of the path) -> the answer. Needs no model; may read files."""
 
 
 class Kind(NamedTuple):
@@ -72,7 +72,7 @@ class Generation(NamedTuple):
     task: Task = "generate"
     """Task that the model must serve."""
     texts: Sequence[str] = ()
-    """The field that has the text, and those that have or lead to more of it; empty: nobody knows how long it takes."""
+    """The field with the text, and those with more text or that lead to it; empty if the time to prepare is unknown."""
     differ: Sequence[str] = ()
     """The fields in which requests differ: all others are read once, see `FieldCache`."""
 

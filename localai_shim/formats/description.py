@@ -10,32 +10,31 @@ from .syntaxes.json_values import JSON
 
 @dataclass(frozen=True, slots=True)
 class CallFormat:
-    """One way of writing tool calls: blocks of calls, in each of which a layout comes again and again.
+    """One way of writing tool calls: blocks, in each of which a layout is repeated for every call.
 
     Attributes:
-        name: what users and errors call it.
-        call: the layout of a call, with NAME and ARGUMENTS, and INDEX (counted) or ID (made up) where there are any.
-            One that begins with `{` is a JSON object, whose keys may come in any order.
+        name: name for users and in errors.
+        call: the layout of a call, with NAME and ARGUMENTS, and INDEX (counted) or ID (generated) if the format has
+            them. A layout that begins with `{` is a JSON object, whose keys may come in any order.
         arguments: how ARGUMENTS are written.
-        start, end: markers around a block. Without a start an answer may be calls from its first character on, and only
-            functions that were offered are called; without an end a block ends with its last call.
-        inside: what the model writes between these markers and the calls, such as brackets.
-        between: what it writes between two calls, or between two blocks where each call has one.
-        each: every call has a block of its own.
-        openers: other markers that open a block; models that write no start may write these around it.
-        closers: other markers that close one.
-        heads: what begins a call before which the start was left away.
-        thought: a block amid the reasoning is one, and ends that; otherwise it is only mentioned there, unless the
-            answer ends with it.
-        also: layouts of calls that the model writes at times, and a newer or an older form has; read, never written.
-        names: a pattern of the names that it can write.
+        start, end: markers around a block. Without a start, an answer may be calls from its first character on, and
+            only functions that were offered are called; without an end, a block ends with its last call.
+        inside: text that the model writes between these markers and the calls, such as brackets.
+        between: text that the model writes between two calls, or between two blocks if each call is in a separate one.
+        each: every call is in a separate block.
+        openers: other markers that open a block; models that write no start may write these around the block.
+        closers: other markers that close a block.
+        heads: texts that begin a call if the start was omitted.
+        thought: a block inside the reasoning is a block of calls, and ends the reasoning; otherwise the reasoning only
+            mentions it, unless the answer ends with it.
+        also: layouts of calls that the model sometimes writes, or that a newer or older form has; read, never written.
+        names: a pattern of the names that the format can write.
         first_index: the first INDEX.
-        signs: texts in a chat template by which the family is known: all texts of any of these groups;
-            None: its start.
-        unlike: texts that are in no template of this family.
-        parsers: names of mlx-lm and mlx-vlm for the format, where they differ from its name here.
-        channels: messages with headers, of which an answer is made.
-        structural: markers that say nothing, of a family that writes no reasoning.
+        signs: texts in a chat template that identify the family: all texts of any of these groups. None: its start.
+        unlike: texts that no template of this family has.
+        parsers: names of mlx-lm and mlx-vlm for the format, if they differ from its name here.
+        channels: messages with headers that make up an answer.
+        structural: markers without content, of a family that writes no reasoning.
     """
 
     name: str
@@ -93,23 +92,23 @@ class CallFormat:
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """Messages with headers, of which an answer is made: thoughts, text for the user, and calls.
+    """Messages with headers that make up an answer: thoughts, text for the user, and calls.
 
     Attributes:
         opens: markers that begin a header.
-        closes: what ends a header.
-        ends: what ends a message.
+        closes: the marker that ends a header.
+        ends: markers that end a message.
         thinks: a pattern found in headers of thoughts.
-        calls: a pattern found in headers of calls; its group is the function's name where the header has it.
-        headers: a pattern of whole headers; what only looks like one is text.
-        words: a pattern of the beginning of a header that has no end: what is behind it is text.
-        initial: an answer begins within a header, which the prompt opened.
-        begins: what a header begins with where no marker opens it.
-        thought, content: what stands before a thought, and before the text for the user.
-        preamble: what stands before text that further messages follow.
-        call: what stands before a block of calls, with the NAME of its first function, where calls have no header of
-            their own in the format.
-        following: what the model writes between two messages.
+        calls: a pattern found in headers of calls; its group is the function's name if the header has it.
+        headers: a pattern of whole headers; a header that does not match it is text.
+        words: a pattern of the beginning of a header that has no end: the rest is text.
+        initial: an answer begins inside a header, which the prompt opened.
+        begins: beginnings of headers that no marker opens.
+        thought, content: the text before a thought, and before the text for the user.
+        preamble: the text before text that further messages follow.
+        call: the text before a block of calls, with the NAME of its first function, if calls do not have their own
+            headers in the format.
+        following: text that the model writes between two messages.
         named: the header of a call names its function; otherwise the block in the message does.
     """
 

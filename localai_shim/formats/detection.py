@@ -1,7 +1,7 @@
-"""Finding out which family a model is of, by the signs in the tables of call formats and of reasoning.
+"""Detection of a model's family, by the signs in the tables of call formats and of reasoning.
 
-Signs are looked for in the chat template's source, then in a prompt that it rendered, as some put their markers
-together; then mlx-lm's word counts, which may stand in a checkpoint's config, and at last the vocabulary's.
+Signs are searched for in the chat template's source, then in a prompt that it rendered, as some templates put their
+markers together. After these come mlx-lm's choice, which a checkpoint's config may contain, and last the vocabulary.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ Reading = Generator[Event | None, None, T]
 
 
 class UnreadableError(ValueError):
-    """The text does not go on as the format demands.
+    """The text does not continue as the format requires.
 
     Attributes:
         read: text that was read before, and is in no event.
@@ -44,7 +44,7 @@ class UnreadableError(ValueError):
 
 
 class NoCallError(Exception):
-    """A text that might have been a call is none."""
+    """A text that looked like a call is not a call."""
 
 
 class Source:
@@ -78,7 +78,7 @@ class Source:
         self.text = own
 
     def forget(self) -> None:
-        """Drop what was read; places in the text that somebody holds are void."""
+        """Drop the text that was read; places in the text that callers hold become invalid."""
         self.text, self.at = self.text[self.at :], 0
 
     def take(self, end: int) -> str:
@@ -123,7 +123,7 @@ class Source:
             yield None
 
     def match(self, layouts: Sequence[Layout]) -> Reading[tuple[Layout, Match] | None]:
-        """The first of several layouts that stands here; it is read then, but for the whitespace behind it."""
+        """The first of several layouts that matches here; it is then read, except for the whitespace after it."""
         while True:
             for layout in layouts:
                 found = layout.match(self.text, self.at)

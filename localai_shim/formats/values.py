@@ -229,7 +229,7 @@ def json_or_text(text: str) -> object:
 
 
 def nests_too_deeply(value: object) -> bool:
-    """True if objects and arrays stand in each other more than `MAX_NESTING` times."""
+    """True if objects and arrays are nested more than `MAX_NESTING` levels deep."""
     found = [(value, 1)]
     while found:
         each, depth = found.pop()  # the last one, so that a value that holds itself is found out at once
@@ -247,7 +247,7 @@ def dumps_without(value: object, *markers: str) -> str:
 
 
 def dumps(value: object) -> str:
-    """JSON, with characters as they are but for lone surrogates."""
+    """JSON with unescaped characters, except for lone surrogates."""
     text = json.dumps(value, ensure_ascii=False)
     try:
         text.encode()

@@ -49,7 +49,7 @@ MadeT = TypeVar("MadeT")
 
 
 def observer() -> Observer | None:
-    """An observer for a request that begins now, under the caller's span; None: nobody collects spans or metrics."""
+    """An observer for a request that begins now, under the caller's span; None if no spans or metrics are collected."""
     if _is_disabled():
         return None
     here = context.get_current()
@@ -85,7 +85,7 @@ def _is_disabled() -> bool:
 
 
 def _is_idle(provider: object, api: ModuleType) -> bool:
-    """Nobody has set up an SDK: the provider is one of the API's own, which do nothing."""
+    """True if no SDK was set up: the provider is one of the API's own, which do nothing."""
     return type(provider).__module__.startswith(api.__name__)
 
 
@@ -256,7 +256,7 @@ class _Instruments(NamedTuple):
     histograms: dict[str, metrics.Histogram]
     tokens: metrics.Counter
     kept: Sequence[object]
-    """The meter and its gauges: Logfire forgets those that nobody holds when it is configured again."""
+    """The meter and its gauges: Logfire forgets those without a reference when it is configured again."""
 
     def record(self, served: Served, here: context.Context) -> None:
         """Record a request that has ended; `here` holds its span, for exemplars."""
@@ -298,7 +298,7 @@ _engines_lock = Lock()
 
 
 def _observed(kind: str, read: Callable[[EngineStats], Mapping[str, int]]) -> Iterator[metrics.Observation]:
-    """Read the figures of the engines that served requests, now. Runs on the thread of who reads the metrics."""
+    """Read the current figures of the engines that served requests. Runs on the thread that reads the metrics."""
     with _engines_lock:
         engines = [engine for engine in _engines if not engine.is_closed]
     found: Counter[tuple[str, str]] = Counter()

@@ -1,4 +1,4 @@
-"""Lanes: each takes work of some kinds, and names the passes that it needs. What lanes are made of."""
+"""Protocols of lanes, which take work of some kinds and name the passes that it needs, and the parts they use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EntryT = TypeVar("EntryT", bound=Entry)
 
 
 class Lane(Protocol[WorkT, EntryT]):
-    """Takes work of some kinds on the engine's thread. What it raises fails the work that it was called with."""
+    """Takes work of some kinds on the engine's thread. An exception fails the work that a method was called with."""
 
     def __len__(self) -> int:
         """Entries that run and wait."""
@@ -51,17 +51,12 @@ class PassLane(Lane[Any, Any], Protocol):
     def is_due(self, beside: bool, prompts: int | None) -> bool:
         """True if a pass comes next.
 
-        Args:
-            beside: rows are running.
-            prompts: the priority of the prompts that wait; None: there are none.
+        `beside` is true while rows are running. `prompts` is the priority of the waiting prompts, or None if there are
+        none.
         """
 
     def next_pass(self, *, beside: bool) -> Pass:
-        """The next pass.
-
-        Args:
-            beside: rows are running.
-        """
+        """The next pass. `beside` is true while rows are running."""
 
     def fail(self, error: BaseException) -> None:
         """End all of its work with an error."""
@@ -74,7 +69,7 @@ class Runner(Protocol):
     def pieces(self) -> Collection[type[Piece]]: ...
 
     def run(self, piece: Any) -> None:
-        """Run a piece. What it raises fails what the piece is for."""
+        """Run a piece. An exception fails the work that the piece is for."""
 
 
 def _nothing() -> None: ...
@@ -85,13 +80,13 @@ class Parts:
     """Parts of an engine that its lanes and runners use.
 
     Args:
-        model: runs the work; without text, it is no more than an `Encoder`.
-        setup: has the limits of passes, and what they take.
-        meter: what counts.
-        share: the time of passes beside rows.
+        model: runs the work; it is only an `Encoder` if it generates no text.
+        setup: has the limits of passes, and their costs.
+        meter: counters and timings.
+        share: the time that passes get while rows are running.
         emit: takes an entry's event; it must not block.
-        deliver: delivers events that had better not wait until a step is over.
-        queue: what can begin waits in it.
+        deliver: delivers events that should not wait for the end of a step.
+        queue: holds the work that can begin.
     """
 
     model: Model

@@ -76,9 +76,10 @@ class Prefill:
         return min((job.priority for job in jobs), default=None)
 
     def next(self) -> PromptPiece | None:
-        """The next piece, for as long as the running rows may wait, and of at least one chunk; rows that are done join.
+        """The next piece: at least one chunk, and more while the running rows may wait. Rows that are done join.
 
-        None: there is nothing more before their next tokens. What is raised in choosing is everybody's.
+        None: there are no more pieces before the next tokens of the running rows. An exception while choosing fails
+        all waiting requests.
         """
         stall = self._stall = self._stall or self._begin()
         while not stall.is_over:

@@ -89,7 +89,7 @@ class PromptJobs:
         self.queue.add(job)
 
     def take(self, job: PrefillJob, rows: int) -> None:
-        """Begin a job with so many of its rows; each of the others gets a job of its own that depends on it."""
+        """Begin a job with this number of its rows; each other row gets its own job, which depends on this one."""
         while len(job.rows) > rows:
             row = job.rows.pop()
             other = self._jobs[row.number] = PrefillJob([row], job.prompt, job.arrival)

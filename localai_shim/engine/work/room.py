@@ -1,4 +1,4 @@
-"""Room for rows: places in the batch, and memory for their caches and for what is kept beside them."""
+"""Room for rows: places in the batch, and memory for their caches and for data that is kept in addition to these."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Room:
         return [row for other in (*self.prompts.begun, *self.prompts.joining) for row in other.rows]
 
     def _spare(self, memory: Memory, job: PrefillJob, count: int, others: Sequence[Row]) -> int:
-        """Bytes that are left with so many of a job's rows: of what prompts take before they join, and all rows."""
+        """Bytes left if a number of a job's rows begin: the budget less all rows and prompts that have not joined."""
         lengths = [_reserved(row) for row in (*others, *job.rows[:count])]
         jobs = (*self.prompts.begun, *self.prompts.joining, job)
         taken, batch = sum(memory.row(len(other.tokens), other.first_pass) for other in jobs), memory.batch(lengths)

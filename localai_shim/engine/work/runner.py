@@ -35,7 +35,7 @@ class RowRunner:
         self._emit, self._deliver = parts.emit, parts.deliver
 
     def run(self, piece: Piece) -> None:
-        """Run a piece. What it raises fails what the piece is for."""
+        """Run a piece. An exception fails the work that the piece is for."""
         rows = self._rows
         match piece:
             case Collect():
@@ -130,7 +130,10 @@ class TextRunner:
         self._meter, self._share, self._emit = parts.meter, parts.share, parts.emit
 
     def run(self, piece: Texts) -> None:
-        """Run a pass, and emit what is done. What it raises fails all requests: more than its texts has failed."""
+        """Run a pass, and emit the finished requests.
+
+        An exception fails all requests, because more has failed than the pass's texts.
+        """
         texts = self._texts.take(piece)
         watch = self._setup.costs.start()
         try:

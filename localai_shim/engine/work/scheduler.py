@@ -157,7 +157,7 @@ class Scheduler:
         return tuple(record.to_dict() for record in self.records.copy())
 
     def next(self) -> Piece | None:
-        """The next piece of this step; it has to be run before this is called again. None: the step is over."""
+        """The next piece of this step, which must be run before the next call; None if the step is over."""
         if not self._choices:
             self._begin()
         while self._choices:

@@ -1,4 +1,4 @@
-"""The time that passes of all engines of a process have while rows run."""
+"""Time that the passes of all engines of a process get while rows run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ waiting: set[object] = set()
 
 
 class _Turns:
-    """Time that engines of a process with rows leave to texts: the time of the next pass, whoever runs it."""
+    """Time that a process's engines with rows leave to texts: the time of the next pass, which any engine may run."""
 
     resumes = 0.0
     """When the next pass may come; in the time of `CostModel.now`."""

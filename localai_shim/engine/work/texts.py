@@ -91,7 +91,7 @@ class TextJobs:
         self._jobs: dict[int, EmbeddingJob] = {}
         """By number."""
         self._alone: list[Text] = []
-        """Those whose pass has failed: each is run by itself, and only the one that is to blame fails."""
+        """Texts whose pass has failed. Each runs separately, so that only the text that causes the error fails."""
 
     def __len__(self) -> int:
         """Requests that wait."""
@@ -147,11 +147,7 @@ class TextJobs:
         return self._queue.goes_first(min(job.priority for job in self._jobs.values()), prompts)
 
     def next_pass(self, *, beside: bool) -> Texts:
-        """The texts of the next pass, sized for what a pass may take.
-
-        Args:
-            beside: rows are running.
-        """
+        """The texts of the next pass, as many as a pass may take. `beside` is true while rows are running."""
         short = beside or self._share.has_neighbors
         pace = self._pace if short else self._idle_pace
         most = max(1, int(self._setup.text_tokens * self._setup.chunks.share))
@@ -241,7 +237,7 @@ class TextJobs:
         self._alone = [text for text in self._alone if text[0] is not job]
 
     def requeue(self, job: EmbeddingJob) -> None:
-        """Queue a request again, whose length has changed, if it has texts that wait."""
+        """Queue a request again after its length has changed, if some of its texts still wait."""
         self._queue.discard(job)
         if job.waiting:
             self._queue.add(job)

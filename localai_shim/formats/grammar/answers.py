@@ -1,10 +1,11 @@
-"""Grammars of whole answers that hold tool calls, made of the description of how a family of models writes them.
+"""Grammars of whole answers with tool calls, built from the description of a family's call format.
 
-What a grammar allows, `formats/reading` reads as calls of the same functions with the same arguments; the text around
-calls holds nothing that it would take for one.
+`formats/reading` reads every text of a grammar as calls of the same functions with the same arguments. The text around
+calls contains nothing that the reader would take for a call.
 
-A custom tool is a function of one string, `input`. Where its grammar is Lark and arguments are JSON, whose escapes such
-a grammar cannot describe, the text stands as it is in place of the arguments; in a call that is an object, behind it:
+A custom tool is a function of one string, `input`. A Lark grammar cannot describe the escapes of JSON. If the tool's
+grammar is Lark and arguments are JSON, the unescaped text replaces the arguments; if a call is an object, the text
+follows the object:
 
     <tool_call>\\n{"name": "x"}\\nTEXT\\n</tool_call>
 """
@@ -51,16 +52,16 @@ def answer_with_calls(
     """The source of the grammar of an answer.
 
     Args:
-        markup: what the model writes; it has a call format. Where answers have channels, thoughts are part of the
-            grammar, and otherwise structural markers may stand in free text.
-        tools: what may be called; at least one.
-        vocabulary: markers that are special tokens in it are asked for as such.
+        markup: the model's markers, including those of a call format. If answers have channels, thoughts are part of
+            the grammar; otherwise free text may contain structural markers.
+        tools: the tools that may be called; at least one.
+        vocabulary: markers that are special tokens in it must be written as these tokens.
         mode: "required": one or more calls and nothing else; every call follows its tool's schema. "auto": free
             text, in which calls may begin; those of strict and custom tools follow their schema or grammar, others
-            are any JSON object (any parameters of the tool's, where a format writes parameters one by one).
+            are any JSON object (any parameters of the tool, if a format writes parameters one by one).
         parallel: there may be several calls; otherwise nothing comes after the first.
         follow: calls of every tool follow its schema, in mode "auto", too.
-        thoughts: there may be some; otherwise the answer begins behind them.
+        thoughts: there may be some; otherwise the answer begins after them.
 
     Raises:
         GrammarError: a tool cannot be written in this format, which the message names.
@@ -144,7 +145,7 @@ def _call(call: Call, format: CallFormat, channels: Channels | None, rules: Lark
 
 
 def _around_text(before: str, behind: str, format: CallFormat) -> tuple[str, str]:
-    """Rules for what stands around the text of a custom tool that no JSON can hold."""
+    """Rules for the markup around the text of a custom tool that JSON cannot hold."""
     if not format.is_object:
         return before.replace(_SAYS_JSON, ""), behind
     if not format.each:
@@ -214,7 +215,7 @@ def _passages(text: str, structural: Sequence[str], rules: LarkRules) -> str:
 
 
 def _has_own_blocks(format: CallFormat) -> bool:
-    """Each call has a block of its own, or what begins it."""
+    """True if each call has its own block, or its own beginning of a block."""
     return format.each or opening(format)[0] != format.start
 
 
@@ -228,7 +229,7 @@ def _several(expression: str, between: str, rules: LarkRules, several: bool) -> 
 def _calls_in_channels(
     calls: dict[str, str], format: CallFormat, channels: Channels, rules: LarkRules, parallel: bool
 ) -> str:
-    """An expression of the message that calls, or of several, where the model goes on behind one."""
+    """An expression of the message that calls, or of several messages if the model continues after one."""
     one = rules.one_of([*calls.values()])
     if channels.named:
         return _several(one, format.between, rules, parallel and bool(format.between))

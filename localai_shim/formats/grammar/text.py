@@ -1,4 +1,4 @@
-"""Text beside calls: what opens a block of them, and terminals of text that no reader takes for one."""
+"""Text around calls: the text that opens a block of calls, and terminals of text that no reader takes for a block."""
 
 from __future__ import annotations
 

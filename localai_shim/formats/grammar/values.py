@@ -1,9 +1,9 @@
-"""From a JSON Schema to rules for values that are not, or not quite, written as JSON.
+"""Rules from a JSON Schema for values that are not, or not exactly, written as JSON.
 
-llguidance compiles schemas for JSON itself. Formats that write strings or keys in a way of their own, or in which a
-string must not hold the marker that ends the value, need rules of our own. They support what OpenAI's strict mode does:
-types and lists of types, nested objects and arrays, `anyOf`, `$ref` and `$defs` with recursion, `enum`, `const`, and
-the keywords for strings, numbers and arrays.
+llguidance compiles schemas for JSON itself. This module makes the rules for formats that write strings or keys in
+another way, or in which a string must not hold the marker that ends the value. They support the same as OpenAI's strict
+mode: types and lists of types, nested objects and arrays, `anyOf`, `$ref` and `$defs` with recursion, `enum`, `const`,
+and the keywords for strings, numbers and arrays.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ class BlockReader:
         yield Event("end" if is_whole else "broken")
 
     def _free_text(self) -> Reading[None]:
-        """The input of a custom tool, which may also stand as it is, up to the end of its call."""
+        """Read the input of a custom tool, which may also be unescaped text, up to the end of its call."""
         source, begins = self._source, self._source.at
         if (yield from source.peek()) == "{":
             yield from json_text(source)

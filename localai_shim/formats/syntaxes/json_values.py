@@ -154,7 +154,7 @@ def object_call(source: Source, key: str, only: Collection[str] | None, offered:
 
 
 def _among(members: Mapping[str, str], properties: Collection[str]) -> str | None:
-    """The arguments of a call that has none by their usual name: models write them beside the name, or rename them."""
+    """The arguments of a call without their usual name: models write them next to the call's name, or rename them."""
     own = [f"{json.dumps(name)}: {value}" for name, value in members.items() if name in properties]
     objects = [value for value in members.values() if value.startswith("{")]
     return f"{{{', '.join(own)}}}" if own else objects[0] if len(objects) == 1 else None
@@ -205,12 +205,12 @@ def _loaded(text: str) -> object:
 
 
 class _Scan:
-    """Looks for the end of an object, an array or a string, in one pass over a source.
+    """Finds the end of an object, an array or a string, in one pass over a source.
 
     Attributes:
         at: the place up to which the source belongs to the value.
-        stopped: a stop stands there. One in a string is text, unless a raw newline came in the string before: it is one
-            that was never closed then.
+        stopped: a stop is at that place. A stop in a string is text, unless a raw newline came before it in the string:
+            such a string was never closed.
     """
 
     def __init__(self, source: Source) -> None:

@@ -37,15 +37,15 @@ class Parameters(Arguments):
     """Arguments that are written one by one, between tags.
 
     Attributes:
-        layout: of one, with KEY and VALUE (and TYPE where the model names a value's type). A newline at either side of
-            VALUE is markup; all other whitespace there is the value's.
-        text_type: what TYPE says of a value that is text, which then is not JSON; empty where the schema decides.
-        other_type: what TYPE says of all other values; empty where it is JSON's name of their type.
+        layout: of one argument, with KEY and VALUE (and TYPE if the model names a value's type). A newline at either
+            side of VALUE is markup; all other whitespace there belongs to the value.
+        text_type: TYPE of a value that is text, and so not JSON; empty if the schema decides.
+        other_type: TYPE of all other values; empty if it is JSON's name of their type.
         escaped: keys are escaped as in XML.
-        cdata: a value may stand in `<![CDATA[...]]>`.
-        element: what stands before each tag where objects and arrays are written as nested elements.
-        also: layouts of one that the model writes at times, without TYPE; the schema decides then.
-        whole: a layout with VALUE for all arguments at once as JSON, which the model writes at times.
+        cdata: a value may be in `<![CDATA[...]]>`.
+        element: text before each tag if objects and arrays are written as nested elements.
+        also: layouts of one argument that the model sometimes writes, without TYPE; the schema decides then.
+        whole: a layout with VALUE for all arguments together as JSON, which the model sometimes writes.
     """
 
     layout: str
@@ -335,7 +335,7 @@ def _elements(text: str, element: str, schema: Mapping[str, object], key: str) -
 
 
 def _element_end(text: str, at: int, element: str, name: str) -> int | None:
-    """The place of the end tag of an element, in which others of its name may stand."""
+    """The place of the end tag of an element, which may contain other elements of its name."""
     tags = re.compile(rf"{re.escape(element)}<(/?){re.escape(name)}>")
     depth = 1
     for tag in tags.finditer(text, at):

@@ -21,32 +21,32 @@ ToolsIn = Literal["tools", "xml_tools", "functions"]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One template's form. As it is made without arguments it changes nothing.
+    """The form of one template. A form made without arguments changes nothing.
 
     Attributes:
-        empty: variables that the template needs as a list where there is nothing in it.
-        tools_in: where it looks for tools.
+        empty: variables that the template needs as a list even if there is nothing in it.
+        tools_in: where the template looks for tools.
         describes: every property of a tool has a description.
-        opens: tools stand in the system message only: there is always one.
-        developer: it knows this role.
-        system: the system message goes into the first one of the user: always, or where the last one is not the
-            user's, or never.
-        one_system: only one such message at the head.
-        late_system: it takes them amid the conversation.
+        opens: the template shows tools in the system message only, so there is always one.
+        developer: the template knows this role.
+        system: the system message goes into the user's first message: always, or if the last message is not the user's,
+            or never.
+        one_system: only one system message at the head.
+        late_system: the template takes system messages in the middle of the conversation.
         repeats: roles that may come twice in a row.
-        user_first: the first message has to be the user's.
-        needs_user: some message has to be the user's.
-        calls: it shows calls; otherwise they are written as content.
-        results: it shows results, as they are or as parts; otherwise they are messages of the user.
-        answers_results: an answer has to come between results and the user.
-        arguments: how arguments come.
-        ids: which ids of calls it takes.
-        blank: the content beside calls where there is no text.
-        one_call: no more than one in a message.
-        text_beside: text beside calls is shown, or has to stand in a message of its own, or is dropped.
-        text_as_reasoning: no text beside reasoning and calls.
-        wraps: malformed arguments come within an object.
-        values: the values of arguments have to be strings, in which stands JSON or Python.
+        user_first: the first message must be the user's.
+        needs_user: at least one message must be the user's.
+        calls: the template shows calls; otherwise they are written as content.
+        results: the template shows results, as they are or as parts; otherwise they are messages of the user.
+        answers_results: an answer must come between results and a message of the user.
+        arguments: how arguments are given.
+        ids: which ids of calls the template takes.
+        blank: the content of a message with calls and without text.
+        one_call: no more than one call in a message.
+        text_beside: text next to calls is shown, or must be in its own message, or is dropped.
+        text_as_reasoning: text next to reasoning and calls is moved into the reasoning.
+        wraps: malformed arguments are wrapped in an object.
+        values: the values of arguments must be strings that contain JSON or Python.
     """
 
     empty: tuple[str, ...] = ()
@@ -100,10 +100,10 @@ class Form:
     def variables(
         self, tools: list[Json] | None, *, simple: bool = False
     ) -> tuple[dict[str, object], list[Json] | None]:
-        """Variables that the template reads of tools beside `tools`, and the list that it gets as `tools`.
+        """Variables that the template reads for tools other than `tools`, and the list that it gets as `tools`.
 
         Args:
-            simple: their parameters are described by what templates surely know.
+            simple: describe their parameters only in ways that every template surely knows.
         """
         if tools:
             change = _simple if simple else _described if self.describes else None

@@ -42,7 +42,7 @@ def joined(messages: Sequence[Message]) -> Message:
 
 
 def head_as_user(head: Sequence[Message], rest: Sequence[Message]) -> list[Message]:
-    """The instructions before the text of the user's first message, or in one where somebody else begins."""
+    """The instructions before the text of the user's first message, or in a new one if another role begins."""
     if not head:
         return list(rest)
     first = {"role": "user", "content": joined(head)["content"]}
@@ -52,7 +52,7 @@ def head_as_user(head: Sequence[Message], rest: Sequence[Message]) -> list[Messa
 
 
 def late_as_user(rest: Sequence[Message]) -> list[Message]:
-    """Instructions amid the conversation as messages of the user."""
+    """Instructions in the middle of the conversation as messages of the user."""
     return [{"role": "user", "content": m["content"]} if m["role"] in HEAD else m for m in rest]
 
 

@@ -102,9 +102,9 @@ def _differ(prompt: Callable[[T], str | None], on: T, off: T) -> bool:
 
 
 def _behind(prompt: str | None, told: str) -> str | None:
-    """Text behind the question: in front of it may stand an effort.
+    """Text after the question, because the text before it may contain an effort.
 
     Args:
-        told: what the template was told, and may only repeat there.
+        told: the value that the template was given, and may only repeat there.
     """
     return None if prompt is None else prompt.rpartition(_WORD)[2].replace(told, "")

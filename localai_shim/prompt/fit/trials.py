@@ -1,7 +1,7 @@
-"""Finding the form in which a chat template takes conversations, by rendering a handful of made-up ones.
+"""Search for the form in which a chat template takes conversations, by rendering a few generated ones.
 
-Templates do not say what they want, and many drop what they do not know without a word. So each form is judged by what
-stands in the rendered text. Of several forms the one with the fewest changes is taken that shows the most.
+Templates do not declare what they need, and many silently drop what they do not know. So each form is judged by the
+rendered text. The form that shows the most is taken; of several such forms, the one with the fewest changes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RenderedText:
         return text if self._restore is None else self._restore(text)
 
     def holds(self, messages: Sequence[Message]) -> bool:
-        """All that these messages say stands there."""
+        """True if the text contains all that these messages say."""
         contents = [message["content"] for message in messages]
         return all(content.strip() in self.text for content in contents if isinstance(content, str))
 
@@ -92,10 +92,10 @@ _turn = [_one_call, _results[0]]
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """A conversation, and the texts that have to stand in its rendering.
+    """A conversation, and the texts that its rendering must contain.
 
     Attributes:
-        ordered: they have to come in this order.
+        ordered: they must come in this order.
     """
 
     messages: Sequence[Message]
@@ -103,7 +103,7 @@ class _Trial:
     ordered: bool = False
 
     def missing(self, rendered: str) -> int:
-        """Number of the texts that do not stand in a rendering."""
+        """Number of the texts that a rendering does not contain."""
         if not self.ordered:
             return sum(text not in rendered for text in self.texts)
         at, missing = 0, 0
@@ -320,15 +320,15 @@ class _Search:
         options: Iterable[dict[str, Any]],
         fault: Callable[[str], float] = lambda rendered: 0,
     ) -> float:
-        """Take the first of the options that costs the least.
+        """Take the first of the options with the lowest cost.
 
         Args:
-            trials: what is rendered.
-            options: changes of the form so far.
-            fault: what a rendering costs beside the texts that it lacks.
+            trials: the conversations to render.
+            options: changes to the form so far.
+            fault: cost of a rendering in addition to its missing texts.
 
         Returns:
-            Its cost; below 1 if all texts stand there.
+            Its cost; below 1 if the renderings contain all texts.
         """
         best, least = self._form, float("inf")
         for option in options:
@@ -354,18 +354,18 @@ class _Search:
 
 
 def _repeated_tools(rendered: str) -> float:
-    """Tools that stand in every system message."""
+    """Cost of tools that every system message contains."""
     return 0.5 if rendered.count(_DESCRIBED) > 1 else 0
 
 
 def _misencoded(rendered: str) -> float:
-    """Arguments that stand there as JSON of JSON, or as Python writes a dict; results that name another id."""
+    """Cost of arguments written as JSON in JSON, or as Python writes a dict, and of results that name another id."""
     other_id = rendered.count(f"functions.{_CALLED}:0") == 1  # Kimi K2's, in the call alone
     return 0.5 if other_id or f'\\"{_KEY}' in rendered or f"'{_KEY}'" in rendered else 0
 
 
 def _misencoded_values(rendered: str) -> float:
-    """Values in a format where strings stand without quotes: in a call in Python, or nested ones as Python has them."""
+    """Cost of values if strings are written without quotes: in a Python call, or nested ones as Python writes them."""
     if f"{_PARAMETER}={_VALUE}" in rendered:
         return 0.5
     is_python = f"{_KEY}={{" in rendered

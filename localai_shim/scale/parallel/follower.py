@@ -21,7 +21,7 @@ _NAME = "follower"
 
 
 def rest(free: int | None, *, weights: int, clear: bool) -> None:
-    """Nothing is in flight: see `Journal.rest`. What is wired here stays so: a follower never sleeps."""
+    """Note that nothing is in flight; see `Journal.rest`. Wired memory stays wired here: a follower never sleeps."""
     from ...backends import memory
 
     memory.process.loaded(_NAME, weights)
@@ -29,7 +29,7 @@ def rest(free: int | None, *, weights: int, clear: bool) -> None:
 
 
 class _Control:
-    """Reads what the leader sends, on a thread of its own: a follower that waits in MLX ends and answers all the same.
+    """Reads the leader's messages on its own thread, so that a follower that waits in MLX still ends and answers.
 
     Args:
         channel: to the leader.

@@ -1,4 +1,4 @@
-"""Starts a group on this machine: followers in processes of their own, and MLX's collectives between them."""
+"""Starts a group on this machine: followers in their own processes, and MLX's collectives between them."""
 
 from __future__ import annotations
 
@@ -148,10 +148,10 @@ def _watchdog(name: str, followers: Sequence[Follower]) -> Watchdog | None:
 
 
 def _gpus(size: int) -> list[Mapping[str, str]]:
-    """Environment by which each process sees a GPU of its own alone: MLX computes on the first one that it sees.
+    """Environments in which each process sees only its own GPU: MLX computes on the first one that it sees.
 
     Raises:
-        EngineClosedError: there are fewer GPUs than processes, of which NCCL would end this one.
+        EngineClosedError: there are fewer GPUs than processes; NCCL would end this process.
     """
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     devices = list(map(str, range(mx.device_count(mx.gpu)))) if named is None else named.split(",")
@@ -161,7 +161,7 @@ def _gpus(size: int) -> list[Mapping[str, str]]:
 
 
 def _spawn(rank: int, size: int, name: str, settings: Mapping[str, str], files: Sequence[socket.socket]) -> Follower:
-    """Start a follower. It is in a session of its own: Ctrl-C is the leader's to answer."""
+    """Start a follower in its own session, so that only the leader gets Ctrl-C."""
     mine, its = socket.socketpair()
     path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
     numbers = [each.fileno() for each in (its, *files)]
@@ -178,7 +178,7 @@ def _spawn(rank: int, size: int, name: str, settings: Mapping[str, str], files: 
 
 
 def _forget_groups() -> None:
-    """Have MLX join a new group: it remembers the first one of each back end for good."""
+    """Make MLX join a new group: it permanently remembers the first one of each back end."""
     from mlx.nn.layers import distributed
 
     distributed.sum_gradients.cache_clear()

@@ -1,4 +1,4 @@
-"""Groups that `mlx.launch` has started: each process runs the same program, and one of them goes on with it."""
+"""Groups that `mlx.launch` has started: each process runs the same program, and one of them continues it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def join(size: int) -> None:
 
 
 def _follow_leader() -> NoReturn:
-    """Follow the process that goes on with the program, until it ends."""
+    """Follow the process that continues the program, until it ends."""
     group = mx.distributed.init(strict=True)
     shared = _shared(bytes(_TOKEN_BYTES + _PORT_BYTES))
     end = socket.create_connection((_host(), int.from_bytes(shared[_TOKEN_BYTES:], "little")), START_SECONDS)

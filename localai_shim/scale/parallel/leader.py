@@ -38,10 +38,10 @@ class Follower:
     Args:
         rank: its place in the group, from 1.
         channel: to it.
-        process: of this machine, which ends with the group; None: somebody else has started it.
+        process: of this machine, which ends with the group; None: it was started elsewhere.
 
     Attributes:
-        spare: gives the other ends of MLX's connections, once the group has been joined, where MLX has made them.
+        spare: gives the other ends of MLX's connections after the group has been joined, if MLX has made them.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Leader:
 
     @property
     def is_stuck(self) -> bool:
-        """A follower was lost amid a pass, for which MLX waits for good: it is not to be used in this process."""
+        """A follower was lost during a pass, for which MLX waits forever: MLX must not be used in this process."""
         return self._stuck
 
     def close(self) -> None:
@@ -274,7 +274,7 @@ class Leader:
     def _count(
         self, waited: dict[Follower, tuple[int, float]], follower: Follower, now: int, limit: float, what: str
     ) -> None:
-        """Count the seconds for which a number has not grown, and give the follower up after so many."""
+        """Count the seconds during which a number does not grow, and give the follower up at the limit."""
         before, seconds = waited[follower]
         waited[follower] = now, 0.0 if now != before else seconds + PING_SECONDS
         if waited[follower][1] >= limit:

@@ -1,7 +1,7 @@
 """Records of mirrored calls: small pickles in which objects that all processes have are numbers.
 
-Both sides number objects in the same order: those that are new when they are written, and those that calls return. An
-array in a record is its shape; what is in it comes by a collective operation of the call.
+Both sides number objects in the same order: those that are new when they are written, and those that calls return. A
+record holds only the shape of an array; a collective operation of the call transfers its values.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The other ends of MLX's connections to its peers, which the leader holds as well.
+"""The other ends of MLX's connections to its peers, which the leader also holds.
 
-A collective operation of MLX's ring has no limit, and those behind one that failed wait for ever: a process that was
-killed amid a pass would leave the leader's thread in MLX. Its connections do not end with it where somebody else holds
-their ends, and can be answered in its place: what waits is finished, and nobody looks at the outcome.
+A collective operation of MLX's ring has no time limit, and operations after a failed one wait forever. So a process
+that was killed during a pass would leave the leader's thread in MLX. The killed process's connections stay open while
+another process holds their ends, and that process can answer for it: waiting operations finish, and their results are
+ignored.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def take_over(given: socket.socket) -> list[socket.socket]:
 
 
 def stand_in(ends: Sequence[socket.socket]) -> None:
-    """Answer in the place of those whose ends these were, until they are shut down."""
+    """Answer for the processes that had these ends, until the ends are shut down."""
     for end in ends:
         with contextlib.suppress(OSError):  # the group is closed meanwhile
             end.setblocking(True)

@@ -1,4 +1,4 @@
-"""Connects to ports of this machine, from a process of its own, which this file is run as.
+"""Connects to ports of this machine, from a separate process, which runs this file.
 
 MLX waits for a connection with the GIL held: no thread of the same process can make it.
 """
@@ -19,7 +19,7 @@ _FILE = Path(__file__)
 
 
 class Visitor:
-    """The side of who needs the connections."""
+    """The side of the process that needs the connections."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(

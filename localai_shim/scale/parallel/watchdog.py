@@ -1,8 +1,8 @@
-"""Ends a leader that is frozen, from a process of its own, which this file is run as.
+"""Ends a leader that is frozen, from a separate process, which runs this file.
 
-NCCL waits on the GPU for a peer that is gone, without limit, and MLX waits for the GPU also in calls that hold the GIL:
-then no thread of Python's runs, and nothing here can fail a request. A process that does not answer any more is better
-ended; PyTorch's watchdog of NCCL does the same.
+NCCL waits on the GPU without limit for a lost peer, and MLX also waits for the GPU in calls that hold the GIL. Then no
+Python thread runs, and nothing in this process can fail a request. A process that no longer answers is better ended;
+PyTorch's NCCL watchdog does the same.
 """
 
 from __future__ import annotations
@@ -82,13 +82,13 @@ def _opened(process: int) -> int:
 
 
 def watch(frozen_seconds: float, told: int, leader: int, *followers: int) -> None:
-    """Wait for a follower's end, and then for its leader's word.
+    """Wait for a follower's end, and then for its leader's message.
 
     Args:
         frozen_seconds: see `FROZEN_SECONDS`.
         told: file descriptor of the pipe from the leader.
-        leader: file descriptor of its process.
-        followers: those of theirs.
+        leader: file descriptor of the leader's process.
+        followers: file descriptors of the followers' processes.
     """
     limit: float | None = None
     waiting = [told, leader, *followers]

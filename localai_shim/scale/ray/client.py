@@ -31,7 +31,7 @@ HttpT = TypeVar("HttpT", bound=RayHttpClient | AsyncRayHttpClient)
 
 
 class Placement(TypedDict, total=False):
-    """Arguments of what Ray starts, beside those of a local client."""
+    """Arguments for what Ray starts, in addition to those of a local client."""
 
     replicas: int
     num_cpus: float | None

@@ -1,4 +1,4 @@
-"""Ray itself: joined where it runs already, started on this machine otherwise, and ended by whoever started it."""
+"""Ray itself: joined if it runs already, otherwise started on this machine, and then ended by the same process."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _own: str | None = None
 
 
 def connection() -> str | None:
-    """Id of this process's connection to Ray, which another one does not have; None: it has none.
+    """Id of this process's connection to Ray, which no other connection has; None without a connection.
 
-    What was made under one connection ends the process where it is used under another.
+    An object made under one connection ends the process if it is used under another.
     """
     return ray.get_runtime_context().get_worker_id() if ray.is_initialized() else None
 

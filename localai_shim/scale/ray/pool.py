@@ -38,7 +38,7 @@ class _Member:
     actor: Actor
     state: State
     ends: int = 0
-    """Times in a row that Ray has said that the replica is dead, and not that it is being started anew."""
+    """Times in a row that Ray has reported the replica as dead, and not as being restarted."""
 
     def control(self, method: str) -> Callable[..., Any]:
         """A method of the replica that does not wait behind requests."""
@@ -46,7 +46,7 @@ class _Member:
 
 
 class Pool:
-    """Replicas by name. What a handle in another process has is a pool as well, which neither starts nor ends any.
+    """Replicas by name. A handle in another process also has a pool, which neither starts nor ends replicas.
 
     Args:
         actors: replicas that take requests.
@@ -71,7 +71,7 @@ class Pool:
         self._connection = cluster.connection()
         self._calls = 0
         self._idle: Future[None] = Future()
-        """Done when the pool is closed and nobody waits for Ray."""
+        """Done when the pool is closed and no call waits for Ray."""
 
     @classmethod
     def start(
@@ -155,10 +155,10 @@ class Pool:
 
     @contextlib.contextmanager
     def calling(self) -> Iterator[None]:
-        """Have `close` wait for a call of Ray, which fails then, before it ends Ray.
+        """Make `close` wait for a call to Ray, which then fails, before it ends Ray.
 
         Raises:
-            ClosedError: it was called before.
+            ClosedError: the pool or Ray was closed before.
         """
         with self._lock:
             self._check_open()
@@ -198,7 +198,7 @@ class Pool:
     # -- replicas ----------------------------------------------------------------------------------------------------
 
     def scale(self, replicas: int) -> None:
-        """Have so many replicas; those that go end when their last request has."""
+        """Set the number of replicas; replicas that are removed end after their last request."""
         _check_replicas(replicas)
         self._check_open()
         if self._start is None:
@@ -233,7 +233,7 @@ class Pool:
             self._notify()
 
     def lost(self, name: str) -> None:
-        """Take note that a replica has died; it takes requests again when Ray has started it anew."""
+        """Take note that a replica has died; it takes requests again after Ray has restarted it."""
         with self._lock:
             member = self._members.get(name)
             if member is None or member.state not in ("ready", "failed"):
@@ -264,7 +264,7 @@ class Pool:
         _later(RETRY_SECONDS, weakref.ref(self), partial(Pool._watch, name=name))
 
     def leaves(self, name: str) -> None:
-        """Take note that a replica takes no more requests, as whoever has started it says."""
+        """Take note that a replica takes no more requests, because the client that started it dismisses it."""
         with self._lock:
             if name in self._members:
                 self._members[name].state = "leaving"

@@ -1,4 +1,4 @@
-"""One engine of many, in a process of its own: the actor that Ray starts, and starts again when it dies."""
+"""One of several engines, in its own process: the actor that Ray starts, and restarts when it dies."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Replica:
         self._leaving = False
 
     def open(self) -> sdk.LocalAsyncHttpClient:
-        """The http client, made when it is first needed: what is wrong with the options is told to whoever calls."""
+        """The HTTP client, made on first use, so that each caller gets the error if the options are wrong."""
         if self._http is None:
             self._http = async_http_client(self._model, **self._options)
         return self._http
@@ -117,7 +117,7 @@ class Replica:
         ray.actor.exit_actor()
 
     def _is_busy(self) -> bool:
-        """True while something runs that nobody waits for, such as a response in the background."""
+        """True while work runs that no request waits for, such as a response in the background."""
         if self._http is None:
             return False
         stats = [engine.stats() for engine in self._http.runtime.started()]

@@ -19,7 +19,7 @@ MAX_BLOCKS = 256
 MAX_KNOWN_BLOCKS = 16_384  # of a replica
 MAX_KEPT_IDS = 100_000
 NEAR_FACTOR, NEAR_REQUESTS = 1.25, 1
-"""A replica is nearly the least loaded one with at most so many times the requests of that, and so many more."""
+"""A replica is nearly the least loaded one with at most this factor times the least requests, plus this number."""
 
 # Kinds of resources that a client lists: all of them have to be in one place.
 _LISTED = re.compile(r"/(files|batches)(/|$)|/chat/completions(/.+)?$")
@@ -34,7 +34,7 @@ class Wish(NamedTuple):
     listed: bool = False
     """It is about files, batches or stored completions: the first replica keeps them all."""
     kept: tuple[str, ...] = ()
-    """Responses and conversations that it goes on from."""
+    """Responses and conversations that the request continues."""
     keeps: bool = False
     """Its answer may be one of these."""
     cache_key: int | None = None
@@ -152,12 +152,12 @@ class Router:
         self._replicas.pop(name, None)
 
     def forget(self, name: str) -> None:
-        """Take note that a replica has begun anew: its prefix cache is empty."""
+        """Take note that a replica has restarted: its prefix cache is empty."""
         if name in self._replicas:
             self._replicas[name].known = LRUCache(MAX_KNOWN_BLOCKS)
 
     def choose(self, wish: Wish, ready: Collection[str]) -> str | None:
-        """The replica for a request; None: it has to wait for one.
+        """The replica for a request; None if the request must wait for one.
 
         Args:
             wish: of the request.

@@ -55,7 +55,7 @@ class Exchange:
         self.head: Head | None = None
 
     def send(self) -> Future[None] | None:
-        """Give the request to a replica; a future where it has to wait until there may be one.
+        """Give the request to a replica; a future if the request must wait until there may be one.
 
         Raises:
             httpx.ConnectError: there will be none.
@@ -132,7 +132,7 @@ class Exchange:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """Raise errors that the SDK makes its own of, amid a stream: its 2.x line lets those of httpx through."""
+        """Raise errors that the SDK converts to its own. In a stream, openai 2.x raises httpx's errors unchanged."""
         try:
             yield
             self.items = None
@@ -270,11 +270,11 @@ class AsyncRayTransport(httpx.AsyncBaseTransport):
 
 
 class RayHttpClient(httpx.Client):
-    """Takes the place of the SDK's http client; closing it ends the replicas that it has started.
+    """Replaces the SDK's http client; closing it ends the replicas that it has started.
 
     Args:
         pool: the replicas.
-        timeout: of requests that have none of their own.
+        timeout: of requests that do not set a timeout.
     """
 
     def __init__(self, pool: Pool, timeout: sdk.Timeout) -> None:
@@ -321,6 +321,6 @@ def sentence(error: BaseException) -> str:
 
 
 def _check_open(client: httpx.Client | httpx.AsyncClient, request: httpx.Request) -> None:
-    """Raise what the SDK makes an exception of its own of; httpx would raise a RuntimeError."""
+    """Raise an error that the SDK converts to its own; httpx would raise a RuntimeError."""
     if client.is_closed:
         raise httpx.ConnectError("client is closed", request=request)
