@@ -53,15 +53,15 @@ TABLE = {
         ["tests/engine/prefix/test_store.py", "tests/test_changes_at_once.py", "tests/engine/work", *ENGINE, *CLIENTS],
     ),
     "output": Group(
-        ["localai_shim/output/channels.py", "localai_shim/output/answer.py", "localai_shim/output/formats/reading"],
+        ["localai_shim/output/channels.py", "localai_shim/output/answer.py", "localai_shim/formats/reading"],
         3,
-        ["tests/output"],
+        ["tests/output", "tests/formats"],
         ["tests/endpoints/chat", "tests/endpoints/answer"],
     ),
     "grammar": Group(
-        ["localai_shim/grammar/relax.py", "localai_shim/grammar/constraint.py", "localai_shim/grammar/calls"],
+        ["localai_shim/grammar/relax.py", "localai_shim/grammar/constraint.py", "localai_shim/formats/grammar"],
         3,
-        ["tests/grammar"],
+        ["tests/grammar", "tests/formats/grammar"],
         ["tests/endpoints/answer", "tests/engine/test_constraints.py"],
     ),
     "endpoints": Group(
