@@ -35,7 +35,7 @@ def test_text_alone_gives_the_logits_of_transformers(case: VisionCase, tmp_path:
     assert comparison.difference(comparison.logits_in_pieces(model, tokens), expected) < case.tolerance
 
 
-@pytest.mark.timeout(300)  # Gemma 3n's encoder has one size, 300 million weights
+@pytest.mark.timeout(900)  # Gemma 3n's encoder has one size, 300 million weights
 @pytest.mark.parametrize("case", cases(seeing=True))
 @pytest.mark.parametrize("count", [1, 2])
 def test_images_give_the_logits_of_transformers(case: VisionCase, count: int, tmp_path: Path) -> None:
