@@ -112,7 +112,7 @@ def test_with_one_store_conversations_outlive_their_replica(cluster: None, tmp_p
         until(lambda: is_ready(client, 2))
         processes = process_ids(client)
         first = client.responses.create(model="any", input="What is 2 + 3?", max_output_tokens=8)
-        kill(processes[client._pool._router._kept[first.id]])
+        kill(processes[client._pool._router._kept.get(first.id)])
         second = client.responses.create(
             model="any", input="And then?", previous_response_id=first.id, max_output_tokens=8
         )
@@ -210,7 +210,7 @@ def test_a_replica_that_goes_ends_the_work_that_nobody_waits_for(cluster: None, 
             client.responses.create(model="two", input="Hi", background=True, max_output_tokens=400, extra_body=ON)
             for _ in range(2)
         ]
-        assert {client._pool._router._kept[each.id] for each in made} == {"replica-1", "replica-2"}
+        assert {client._pool._router._kept.get(each.id) for each in made} == {"replica-1", "replica-2"}
         process = process_ids(client)["replica-2"]
         client.scale(1)
         wait_for_end(process)
