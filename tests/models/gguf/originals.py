@@ -22,7 +22,7 @@ import numpy
 
 from tests.models.gguf.checkpoints import FAMILIES, PLACES, PROMPT, SIZES, add_drafting_layer, as_published
 from tests.models.gguf.image_families import SEEING
-from tests.models.gguf.pictured import save_seeing
+from tests.models.gguf.pictured import save_published, save_seeing
 
 DRAFTING = ("qwen3next", "qwen35", "qwen35moe")
 """Families whose checkpoints have an MTP layer."""
@@ -92,7 +92,10 @@ if __name__ == "__main__":
     for name in sys.argv[4:] or [*FAMILIES, *SEEING]:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) / name
-            logits[name] = (save_seeing if name in SEEING else save)(name, folder, tokenizer)
+            if name in SEEING and SEEING[name].tensors:
+                save_published(name, folder, tokenizer)
+            else:
+                logits[name] = (save_seeing if name in SEEING else save)(name, folder, tokenizer)
             for encoder in [False, True] if name in SEEING else [False]:
                 made = Path(temporary) / (f"mmproj-{name}.gguf" if encoder else f"{name}.gguf")
                 convert(folder, made, encoder=encoder)
