@@ -128,6 +128,23 @@ def test_the_embedding_of_a_token_in_an_encoder_file_is_skipped(tmp_path: Path) 
     assert (logits(load(file), "pixtral-vision") == expected).all()
 
 
+def test_a_tied_head_is_the_embedding_for_a_class_that_has_both(tmp_path: Path) -> None:
+    """A file has only one of them then; the class of dots.ocr has the head inside another part than other classes."""
+    name = "dots-ocr"
+    file = unpack_both(name, tmp_path)
+    (embedding,) = (np.array(each.data) for each in gguf.GGUFReader(file).tensors if each.name == "token_embd.weight")
+
+    def same(tensor: str, values: np.ndarray) -> tuple[np.ndarray, Type] | None:
+        return (embedding, Type.F32) if tensor == "output.weight" else None
+
+    writing.rewrite(file, tmp_path / "new", same).replace(file)
+    expected = logits(load(file), name)
+    writing.rewrite(
+        file, tmp_path / "new", same, lambda tensor: "v.head" if tensor == "output.weight" else tensor
+    ).replace(file)
+    assert (logits(load(file), name) == expected).all()
+
+
 @pytest.mark.parametrize("name", SEEING)
 def test_clients_send_images(name: str, tmp_path: Path) -> None:
     def ask(client: LocalOpenAI, color: tuple[int, int, int]) -> Any:
