@@ -5,7 +5,8 @@ Runs in an environment with torch and transformers, and imports nothing of the p
     python -m tests.models.gguf.originals LLAMA_CPP TOKENIZER FOLDER [NAME ...]
 
 LLAMA_CPP has `conversion` and `gguf-py` of llama.cpp, and TOKENIZER is a folder with a byte-level tokenizer. FOLDER
-gets a compressed file for each family, and one with the logits of all that transformers has. The files in `converted/` were made like this.
+gets a compressed file for each family, and one with the logits of those that transformers has. The files in
+`converted/` were made like this.
 """
 
 from __future__ import annotations
