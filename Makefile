@@ -154,7 +154,7 @@ test-converter: $(VENV)/.dev $(CONVERTER)/.made
 	CONVERTED=$(abspath $(CONVERTER))/made $(BIN)/python -m pytest tests/models/gguf/test_converted.py tests/models/gguf/test_vision.py
 
 $(CONVERTER)/.made: $(AROUND)/uv/bin/uv $(VENV)/.dev tests/models/gguf/originals.py tests/models/gguf/pictured.py tests/models/gguf/image_families.py \
-		tests/models/gguf/checkpoints.py
+		tests/models/gguf/published_families.py tests/models/gguf/image_parts.py tests/models/gguf/checkpoints.py
 	$< venv -q --clear -p $(PYTHON) $(CONVERTER)
 	$< pip install -q -p $(CONVERTER) $(TORCH) 'transformers>=5' sentencepiece safetensors
 	$(BIN)/python tests/real/sdist.py llama-cpp-python 0.3.36 $(CONVERTER)/sources \

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...types import Json, ModelLoadError
 from ..faults.table import corrected
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
     from transformers import PreTrainedTokenizerFast, ProcessorMixin
 
-T = TypeVar("T")
 MAX_SHOWN = 300  # characters of an error
 _LANGUAGE, _EMBEDDING, _HEAD = "language_model.", "model.embed_tokens", "lm_head"
 
@@ -174,14 +173,16 @@ def _language_arrays(
     """A language model's arrays and packings by mlx-vlm's names, with a head if its class has one."""
     language = model.language_model
     needless = "" if "model" in language else "model."
+    outer = "model." if _HEAD in language.get("model", ()) else ""  # dots.ocr's class has the head inside
 
-    def renamed(found: dict[str, T]) -> dict[str, T]:
-        inner = {name.removeprefix(_LANGUAGE): each for name, each in found.items()}  # mlx-lm's may have it, too
-        return {f"{_LANGUAGE}{name.removeprefix(needless)}": each for name, each in inner.items()}
+    def own(name: str) -> str:
+        name = name.removeprefix(_LANGUAGE)  # mlx-lm's may have it, too
+        return f"{_LANGUAGE}{outer}{name}" if name.startswith(_HEAD) else f"{_LANGUAGE}{name.removeprefix(needless)}"
 
-    arrays, packings = renamed(arrays), renamed(packings)
-    embedding, head = f"{_LANGUAGE}{_EMBEDDING.removeprefix(needless)}", f"{_LANGUAGE}{_HEAD}"
-    if _HEAD in language and f"{head}.weight" not in arrays:  # it is tied, which such a class does not know
+    arrays = {own(name): array for name, array in arrays.items()}
+    packings = {own(name): packing for name, packing in packings.items()}
+    embedding, head = own(_EMBEDDING), own(_HEAD)
+    if (outer or _HEAD in language) and f"{head}.weight" not in arrays:  # it is tied, which such a class does not know
         arrays |= {name.replace(embedding, head): array for name, array in arrays.items() if name.startswith(embedding)}
         packings |= {head: packings[embedding]} if embedding in packings else {}
     return arrays, packings

@@ -65,12 +65,12 @@ _OTHER_FORMS = {
 
 By transformers' `model_type`, and that of the authors.
 """
-_NO_MEDIA = {"fastvlm", "llava_qwen2", "llava_next", "minicpmv4_7"}
+_NO_MEDIA = {"fastvlm", "llava_qwen2", "llava_next", "minicpmv4_7", "phi4-siglip", "phi4_siglip"}
 """Text alone is served.
 
-fastvlm, whose checkpoints say llava_qwen2: mlx-vlm writes one token for all features of an image. llava_next: mlx-vlm
-puts the features of an image's tiles into other places than the prompt's. minicpmv4_7: the positions of its images come
-from what only its own batch code has.
+fastvlm, whose checkpoints say llava_qwen2, and phi4_siglip, whose checkpoints have a hyphen: mlx-vlm writes one token
+for all features of an image. llava_next: mlx-vlm puts the features of an image's tiles into other places than the
+prompt's. minicpmv4_7: the positions of its images come from what only its own batch code has.
 """
 _VIDEO_FAMILIES = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "gemma4"}
 _AUDIO_FAMILIES = {"gemma3n", "gemma4"}

@@ -28,6 +28,7 @@ from tests.models.gguf.image_parts import (
     qwen_image,
     waves,
 )
+from tests.models.gguf.published_families import PUBLISHED
 
 SEEING = {
     "gemma3-vision": Seeing(
@@ -384,5 +385,6 @@ SEEING = {
         {"pixel_values": waves(1, 3, 28, 56), "image_sizes": numpy.array([[28, 56]])},
         {**QWEN_PREPROCESSOR, "size": {"longest_edge": 56}},
     ),
+    **PUBLISHED,
 }
 """By name."""

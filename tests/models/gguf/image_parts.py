@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy
@@ -19,6 +21,7 @@ class Seeing(NamedTuple):
         image: tokens of an image.
         inputs: what the encoder reads, as the processor would make it of an image.
         preprocessor: what is saved of the processor.
+        tensors: shapes of the published checkpoint's tensors, if transformers has no class of the family.
     """
 
     kind: str
@@ -27,6 +30,7 @@ class Seeing(NamedTuple):
     image: list[str]
     inputs: dict[str, Any]
     preprocessor: dict[str, Any]
+    tensors: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 
 
 def waves(*shape: int) -> Any:

@@ -5,7 +5,8 @@ Runs in an environment with torch and transformers, and imports nothing of the p
     python -m tests.models.gguf.originals LLAMA_CPP TOKENIZER FOLDER [NAME ...]
 
 LLAMA_CPP has `conversion` and `gguf-py` of llama.cpp, and TOKENIZER is a folder with a byte-level tokenizer. FOLDER
-gets a compressed file for each family, and one with the logits of all. The files in `converted/` were made like this.
+gets a compressed file for each family, and one with the logits of those that transformers has. The files in
+`converted/` were made like this.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy
 
 from tests.models.gguf.checkpoints import FAMILIES, PLACES, PROMPT, SIZES, add_drafting_layer, as_published
 from tests.models.gguf.image_families import SEEING
-from tests.models.gguf.pictured import save_seeing
+from tests.models.gguf.pictured import save_published, save_seeing
 
 DRAFTING = ("qwen3next", "qwen35", "qwen35moe")
 """Families whose checkpoints have an MTP layer."""
@@ -92,7 +93,10 @@ if __name__ == "__main__":
     for name in sys.argv[4:] or [*FAMILIES, *SEEING]:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) / name
-            logits[name] = (save_seeing if name in SEEING else save)(name, folder, tokenizer)
+            if name in SEEING and SEEING[name].tensors:
+                save_published(name, folder, tokenizer)
+            else:
+                logits[name] = (save_seeing if name in SEEING else save)(name, folder, tokenizer)
             for encoder in [False, True] if name in SEEING else [False]:
                 made = Path(temporary) / (f"mmproj-{name}.gguf" if encoder else f"{name}.gguf")
                 convert(folder, made, encoder=encoder)

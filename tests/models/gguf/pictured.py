@@ -7,9 +7,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy
+
 from tests.models.gguf.checkpoints import HYBRID, PLACES, PROMPT, add_drafting_layer, as_published
 from tests.models.gguf.image_families import SEEING
-from tests.models.gguf.image_parts import BOUNDS
+from tests.models.gguf.image_parts import BOUNDS, Seeing
 
 
 def save_seeing(name: str, folder: Path, tokenizer: Path) -> Any:
@@ -24,16 +26,7 @@ def save_seeing(name: str, folder: Path, tokenizer: Path) -> Any:
 
     repair()
     seeing = SEEING[name]
-    for file in tokenizer.iterdir():
-        if file.suffix in (".json", ".jinja") and file.name not in ("config.json", "generation_config.json"):
-            folder.mkdir(exist_ok=True)
-            shutil.copy(file, folder)
-    vocabulary = json.loads((folder / "tokenizer.json").read_text())
-    first = 1 + max(vocabulary["model"]["vocab"].values())
-    known = {text: first + i for i, text in enumerate(seeing.tokens.values())}
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    vocabulary["added_tokens"] += [{"id": i, "content": text, **flags} for text, i in known.items()]
-    (folder / "tokenizer.json").write_text(json.dumps(vocabulary))
+    known = save_vocabulary(seeing, folder, tokenizer)
     ids = {key: known[text] for key, text in seeing.tokens.items()}
     config = getattr(transformers, f"{seeing.kind}Config")(**seeing.settings, **ids)
     torch.manual_seed(sum(map(ord, name)))
@@ -62,7 +55,43 @@ def save_seeing(name: str, folder: Path, tokenizer: Path) -> Any:
         if "image_grid_thw" in inputs or seeing.kind.startswith("Gemma4"):
             inputs["mm_token_type_ids"] = torch.tensor([[int(i == ids["image_token_id"]) for i in prompt]])
         logits = model(torch.tensor([prompt]), **inputs).logits[0, PLACES]
-        return logits[:, : first + len(known)].float().numpy()  # the converter may leave out rows without a token
+        return logits[:, : 1 + max(known.values())].float().numpy()  # the converter may leave out rows without a token
+
+
+def save_vocabulary(seeing: Seeing, folder: Path, tokenizer: Path) -> dict[str, int]:
+    """Save a tokenizer with the tokens of a family's images. Returns their ids."""
+    for file in tokenizer.iterdir():
+        if file.suffix in (".json", ".jinja") and file.name not in ("config.json", "generation_config.json"):
+            folder.mkdir(exist_ok=True)
+            shutil.copy(file, folder)
+    vocabulary = json.loads((folder / "tokenizer.json").read_text())
+    first = 1 + max(vocabulary["model"]["vocab"].values())
+    known = {text: first + i for i, text in enumerate(seeing.tokens.values())}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    vocabulary["added_tokens"] += [{"id": i, "content": text, **flags} for text, i in known.items()]
+    (folder / "tokenizer.json").write_text(json.dumps(vocabulary))
+    return known
+
+
+def save_published(name: str, folder: Path, tokenizer: Path) -> None:
+    """Save the checkpoint of a family that transformers does not have, with the names of the one on the hub.
+
+    The same numbers each time, so a test can compare a file that was converted earlier.
+    """
+    from safetensors.numpy import save_file
+
+    seeing = SEEING[name]
+    known = save_vocabulary(seeing, folder, tokenizer)
+    draw = numpy.random.RandomState(sum(map(ord, name)))
+    weights = dict[str, Any]()
+    for key, shape in seeing.tensors.items():
+        noise = (draw.standard_normal(shape) * 2).round() / 16
+        is_norm = len(shape) == 1 and key.endswith(".weight")
+        weights[key] = (noise + is_norm).astype(numpy.float32)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    ids = {key: known[text] for key, text in seeing.tokens.items()}
+    (folder / "config.json").write_text(json.dumps({**seeing.settings, **ids}))
+    (folder / "preprocessor_config.json").write_text(json.dumps(seeing.preprocessor))
 
 
 def image_prompt(name: str, known: dict[str, int]) -> list[int]:

@@ -44,6 +44,7 @@ def test_pixels_are_normalized_as_the_encoder_file_says(file: Path) -> None:
         ("smolvlm-vision", (300, 100)),
         ("pixtral-vision", (90, 60)),
         ("mistral3-vision", (60, 90)),
+        ("dots-ocr", (90, 60)),
     ],
 )
 def test_images_are_processed_as_transformers_does(name: str, size: tuple[int, int], tmp_path: Path) -> None:
@@ -74,6 +75,8 @@ def oracle(name: str) -> Any:
         return PixtralImageProcessorPil(patch_size={"height": patch, "width": patch}, **seeing.preprocessor)
     if seeing.kind == "Glm4vMoe":
         return Glm46VImageProcessorPil(patch_size=vision["patch_size"], **seeing.preprocessor)
+    if seeing.kind == "DotsOCR":
+        return Qwen2VLImageProcessorPil(**seeing.preprocessor)
     if seeing.kind == "SmolVLM":
         return Idefics3ImageProcessorPil(max_image_size={"longest_edge": vision["image_size"]}, **seeing.preprocessor)
     least, most = (65536, 16777216) if seeing.kind.startswith("Qwen3") else (3136, 12845056)  # as published

@@ -127,8 +127,8 @@ def test_a_checkpoint_in_transformers_own_form_is_refused_with_the_name_of_the_o
     assert f"the model_type '{own}'" in refusal(folder)
 
 
-@pytest.mark.parametrize("name", ["fastvlm", "llava_qwen2"])
-def test_images_of_fastvlm_are_not_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["fastvlm", "llava_qwen2", "phi4-siglip", "phi4_siglip"])
+def test_images_with_one_token_for_all_features_are_not_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """mlx-vlm's processor writes one token for an image, and its model puts all features of the image there."""
     model = load("llava")
     assert model._processor is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..header import Header
 from .description import PREFIX
+from .dots import DOTS_OCR
 from .gemma4 import GEMMA4
 from .gemma4_unified import GEMMA4_UNIFIED
 from .glm import GLM4V
@@ -14,6 +15,7 @@ from .qwen import QWEN2_5_VL, QWEN2_VL, QWEN3_VL
 from .siglip import GEMMA3, IDEFICS3
 
 ENCODERS = {
+    "dots_ocr": DOTS_OCR,
     "gemma3": GEMMA3,
     "gemma4v": GEMMA4,
     "gemma4uv": GEMMA4_UNIFIED,
