@@ -20,6 +20,7 @@ from localai_shim.testing import Reply, ScriptedEngine
 from tests.endpoints.turns.asking import ASK, OUTPUT, Door, ask, each_way, ended, final, lines
 from tests.endpoints.turns.rounds import ANSWERS, ASKS, FOUND, Searches, SearchingResponse, decide
 from tests.engine.harness import eventually
+from tests.lost import STREAM_TIMEOUT
 
 
 def test_a_stream_is_closed_while_its_answer_searches(
@@ -93,7 +94,7 @@ def test_a_task_is_cancelled_while_its_answer_searches(
 def test_the_timeout_holds_while_an_answer_searches(
     how: str, engine: ScriptedEngine, door: Door, submitted: list[list[Any]]
 ) -> None:
-    with pytest.raises((openai.APITimeoutError, TimeoutError)):
+    with pytest.raises((openai.APITimeoutError, STREAM_TIMEOUT)):
         ask(engine, how, timeout=0.2)
     assert len(submitted) == 1
 
