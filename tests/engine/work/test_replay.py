@@ -61,6 +61,7 @@ class Stage:
             patch.setattr(setup, "CostModel", partial(CostModel, self.clock))
             self.setup = set_up(model, None, OPTIONS)
         assert self.setup.memory is not None and self.setup.speculation is not None
+        self.setup.memory.close()  # other engines of the process, which come and go, change its budget no more
         self.setup.memory.budget = self.setup.memory.batch([700] * 4)
         self.setup.speculation.few_sizes = False
         self.batcher = Batcher(model, self.setup, Meter(), self, self._emit, lambda: None)
