@@ -306,7 +306,9 @@ def test_one_client_serves_both_kinds() -> None:
             client.chat.completions.create(model="small", messages=MESSAGES)
         known: Any = client.models.retrieve("small")
         assert (known.tasks, known.embedding_dimensions, known.max_model_len) == (["embed"], 32, 128)
-        assert client.stats("small").embedded_texts == 2
+        before = client.stats("small").embedded_texts  # of all clients that share the engine
+        client.embeddings.create(model="small", input=["one", "two"])
+        assert client.stats("small").embedded_texts == before + 2
 
 
 @pytest.mark.anyio
