@@ -62,7 +62,7 @@ class KeyValues:
 
     @property
     def has_room(self) -> bool:
-        return self.quantised is None  # quantised ones are concatenated anew with each chunk
+        return self.quantised is None  # quantized arrays are concatenated again with each chunk
 
     @property
     def fixed(self) -> KeyValues | None:

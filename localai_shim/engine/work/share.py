@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..costs.cost_model import CostModel
 from ..costs.meter import Meter
 
-SHARE = 1 / 8  # of the time, that texts of all engines have while rows run; what is around a pass takes a little more
+SHARE = 1 / 8  # of the time: what the passes of all engines get while rows run, and a little more for work around them
 
 MAX_PASS_SECONDS = 5.0  # that rows are owed for: in a longer one the process was stopped, or the clock jumped
 MAX_PAUSE_SECONDS = 0.005  # after which an engine that leaves the time to others looks into its inbox
