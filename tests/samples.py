@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -36,6 +37,14 @@ def only(quick: Iterable[Any], cases: Iterable[Any]) -> list[Any]:
     """Values for `parametrize`: all of the cases, of which only these are quick and the others exhaustive."""
     quick = list(quick)
     return [case if case in quick else _marked(case) for case in cases]
+
+
+def in_part(name: str, part: str | None) -> bool:
+    """Whether a file or a test is of a part: "0/3" is one third of all names, None and "" all of them."""
+    if not part:
+        return True
+    number, parts = map(int, part.split("/"))
+    return zlib.crc32(name.encode()) % parts == number
 
 
 def mark_many(items: Iterable[pytest.Item]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.heartbeat import stays_free
-from tests.samples import MOST_CASES, mark_many
+from tests.samples import MOST_CASES, in_part, mark_many
 from tests.scripts import run
 
 pytest_plugins = ["pytester"]
@@ -128,3 +128,11 @@ def test_of_a_test_with_many_cases_a_sample_is_quick(pytester: pytest.Pytester) 
     many = [name for name in quick if name.startswith("test_many")]
     assert len(many) == MOST_CASES and len(quick) == 2 * MOST_CASES
     assert {"test_many[0]", "test_many[39]"} <= {*many}
+
+
+@pytest.mark.parametrize("parts", [3, 6, 12])
+def test_each_file_is_of_one_part_and_no_part_has_many(parts: int) -> None:
+    files = [named(path) for path in FILES if path.name.startswith("test_")]
+    counts = [sum(in_part(name, f"{number}/{parts}") for name in files) for number in range(parts)]
+    assert sum(counts) == len(files) == sum(in_part(name, None) for name in files)
+    assert len(files) / parts / 2 < min(counts) and max(counts) < len(files) / parts * 2
