@@ -324,8 +324,10 @@ def _is_of_this_part(path: Path) -> bool:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of a test with many cases `make test` runs a sample; `make test PART=0/3` runs the tests of one third of the files,
-    and `make test-exhaustive PART=0/3` one third of the tests, which is the same each time.
+    """Of a test with many cases `make test` runs a sample.
+
+    `make test PART=0/3` runs the tests of one third of the files, and `make test-exhaustive PART=0/3` one third of the
+    tests, the same ones each time.
     """
     mark_many(items)
     part = os.environ.get("TEST_PART")
