@@ -5,6 +5,8 @@ VERSION = $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2]
 VENV ?= $(if $(filter python3,$(PYTHON)),.venv,.venv-$(VERSION))
 BACKEND ?= $(if $(filter Linux,$(shell uname -s)),cpu,)
 BIN := $(VENV)/bin
+# What installs packages into the environment: `INSTALL='uv pip install -p $(VENV)'` takes seconds instead of a minute.
+INSTALL ?= $(BIN)/python -m pip install -q --no-compile
 EXTRA := $(if $(BACKEND),[$(BACKEND)],)
 COMMA := ,
 
@@ -39,8 +41,10 @@ install: $(VENV)/.installed
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
 
-# PART=0/3 runs one third of what is asked for, the same one each time.
-test test-metal test-exhaustive test-openai2: export TEST_PART = $(PART)
+# PART=0/3 runs the tests of one third of the files, the same ones each time: others are not even imported. Of few files
+# with many tests it runs one third of the tests.
+test test-metal test-openai2: export TEST_FILES = $(PART)
+test-exhaustive test-parallel test-soak: export TEST_PART = $(PART)
 
 test: $(VENV)/.dev $(SUITE)
 	JSON_SCHEMA_TEST_SUITE=$(SUITE)/json $(BIN)/python $(TOGETHER)
@@ -215,11 +219,11 @@ $(VENV)/bin/python:
 	$(BIN)/python -m pip install -q --upgrade 'pip>=25.1'
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install -q --no-compile -e '.$(EXTRA)'
+	$(INSTALL) -e '.$(EXTRA)'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.installed
-	$(BIN)/python -m pip install -q --no-compile --group dev
+	$(INSTALL) --group dev
 	touch $@
 
 $(VENV)/.soak: $(VENV)/.dev
@@ -227,7 +231,8 @@ $(VENV)/.soak: $(VENV)/.dev
 	touch $@
 
 # The public JSON-Schema-Test-Suite, which the source distribution of jsonschema carries and its wheel does not.
-$(SUITE): $(VENV)/.dev
+# Another environment's does as well: `make test PYTHON=python3.13 SUITE=$PWD/.venv/json-schema-suite`.
+$(SUITE): | $(VENV)/.dev
 	rm -rf $@ $@.part
 	mkdir -p $@.part
 	$(BIN)/python -m pip download -q --no-deps --no-binary :all: jsonschema==4.26.0 -d $@.part

@@ -145,6 +145,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
         "candidate_block_size": 2,
         "scoring_func": "sqrtsoftplus",
         "hc_mult": 2,
+        "hc_sinkhorn_iters": 2,  # 20 are many small operations in each layer
     },
     "exaone4": {"sliding_window_pattern": "LG"},
     "exaone_moe": {"is_moe_layer": [False, True, True, True]},

@@ -9,7 +9,6 @@ import gc
 import os
 import pkgutil
 import random
-import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
@@ -21,7 +20,7 @@ os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"  # logfire's costs a process 
 gc.disable()  # until everything is imported and collected, all of which stays
 
 from tests import cores, machines, temporary
-from tests.samples import mark_many
+from tests.samples import in_part, mark_many
 
 cores.keep_to_one()  # before any library starts a thread
 machines.imitate()
@@ -58,6 +57,8 @@ settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("busy")
 
 connect()  # many tests run an engine, or its parts, without a client
+
+ROOT = Path(__file__).parents[1]
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Hello there"}]
 
@@ -311,23 +312,35 @@ def tokenizer(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue(request.param)
 
 
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """`make test PART=0/3` imports only the files of its part."""
+    return True if collection_path.suffix == ".py" and not _is_of_this_part(collection_path) else None
+
+
+def _is_of_this_part(path: Path) -> bool:
+    name = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
+    return in_part(name, os.environ.get("TEST_FILES"))
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of a test with many cases `make test` runs a sample; `make test PART=0/3` runs one third of the tests, which is
-    the same each time.
+    """Of a test with many cases `make test` runs a sample.
+
+    `make test PART=0/3` runs the tests of one third of the files, and `make test-exhaustive PART=0/3` one third of the
+    tests, the same ones each time.
     """
     mark_many(items)
     part = os.environ.get("TEST_PART")
-    if part:
-        number, parts = map(int, part.split("/"))
-        left = {item for item in items if zlib.crc32(item.nodeid.encode()) % parts != number}
+    left = {item for item in items if not (_is_of_this_part(item.path) and in_part(item.nodeid, part))}
+    if left:  # files that are named in the command are imported in any case
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """A part of few tests may have none, which is no failure; without parts it is."""
-    if os.environ.get("TEST_PART") and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+    in_parts = os.environ.get("TEST_PART") or os.environ.get("TEST_FILES")
+    if in_parts and exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
         session.exitstatus = pytest.ExitCode.OK
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 T = TypeVar("T")
 
 MOST_CASES = 10  # of a test in `make test`
+FEWEST_COMBINED = 4  # of a test whose cases combine several parameters
 
 exhaustive = pytest.mark.exhaustive
 """A sweep that make test-all runs and make test leaves out."""
@@ -38,19 +40,66 @@ def only(quick: Iterable[Any], cases: Iterable[Any]) -> list[Any]:
     return [case if case in quick else _marked(case) for case in cases]
 
 
+def in_part(name: str, part: str | None) -> bool:
+    """Whether a file or a test is of a part: "0/3" is one third of all names, None and "" all of them."""
+    if not part:
+        return True
+    number, parts = map(int, part.split("/"))
+    return zlib.crc32(name.encode()) % parts == number
+
+
 def mark_many(items: Iterable[pytest.Item]) -> None:
-    """Mark all but a `sample` of the cases of each test that has more than `MOST_CASES`, those without marks of their
-    own.
+    """Mark all but a few of the cases of each test that has many, those without marks of their own.
+
+    Of cases of one parameter a `sample` stays, and of those that combine several parameters a `covering`.
     """
-    tests: dict[str, list[pytest.Item]] = {}
+    tests: dict[str, list[Any]] = {}
     for item in items:
         if not {"exhaustive", "timed"} & {mark.name for mark in item.iter_markers()}:
             tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for name, cases in tests.items():
-        quick = set(sample(range(len(cases)), MOST_CASES, name))
+        quick = _quick(name, cases) if len(cases) > FEWEST_COMBINED else range(len(cases))
         for i, item in enumerate(cases):
             if i not in quick:
                 item.add_marker(exhaustive)
+
+
+def _quick(name: str, cases: Sequence[Any]) -> set[int]:
+    """Numbers of a test's cases that are quick."""
+    values = list(zip(*_parameters(cases), strict=True))
+    if len(values[0]) == 1:
+        return set(sample(range(len(cases)), MOST_CASES, name))
+    return covering(values, name)
+
+
+def _parameters(cases: Sequence[Any]) -> list[list[int]]:
+    """For each parameter of a test, a number for its value in each case. `("a", "b")` is one parameter."""
+    names = [mark.args[0] for mark in cases[0].iter_markers("parametrize")]
+    groups = [name.replace(" ", "").split(",") if isinstance(name, str) else list(name) for name in names]
+    groups += [[name] for name in cases[0].callspec.params if not any(name in group for group in groups)]
+    made = []
+    for group in groups:
+        numbers: dict[tuple[int, ...], int] = {}
+        values = [tuple(id(item.callspec.params[name]) for name in group) for item in cases]
+        made.append([numbers.setdefault(value, len(numbers)) for value in values])
+    return made
+
+
+def covering(cases: Sequence[tuple[int, ...]], seed: object = 0) -> set[int]:
+    """Positions of a few combinations that have each value of each parameter at least once.
+
+    The first and the last are among them, there are at least `FEWEST_COMBINED`, and at most `MOST_CASES`: of a
+    parameter with more values than that, some are left out.
+    """
+    values = [set(enumerate(case)) for case in cases]
+    missing = set().union(*values)
+    order = random.Random(repr(seed)).sample(range(len(cases)), len(cases))
+    chosen: list[int] = []
+    while len(chosen) < min(MOST_CASES, len(cases)) and (missing or len(chosen) < FEWEST_COMBINED):
+        ends = [i for i in (0, len(cases) - 1) if i not in chosen]
+        chosen.append((ends or [max(order, key=lambda i: (i not in chosen, len(values[i] & missing)))])[0])
+        missing -= values[chosen[-1]]
+    return set(chosen)
 
 
 def _marked(case: Any) -> Any:

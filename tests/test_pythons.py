@@ -45,6 +45,9 @@ def commands(workflow: dict[str, Any]) -> list[str]:
                 "test-templates",
                 "test-openai2",
                 "test-exhaustive",
+                "test-metal",
+                "test-parallel",
+                "test-soak",
                 "test-reference",
                 "install",
                 "demo",
@@ -71,6 +74,13 @@ def test_no_job_of_the_workflow_runs_without_limit(workflow: dict[str, Any]) -> 
 
 def test_the_workflow_runs_all_that_has_to_hold() -> None:
     assert ".ci/run" in commands(WORKFLOW)
+
+
+def test_all_of_what_runs_in_parts_with_each_commit_runs_each_week() -> None:
+    run = (ROOT / ".ci/run").read_text(encoding="utf-8")
+    in_parts = set(re.findall(r"^make (test-\S+) PART=", run, re.MULTILINE))
+    assert len(in_parts) == 5
+    assert {f"make {target}" for target in in_parts} <= {*commands(WEEKLY)}
 
 
 def test_the_newest_python_here_is_one_that_can_make_environments() -> None:

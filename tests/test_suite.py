@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import itertools
 import re
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.heartbeat import stays_free
-from tests.samples import MOST_CASES, mark_many
+from tests.samples import FEWEST_COMBINED, MOST_CASES, covering, in_part, mark_many
 from tests.scripts import run
 
 pytest_plugins = ["pytester"]
@@ -121,10 +122,36 @@ def test_of_a_test_with_many_cases_a_sample_is_quick(pytester: pytest.Pytester) 
 
         @pytest.mark.parametrize("case", range(10))
         def test_few(case): ...
+
+        @pytest.mark.parametrize("a", range(5))
+        @pytest.mark.parametrize(("b", "c"), [("b", "c"), ("d", "e"), ("f", "g")])
+        def test_combined(a, b, c): ...
         """
     )
     mark_many(items)
     quick = [item.name for item in items if item.get_closest_marker("exhaustive") is None]
     many = [name for name in quick if name.startswith("test_many")]
-    assert len(many) == MOST_CASES and len(quick) == 2 * MOST_CASES
+    combined = [name for name in quick if name.startswith("test_combined")]
+    assert len(many) == MOST_CASES and len(quick) == 2 * MOST_CASES + len(combined)
+    assert len(combined) == 5 and {name[-2] for name in combined} == {*"01234"}
+    assert {name[-6:-3] for name in combined} == {"b-c", "d-e", "f-g"}
     assert {"test_many[0]", "test_many[39]"} <= {*many}
+
+
+@pytest.mark.parametrize("parts", [3, 6, 12])
+def test_each_file_is_of_one_part_and_no_part_has_many(parts: int) -> None:
+    files = [named(path) for path in FILES if path.name.startswith("test_")]
+    counts = [sum(in_part(name, f"{number}/{parts}") for name in files) for number in range(parts)]
+    assert sum(counts) == len(files) == sum(in_part(name, None) for name in files)
+    assert len(files) / parts / 2 < min(counts) and max(counts) < len(files) / parts * 2
+
+
+@pytest.mark.parametrize("sizes", [(2, 3), (3, 4, 2), (9, 5), (40, 3), (2, 2, 2, 2)])
+def test_each_value_of_each_parameter_is_in_a_covering(sizes: tuple[int, ...]) -> None:
+    cases = list(itertools.product(*map(range, sizes)))
+    chosen = [cases[i] for i in covering(cases)]
+    assert max(FEWEST_COMBINED, min(MOST_CASES, max(sizes))) <= len(chosen) <= MOST_CASES
+    assert {cases[0], cases[-1]} <= {*chosen}
+    for parameter, size in enumerate(sizes):
+        seen = {case[parameter] for case in chosen}
+        assert len(seen) == (size if size <= MOST_CASES else MOST_CASES)

@@ -71,6 +71,7 @@ _CHANGES: dict[str, dict[str, Any]] = {
         "index_block": 8,
         "index_keep": 2,
         "hc_mult": 2,
+        "hc_sinkhorn_iters": 2,
     },
     "step3p7": {**SPECIAL["step3p5"], "moe_num_experts": 4, "share_expert_dim": 32},
     "inkling": {
@@ -123,6 +124,7 @@ _CHANGES: dict[str, dict[str, Any]] = {
         "linear_num_heads": 4,
         "layer_types": ["linear_attention", "deepseek_sparse_attention"] * 2,
         "hc_mult": 2,
+        "hc_sinkhorn_iters": 2,
     },
     "hunyuan_vl": {
         "rope_scaling": {"alpha": 1000.0, "factor": 1.0, "type": "xdrope", "xdrope_section": [2, 2, 2, 2]},
