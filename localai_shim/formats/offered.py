@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..grammar.subschemas import Schema
-from ..types import Json
 from .values import argument_schema
 
 
@@ -19,7 +19,7 @@ class OfferedTools:
         custom: names of the custom tools among them.
     """
 
-    functions: Sequence[Json] = ()
+    functions: Sequence[dict[str, Any]] = ()
     custom: Collection[str] = ()
     _read: dict[str, Schema] = field(default_factory=dict[str, Schema], compare=False, repr=False)
 
