@@ -141,7 +141,7 @@ print(os.waitstatus_to_exitcode(status), client.chat.completions.create(**ask, m
 
 
 def test_importing_and_constructing_is_light() -> None:
-    """No MLX, no transformers, no model is read, and no SSL context built."""
+    """No MLX, no transformers, no model is read, no SSL context built, and no database opened."""
     done = run(
         """
         import ssl, sys
@@ -153,10 +153,10 @@ def test_importing_and_constructing_is_light() -> None:
         ssl.create_default_context = refuse
         ssl.SSLContext.__init__ = refuse
         LocalOpenAI(MODEL), AsyncLocalOpenAI(MODEL)
-        print("built")
+        print("built", "sqlite3" in sys.modules)
         """
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\nbuilt\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\nbuilt False\n", "")
 
 
 @pytest.mark.timed

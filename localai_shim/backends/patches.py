@@ -15,13 +15,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FunctionType, ModuleType, new_class
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 import mlx.core as mx
 import mlx.nn as nn
 
 log = logging.getLogger("localai_shim")
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Array = mx.array
 Mask = mx.array | str | None
 Function = Callable[..., mx.array]
@@ -85,7 +87,7 @@ def replace(model: nn.Module, replaced: Replaced) -> int:
         model: mlx-lm's or mlx-vlm's.
         replaced: functions, or modules with some names bound to other things (`with_names`).
     """
-    kinds: list[Any] = [(layer, type(layer)) for layer in model.modules()]
+    kinds: list[tuple[nn.Module, object]] = [(layer, type(layer)) for layer in model.modules()]
     layers = [(layer, _class_with(kind, replaced)) for layer, kind in kinds]
     changed = [(layer, kind) for layer, kind in layers if kind is not None]
     for layer, kind in changed:
@@ -94,7 +96,7 @@ def replace(model: nn.Module, replaced: Replaced) -> int:
 
 
 @functools.lru_cache(maxsize=512)  # a checkpoint may bring classes that are made with each load
-def _class_with(kind: Any, replaced: Replaced) -> Any:
+def _class_with(kind: type, replaced: Replaced) -> type | None:
     """A class like this one whose code finds other things; None where it looks for none of them."""
     new = {id(old): new for old, new in replaced}
     members, scopes = dict[str, object](), dict[int, dict[str, object]]()
@@ -131,7 +133,7 @@ def scope_with(scope: Mapping[str, object], names: Mapping[str, object]) -> dict
     return own
 
 
-def rebound(function: FunctionType, scope: dict[str, object]) -> FunctionType:
+def rebound(function: Callable[P, R], scope: dict[str, object]) -> Callable[P, R]:
     """The same code with other globals."""
     made = FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
     made.__kwdefaults__ = function.__kwdefaults__

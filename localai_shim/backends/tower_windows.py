@@ -25,10 +25,11 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+import numpy.typing as npt
 
 from ..engine.ports import host
 from .machine import has_gpu, on_cuda
-from .patches import Function, class_like, rebound, with_names
+from .patches import Function, Mask, class_like, rebound, with_names
 
 log = logging.getLogger("localai_shim")
 
@@ -86,7 +87,7 @@ def windows_of(ends: Sequence[int], *, filled: Callable[[int], int] = lambda cou
     """
     sizes = np.diff(np.unique(np.asarray(ends)))
     starts = np.cumsum(sizes) - sizes
-    patches, order, groups = int(sizes.sum()), list[Any](), list[tuple[int, int]]()
+    patches, order, groups = int(sizes.sum()), list[npt.NDArray[np.intp]](), list[tuple[int, int]]()
     for size in sorted(set(sizes.tolist()), reverse=True):
         its = starts[sizes == size]
         more = filled(len(its)) - len(its)
@@ -124,7 +125,7 @@ def use_windows(model: nn.Module, *, enabled: bool | None = None) -> int:
 
 
 @functools.cache
-def _form(kind: Any, argument: str) -> type | None:
+def _form(kind: type, argument: str) -> type | None:
     """A layer's class whose attention is in batches; None, and a line in the log, where upstream is another."""
     name = f"{kind.__module__}.{kind.__name__}"
     try:
@@ -132,11 +133,11 @@ def _form(kind: Any, argument: str) -> type | None:
     except UpstreamChangedError as error:
         log.info(_STANDS_DOWN, name, error)
         return None
-    scope: dict[str, Any] = code.__globals__
+    scope = code.__globals__
     as_one_image = rebound(code, {**scope, **_own_names(scope)})
     signature = inspect.signature(code)
 
-    def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def call(self: nn.Module, *args: mx.array, **kwargs: object) -> mx.array:
         given = signature.bind(self, *args, **kwargs)
         ends = given.arguments.get(argument)
         if ends is None:
@@ -154,7 +155,7 @@ def _form(kind: Any, argument: str) -> type | None:
     return class_like(kind, {"__call__": call, "in_windows": True})
 
 
-def _checked(kind: type, argument: str) -> FunctionType:
+def _checked(kind: type, argument: str) -> Function:
     """A class's own `__call__`."""
     code = kind.__call__
     if not isinstance(code, FunctionType) or code.__closure__:
@@ -170,12 +171,12 @@ def _own_names(scope: Mapping[str, Any]) -> dict[str, object]:
     """Names as a layer's code finds them."""
 
     def attend(
-        queries: mx.array, keys: mx.array, values: mx.array, *, scale: float, mask: Any = None, **more: Any
+        queries: mx.array, keys: mx.array, values: mx.array, *, scale: float, mask: Mask = None, **more: object
     ) -> mx.array:
         form: Function = scope["mx"].fast.scaled_dot_product_attention
         return _batched(lambda q, k, v: form(q, k, v, scale=scale, mask=None, **more), queries, keys, values)
 
-    def fused(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: Any = None) -> mx.array:
+    def fused(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: Mask = None) -> mx.array:
         form: Function = scope["ensure_fused_sdpa"]
         return _batched(lambda q, k, v: form(q, k, v, scale), q, k, v)
 
@@ -187,7 +188,7 @@ def _own_names(scope: Mapping[str, Any]) -> dict[str, object]:
     return {name: value for name, value in names.items() if name in scope}
 
 
-def _turned(scope: Mapping[str, Any], *given: Any, **named: Any) -> Any:
+def _turned(scope: Mapping[str, Any], *given: object, **named: object) -> mx.array:
     """Queries or keys at their positions, by upstream's function; compiled on CUDA, where that takes half as long."""
     function: Function = scope[_ROTARY]
     if not on_cuda():
@@ -233,14 +234,13 @@ def _attending(windows: Windows) -> Iterator[None]:
         _thread.windows = None
 
 
-def _made(ends: Any, argument: str, patches: int) -> Windows:
+def _made(ends: mx.array | Sequence[int], argument: str, patches: int) -> Windows:
     """Windows of what a layer was given; a tower gives its layers the same one or two."""
     last: list[tuple[object, Windows]] = _thread.__dict__.setdefault("made", [])
     for known, windows in last:
         if known is ends:
             return windows
-    given: Any = ends.tolist() if isinstance(ends, mx.array) else ends
-    places = [int(end) for end in given]
+    places = np.asarray(ends).tolist()
     windows = windows_of(places if argument == _ENDS else [0, *places, patches], filled=host().forms().filled_rows)
     last[:] = [*last[-1:], (ends, windows)]
     return windows

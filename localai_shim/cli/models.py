@@ -10,11 +10,12 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..options import Search, search_options
 from ..stats import show_bytes
 from ..threads.deadline import Budget
+from ..types import Json
 from .show import make_console, one_line, print_table, write
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def print_models(console: Console, found: list[LocalModel]) -> None:
     print_table(console, ("model", "from", ">size", "format", "architecture", "calls", "reasoning", "runs"), rows)
 
 
-def to_json(found: list[LocalModel]) -> list[dict[str, Any]]:
+def to_json(found: list[LocalModel]) -> list[Json]:
     """The same as values of JSON."""
     limit = _memory()
     made = []

@@ -85,7 +85,7 @@ def _characters(text: object, depth: int = 0) -> float:
     return sum(_characters(value, depth + 1) for each in text for value in each.values())
 
 
-def _written(body: dict[str, Any]) -> bytes | None:
+def _written(body: dict[str, object]) -> bytes | None:
     """Bytes that bodies with equal JSON have in common; None where it is none."""
     try:
         return marshal.dumps(body, _EXACT)

@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic
+from typing import Generic
 
 from ..options import EngineOptions, check_names
 from ..stats import EngineStats
@@ -214,16 +214,16 @@ def _load(load: Callable[[], ModelT], load_draft: Callable[[ModelT], Model | Non
 # Changes hold no `Engine`.
 
 
-def _load_adapter(loop: Loop[Any], adapter: Adapter, products: Mapping[str, Product]) -> Iterator[None]:
+def _load_adapter(loop: Loop[ModelT], adapter: Adapter, products: Mapping[str, Product]) -> Iterator[None]:
     assert loop.adapters is not None
     return loop.adapters.load(adapter, products)
 
 
-def _unload_adapter(loop: Loop[Any], adapter: Adapter) -> None:
+def _unload_adapter(loop: Loop[ModelT], adapter: Adapter) -> None:
     assert loop.adapters is not None
     loop.adapters.unload(adapter)
 
 
-def _tell_to_stop(loop: Loop[Any], pid: int) -> None:
+def _tell_to_stop(loop: Loop[ModelT], pid: int) -> None:
     if os.getpid() == pid:
         loop.stop()

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from ..types import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +160,12 @@ class StepRecord:
         """Pieces of prompts or texts, which ran while the decode step did."""
         return [piece for piece in self.pieces[len(self.before) :] if isinstance(piece, (PromptPiece, Pass))]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         """All of it in dicts, lists, numbers, and strings; a piece has its `kind` next to its fields."""
         noted = {"number": self.number, "enter": [*self.enter], "leave": [*self.leave]}
         decode = None if self.decode is None else asdict(self.decode)
         return {**noted, "before": _named(self.before), "decode": decode, "beside": _named(self.beside)}
 
 
-def _named(pieces: Sequence[Piece]) -> list[dict[str, Any]]:
+def _named(pieces: Sequence[Piece]) -> list[Json]:
     return [{"kind": type(piece).__name__.lower(), **asdict(piece)} for piece in pieces]

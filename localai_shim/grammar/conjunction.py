@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from . import UnsatisfiableError
 from .subschemas import Schema
 
+T = TypeVar("T")
 _SAYS_NOTHING = ("$schema", "$defs", "definitions")
 _UPPER = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
 _LOWER = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
@@ -75,7 +76,7 @@ def _are_numbers(*values: object) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
-def _not_empty(values: list[Any], why: str) -> list[Any]:
+def _not_empty(values: list[T], why: str) -> list[T]:
     if not values:
         raise UnsatisfiableError(f"Unsatisfiable schema: {why}")
     return values

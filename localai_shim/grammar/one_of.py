@@ -6,7 +6,6 @@ llguidance finds this out for some options, but follows no references. Grammars 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from .conjunction import same
 from .references import resolve
@@ -38,7 +37,7 @@ class _Comparison:
         self._root = root
         self._left = MAX_COMPARISONS
 
-    def exclude_each_other(self, options: list[Any]) -> bool:
+    def exclude_each_other(self, options: list[object]) -> bool:
         return all(self._apart(a, b) for n, a in enumerate(options) for b in options[n + 1 :])
 
     def _apart(self, a: object, b: object, depth: int = 0) -> bool:

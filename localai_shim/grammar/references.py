@@ -45,7 +45,7 @@ def _walked(node: Any, pointer: str) -> tuple[Any, str]:
     path = ""
     for each in pointer.split("/")[1:]:
         try:
-            key: Any = next(key for key in _keys(each) if not isinstance(node, Mapping) or key in node)
+            key: str | int = next(key for key in _keys(each) if not isinstance(node, Mapping) or key in node)
             key = int(key) if isinstance(node, list) else key
             node = node[key]
         except (LookupError, TypeError, ValueError, StopIteration):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TypeGuard
 from urllib.parse import unquote
 
 from . import GrammarError
@@ -77,11 +77,11 @@ def _any_of(*kinds: type) -> Callable[[object], bool]:
 _is_string, _is_object = _any_of(str), _any_of(Mapping)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_size(value: Any) -> bool:
+def _is_size(value: object) -> bool:
     return _is_number(value) and value >= 0 and float(value).is_integer()
 
 
@@ -94,7 +94,7 @@ def _are_types(value: object) -> bool:
     return bool(names) and all(name in _TYPES for name in names)
 
 
-_Kind = tuple[str, Callable[[Any], bool]]
+_Kind = tuple[str, Callable[[object], bool]]
 _ANYTHING: _Kind = ("anything", lambda value: True)
 _KINDS: dict[_Kind, str] = {
     ("a string", _is_string): (
@@ -118,11 +118,12 @@ _KINDS: dict[_Kind, str] = {
     ("an object of schemas", _is_object): "properties $defs definitions dependentSchemas",
     (
         "an object of schemas, by regular expressions",
-        lambda value: _is_object(value) and all(map(_is_pattern, value)),
+        lambda value: isinstance(value, Mapping) and all(map(_is_pattern, value)),
     ): ("patternProperties"),
-    ("an object of arrays of strings", lambda value: _is_object(value) and all(map(_are_strings, value.values()))): (
-        "dependentRequired"
-    ),
+    (
+        "an object of arrays of strings",
+        lambda value: isinstance(value, Mapping) and all(map(_are_strings, value.values())),
+    ): ("dependentRequired"),
     ("an object", _is_object): "dependencies",
 }
 _KEYWORDS = {keyword: kind for kind, keywords in _KINDS.items() for keyword in keywords.split()}

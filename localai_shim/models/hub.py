@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any
 
 from ..options import ANYWHERE, Search
 from ..types import Json, ModelLoadError
@@ -50,7 +49,7 @@ def fetch(path_or_id: str, progress: bool | None, revision: str | None = None, s
     incomplete = () if newer is None else (newer,)
     files = [*mlx_lm.utils.DEFAULT_ALLOW_PATTERNS, *_MORE_FILES]
 
-    def get(**how: Any) -> Path:
+    def get(**how: object) -> Path:
         return Path(mlx_lm.utils.snapshot_download(path_or_id, revision=revision, allow_patterns=files, **how))
 
     try:

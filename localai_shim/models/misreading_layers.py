@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from types import FunctionType
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..engine.cache_contents import LayerCache
 from .attention.blocks import (
@@ -34,12 +35,11 @@ if TYPE_CHECKING:
     import mlx.core as mx
     from mlx import nn
 
-Mask: TypeAlias = "mx.array | str | None"
-Call: TypeAlias = "Callable[..., mx.array]"
-"""A layer's `__call__`."""
+    from ..backends.patches import Function, Mask
+
 Experts: TypeAlias = "tuple[mx.array, mx.array]"
 """Their places and scores."""
-Change = Callable[[Any], Callable[..., Any]]
+Change = Callable[[FunctionType], Callable[..., object]]
 """Makes of a method of a layer's, `__call__` mostly, one that reads rows apart."""
 
 
@@ -51,7 +51,7 @@ def batch_attention(model: nn.Module) -> int:
     """
     layers = [layer for layer in model.modules() if _key(layer) in _MISREADING and getattr(layer, "repeats", 2) > 1]
     for layer in layers:  # nothing is stacked where a key head has one query
-        kind: Any = type(layer)
+        kind: object = type(layer)
         layer.__class__ = _corrected(kind)
     return len(layers)
 
@@ -70,7 +70,7 @@ def _corrected(kind: type) -> type:
     return class_like(kind, {**methods, "__module__": __name__})
 
 
-def _stacking(upstream: Call) -> Call:
+def _stacking(upstream: Function) -> Function:
     """gemma2 stacks the queries that share a key head, so that its scores are `[rows, key heads, queries per key head,
     queries, keys]`: the axes of a mask `[rows, 1, queries, keys]` fall on others then, its rows on the key heads."""
 
@@ -82,12 +82,17 @@ def _stacking(upstream: Call) -> Call:
     return call
 
 
-def _counting(upstream: Call) -> Call:
+def _counting(upstream: Function) -> Function:
     """These cut the mask to the positions that they think there are, the longest row's, for which they ask the device
     in each layer; slots read more. Here positions are those of `position_ids`, and the cache says a number."""
 
     def call(
-        self: nn.Module, x: mx.array, mask: Mask = None, cache: LayerCache | None = None, *args: Any, **kwargs: Any
+        self: nn.Module,
+        x: mx.array,
+        mask: Mask = None,
+        cache: LayerCache | None = None,
+        *args: object,
+        **kwargs: object,
     ) -> mx.array:
         placed = (args[0] if args else kwargs.get("position_ids")) is not None
         if placed and cache is not None and hasattr(cache, "_idx") and not isinstance(cache.offset, int):
@@ -97,7 +102,7 @@ def _counting(upstream: Call) -> Call:
     return call
 
 
-def _preceding(upstream: Call) -> Call:
+def _preceding(upstream: Function) -> Function:
     """gemma3n's layers that read another's keys ask for the cache's offset when that has stored the pass's tokens: they
     turn queries by the place behind them, however many they are. mlx-lm's turn them by their own."""
 
@@ -109,7 +114,7 @@ def _preceding(upstream: Call) -> Call:
     return call
 
 
-def _rotating(_: Call) -> Call:
+def _rotating(_: Function) -> Function:
     """jina_vlm turns all rows by the longest one's position."""
 
     def call(self: nn.Module, x: mx.array, offset: int | mx.array = 0) -> mx.array:

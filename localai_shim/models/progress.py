@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled
 from huggingface_hub.utils.tqdm import tqdm as hub_bar
@@ -31,7 +31,7 @@ class Bar(hub_bar):
     shown: bool | None = None
     """None: on a terminal."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args: object, **options: object) -> None:
         if "unit" not in options or str(options.get("name")).endswith(".transfer"):
             options["disable"] = True
         elif self.shown is not None:

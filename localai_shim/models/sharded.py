@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..engine.mirror.journal import Mirrored, mirrored
 from ..engine.ports import PassOutput, StepInput
@@ -110,7 +110,7 @@ def shardable() -> list[str]:
     return [file.stem for file in files if "    def shard(self" in file.read_text(encoding="utf-8")]
 
 
-def _can_shard(kind: Any) -> bool:
+def _can_shard(kind: object) -> bool:
     from mlx_lm.utils import MODEL_REMAPPING
 
     if not isinstance(kind, str):

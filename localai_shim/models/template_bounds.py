@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 MAX_CHARACTERS = 1 << 26  # of a text: ten times what fills a context of a million tokens
@@ -17,7 +17,7 @@ _PADDED = ("batch", "center", "format", "indent", "slice", "tojson", "truncate",
 """Filters whose arguments are widths."""
 
 
-def operate(_: object, sign: str, left: Any, right: Any) -> Any:
+def operate(_: object, sign: str, left: object, right: object) -> object:
     """Result of one of `OPERATORS`.
 
     Raises:
@@ -38,7 +38,7 @@ def operate(_: object, sign: str, left: Any, right: Any) -> Any:
     return _SIGNS[sign](left, right)
 
 
-_SIGNS: dict[str, Callable[[Any, Any], Any]] = {
+_SIGNS: dict[str, Callable[[Any, Any], object]] = {
     "+": operator.add,
     "*": operator.mul,
     "**": operator.pow,
@@ -56,7 +56,7 @@ def join(texts: Iterable[str]) -> str:
     return "".join(found)
 
 
-def check_call(function: object, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+def check_call(function: object, arguments: Sequence[object], named: Mapping[str, object]) -> None:
     """Refuse a call of a text's method that makes too large a text."""
     function = getattr(function, "__wrapped__", function)  # the sandbox's, of `format`
     owner = getattr(function, "__self__", None)
@@ -73,12 +73,12 @@ def check_call(function: object, arguments: tuple[Any, ...], named: dict[str, An
         _check_widths(given)
 
 
-def bounded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def bounded(name: str, function: Callable[..., object]) -> Callable[..., object]:
     """A filter that refuses what would make too large a text."""
     first = 1 if hasattr(function, "jinja_pass_arg") else 0
 
     @functools.wraps(function)
-    def checked(*arguments: Any, **named: Any) -> Any:
+    def checked(*arguments: object, **named: object) -> object:
         value, *others = arguments[first:] or (None,)
         if name in _PADDED:
             _check_widths([*others, *named.values()])
@@ -115,6 +115,6 @@ def _check_replaced(text: object, old: object = "", new: object = "") -> None:
         _check_size(text.count(old) * len(new))
 
 
-def _check_joined(items: list[Any] | tuple[Any, ...], between: object = "") -> None:
+def _check_joined(items: Sequence[object], between: object = "") -> None:
     _check_size(sum(len(item) for item in items if isinstance(item, str)))
     _check_size(len(items) * len(between) if isinstance(between, str) else 0)

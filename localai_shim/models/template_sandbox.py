@@ -20,6 +20,8 @@ from ..types import Json
 from .template_bounds import OPERATORS, bounded, check_call, join, operate
 
 if TYPE_CHECKING:
+    import jinja2
+    from jinja2 import nodes
     from transformers import PreTrainedTokenizerBase
 
 log = logging.getLogger("localai_shim")
@@ -73,7 +75,7 @@ def _stand_in(source: str) -> str:
     return f"{{% set source = '{quoted}' %}}{{{{ raise_exception('localai_shim: the chat template was dropped') }}}}"
 
 
-def _rework(compiled: Any, source: str) -> None:
+def _rework(compiled: jinja2.Template, source: str) -> None:
     """Replace the contents of a compiled template, which has its own environment, by the source's, with limits."""
     import jinja2
     from jinja2 import nodes
@@ -93,7 +95,7 @@ def _rework(compiled: Any, source: str) -> None:
     setattr(compiled, _DONE, True)
 
 
-def _filtered(node: Any, name: str, environment: Any) -> Any:
+def _filtered(node: nodes.Node, name: str, environment: jinja2.Environment) -> nodes.Filter:
     """An expression, through a filter."""
     from jinja2 import nodes
 
@@ -102,13 +104,13 @@ def _filtered(node: Any, name: str, environment: Any) -> Any:
     return made
 
 
-def _bound(environment: Any, tree: Any) -> None:
+def _bound(environment: Any, tree: nodes.Template) -> None:
     """Make calls look at the deadline, and operations refuse too large results; nothing is computed before."""
     from jinja2 import nodes
 
     call = environment.call
 
-    def checked_call(self: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+    def checked_call(self: object, function: object, *args: object, **kwargs: object) -> object:
         check()
         check_call(function, args, kwargs)
         return call(self, function, *args, **kwargs)
@@ -128,7 +130,7 @@ def _bound(environment: Any, tree: Any) -> None:
                 value[:] = [_concatenated(v, environment) if isinstance(v, nodes.Concat) else v for v in value]
 
 
-def _concatenated(node: Any, environment: Any) -> Any:
+def _concatenated(node: nodes.Concat, environment: jinja2.Environment) -> nodes.Filter:
     """Texts with `~` between them, through a filter."""
     from jinja2 import nodes
 
@@ -143,7 +145,9 @@ def _computing_nothing() -> type:
     from jinja2 import compiler, nodes
 
     class Generator(compiler.CodeGenerator):
-        def _output_child_to_const(self, node: Any, frame: Any, finalize: Any) -> str:
+        def _output_child_to_const(
+            self, node: nodes.Expr, frame: compiler.Frame, finalize: compiler.CodeGenerator._FinalizeInfo
+        ) -> str:
             if not isinstance(node, nodes.TemplateData | nodes.Const):
                 raise nodes.Impossible
             return super()._output_child_to_const(node, frame, finalize)
@@ -155,10 +159,10 @@ def _allow_lists(environment: Any) -> None:
     """Let a template change lists, and write what a filter gives piece by piece as JSON."""
     is_safe, to_json = environment.is_safe_attribute, environment.filters["tojson"]
 
-    def is_safe_attribute(obj: Any, attribute: str, value: Any) -> bool:
+    def is_safe_attribute(obj: object, attribute: str, value: object) -> bool:
         return (type(obj) is list and attribute in _CHANGES) or bool(is_safe(obj, attribute, value))
 
-    def listed_to_json(value: Any, *args: Any, **kwargs: Any) -> Any:
+    def listed_to_json(value: object, *args: object, **kwargs: object) -> object:
         return to_json(list(value) if isinstance(value, Generator) else value, *args, **kwargs)
 
     environment.is_safe_attribute = is_safe_attribute

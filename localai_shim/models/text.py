@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..backends.machine import has_gpu
 from ..engine.cache_contents import Quantised, RowCache, is_trimmable
-from ..engine.ports import Features, PassOutput, StepInput, host
+from ..engine.ports import Features, PassOutput, StepInput, TextHead, host
 from ..media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia
 from ..options import LoadOptions
 from ..output.token_bytes import TokenBytes
@@ -166,7 +166,7 @@ def render(
     return text
 
 
-def _render_nulls(tokenizer: Any, messages: list[Json], how: Json) -> str:
+def _render_nulls(tokenizer: PreTrainedTokenizerBase, messages: list[Json], how: Json) -> str:
     """The text of a conversation whose template tells a content that is null from none: transformers drops nulls."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -220,14 +220,14 @@ class TextModel:
         parameters = tree_flatten(model.parameters())
         self.weight_bytes = sum(array.nbytes for _, array in parameters)
         plain_cache = partial(type(self)._plain_cache, weakref.proxy(self))  # nothing holds the model but its engine
-        self.encode: Any = decoder_encoder(self._decoder or model, plain_cache, path)
+        self.encode = decoder_encoder(self._decoder or model, plain_cache, path)
         self._split: Split | None = None
         self._bank: Bank | None = None
         self.end_tokens, self.gives_hidden = 0, self.encode is not None
         if self.gives_hidden:  # what computes hidden states is known
             self.end_tokens = end_tokens(len(self.new_cache()), self.weight_bytes)
-        self.score: Any = find_judge(self._decoder or model, self.encode, tokenizer, config)
-        heads: dict[Task, Any] = {"embed": self.encode, "rerank": self.score}
+        self.score = find_judge(self._decoder or model, self.encode, tokenizer, config)
+        heads: dict[Task, TextHead | None] = {"embed": self.encode, "rerank": self.score}
         self.heads = {task: head for task, head in heads.items() if head is not None}
         self.settings: Mapping[Task, object] = {task: head.settings for task, head in self.heads.items()}
         self.tasks: Sequence[Task] = ("generate", *self.heads)
@@ -325,7 +325,7 @@ class TextModel:
             raise ValueError("a text model takes neither media nor row states")
         return self._call(step, self._model, tokens)
 
-    def _call(self, step: StepInput, model: Any, tokens: mx.array, **arguments: Any) -> PassOutput[mx.array]:
+    def _call(self, step: StepInput, model: nn.Module, tokens: mx.array, **arguments: object) -> PassOutput[mx.array]:
         """Run a model; results other than the logits of all tokens come of a copy that is cut before its head."""
         wants_hidden = step.hidden and self.gives_hidden
         if not (step.ends or wants_hidden):

@@ -6,10 +6,10 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import mlx.core as mx
 import numpy as np
+import numpy.typing as npt
 from mlx import nn
 
 from ..backends.packing import Format, packed_format
@@ -32,7 +32,7 @@ def copy_weights(weights: Mapping[str, object]) -> NewWeights:
     Raises:
         ValueError: there are none, or one of them is no array of numbers.
     """
-    arrays: dict[str, tuple[Any, bool]] = {}
+    arrays: dict[str, tuple[npt.NDArray[np.generic], bool]] = {}
     digest = hashlib.blake2b()
     for name, value in weights.items():
         if not isinstance(name, str):
@@ -45,11 +45,11 @@ def copy_weights(weights: Mapping[str, object]) -> NewWeights:
     return NewWeights(arrays, None, digest.hexdigest())
 
 
-def _copy(name: str, value: object) -> tuple[Any, bool]:
+def _copy(name: str, value: object) -> tuple[npt.NDArray[np.generic], bool]:
     """A copy, and if these are the bits of bfloat16, which NumPy does not have."""
     half = getattr(value, "dtype", None) == mx.bfloat16 if isinstance(value, mx.array) else _is_half(value)
     try:
-        array: Any = np.array(value.view(mx.uint16) if half else value, order="C")  # type: ignore[attr-defined]
+        array = np.array(value.view(mx.uint16) if half else value, order="C")  # type: ignore[attr-defined]
     except Exception as error:
         raise ValueError(f"update_weights: '{name}' could not be copied: {error}") from error
     if half and array.dtype != np.uint16:
@@ -185,7 +185,7 @@ def _sanitized(sanitize: Sanitize, given: dict[str, mx.array], *, needed: bool) 
         ) from error
 
 
-def _fitted(name: str, layer: Any, given: dict[str, mx.array], wrong: list[str]) -> dict[str, mx.array]:
+def _fitted(name: str, layer: nn.Module, given: dict[str, mx.array], wrong: list[str]) -> dict[str, mx.array]:
     """Tensors of a layer in the form that they have here."""
     unpacked, weight = packed_format(layer), given.get("weight")
     plain = weight is not None and mx.issubdtype(weight.dtype, mx.floating)
@@ -209,7 +209,7 @@ def _fitted(name: str, layer: Any, given: dict[str, mx.array], wrong: list[str])
 
 
 def _others(
-    name: str, layer: Any, given: dict[str, mx.array], wrong: list[str], but: tuple[str, ...] = ("weight",)
+    name: str, layer: nn.Module, given: dict[str, mx.array], wrong: list[str], but: tuple[str, ...] = ("weight",)
 ) -> dict[str, mx.array]:
     """Tensors that stay as they are given, with the layer's shapes and dtypes."""
     made = {}
@@ -229,7 +229,9 @@ def _packed(weight: mx.array, how: Format, dtype: mx.Dtype) -> tuple[mx.array, m
     return weight, scales, biases[0] if biases else None
 
 
-def _unpacked(name: str, layer: Any, how: Format, given: dict[str, mx.array], wrong: list[str]) -> dict[str, mx.array]:
+def _unpacked(
+    name: str, layer: nn.Module, how: Format, given: dict[str, mx.array], wrong: list[str]
+) -> dict[str, mx.array]:
     """Packed tensors for a layer that this machine has unpacked: all of them together."""
     packed: dict[str, mx.array] = {key: given[key] for key in ("weight", "scales", "biases") if key in given}
     rest = {key: array for key, array in given.items() if key not in packed}

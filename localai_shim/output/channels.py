@@ -172,10 +172,9 @@ class ChannelSplitter:
             if not text or len(text) > MAX_STEP:
                 waiting += [text] if text else []
                 text = waiting.pop()
-                if len(text) > MAX_STEP:
-                    waiting.append(text[MAX_STEP:])
-                    text = text[:MAX_STEP]
-                text, self._held = self._held + text, ""
+                if rest := text[MAX_STEP:]:
+                    waiting.append(rest)
+                text, self._held = self._held + text[:MAX_STEP], ""
                 self._final = final and not waiting
                 continue
             if self._block is not None:

@@ -11,12 +11,13 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ..types import Json
 
 Message = Json
 Call = Message
+Arguments = Json | str
+"""Of a call; a string if they are malformed."""
 
 _SHORT_ID = re.compile(r"[a-zA-Z0-9]{9}")
 
@@ -82,7 +83,7 @@ def with_short_ids(messages: list[Message]) -> list[Message]:
     return _with_ids(messages, _short_id)
 
 
-def with_arguments(messages: list[Message], change: Callable[[Any], Any]) -> list[Message]:
+def with_arguments(messages: list[Message], change: Callable[[Arguments], object]) -> list[Message]:
     """The arguments of every call as `change` makes them: of an object, or of a string where they are malformed."""
 
     def changed(call: Call) -> Call:
@@ -97,17 +98,17 @@ def with_arguments(messages: list[Message], change: Callable[[Any], Any]) -> lis
     ]
 
 
-def as_text(arguments: Any) -> str:
+def as_text(arguments: object) -> str:
     """Arguments as JSON text; malformed ones as they are."""
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
-def wrapped(arguments: Any) -> Any:
+def wrapped(arguments: Arguments) -> Json:
     """Arguments as an object; malformed ones within one."""
     return {"arguments": arguments} if isinstance(arguments, str) else arguments
 
 
-def with_values(write: Callable[[Any], str], arguments: Any) -> Any:
+def with_values(write: Callable[[object], str], arguments: Arguments) -> Arguments:
     """Arguments whose values are strings, as `write` makes them; malformed ones as they are."""
     return arguments if isinstance(arguments, str) else {key: write(value) for key, value in arguments.items()}
 

@@ -107,11 +107,11 @@ class _AsyncHttpClient(sdk.LocalAsyncHttpClient):
         await super(sdk.LocalAsyncHttpClient, self).aclose()
 
 
-def _http(runtime: Runtime, replaced: Any) -> sdk.LocalHttpClient:
+def _http(runtime: Runtime, replaced: object) -> sdk.LocalHttpClient:
     return _HttpClient(runtime, LocalTransport(runtime, LocalOpenAI._respond), sdk.timeout_of(replaced))
 
 
-def _async_http(runtime: Runtime, replaced: Any) -> sdk.LocalAsyncHttpClient:
+def _async_http(runtime: Runtime, replaced: object) -> sdk.LocalAsyncHttpClient:
     return _AsyncHttpClient(runtime, LocalAsyncTransport(runtime, AsyncLocalOpenAI._respond), sdk.timeout_of(replaced))
 
 
@@ -168,7 +168,7 @@ def _patch_arguments(base: Any, arguments: Callable[[Mapping[str, object]], dict
     return _replace(base, {"__init__": make})
 
 
-def _replace(base: Any, made: Mapping[str, object]) -> Callable[[], None]:
+def _replace(base: type, made: Mapping[str, object]) -> Callable[[], None]:
     """Give a class other attributes; what is returned undoes it."""
     before = {name: vars(base).get(name) for name in made}
     for name, attribute in made.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from ..models.checkpoint.generation_config import usable_settings
 from ..models.format_evidence import added_tokens
@@ -79,5 +78,5 @@ def _read_others(rest: Json, name: str) -> Json:
     return made
 
 
-def _is_number(value: Any, least: float, most: float = 2**31) -> bool:
+def _is_number(value: object, least: float, most: float = 2**31) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most

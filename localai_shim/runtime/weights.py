@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from ..options import ModelPath
 from ..types import EngineLike, ModelLoadError, NewWeights
@@ -29,7 +29,7 @@ class UpdatingEngine(EngineLike, Protocol):
 
 def compute_arrays(weights: Weights) -> None:
     """Compute a caller's arrays of MLX on its thread, to which they belong until then; any may copy them afterwards."""
-    mx: Any = sys.modules.get("mlx.core")
+    mx = sys.modules.get("mlx.core")
     if mx is not None and isinstance(weights, Mapping):
         mx.eval([array for array in weights.values() if isinstance(array, mx.array)])
 

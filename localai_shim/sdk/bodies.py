@@ -45,7 +45,7 @@ def read_body(options: sdk.RequestOptions) -> dict[str, object]:
     return body
 
 
-def _plain_fields(given: Mapping[Any, object]) -> dict[str, object]:
+def _plain_fields(given: Mapping[object, object]) -> dict[str, object]:
     fields: dict[str, object] = {}
     name = "body"
     try:
@@ -100,7 +100,7 @@ def _plain_object(given: dict[Any, Any]) -> dict[str, Any]:
     return made
 
 
-def _plain_array(given: list[Any], name: str) -> list[Any]:
+def _plain_array(given: list[object], name: str) -> list[object]:
     made = given
     for i, value in enumerate(given):
         if type(value) in _SCALARS:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import openai
 
 from . import private as sdk
 
 Arguments = dict[str, Any]
+ClientT = TypeVar("ClientT", bound=sdk.Client)
 PLACEHOLDER = "local"
 """An API key and an API version, for clients that have none."""
 _REGION = "us-east-1"
@@ -33,7 +34,7 @@ _BEDROCK_KEYS = (
 # -- arguments of constructors --------------------------------------------------------------------------------------
 
 
-def openai_arguments(given: Mapping[str, Any]) -> Arguments:
+def openai_arguments(given: Mapping[str, object]) -> Arguments:
     """Arguments of `openai.OpenAI`, with a placeholder for a missing key, and without what signs in at a server."""
     made = {name: value for name, value in given.items() if name not in _SERVERS}
     if not made.get("api_key") and (made.get("api_key") is not None or not os.environ.get("OPENAI_API_KEY")):
@@ -41,7 +42,7 @@ def openai_arguments(given: Mapping[str, Any]) -> Arguments:
     return {**made, "websocket_base_url": sdk.BASE_URL.replace("http", "ws", 1)}
 
 
-def azure_arguments(given: Mapping[str, Any]) -> Arguments:
+def azure_arguments(given: Mapping[str, object]) -> Arguments:
     """Arguments of `openai.AzureOpenAI`, with placeholders for what neither these nor the environment have."""
     made = dict(given)
     if _lacks(made, *_AZURE_KEYS, variables=("AZURE_OPENAI_AD_TOKEN", "AZURE_OPENAI_API_KEY")):
@@ -53,7 +54,7 @@ def azure_arguments(given: Mapping[str, Any]) -> Arguments:
     return made
 
 
-def bedrock_arguments(given: Mapping[str, Any]) -> Arguments:
+def bedrock_arguments(given: Mapping[str, object]) -> Arguments:
     """Arguments of `openai.BedrockOpenAI`, with a key instead of all other credentials."""
     made = {name: value for name, value in given.items() if name not in _BEDROCK_KEYS}
     made["api_key"] = made.get("api_key") or PLACEHOLDER
@@ -68,7 +69,7 @@ def _lacks(given: Arguments, *names: str, variables: tuple[str, ...]) -> bool:
     return all(given.get(name) is None for name in names) and not any(os.environ.get(name) for name in variables)
 
 
-SUBCLASSES: Mapping[type, Callable[[Mapping[str, Any]], Arguments]] = {
+SUBCLASSES: Mapping[type, Callable[[Mapping[str, object]], Arguments]] = {
     openai.AzureOpenAI: azure_arguments,
     openai.AsyncAzureOpenAI: azure_arguments,
     openai.BedrockOpenAI: bedrock_arguments,
@@ -80,7 +81,7 @@ SUBCLASSES: Mapping[type, Callable[[Mapping[str, Any]], Arguments]] = {
 # -- requests -------------------------------------------------------------------------------------------------------
 
 
-def signed_out(client: Any) -> Any:
+def signed_out(client: ClientT) -> ClientT:
     """A copy of a client whose requests get no credentials: functions and services that have some are not asked.
 
     Hooks that a subclass of the program's own replaces are left to it.
@@ -96,7 +97,7 @@ def signed_out(client: Any) -> Any:
 _SIGNED_IN = ("_provider_runtime", "_workload_identity_auth")
 
 
-def _is_stock(method: Any) -> bool:
+def _is_stock(method: Callable[..., object]) -> bool:
     return str(method.__module__).partition(".")[0] == openai.__name__
 
 

@@ -179,7 +179,7 @@ class LocalResponse(httpx.Response):
             self._content, self._later = raw_json(self._later), None
         return super().content
 
-    def json(self, **options: Any) -> Any:
+    def json(self, **options: object) -> Any:
         """The answer, or `LATER`: what the SDK makes of it is mostly not looked at."""
         return LATER if self._later is not None else super().json(**options)
 
@@ -358,7 +358,7 @@ def seconds(client: Client, options: RequestOptions) -> float | None:
         raise BadRequest.invalid("timeout", str(error)) from None
 
 
-def timeout_of(foreign: httpx.Client | httpx.AsyncClient | None) -> httpx.Timeout | float:
+def timeout_of(foreign: object) -> httpx.Timeout | float:
     """The timeout of an http client that the caller brought: the SDK takes it over, and so do we."""
     return getattr(foreign, "timeout", 5.0)
 

@@ -32,7 +32,7 @@ def no_websocket_url() -> httpx.URL:
 class _Underivable:
     """The parts of a url, in front of httpx's own class of them."""
 
-    def copy_with(self, **changes: object) -> Any:
+    def copy_with(self, **changes: object) -> _Underivable:
         if not changes:  # the url of a url
             return self
         error = NotFound(

@@ -10,7 +10,13 @@ import sys
 import time
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from gevent.event import Event
+    from gevent.hub import Hub
+
+T = TypeVar("T")
 
 LOOK_SECONDS = 3600.0  # of a timer, which keeps a hub running: a hub without anything to wait for raises LoopExit
 
@@ -66,12 +72,12 @@ def close_hub() -> None:
         hub.destroy(destroy_loop=True)
 
 
-def call_in_main_hub(function: Callable[[Any], object], argument: Any) -> bool:
+def call_in_main_hub(function: Callable[[T], object], argument: T) -> bool:
     """Call a function on the main thread, in its hub; False: no greenlet has waited for anything yet."""
     return _main_hub is not None and _call_in(_main_hub, function, argument)
 
 
-def _call_in(hub: Any, function: Callable[[Any], object], argument: Any) -> bool:
+def _call_in(hub: Hub, function: Callable[[T], object], argument: T) -> bool:
     try:
         hub.loop.run_callback_threadsafe(function, argument)
     except Exception:  # its thread has ended
@@ -79,11 +85,11 @@ def _call_in(hub: Any, function: Callable[[Any], object], argument: Any) -> bool
     return True
 
 
-_main_hub: Any = None
+_main_hub: Hub | None = None
 """Hub of the main thread; another one's, until the main thread has waited for something of this package."""
 
 
-def _hub() -> Any:
+def _hub() -> Hub | None:
     """The hub in which the running greenlet must wait; None: its thread has none, or the hub itself is running."""
     if not are_used():
         return None
@@ -163,7 +169,7 @@ class _ThreadWaiter:
 class _GreenletWaiter:
     """For greenlets: the others of the thread run meanwhile."""
 
-    def __init__(self, hub: Any) -> None:
+    def __init__(self, hub: Hub) -> None:
         from gevent.event import Event
 
         self._hub, self._event = hub, Event()
@@ -176,5 +182,5 @@ class _GreenletWaiter:
             pass
 
 
-def _set(event: Any) -> None:
+def _set(event: Event) -> None:
     event.set()

@@ -12,7 +12,6 @@ import os
 from collections.abc import Iterator
 from functools import cache, partial
 from importlib.util import find_spec, module_from_spec
-from typing import Any
 
 from . import greenlets
 
@@ -67,7 +66,7 @@ def _repair_processes() -> None:
         setattr(pristine, name, getattr(subprocess, name))
     make = Popen.__new__
 
-    def new(cls: type, *args: Any, **kwargs: Any) -> Any:
+    def new(cls: type, *args: object, **kwargs: object) -> object:
         if cls is Popen and is_own_thread():
             return pristine.Popen(*args, **kwargs)
         return make(cls) if make is object.__new__ else make(cls, *args, **kwargs)
@@ -86,13 +85,13 @@ def _repair_locks() -> None:
 
     take, give = LockType.acquire, LockType.release
 
-    def acquire(lock: Any, blocking: bool = True, timeout: float | None = -1) -> bool:
+    def acquire(lock: LockType, blocking: bool = True, timeout: float | None = -1) -> bool:
         if not is_own_thread():
             return bool(take(lock, blocking, timeout))
         waiters: greenlets.Waiters = vars(lock).setdefault(_WAITERS, greenlets.Waiters())
         return waiters.take(partial(_try, lock), 0.0 if not blocking else None if timeout == -1 else timeout)
 
-    def release(lock: Any) -> int:
+    def release(lock: LockType) -> int:
         if is_own_thread() and lock.linkcount() and not lock.counter:
             lock.counter = 1
             _notify_soon(lock)
@@ -103,7 +102,7 @@ def _repair_locks() -> None:
             waiters.wake()
         return int(lock.counter)
 
-    def _try(lock: Any) -> bool:
+    def _try(lock: LockType) -> bool:
         hub = get_hub_if_exists()
         set_hub(None)  # else the lock belongs to this hub, which may not run when greenlets are to be woken
         try:
@@ -111,11 +110,11 @@ def _repair_locks() -> None:
         finally:
             set_hub(hub)
 
-    def _notify_soon(lock: Any) -> None:
+    def _notify_soon(lock: LockType) -> None:
         if not greenlets.call_in_main_hub(_notify, lock):
             _notify(lock)
 
-    def _notify(lock: Any) -> None:
+    def _notify(lock: LockType) -> None:
         if BoundedSemaphore.acquire(lock, False):
             give(lock)
 

@@ -19,7 +19,7 @@ from _thread import RLock
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from . import greenlets
 from .own_threads import own_thread
@@ -78,8 +78,8 @@ class Event:
 class _SystemThread:
     """A thread of the operating system in a program whose `threading` makes greenlets."""
 
-    def __init__(self, target: Callable[..., object], args: tuple[Any, ...], name: str) -> None:
-        self._work: tuple[Callable[..., object], tuple[Any, ...]] | None = (target, args)
+    def __init__(self, target: Callable[..., object], args: tuple[object, ...], name: str) -> None:
+        self._work: tuple[Callable[..., object], tuple[object, ...]] | None = (target, args)
         self._name, self._ended = name, Event()
         self.ident: int | None = None
 
@@ -119,7 +119,7 @@ Thread = threading.Thread | _SystemThread
 _running: dict[int, _SystemThread] = {}
 
 
-def make_thread(target: Callable[..., object], args: tuple[Any, ...] = (), *, name: str) -> Thread:
+def make_thread(target: Callable[..., object], args: tuple[object, ...] = (), *, name: str) -> Thread:
     """Make a daemon thread. The caller starts it."""
     if greenlets.are_used():
         return _SystemThread(target, args, name)
@@ -176,18 +176,18 @@ class Timer:
 # -- what callers wait with -----------------------------------------------------------------------------------------
 
 
-class _GreenletQueue:
+class _GreenletQueue(Generic[T]):
     """A `SimpleQueue` at which greenlets may wait."""
 
     def __init__(self) -> None:
-        self._items, self._waiters = deque[Any](), greenlets.Waiters()
+        self._items, self._waiters = deque[T](), greenlets.Waiters()
 
-    def put(self, item: Any) -> None:
+    def put(self, item: T) -> None:
         self._items.append(item)
         self._waiters.wake()
 
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        taken: list[Any] = []
+    def get(self, block: bool = True, timeout: float | None = None) -> T:
+        taken: list[T] = []
 
         def take() -> bool:
             with contextlib.suppress(IndexError):
@@ -199,9 +199,9 @@ class _GreenletQueue:
         return taken[0]
 
 
-def make_queue() -> SimpleQueue[Any]:
+def make_queue() -> SimpleQueue[T]:
     """Make a queue at which callers may wait. At a `SimpleQueue`, only threads of this package may."""
-    return cast("SimpleQueue[Any]", _GreenletQueue()) if greenlets.are_used() else SimpleQueue()
+    return cast("SimpleQueue[T]", _GreenletQueue()) if greenlets.are_used() else SimpleQueue()
 
 
 class HeldLock:

@@ -9,7 +9,7 @@ import queue
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from .system import Future, Lock, SimpleQueue, make_thread
 
@@ -120,7 +120,7 @@ class Begun(Generic[T]):
                 self._job = None
 
 
-def _begin(begun: weakref.ref[Begun[Any]]) -> None:
+def _begin(begun: weakref.ref[Begun[T]]) -> None:
     work = begun()
     if work is not None:
         work.run()

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Product:
     """An adapter's change of one layer: `x @ low.T @ high`, times the scale. Its arrays are NumPy's, contiguous."""
 
-    low: Any
+    low: npt.NDArray[np.generic]
     """`[rank, inputs]`; of experts `[experts, rank, inputs]`; of an embedding `[rank, tokens]`."""
-    high: Any
+    high: npt.NDArray[np.generic]
     """`[rank, outputs]`; of experts `[experts, rank, outputs]`."""
     scale: float
     half: bool
@@ -30,7 +34,7 @@ class Product:
 class NewWeights:
     """Weights that a loaded model is to have from now on, some or all of them."""
 
-    arrays: Mapping[str, tuple[Any, bool]]
+    arrays: Mapping[str, tuple[npt.NDArray[np.generic], bool]]
     """NumPy's, by name, and if they are the bits of bfloat16."""
     folder: str | None
     """Folder of the files that have them; None: they are here."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from ..stats import InputCounts, RowTimings
 from .prompts import Adapter, Prompt
@@ -66,7 +66,7 @@ class GrammarConstraint(Protocol):
     def escape(self) -> int | None:
         """A token that is sampled in spite of `mask` where it is the likeliest of all, for the next token only."""
 
-    def mask(self, out: Any) -> bool:
+    def mask(self, out: npt.NDArray[np.int32]) -> bool:
         """Fill the logits mask of the next token; False when every token is allowed. Changes nothing but `out`.
 
         Args:

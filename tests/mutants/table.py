@@ -97,7 +97,7 @@ TABLE = {
         ["localai_shim/client/local.py", "localai_shim/client/streams.py"],
         2,
         ["tests/test_client.py", "tests/test_drop_in.py", "tests/test_lifecycle.py", "tests/test_sharing_streams.py"],
-        ["tests/test_transport.py", "tests/test_concurrency.py", "tests/test_options.py"],
+        ["tests/test_process.py", "tests/test_transport.py", "tests/test_concurrency.py", "tests/test_options.py"],
     ),
     "prompt": Group(
         ["localai_shim/prompt/items.py", "localai_shim/prompt/messages.py", "localai_shim/prompt/template.py"],

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any
 
@@ -37,6 +40,23 @@ def test_a_store_within_its_limit_removes_nothing() -> None:
     store = Store(limit=550 * KB)
     responses(store, range(10))
     assert present(store) == set(range(10))
+
+
+def test_a_store_may_fill_its_limit_to_the_last_byte() -> None:
+    def keeps_both(limit: int) -> bool:
+        store = Store(limit=limit)
+        responses(store, range(2))
+        return present(store) == {0, 1}
+
+    least = bisect_left(range(200 * KB), True, key=keeps_both)
+    assert least > 100 * KB
+    assert least % sqlite_page() == 0, "a store takes whole pages, and needs no byte more"
+
+
+def sqlite_page() -> int:
+    """The size of a new database's pages, in bytes."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        return int(connection.execute("PRAGMA page_size").fetchone()[0])
 
 
 def test_what_was_used_least_recently_goes_first() -> None:

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
-from ...engine.cache_contents import UPSTREAMS
+from ...engine.cache_contents import UPSTREAMS, LayerCache
 from ..patches import Array, Function, Mask, attention_patches, replace, replaced
 from . import decode_attention as cuda_decode
 
@@ -48,7 +47,7 @@ def filled_rows(rows: int) -> int:
     return -(-rows // step) * step
 
 
-def fill(tokens: mx.array, cache: Sequence[Any]) -> tuple[mx.array, int]:
+def fill(tokens: mx.array, cache: Sequence[LayerCache]) -> tuple[mx.array, int]:
     """A pass's tokens, `[rows, k]`, padded at the right up to `filled`, and how many tokens that added to each row.
 
     Causal attention never looks at padding; `forget` takes it out of the caches. Caches that it could not be taken out
@@ -64,14 +63,14 @@ def fill(tokens: mx.array, cache: Sequence[Any]) -> tuple[mx.array, int]:
     return mx.pad(tokens, [(0, missing), (0, padding)]) if missing or padding else tokens, padding
 
 
-def forget(cache: Sequence[Any], padding: int) -> None:
+def forget(cache: Sequence[LayerCache], padding: int) -> None:
     """Take padding out of the caches after a pass."""
     if padding:
         for layer in cache:
             layer.trim(padding)
 
 
-def _forgets(layer: Any, tokens: int) -> bool:
+def _forgets(layer: LayerCache, tokens: int) -> bool:
     """True if `tokens` more can be taken back from a layer's cache as if they had not been there."""
     kind = type(layer)
     if kind.__module__ not in UPSTREAMS:
@@ -94,7 +93,7 @@ def attending(upstream: Function) -> Function:
     """
 
     def attend(
-        queries: Array, keys: Array, values: Array, cache: Any, scale: float, mask: Mask, sinks: Array | None = None
+        queries: Array, keys: Array, values: Array, cache: object, scale: float, mask: Mask, sinks: Array | None = None
     ) -> Array:
         array = mask if isinstance(mask, mx.array) else None
         known = array is mask if queries.shape[2] == 1 else array is not None or mask == "causal"

@@ -14,10 +14,9 @@ import inspect
 import logging
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -26,6 +25,8 @@ from ..patches import Function, class_like, replace
 
 log = logging.getLogger("localai_shim")
 
+Turning = Callable[..., object]
+"""Gives queries and keys that are turned."""
 Starts = int | mx.array
 """The first position of all rows, or `[rows]` of each."""
 
@@ -77,9 +78,9 @@ def use_one_position(model: nn.Module) -> int:
         how many embeddings changed.
     """
     found = [(layer, _ROTARY[key]) for layer in model.modules() if (key := _key(layer)) in _ROTARY]
-    changed, functions = 0, dict[Function, Function]()
+    changed, functions = 0, dict[Function, Turning]()
     for layer, (name, traditional) in found:
-        kind: Any = type(layer)
+        kind: object = type(layer)
         if not hasattr(layer, "turn") and _agrees(layer, name, traditional):
             upstream = _upstream(layer, name)
             functions[upstream] = _applying(upstream)
@@ -99,10 +100,10 @@ def _upstream(layer: nn.Module, name: str) -> Function:
 
 
 @functools.cache
-def _applying(upstream: Function) -> Function:
+def _applying(upstream: Turning) -> Turning:
     """Upstream's function of queries, keys, cosines and sines, which a `Turn` may take the place of."""
 
-    def apply(q: mx.array, k: mx.array, cos: Any, *more: Any, **named: Any) -> Any:
+    def apply(q: mx.array, k: mx.array, cos: Turn | mx.array, *more: object, **named: object) -> object:
         if isinstance(cos, Turn):
             return cos(q), cos(k)
         return upstream(q, k, cos, *more, **named)
@@ -111,28 +112,28 @@ def _applying(upstream: Function) -> Function:
 
 
 @functools.cache
-def _form(kind: Any, traditional: bool) -> Any:
+def _form(kind: type, traditional: bool) -> type:
     """Rotary embeddings of three positions per token, or of one."""
 
-    def turn(self: Any, starts: Starts) -> Turn:
+    def turn(self: nn.Module, starts: Starts) -> Turn:
         if not hasattr(self, "_frequencies"):
             self._frequencies = _frequencies(self)
         return Turn(self._frequencies, traditional, starts)
 
-    def call(self: Any, x: mx.array, position_ids: mx.array) -> Any:
+    def call(self: nn.Module, x: mx.array, position_ids: mx.array) -> object:
         starts: Starts | None = getattr(_thread, "starts", None)
         return kind.__call__(self, x, position_ids) if starts is None else (turn(self, starts), None)
 
     return class_like(kind, {"__call__": call, "turn": turn})
 
 
-def _frequencies(rotary: Any) -> mx.array:
+def _frequencies(rotary: nn.Module) -> mx.array:
     made: mx.array = 1.0 / rotary._inv_freq.astype(mx.float32)
     mx.eval(made)
     return made
 
 
-def _agrees(rotary: Any, name: str, traditional: bool) -> bool:
+def _agrees(rotary: nn.Module, name: str, traditional: bool) -> bool:
     """Find out whether upstream's code turns queries and keys as a `Turn` does; log a line if not."""
     try:
         function = _upstream(rotary, name)

@@ -15,6 +15,9 @@ from .verdicts import unsafe_sizes
 
 PLAIN = "plain attention at sizes that failed the self-test"
 
+Kind = tuple[tuple[str, Any], ...]
+"""Fields of a shape that say how a kind of weights is packed, and their values."""
+
 
 def check_device(model: nn.Module, build: Callable[[], mx.array], kv: tuple[int, int] | None = None) -> dict[str, int]:
     """Give a model's layers plain attention at sizes where the device's own is wrong; returns how many have it.
@@ -66,11 +69,11 @@ def _dtype(model: nn.Module) -> str:
     return max(sizes, key=lambda name: sizes[name])
 
 
-def _weights(model: nn.Module) -> dict[tuple[tuple[str, Any], ...], int]:
+def _weights(model: nn.Module) -> dict[Kind, int]:
     """Kinds of weights, as fields of a shape, each with the most inputs that a layer has."""
-    kinds = dict[tuple[tuple[str, Any], ...], int]()
+    kinds = dict[Kind, int]()
     for layer in model.modules():
-        kind: tuple[tuple[str, Any], ...] = ()
+        kind: Kind = ()
         inputs = 0
         if isinstance(layer, nn.QuantizedLinear):
             kind = (("bits", layer.bits), ("group_size", layer.group_size), ("mode", layer.mode))

@@ -112,11 +112,11 @@ def _guarded(attend: Function, failed: Sizes) -> Function:
         queries: mx.array,
         keys: Any,
         values: Any,
-        cache: Any,
+        cache: object,
         scale: float,
         mask: Mask = None,
         sinks: mx.array | None = None,
-        **more: Any,
+        **more: object,
     ) -> mx.array:
         known = isinstance(keys, mx.array) and not hasattr(cache, "bits") and not more
         if known and is_unsafe(failed, queries.shape[2], keys.shape[2], isinstance(mask, mx.array)):
@@ -151,7 +151,14 @@ def calls(model: nn.Module, build: Callable[[], object]) -> list[Call]:
 @functools.cache
 def _recorded(attend: Function) -> Function:
     def recorded(
-        queries: mx.array, keys: Any, values: Any, cache: Any, scale: float, mask: Mask = None, *more: Any, **named: Any
+        queries: mx.array,
+        keys: Any,
+        values: Any,
+        cache: object,
+        scale: float,
+        mask: Mask = None,
+        *more: object,
+        **named: object,
     ) -> mx.array:
         found = getattr(_thread, "calls", None)
         if found is not None and isinstance(keys, mx.array) and not hasattr(cache, "bits"):
@@ -182,7 +189,7 @@ def _mlx_with(attend: Function) -> ModuleType:
     """MLX, with another `mx.fast.scaled_dot_product_attention`."""
 
     def direct(
-        queries: mx.array, keys: mx.array, values: mx.array, *, scale: float, mask: Any = None, **more: Any
+        queries: mx.array, keys: mx.array, values: mx.array, *, scale: float, mask: Mask = None, **more: object
     ) -> mx.array:
         return attend(queries, keys, values, None, scale, mask, **more)
 

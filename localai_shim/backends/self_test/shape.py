@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import mlx.core as mx
 import numpy as np
@@ -90,14 +90,14 @@ class Case(NamedTuple):
     allowed: float
     compute: Callable[[], mx.array]
     """Builds the device's result, `[..., numbers]`."""
-    expected: npt.NDArray[Any]
+    expected: npt.NDArray[np.number]
 
 
 def checked(cases: Iterable[Case]) -> list[Check]:
     return [Check(case.operation, case.case, distance(case.compute, case.expected), case.allowed) for case in cases]
 
 
-def distance(compute: Callable[[], mx.array], expected: npt.NDArray[Any]) -> float:
+def distance(compute: Callable[[], mx.array], expected: npt.NDArray[np.number]) -> float:
     """Largest relative distance of a row, infinite if it is not finite or an error was raised."""
     try:
         found = np.array(compute().astype(mx.float32), np.float64)

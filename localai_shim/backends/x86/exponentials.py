@@ -66,7 +66,7 @@ def attending(upstream: Function) -> Function:
     """Upstream's `scaled_dot_product_attention` in float32, with its own softmax."""
 
     def attend(
-        queries: Array, keys: Array, values: Array, cache: Any, scale: float, mask: Mask, sinks: Array | None = None
+        queries: Array, keys: Array, values: Array, cache: object, scale: float, mask: Mask, sinks: Array | None = None
     ) -> Array:
         tokens, columns = queries.shape[2], keys.shape[2] if isinstance(keys, mx.array) else 0
         scores = queries.shape[0] * queries.shape[1] * tokens * columns
@@ -116,7 +116,7 @@ def _softmax_by_numpy(scores: mx.array, mask: mx.array | None) -> mx.array:
 
 
 def attention(
-    queries: mx.array, keys: mx.array, values: mx.array, *, scale: float, mask: Any = None, **more: Any
+    queries: mx.array, keys: mx.array, values: mx.array, *, scale: float, mask: Mask = None, **more: Any
 ) -> mx.array:
     """Attention with the signature of `mx.fast.scaled_dot_product_attention`."""
     if more:
@@ -124,7 +124,7 @@ def attention(
     return attending(_mlx_s)(queries, keys, values, None, scale, mask)
 
 
-def _mlx_s(q: mx.array, k: mx.array, v: mx.array, cache: Any, scale: float, mask: Any, sinks: Any) -> mx.array:
+def _mlx_s(q: mx.array, k: mx.array, v: mx.array, cache: object, scale: float, mask: Mask, sinks: object) -> mx.array:
     return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask)
 
 
@@ -132,7 +132,7 @@ def _mlx_s(q: mx.array, k: mx.array, v: mx.array, cache: Any, scale: float, mask
 def _fused(upstream: Function) -> Function:
     """mlx-vlm's `ensure_fused_sdpa`, which fills heads up to sizes that Metal has kernels for."""
 
-    def fused(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: Any = None) -> mx.array:
+    def fused(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: Mask = None) -> mx.array:
         return attention(q, k, v, scale=scale, mask=mask)
 
     return fused
@@ -207,7 +207,7 @@ def _computed(*arrays: mx.array) -> bool:
     return True
 
 
-def _view(array: mx.array) -> npt.NDArray[Any]:
+def _view(array: mx.array) -> npt.NDArray[np.float32]:
     """MLX's own memory, without a copy."""
     return np.array(array, copy=False)
 

@@ -181,7 +181,7 @@ def _widen(how: Format, layer: nn.Module, kind: type) -> None:
 
 
 def _unpack_from(layer: nn.Module, rows: int) -> None:
-    quantised: Any = type(layer)
+    quantised: object = type(layer)
     kind = _unpacked_class(quantised)
     if kind is not None:
         layer.__class__ = kind
@@ -212,7 +212,7 @@ def _multiply(
 
 
 @functools.lru_cache(maxsize=64)
-def _unpacked_class(kind: Any) -> type | None:
+def _unpacked_class(kind: type) -> type | None:
     """The class of a layer whose weights are unpacked for wide passes; None where there is none."""
     if kind.__name__ == "QuantizedSwitchLinear":
         return _unpacked_experts(kind)

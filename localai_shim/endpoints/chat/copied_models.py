@@ -60,7 +60,9 @@ class Original(Generic[ModelT]):
         return made  # type: ignore[no-any-return]
 
 
-_ModelState = tuple[type[BaseModel], Mapping[str, object], set[str], dict[str, Any], dict[str, Any] | None, str, bool]
+_ModelState = tuple[
+    type[BaseModel], Mapping[str, object], set[str], dict[str, object], dict[str, object] | None, str, bool
+]
 
 
 def _model_state(model: BaseModel, name: str, listed: bool) -> _ModelState:

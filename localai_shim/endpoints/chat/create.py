@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import BadRequest
 from ...prompt.history import Message
@@ -165,7 +165,7 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _ChatFields:
     return read
 
 
-def _keep(messages: Any, store: Callable[[], Store], completion: ChatCompletion) -> None:
+def _keep(messages: object, store: Callable[[], Store], completion: ChatCompletion) -> None:
     """Store a completion with its messages."""
     from .stored import save_completion
 

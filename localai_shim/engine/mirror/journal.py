@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 from ...types import EngineClosedError
 
@@ -30,7 +30,13 @@ class Mirrored:
 class Journal(Protocol):
     """Calls of one engine's thread, on their way to the followers."""
 
-    def run(self, name: Callable[..., Any], call: Callable[..., R], args: Any, kwargs: Mapping[str, Any]) -> R:
+    def run(
+        self,
+        name: Callable[..., object],
+        call: Callable[..., R],
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> R:
         """Write a call, and make it.
 
         Args:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import mlx.core as mx
 from mlx import nn
@@ -218,7 +217,7 @@ class Bank:
     def _put(self, name: str, module: nn.Module) -> None:
         """Put a module into the place of a layer."""
         parent, _, last = name.rpartition(".")
-        where: Any = _at(self._model, parent)
+        where = _at(self._model, parent)
         if isinstance(where, AdaptedBlock):
             where = where["base"]
         if isinstance(where, list):
@@ -270,7 +269,7 @@ def _spare(name: str, needed: int) -> int:
     return zlib.crc32(f"{name} {needed}".encode()) % (needed // 2 + 1)
 
 
-def _fits(layer: Any, product: Product) -> bool:
+def _fits(layer: nn.Module, product: Product) -> bool:
     low, high = product.low.shape, product.high.shape
     inputs, outputs = _shapes(layer)
     if product.experts is not None and inputs[:-1] and product.experts[-1] < inputs[0]:
@@ -278,7 +277,7 @@ def _fits(layer: Any, product: Product) -> bool:
     return (*low[:-2], low[-1]) == inputs and (*high[:-2], high[-1]) == outputs
 
 
-def _too_large(layer: Any, product: Product) -> str | None:
+def _too_large(layer: nn.Module, product: Product) -> str | None:
     """The fault of a product that is infinite as the layer computes it, which would spoil other rows."""
     dtype = _dtype(layer)
     low, high = product.largest
@@ -289,7 +288,7 @@ def _too_large(layer: Any, product: Product) -> str | None:
     return f"has numbers up to {most:.3g} with its scale {product.scale:g}, and {name} holds {mx.finfo(dtype).max:.3g}"
 
 
-def _at(model: Any, name: str) -> Any:
+def _at(model: nn.Module | list[nn.Module], name: str) -> nn.Module | list[nn.Module]:
     """The module, or the list of modules, of this name."""
     for part in name.split(".") if name else ():
         if isinstance(model, AdaptedBlock):
@@ -311,12 +310,12 @@ def _is_same(name: str, layer: str) -> bool:
     return heads[0] <= heads[1] | _WRAPPERS
 
 
-def _dtype(layer: Any) -> mx.Dtype:
+def _dtype(layer: nn.Module) -> mx.Dtype:
     dtype: mx.Dtype = layer.scales.dtype if "scales" in layer else layer.weight.dtype
     return dtype if mx.issubdtype(dtype, mx.floating) else mx.float32
 
 
-def _shapes(layer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _shapes(layer: nn.Module) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Shapes of a layer's factors without their ranks."""
     shape = layer.weight.shape
     width = shape[-1] * 32 // layer.bits if "scales" in layer else shape[-1]

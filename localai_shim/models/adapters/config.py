@@ -171,7 +171,7 @@ def _bad_pattern(field: str, text: str, error: ValueError) -> RefusedError:
 # -- fields: null is absent -------------------------------------------------------------------------------------------
 
 
-def _read(config: Json, field: str, what: str, fits: Callable[[Any], bool], label: str = "") -> Any:
+def _read(config: Json, field: str, what: str, fits: Callable[[object], bool], label: str = "") -> Any:
     value = config.get(field)
     if value is not None and not fits(value):
         raise _wrong(label or field, value, what)

@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ...options import Search
 from ...types import Adapter, ModelLoadError, Product
@@ -51,7 +51,7 @@ class _Factor:
 
     name: str
     dtype: str
-    array: Any
+    array: npt.NDArray[np.generic]
 
     def __str__(self) -> str:
         return f"'{self.name}' {self.dtype} {self.array.shape}"

@@ -14,6 +14,8 @@ from functools import cached_property
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
 from mlx import nn
 
 from ...engine.ports import AdapterKernel, host
@@ -163,7 +165,9 @@ class Stack:
             self.low[slot], self.high[slot] = low, high
         mx.eval(self.low, self.high)
 
-    def _array(self, product: Product, factor: Any, scale: float, shape: tuple[int, ...]) -> mx.array:
+    def _array(
+        self, product: Product, factor: npt.NDArray[np.generic], scale: float, shape: tuple[int, ...]
+    ) -> mx.array:
         """A factor in the form of a slot."""
         array = mx.array(factor)
         array = array.view(mx.bfloat16) if product.half else array

@@ -5,19 +5,18 @@ from __future__ import annotations
 import copy
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...engine.cache_contents import LayerCache, RowCache
 
 if TYPE_CHECKING:
     import mlx.core as mx
+    import mlx.nn as nn
 
-Mask = Any
-"""An array, "causal" or None, as attention takes it."""
-Call = Callable[..., Any]
+    from ...backends.patches import Function, Mask
 
 
-def near_and_strided(_: Call) -> Call:
+def near_and_strided(_: Function) -> Function:
     """Phi-3-small's attention to the last blocks before a token and, in each head, to one in some blocks of all.
 
     mlx-lm counts a token's block from the end of all keys, and adds a mask of true and false to the scores, so that
@@ -25,7 +24,7 @@ def near_and_strided(_: Call) -> Call:
     """
 
     def attend(
-        self: Any, queries: mx.array, keys: mx.array, values: mx.array, scale: float, mask: mx.array | None
+        self: nn.Module, queries: mx.array, keys: mx.array, values: mx.array, scale: float, mask: mx.array | None
     ) -> mx.array:
         import mlx.core as mx
 
@@ -40,28 +39,24 @@ def near_and_strided(_: Call) -> Call:
         step = getattr(self, "head_step", 1)
         strided = (block + step * mx.arange(heads)[:, None, None] + 1) % self.blocksparse_vert_stride == 0
         kept = mask & ((own - block < self.blocksparse_num_local_blocks) | strided)
-        out: mx.array = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=kept)
-        return out
+        return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=kept)
 
     return attend
 
 
-def blocks_by_row(upstream: Call) -> Call:
+def blocks_by_row(upstream: Callable[..., Mask]) -> Callable[..., Mask]:
     """MiniMax M3's choice of blocks. mlx-lm takes the end of the keys for all rows' position."""
 
-    def block_mask(
-        self: Any, x: mx.array, mask: Mask, offset: int | mx.array, cache: LayerCache | None
-    ) -> mx.array | None:
+    def block_mask(self: nn.Module, x: mx.array, mask: Mask, offset: int | mx.array, cache: LayerCache | None) -> Mask:
         import mlx.core as mx
 
         if isinstance(offset, int) or cache is None:
-            plain: mx.array | None = upstream(self, x, mask, offset, cache)
-            return plain
+            return upstream(self, x, mask, offset, cache)
         rows, k, _ = x.shape
         own = self.index_k_norm(self.index_k_proj(x)[:, :, None]).transpose(0, 2, 1, 3)
         keys, _ = cache.update_and_fetch(self.index_rope(own, offset=offset), mx.zeros((rows, 1, k, 0), own.dtype))
         if keys.shape[2] <= self.index_topk_blocks * self.index_block_size:
-            return None if mask is None else mx.array(mask)
+            return mask
         queries = self.index_q_proj(x).reshape(rows, k, self.index_n_heads, -1)
         queries = self.index_rope(self.index_q_norm(queries).transpose(0, 2, 1, 3), offset=offset)
         scores = queries.astype(mx.float32) @ keys.astype(mx.float32).swapaxes(-1, -2)
@@ -105,10 +100,10 @@ def best_blocks(scores: mx.array, own: mx.array, size: int, most: int, local: in
 # -- mlx-vlm's ---------------------------------------------------------------------------------------------------------
 
 
-def with_lists(upstream: Callable[[Any], RowCache]) -> Callable[[Any], RowCache]:
+def with_lists(upstream: Callable[[nn.Module], RowCache]) -> Callable[[nn.Module], RowCache]:
     """Give sparse layers a list of two plain caches: of keys and values, and of the keys that choose blocks."""
 
-    def make_cache(self: Any) -> RowCache:
+    def make_cache(self: nn.Module) -> RowCache:
         return [_listed(layer) if type(layer).__name__ == "MiniMaxM3KVCache" else layer for layer in upstream(self)]
 
     return make_cache
@@ -120,10 +115,12 @@ def _listed(layer: LayerCache) -> LayerCache:
     return made
 
 
-def reading_lists(upstream: Call) -> Call:
+def reading_lists(upstream: Function) -> Function:
     """The decoder's call, which finds such lists as it finds mlx-vlm's cache of one row."""
 
-    def call(self: Any, inputs: mx.array, *args: Any, cache: RowCache | None = None, **kwargs: Any) -> Any:
+    def call(
+        self: nn.Module, inputs: mx.array, *args: object, cache: RowCache | None = None, **kwargs: object
+    ) -> mx.array:
         if cache is not None:
             cache = [_Indexed(*layer.caches) if hasattr(layer, "caches") else layer for layer in cache]
         return upstream(self, inputs, *args, cache=cache, **kwargs)
@@ -131,13 +128,18 @@ def reading_lists(upstream: Call) -> Call:
     return call
 
 
-def by_head(indexer: Any) -> Any:
+def by_head(indexer: nn.Module) -> nn.Module:
     """mlx-vlm's indexer of a layer, which then chooses blocks for each head of keys and not one choice for all."""
     if indexer.attention.index_heads == 1 or indexer.score_type != "max":
         return indexer
 
     def select_blocks(
-        self: Any, queries: mx.array, keys: mx.array, start: int, mask: Mask = None, positions: mx.array | None = None
+        self: nn.Module,
+        queries: mx.array,
+        keys: mx.array,
+        start: int,
+        mask: Mask = None,
+        positions: mx.array | None = None,
     ) -> mx.array:
         import mlx.core as mx
 
@@ -153,9 +155,9 @@ def by_head(indexer: Any) -> Any:
         # Of four axes, for which mlx-vlm's own kernels are not used: these have one choice for all heads.
         return mx.repeat(kept & seen, self.attention.num_attention_heads // self.attention.index_heads, axis=1)
 
-    def build_block_mask(self: Any, kept: mx.array, mask: Mask, *args: object) -> mx.array:
-        masked: mx.array = self.attention._merge_sparse_mask(kept, mask)
-        return masked
+    def build_block_mask(self: nn.Module, kept: mx.array, mask: Mask, *args: object) -> mx.array:
+        merged: mx.array = self.attention._merge_sparse_mask(kept, mask)
+        return merged
 
     kind = type(indexer)
     members = {"select_blocks": select_blocks, "build_block_mask": build_block_mask}
@@ -163,33 +165,35 @@ def by_head(indexer: Any) -> Any:
     return indexer
 
 
-def choosing_in_padded_rows(upstream: Call) -> Call:
+def choosing_in_padded_rows(upstream: Function) -> Function:
     """Qwen4's attention chooses blocks also if rows have different lengths.
 
     mlx-vlm names the mask of padded rows that decode, and its layers then attend to all keys. That is right only while
     there are no more blocks than are chosen.
     """
 
-    def call(self: Any, x: mx.array, mask: Mask = None, cache: Any = None, **kwargs: Any) -> mx.array:
-        if isinstance(mask, str) and mask != "causal" and hasattr(cache, "index_offset"):
+    def call(
+        self: nn.Module, x: mx.array, mask: Mask = None, cache: LayerCache | None = None, **kwargs: object
+    ) -> mx.array:
+        if isinstance(mask, str) and mask != "causal" and cache is not None and hasattr(cache, "index_offset"):
             blocks = (cache.index_offset + x.shape[1]) // self.indexer.compress_ratio
             if blocks > self.indexer.block_topk:
                 mask = None  # the chosen blocks are a mask that leaves padding out
-        out: mx.array = upstream(self, x, mask=mask, cache=cache, **kwargs)
-        return out
+        return upstream(self, x, mask=mask, cache=cache, **kwargs)
 
     return call
 
 
-def decoding_merged_rows(upstream: Call) -> Call:
+def decoding_merged_rows(upstream: Function) -> Function:
     """Qwen4's decoder runs merged rows as it runs prompts: mlx-vlm's code for decoding ignores the chosen blocks."""
 
-    def decode(self: Any, inputs: mx.array, *, cache: RowCache, **kwargs: Any) -> Any:
+    def decode(self: nn.Module, inputs: mx.array, *, cache: RowCache, **kwargs: object) -> mx.array:
         if not any(hasattr(layer, "kv_cache") for layer in cache):
             return upstream(self, inputs, cache=cache, **kwargs)
         usual = copy.copy(self)
         usual._supports_batch_invariant_decode = lambda: False
-        return usual(inputs, cache=cache, **kwargs)
+        states: mx.array = usual(inputs, cache=cache, **kwargs)
+        return states
 
     return decode
 
@@ -212,5 +216,5 @@ class _Indexed:
         stored: mx.array = self._index.update_and_fetch(keys, mx.zeros((*keys.shape[:3], 0), keys.dtype))[0]
         return stored
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._pairs, name)

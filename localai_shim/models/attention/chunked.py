@@ -10,20 +10,18 @@ from __future__ import annotations
 import copy
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...engine.cache_contents import UPSTREAMS, LayerCache, RowCache
 
 if TYPE_CHECKING:
     import mlx.core as mx
-    from mlx import nn
+    import mlx.nn as nn
 
-Mask = Any
-"""An array, "causal" or None, as attention takes it."""
-Call = Callable[..., Any]
+    from ...backends.patches import Function, Mask
 
 
-def with_rings(upstream: Callable[[Any], RowCache]) -> Callable[[Any], RowCache]:
+def with_rings(upstream: Callable[[nn.Module], RowCache]) -> Callable[[nn.Module], RowCache]:
     """Give chunked layers rings as caches."""
 
     def make_cache(self: nn.Module) -> RowCache:
@@ -37,14 +35,14 @@ def _ring_for(layer: LayerCache) -> LayerCache:
     return ring
 
 
-def masked_by_row(upstream: Call) -> Call:
+def masked_by_row(upstream: Function) -> Function:
     """The decoder's call, with masks by each row's position. It takes what mlx-lm's and mlx-vlm's take."""
     names = upstream.__globals__
 
     def call(
-        self: Any,
+        self: nn.Module,
         inputs: mx.array | None = None,
-        cache: Any = None,
+        cache: RowCache | None = None,
         *,
         input_ids: mx.array | None = None,
         input_embeds: mx.array | None = None,
@@ -72,35 +70,36 @@ def chunk_mask(cache: LayerCache | None, tokens: int, chunk: int) -> Mask:
     """The mask of the next tokens in a chunked layer."""
     import mlx.core as mx
 
+    mask: Mask = None
     if cache is not None and type(cache).__module__ not in UPSTREAMS:
-        return cache.make_mask(tokens, chunk_size=chunk)
+        mask = cache.make_mask(tokens, chunk_size=chunk)
+        return mask
     start = 0 if cache is None else int(cache.offset)
     if start + tokens <= chunk:
         return "causal" if tokens > 1 else None
     if tokens == 1 and cache is not None:
-        return cache.make_mask(1, window_size=start % chunk + 1)
+        mask = cache.make_mask(1, window_size=start % chunk + 1)
+        return mask
     held = min(start, chunk - 1)  # by a ring, of what came before these
     position = mx.arange(start - held, start + tokens)
     own = position[held:, None]
     return (position <= own) & (position >= own - own % chunk)
 
 
-def tuned_by_row(upstream: Call) -> Call:
+def tuned_by_row(upstream: Function) -> Function:
     """Layers without rotation scale their queries by their positions, for which they take one number."""
 
-    def call(self: Any, x: mx.array, mask: Mask = None, cache: LayerCache | None = None) -> mx.array:
+    def call(self: nn.Module, x: mx.array, mask: Mask = None, cache: LayerCache | None = None) -> mx.array:
         import mlx.core as mx
 
         offset = 0 if cache is None else cache.offset
         if self.use_rope or not self.attn_temperature_tuning or isinstance(offset, int):
-            plain: mx.array = upstream(self, x, mask, cache)
-            return plain
+            return upstream(self, x, mask, cache)
         position = offset[:, None] + mx.arange(1, x.shape[1] + 1)
         factor = (1 + self.attn_scale * mx.log(1 + mx.floor(position / self.floor_scale)))[..., None]
         project, scaled = self.q_proj, copy.copy(self)
         scaled.q_proj = lambda x: (project(x) * factor).astype(x.dtype)
         scaled.attn_temperature_tuning = 0
-        out: mx.array = upstream(scaled, x, mask, cache)
-        return out
+        return upstream(scaled, x, mask, cache)
 
     return call

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...engine.cache_contents import LayerCache, RowCache
 from .blocks import best_blocks
@@ -17,16 +17,20 @@ from .pooled import Pool
 
 if TYPE_CHECKING:
     import mlx.core as mx
+    import mlx.nn as nn
 
-Call = Callable[..., Any]
-Shared = dict[str, Any]
+    from ...backends.patches import Function
+
+Shared = dict[str, "mx.array"]
 """Arrays that layers leave to later ones of the same pass."""
+Chosen = tuple["mx.array", "mx.array | None"]
+"""Places of the groups that each token attends to, and the candidates of later layers."""
 
 
-def with_rings_and_pools(_: Call) -> Callable[[Any], RowCache]:
+def with_rings_and_pools(_: Function) -> Callable[[nn.Module], RowCache]:
     """Give layers caches whose rows may have different lengths."""
 
-    def make_cache(self: Any) -> RowCache:
+    def make_cache(self: nn.Module) -> RowCache:
         from mlx_lm.models.cache import CacheList, RotatingKVCache
 
         row: RowCache = []
@@ -41,11 +45,11 @@ def with_rings_and_pools(_: Call) -> Callable[[Any], RowCache]:
     return make_cache
 
 
-def reading_rings(upstream: Call) -> Call:
+def reading_rings(upstream: Function) -> Function:
     """The decoder's call, which finds these caches as it finds mlx-lm's."""
     indices = upstream.__globals__["_window_indices"]
 
-    def call(self: Any, inputs: mx.array, cache: RowCache | None = None) -> mx.array:
+    def call(self: nn.Module, inputs: mx.array, cache: RowCache | None = None) -> mx.array:
         import mlx.core as mx
 
         row = self.make_cache() if cache is None else cache
@@ -57,13 +61,12 @@ def reading_rings(upstream: Call) -> Call:
             seen = mx.arange(min(first.offset + 1, window))[None, None]
         else:
             seen = indices(previous=min(first.offset, window - 1), length=k, window=window)[None]
-        states: mx.array = upstream(self, inputs, [_Layer(layer, seen) for layer in row])
-        return states
+        return upstream(self, inputs, [_Layer(layer, seen) for layer in row])
 
     return call
 
 
-def _parts(layer: LayerCache) -> tuple[Any, ...]:
+def _parts(layer: LayerCache) -> tuple[LayerCache, ...]:
     """The ring, and the pool if there is one."""
     return tuple(getattr(layer, "caches", (layer,)))
 
@@ -94,11 +97,11 @@ class _Layer:
         return keys[:, 0]
 
 
-def windowed_by_row(upstream: Call) -> Call:
+def windowed_by_row(upstream: Function) -> Function:
     """An attention layer's call."""
 
     def call(
-        self: Any, x: mx.array, *, start_pos: int | mx.array, window_idx: mx.array, cache: _Layer, shared: Shared
+        self: nn.Module, x: mx.array, *, start_pos: int | mx.array, window_idx: mx.array, cache: _Layer, shared: Shared
     ) -> mx.array:
         import mlx.core as mx
 
@@ -106,23 +109,22 @@ def windowed_by_row(upstream: Call) -> Call:
         if not isinstance(start_pos, int):
             attention = copy.copy(self)
             attention.rope = partial(_turned, self.rope)
-        out: mx.array = upstream(attention, x, start_pos=start_pos, window_idx=seen, cache=cache, shared=shared)
-        return out
+        return upstream(attention, x, start_pos=start_pos, window_idx=seen, cache=cache, shared=shared)
 
     return call
 
 
-def _turned(rope: Call, x: mx.array, **options: Any) -> mx.array:
+def _turned(rope: Function, x: mx.array, **options: object) -> mx.array:
     """Turn each row by its own position. Without an axis of heads, rows would be taken for heads."""
     turned: mx.array = rope(x, **options) if x.ndim == 4 else rope(x[:, None], **options)[:, 0]
     return turned
 
 
-def compressing(upstream: Call) -> Call:
+def compressing(upstream: Function) -> Callable[..., None]:
     """Add a pass's tokens to the pool of a layer that compresses them."""
     names = upstream.__globals__
 
-    def compress(self: Any, x: mx.array, *, start_pos: int | mx.array, cache: _Layer, shared: Shared) -> None:
+    def compress(self: nn.Module, x: mx.array, *, start_pos: int | mx.array, cache: _Layer, shared: Shared) -> None:
         import mlx.core as mx
 
         compressor, pool = self.compressor, cache.pool
@@ -137,7 +139,7 @@ def compressing(upstream: Call) -> Call:
             [shared["index_k"]] = index
 
     def pooled(
-        layer: Any, dtype: mx.Dtype, values: mx.array, gates: mx.array, position: int | mx.array
+        layer: nn.Module, dtype: mx.Dtype, values: mx.array, gates: mx.array, position: int | mx.array
     ) -> list[mx.array]:
         import mlx.core as mx
 
@@ -158,27 +160,24 @@ def compressing(upstream: Call) -> Call:
     return compress
 
 
-def choosing_by_row(upstream: Call) -> Call:
+def choosing_by_row(upstream: Callable[..., Chosen]) -> Callable[..., Chosen]:
     """The indexer's call: each row chooses of the groups that it has."""
     names = upstream.__globals__
 
     def call(
-        self: Any,
+        self: nn.Module,
         x: mx.array,
         q_residual: mx.array,
         *,
         index_k: mx.array | None,
         candidates: mx.array | None,
-        rope: Call,
+        rope: Function,
         start_pos: int | mx.array,
-    ) -> tuple[mx.array, mx.array | None]:
+    ) -> Chosen:
         import mlx.core as mx
 
         if isinstance(start_pos, int) or index_k is None or not index_k.shape[1]:
-            plain: tuple[mx.array, mx.array | None] = upstream(
-                self, x, q_residual, index_k=index_k, candidates=candidates, rope=rope, start_pos=start_pos
-            )
-            return plain
+            return upstream(self, x, q_residual, index_k=index_k, candidates=candidates, rope=rope, start_pos=start_pos)
         rows, k, groups = *x.shape[:2], index_k.shape[1]
         queries = self.q_b_proj(q_residual).reshape(rows, k, self.num_heads, self.head_dim)
         queries = names["_apply_rope"](queries, rope, rope_dim=self.rope_dim, offset=start_pos)

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...backends.patches import rebound
+from ...backends.patches import Function, Mask, rebound
 from ...engine.cache_contents import LayerCache, RowCache
 
 if TYPE_CHECKING:
     import mlx.core as mx
+    import mlx.nn as nn
 
-Call = Callable[..., Any]
 
-
-def reusing_by_row(upstream: Call) -> Call:
+def reusing_by_row(upstream: Function) -> Function:
     """afm7's last layers have no cache, and take the number of keys for the queries' position."""
 
-    def call(self: Any, inputs: mx.array, cache: RowCache | None = None) -> mx.array:
+    def call(self: nn.Module, inputs: mx.array, cache: RowCache | None = None) -> mx.array:
         if cache is None or isinstance(cache[0].offset, int):
-            plain: mx.array = upstream(self, inputs, cache)
-            return plain
+            return upstream(self, inputs, cache)
         decoder = copy.copy(self)
         decoder.kv_reuse_layers = [_turned_from(layer, cache[0].offset) for layer in self.kv_reuse_layers]
-        out: mx.array = upstream(decoder, inputs, cache)
-        return out
+        return upstream(decoder, inputs, cache)
 
     return call
 
 
-def _turned_from(layer: Any, offset: mx.array) -> Any:
+def _turned_from(layer: nn.Module, offset: mx.array) -> nn.Module:
     """A layer that turns its queries from these positions on."""
     made, attention, rope = copy.copy(layer), copy.copy(layer.self_attn), layer.self_attn.rope
     attention.rope = lambda x, offset=None, own=offset: rope(x, offset=own)
@@ -39,33 +34,31 @@ def _turned_from(layer: Any, offset: mx.array) -> Any:
     return made
 
 
-def embedded_by_row(upstream: Call) -> Call:
+def embedded_by_row(upstream: Function) -> Function:
     """gpt_bigcode counts positions on the host."""
 
-    def call(self: Any, inputs: mx.array, cache: RowCache | None = None) -> mx.array:
+    def call(self: nn.Module, inputs: mx.array, cache: RowCache | None = None) -> mx.array:
         import mlx.core as mx
 
         if cache is None or isinstance(cache[0].offset, int):
-            plain: mx.array = upstream(self, inputs, cache)
-            return plain
+            return upstream(self, inputs, cache)
         positions = cache[0].offset[:, None] + mx.arange(inputs.shape[1])
         decoder = copy.copy(self)
         decoder.wpe = lambda _: self.wpe(positions)
-        out: mx.array = upstream(decoder, inputs, [Altered(cache[0], offset=0), *cache[1:]])
-        return out
+        return upstream(decoder, inputs, [Altered(cache[0], offset=0), *cache[1:]])
 
     return call
 
 
-def scaled_by_row(upstream: FunctionType) -> Call:
+def scaled_by_row(upstream: Function) -> Function:
     """Ministral 3 scales all rows' queries by the positions of the first one. mlx-lm's function takes those of each."""
 
     def call(
-        self: Any, inputs: mx.array, cache: RowCache | None = None, inputs_embeds: mx.array | None = None
+        self: nn.Module, inputs: mx.array, cache: RowCache | None = None, inputs_embeds: mx.array | None = None
     ) -> mx.array:
         from mlx_lm.models.ministral3 import _get_llama_4_attn_scale as scale_by_row
 
-        run: Call = upstream
+        run: Function = upstream
         if cache is not None and not isinstance(offset := cache[0].offset, int):
 
             def scale(start: int, stop: int, *how: float) -> mx.array:
@@ -73,44 +66,43 @@ def scaled_by_row(upstream: FunctionType) -> Call:
                 return made
 
             run = rebound(upstream, {**upstream.__globals__, "_get_llama_4_attn_scale": scale})
-        out: mx.array = run(self, inputs, cache, inputs_embeds)
-        return out
+        return run(self, inputs, cache, inputs_embeds)
 
     return call
 
 
-def placed_by_row(upstream: Call) -> Call:
+def placed_by_row(upstream: Function) -> Function:
     """limite counts positions from one offset, unless it is given them."""
 
-    def call(self: Any, inputs: mx.array, cache: RowCache | None = None, positions: mx.array | None = None) -> mx.array:
+    def call(
+        self: nn.Module, inputs: mx.array, cache: RowCache | None = None, positions: mx.array | None = None
+    ) -> mx.array:
         import mlx.core as mx
 
         if cache is not None and positions is None and not isinstance(cache[0].offset, int):
             positions = cache[0].offset[:, None] + mx.arange(inputs.shape[1])
-        out: mx.array = upstream(self, inputs, cache, positions)
-        return out
+        return upstream(self, inputs, cache, positions)
 
     return call
 
 
-def masked_by_cache(upstream: Any) -> Call:
+def masked_by_cache(upstream: Function) -> Function:
     """limite's attention makes its mask of one offset, and takes the last keys that it reads for the pass's own."""
     names = upstream.__globals__
-    attend = names["scaled_dot_product_attention"]
+    attend: Function = names["scaled_dot_product_attention"]
 
     def attend_to_stored(
-        queries: mx.array, _: mx.array, __: mx.array, cache: _Apart, *, scale: float, mask: Any
-    ) -> Any:
+        queries: mx.array, _: mx.array, __: mx.array, cache: _Apart, *, scale: float, mask: Mask
+    ) -> mx.array:
         return attend(queries, *cache.stored, cache=cache.layer, scale=scale, mask=cache.mask)
 
     with_own = rebound(upstream, {**names, "scaled_dot_product_attention": attend_to_stored})
 
     def call(
-        self: Any, x: mx.array, values: mx.array | None, positions: mx.array, cache: LayerCache | None = None
+        self: nn.Module, x: mx.array, values: mx.array | None, positions: mx.array, cache: LayerCache | None = None
     ) -> mx.array:
         if cache is None:
-            plain: mx.array = upstream(self, x, values, positions)
-            return plain
+            return upstream(self, x, values, positions)
         window = None if self.window is None else self.window + 1
         out: mx.array = with_own(
             self,
@@ -128,9 +120,9 @@ class _Apart:
     """A cache that gives a pass its own keys and values, and keeps apart what attention reads."""
 
     offset = 0
-    stored: tuple[Any, ...] = ()
+    stored: tuple[mx.array, ...] = ()
 
-    def __init__(self, layer: LayerCache, mask: Any) -> None:
+    def __init__(self, layer: LayerCache, mask: Mask) -> None:
         self.layer, self.mask = layer, mask
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
@@ -138,17 +130,18 @@ class _Apart:
         return keys, values
 
 
-def banded_by_row(upstream: Any) -> Call:
+def banded_by_row(upstream: Function) -> Function:
     """Inkling's attention adds a number for each distance of a key, and takes the end of the keys for all positions."""
     names = {**upstream.__globals__, "banded_additive_mask": _banded, "_SLIDING_KV_SLICE": False}
     with_own = rebound(upstream, names)
 
-    def call(self: Any, x: mx.array, cache: Any = None, conv_mask: mx.array | None = None) -> mx.array:
+    def call(
+        self: nn.Module, x: mx.array, cache: RowCache | None = None, conv_mask: mx.array | None = None
+    ) -> mx.array:
         import mlx.core as mx
 
         if cache is None or isinstance(cache[0].offset, int):
-            plain: mx.array = upstream(self, x, cache, conv_mask)
-            return plain
+            return upstream(self, x, cache, conv_mask)
         position, factor, attention = cache[0].offset[:, None] + mx.arange(x.shape[1]), None, copy.copy(self)
         if self.log_floor is not None:
             longer = mx.maximum((position + 1) / self.log_floor, 1.0)
@@ -164,7 +157,7 @@ def banded_by_row(upstream: Any) -> Call:
 
 
 def _banded(
-    rel: mx.array, proj: mx.array, _: int, keys: int, window: int, extent: int, left_padding: Any, **__: Any
+    rel: mx.array, proj: mx.array, _: int, keys: int, window: int, extent: int, left_padding: Places, **__: object
 ) -> mx.array:
     """The mask `[rows, heads, tokens, keys]`, with positions and factors `[rows, tokens]` as the padding."""
     import mlx.core as mx
@@ -181,11 +174,15 @@ def _banded(
     return mx.where(seen, added, -1e30).astype(rel.dtype)
 
 
+Places = tuple["mx.array", "mx.array | None"]
+"""Positions, and factors of the numbers that are added."""
+
+
 class Altered:
     """A cache with other attributes."""
 
-    def __init__(self, cache: LayerCache, **attributes: Any) -> None:
+    def __init__(self, cache: LayerCache, **attributes: object) -> None:
         vars(self).update(attributes, _cache=cache)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._cache, name)

@@ -17,8 +17,10 @@ from ...engine.cache_contents import LayerCache, RowCache
 
 if TYPE_CHECKING:
     import mlx.core as mx
+    import mlx.nn as nn
 
-Call = Callable[..., Any]
+    from ...backends.patches import Function
+
 
 SPARE_PLACES = 64  # that are allocated in a pool of several rows: it is copied when they are full
 MOST_SCORES = 2**25  # numbers of a layer, of all heads and pooled tokens, that are computed together
@@ -46,7 +48,9 @@ class Pool:
         """Pooled tokens of each row."""
         return [tokens // self.ratio for tokens in self.tokens]
 
-    def add(self, values: mx.array, gates: mx.array, dims: Sequence[int], compress: Call) -> list[mx.array]:
+    def add(
+        self, values: mx.array, gates: mx.array, dims: Sequence[int], compress: Callable[..., list[mx.array]]
+    ) -> list[mx.array]:
         """Add a pass's tokens; returns the pooled ones, as `pooled` has them.
 
         Args:
@@ -172,10 +176,10 @@ def _widened(pooled: mx.array, places: int, dtype: mx.Dtype) -> mx.array:
 # -- mlx-vlm's ---------------------------------------------------------------------------------------------------------
 
 
-def with_pools(upstream: Callable[[Any], RowCache]) -> Callable[[Any], RowCache]:
+def with_pools(upstream: Callable[[nn.Module], RowCache]) -> Callable[[nn.Module], RowCache]:
     """Give compressed layers these caches."""
 
-    def make_cache(self: Any) -> RowCache:
+    def make_cache(self: nn.Module) -> RowCache:
         row = upstream(self)
         for layer in row:
             parts: Any = layer
@@ -190,11 +194,11 @@ def _pool_for(layer: LayerCache) -> LayerCache | Pool:
     return Pool(layer.ratio) if type(layer).__name__ == "PoolingCache" else layer
 
 
-def pooling(upstream: Call) -> Call:
+def pooling(upstream: Function) -> Function:
     """The compressor's call: groups see the one before, in whichever pass it was."""
     compress = {True: upstream.__globals__["_overlap_compress_kv"], False: upstream.__globals__["_simple_compress_kv"]}
 
-    def pooled(layer: Any, values: mx.array, gates: mx.array, position: int | mx.array) -> list[mx.array]:
+    def pooled(layer: nn.Module, values: mx.array, gates: mx.array, position: int | mx.array) -> list[mx.array]:
         shape = (values.shape[0], -1, layer.compress_ratio, layer.out_dim)
         groups = [array.reshape(shape) for array in (values, gates)]
         if layer.overlap:
@@ -203,21 +207,25 @@ def pooling(upstream: Call) -> Call:
             made = compress[False](*(array[:, 1:] for array in groups), layer.ape, layer.head_dim)
         return [layer.rope(layer.norm(made)[:, None], offset=position).squeeze(1)]
 
-    def call(self: Any, x: mx.array, pool_cache: Any, offset: int | mx.array) -> mx.array:
+    def call(self: nn.Module, x: mx.array, pool_cache: LayerCache | Pool, offset: int | mx.array) -> mx.array:
         if not isinstance(pool_cache, Pool):
-            plain: mx.array = upstream(self, x, pool_cache, offset)
-            return plain
+            return upstream(self, x, pool_cache, offset)
         [tokens] = pool_cache.add(self.wkv(x), self.wgate(x), [self.head_dim], partial(pooled, self))
         return tokens[:, : max(pool_cache.counts)]
 
     return call
 
 
-def scoring_all(upstream: Call) -> Call:
+def scoring_all(upstream: Function) -> Callable[..., mx.array | None]:
     """The indexer's call: it scores all pooled tokens, for a part of a long pass at a time."""
 
     def call(
-        self: Any, x: mx.array, q_residual: mx.array, position_rope: Any, pool_cache: Any, offset: int | mx.array
+        self: nn.Module,
+        x: mx.array,
+        q_residual: mx.array,
+        position_rope: Function,
+        pool_cache: Pool,
+        offset: int | mx.array,
     ) -> mx.array | None:
         import mlx.core as mx
 
@@ -226,11 +234,11 @@ def scoring_all(upstream: Call) -> Call:
         scorer.index_block, scorer.compressor = 0, lambda *_: pooled
         part = max(1, MOST_SCORES // (self.n_heads * max(1, pooled.shape[1])))
         if x.shape[1] <= part or not pooled.shape[1]:
-            whole: mx.array | None = upstream(scorer, x, q_residual, position_rope, pool_cache, offset)
-            return whole
+            return upstream(scorer, x, q_residual, position_rope, pool_cache, offset)
         starts = range(0, x.shape[1], part)
         pieces = [slice(start, start + part) for start in starts]
         masks = pool_cache.make_mask(x.shape[1], offset)
+        assert masks is not None  # which is for passes of one token
         return mx.concatenate(
             [
                 upstream(scorer, x[:, at], q_residual[:, at], position_rope, _Masked(masks[:, at]), offset + at.start)

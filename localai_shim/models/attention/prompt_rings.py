@@ -13,6 +13,7 @@ from ...engine.cache_contents import LayerCache, RowCache
 
 if TYPE_CHECKING:
     import mlx.core as mx
+    import mlx.nn as nn
 
 SPARE_PLACES = 64  # that are allocated behind the last row's: buffers are copied when they are full
 
@@ -152,10 +153,10 @@ def _widened(array: mx.array, places: int) -> mx.array:
     return mx.pad(array[:, :, :places], [(0, 0), (0, 0), (0, max(0, places - array.shape[2])), (0, 0)])
 
 
-def with_prompt_rings(upstream: Callable[[Any], RowCache]) -> Callable[[Any], RowCache]:
+def with_prompt_rings(upstream: Callable[[nn.Module], RowCache]) -> Callable[[nn.Module], RowCache]:
     """Give layers with mlx-vlm's ring this one."""
 
-    def make_cache(self: Any) -> RowCache:
+    def make_cache(self: nn.Module) -> RowCache:
         return [_ring_for(layer) if hasattr(layer, "window_size") else layer for layer in upstream(self)]
 
     return make_cache

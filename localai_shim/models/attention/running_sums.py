@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ...backends.patches import rebound, with_names
+from ...backends.patches import Function, rebound, with_names
 from ...engine.cache_contents import LayerCache, RowCache
 
 if TYPE_CHECKING:
     import mlx.core as mx
+    import mlx.nn as nn
 
-Call = Callable[..., Any]
 
 _STATES = ("cum_eKV", "cum_eK", "win_eKV", "win_eK", "offset")
 
 
-def with_states(_: Call) -> Callable[[Any], RowCache]:
+def with_states(_: Function) -> Callable[[nn.Module], RowCache]:
     """Give layers caches of states."""
 
-    def make_cache(self: Any) -> RowCache:
+    def make_cache(self: nn.Module) -> RowCache:
         from mlx_vlm.models.cache import ArraysCache
 
         return [ArraysCache(len(_STATES)) for _ in self.layers]
@@ -31,10 +31,12 @@ def with_states(_: Call) -> Callable[[Any], RowCache]:
     return make_cache
 
 
-def reading_states(upstream: Call) -> Call:
+def reading_states(upstream: Function) -> Function:
     """The decoder's call, which finds these caches as it finds mlx-vlm's."""
 
-    def call(self: Any, inputs: mx.array, *args: Any, cache: RowCache | None = None, **kwargs: Any) -> Any:
+    def call(
+        self: nn.Module, inputs: mx.array, *args: object, cache: RowCache | None = None, **kwargs: object
+    ) -> mx.array:
         row = None if cache is None else [_Named(layer) for layer in cache]
         return upstream(self, inputs, *args, cache=row, **kwargs)
 
@@ -51,7 +53,7 @@ class _Named:
         state = self._layer[_STATES.index(name)]
         return 0 if state is None and name == "offset" else state
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: int | mx.array) -> None:
         import mlx.core as mx
 
         if isinstance(value, int):
@@ -59,23 +61,23 @@ class _Named:
         self._layer[_STATES.index(name)] = value
 
 
-def placing_rows(upstream: Call) -> Call:
+def placing_rows(upstream: Function) -> Function:
     """The rows of the table of positions, each by its own one; there are zeros behind the table."""
 
-    def places(self: Any, offset: int | mx.array, length: int, dtype: mx.Dtype) -> mx.array:
+    def places(self: nn.Module, offset: int | mx.array, length: int, dtype: mx.Dtype) -> mx.array:
         import mlx.core as mx
 
         if isinstance(offset, int):
-            plain: mx.array = upstream(self, offset, length, dtype)
-            return plain
+            return upstream(self, offset, length, dtype)
         position, most = offset[:, None] + mx.arange(length), self.pe.shape[0]
         return mx.where((position < most)[..., None], self.pe[mx.minimum(position, most - 1)], 0).astype(dtype)
 
     return places
 
 
-def not_waiting(upstream: Any) -> Call:
+def not_waiting(upstream: Function) -> Function:
     """The same code, which builds its graph without waiting for the states."""
     import mlx.core as mx
 
-    return rebound(upstream, {**upstream.__globals__, "mx": with_names(mx, eval=lambda *_: None)})
+    names = {**upstream.__globals__, "mx": with_names(mx, eval=lambda *_: None)}
+    return rebound(upstream, names)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
+from ...types import Json
 from ..checkpoint_files import read_json
 from .tensors import read_header
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+T = TypeVar("T")
 
 _HEAD, _EMBEDDING = "lm_head", "model.embed_tokens"
 _LANGUAGE = ("", "model.", "language_model.", "model.language_model.", "thinker.")
@@ -42,7 +48,7 @@ def _names(folder: Path) -> Iterator[str]:
             yield from read_header(file, path.stat().st_size)
 
 
-def with_head(config: dict[str, Any], reads: Any, head: bool | None) -> dict[str, Any]:
+def with_head(config: Json, reads: Callable[[str], bool], head: bool | None) -> Json:
     """A config whose language model has its own head only if the weights have one.
 
     transformers 5 reads `tie_word_embeddings` of the whole model, and mlx-vlm of its language model. Checkpoints of
@@ -65,7 +71,7 @@ def with_head(config: dict[str, Any], reads: Any, head: bool | None) -> dict[str
     return config
 
 
-def laid_out(weights: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+def laid_out(weights: dict[str, mx.array], config: Json) -> dict[str, mx.array]:
     """Weights whose experts lie as mlx-vlm's own code reads them: transformers 5 writes those of Qwen3-VL transposed.
 
     Args:
@@ -84,7 +90,7 @@ def laid_out(weights: dict[str, Any], config: Mapping[str, Any]) -> dict[str, An
     }
 
 
-def fitted(known: Collection[str], weights: Mapping[str, Any]) -> dict[str, Any]:
+def fitted(known: Collection[str], weights: Mapping[str, T]) -> dict[str, T]:
     """Weights under the names that a model has for them.
 
     Args:
@@ -92,7 +98,7 @@ def fitted(known: Collection[str], weights: Mapping[str, Any]) -> dict[str, Any]
         weights: the checkpoint's, after upstream's own renaming.
     """
     layers = {name.rpartition(".")[0] for name in known}
-    made: dict[str, Any] = {}
+    made: dict[str, T] = {}
     for name, array in weights.items():
         layer, dot, key = name.rpartition(".")
         other = layer if layer in layers or name in known else _other(layer, layers)

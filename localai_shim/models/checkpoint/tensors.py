@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
+
+from ...types import Json
 
 MAX_HEADER_BYTES = 100_000_000  # as the format says
 _BITS = {"F32": 32, "F16": 16, "BF16": 16}  # of the types whose values are read here
@@ -48,7 +50,7 @@ def read_header(file: BinaryIO, size: int) -> dict[str, Tensor]:
     return tensors
 
 
-def _tensor(entry: Any, first: int) -> Tensor:
+def _tensor(entry: Json, first: int) -> Tensor:
     """An entry of the header, which ends at byte `first`; an error of Python's if it is none."""
     dtype, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or not all(type(number) is int and number >= 0 for number in (*shape, start, stop)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from ...types import Json
 
@@ -13,7 +12,7 @@ _LINEAR = "linear_attention"
 _SPARSE = "sparse"
 
 
-def complete(config: Json, fields: Mapping[str, Any], library: str) -> None:
+def complete(config: Json, fields: Mapping[str, dataclasses.Field[object]], library: str) -> None:
     """Add settings that follow from others; those in the config stay.
 
     Args:
@@ -32,7 +31,7 @@ def complete(config: Json, fields: Mapping[str, Any], library: str) -> None:
             config[key] = value
 
 
-def _needs_head_size(config: Json, fields: Mapping[str, Any]) -> bool:
+def _needs_head_size(config: Json, fields: Mapping[str, dataclasses.Field[object]]) -> bool:
     """True if the class does not derive the size of a head, and transformers' class only derives it."""
     from transformers import CONFIG_MAPPING
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 from ...types import Json
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 """Keys that say how many experts a layer has."""
 
-Neutral = Callable[[Any, Json], bool]
+Neutral = Callable[[object, Json], bool]
 """True if a value changes nothing in a model whose code does not read the key; the config's other keys may count."""
 
 _NO_EFFECT = {
@@ -96,30 +95,30 @@ def has_no_effect(key: str) -> bool:
     return _NO_EFFECT_KEY.fullmatch(key) is not None
 
 
-def _is_off(value: Any, config: Json) -> bool:
+def _is_off(value: object, config: Json) -> bool:
     return not value
 
 
-def _is_on(value: Any, config: Json) -> bool:
+def _is_on(value: object, config: Json) -> bool:
     return value is None or value is True
 
 
-def _is_one(value: Any, config: Json) -> bool:
+def _is_one(value: object, config: Json) -> bool:
     return value is None or value == 1
 
 
-def _is_head_size(value: Any, config: Json) -> bool:
+def _is_head_size(value: object, config: Json) -> bool:
     """A scale of scores that is the usual one."""
     heads, size = config.get("num_attention_heads"), config.get("hidden_size")
     usual = config.get("head_dim") or (size // heads if isinstance(heads, int) and heads and size else None)
     return value is None or value == usual
 
 
-def _is_off_or_dense(value: Any, config: Json) -> bool:
+def _is_off_or_dense(value: object, config: Json) -> bool:
     return not value or not _has_experts(config)
 
 
-def _is_one_or_dense(value: Any, config: Json) -> bool:
+def _is_one_or_dense(value: object, config: Json) -> bool:
     return value in (None, 1) or not _has_experts(config)
 
 
@@ -129,16 +128,18 @@ def _has_experts(config: Json) -> bool:
     return any(isinstance(count, int) and count > 1 for count in counts)
 
 
-def _is_unlimited(value: Any, config: Json) -> bool:
-    return value is None or (value[0] <= 0 and value[1] == float("inf"))
+def _is_unlimited(value: object, config: Json) -> bool:
+    return value is None or (isinstance(value, list) and value[0] <= 0 and value[1] == float("inf"))
 
 
-def _is_every_fourth(value: Any, config: Json) -> bool:
+def _is_every_fourth(value: object, config: Json) -> bool:
     """Layers without RoPE as Llama 4 has them, and as its code has them too; or none."""
-    return not value or all(value) or all(bool(each) == bool(i % 4) for i, each in enumerate(value, 1))
+    if not value or not isinstance(value, list):
+        return not value
+    return all(value) or all(bool(each) == bool(i % 4) for i, each in enumerate(value, 1))
 
 
-def _is_one_way(value: Any, config: Json) -> bool:
+def _is_one_way(value: object, config: Json) -> bool:
     return value in (None, False, "vision")
 
 
@@ -176,7 +177,7 @@ EPSILON = re.compile(r"(.*_)?(rms_)?(layer_?)?norm_(eps|epsilon)(_.*)?|(layer|rm
 LONG_PROMPTS = {"attn_temperature_tuning": "floor_scale"}
 """Keys that change answers to long prompts only, and the key of the length from which on they do."""
 
-CONSTANTS: dict[tuple[str, str], Any] = {
+CONSTANTS: dict[tuple[str, str], float | str] = {
     ("bailing_hybrid", "kda_lower_bound"): -5.0,
     ("bailing_hybrid", "kda_safe_gate"): True,
     ("ernie4_5_moe", "moe_norm_min"): 1e-12,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import importlib
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from ...backends.patches import rebound, with_names
 from ...types import Json
@@ -38,15 +40,15 @@ def text_config(path: Path) -> Json:
     return translated(config, sys.modules[arguments.__module__])
 
 
-def load_text_model(path: Path, **how: Any) -> tuple[nn.Module, TokenizerWrapper, Json]:
+def load_text_model(path: Path, **how: object) -> tuple[nn.Module, TokenizerWrapper, Json]:
     """A model of mlx-lm, whose weights are not read yet, its tokenizer, and its config."""
     import mlx_lm.utils
 
-    def classes(config: Json) -> tuple[Any, type]:
+    def classes(config: Json) -> tuple[Callable[[object], nn.Module], type]:
         upstream, arguments = mlx_lm.utils._get_classes(config)
         kind = corrected(upstream, config)
 
-        def make(arguments: Any) -> nn.Module:
+        def make(arguments: object) -> nn.Module:
             model: nn.Module = kind(arguments)
 
             def load_weights(weights: list[tuple[str, mx.array]], strict: bool = True) -> nn.Module:
@@ -88,7 +90,7 @@ def encoder_config(path: Path, name: str) -> Json:
     return translated(mlx_vlm.utils.load_config(path), importlib.import_module(f"mlx_vlm.models.{name}"))
 
 
-def load_vision_model(path: Path, **how: Any) -> tuple[nn.Module, Json]:
+def load_vision_model(path: Path, **how: object) -> tuple[nn.Module, Json]:
     """A model of mlx-vlm whose faults are mended, whose weights are not read yet, and its config."""
     import mlx_vlm.utils
 
@@ -100,7 +102,7 @@ def load_vision_model(path: Path, **how: Any) -> tuple[nn.Module, Json]:
     read = config if module is None else without_unread(config, module)
     own = vars(mlx_vlm.utils)
 
-    def find_classes(*args: Any, **how: Any) -> tuple[Any, str]:
+    def find_classes(*args: object, **how: object) -> tuple[ModuleType, str]:
         module, name = own["get_model_and_args"](*args, **how)
         return with_names(module, Model=corrected(module.Model, read, FAULTS)), name
 
@@ -124,13 +126,15 @@ def _reading_weights(own: Json, read: Json) -> Json:
         raw.update(found)
         return found
 
-    def sanitize(part: Any, weights: dict[str, mx.array], config: Any = None) -> dict[str, mx.array]:
+    def sanitize(part: object, weights: dict[str, mx.array], config: object = None) -> dict[str, mx.array]:
         if config is None:  # of the whole model
             weights = laid_out(weights, read)
         made: dict[str, mx.array] = own["sanitize_weights"](part, weights, config)
         return made
 
-    def load_weights(model: nn.Module, config: Json, weights: dict[str, mx.array], *more: Any, **how: Any) -> nn.Module:
+    def load_weights(
+        model: nn.Module, config: Json, weights: dict[str, mx.array], *more: object, **how: object
+    ) -> nn.Module:
         known = _tensors(model)
         weights = fitted(known, weights)
         if isinstance(bits := config.get("quantization"), dict):

@@ -31,7 +31,7 @@ class Rope(NamedTuple):
     """Settings of one kind of layers; None if the config does not say."""
 
     theta: Any = None
-    partial: Any = None
+    partial: object = None
     scaling: Json | None = None
 
     @property
@@ -115,11 +115,11 @@ def _settings(parameters: Json) -> Rope:
     return Rope(parameters.get("rope_theta"), parameters.get("partial_rotary_factor"), others)
 
 
-def _first(config: Json, names: Sequence[str]) -> Any:
+def _first(config: Json, names: Sequence[str]) -> object:
     return next((config[name] for name in names if config.get(name) is not None), None)
 
 
-def _name(made: Json, names: Sequence[str], value: Any, reads: Test, conflicts: str | None) -> None:
+def _name(made: Json, names: Sequence[str], value: object, reads: Test, conflicts: str | None) -> None:
     """Give a setting its names. Names with another value change only if `conflicts` says what a log line names."""
     for name in names:
         given = made.get(name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -127,7 +127,7 @@ def _rotaries(model: nn.Module) -> Iterator[Rotary]:
             yield Rotary(number, angles, kind.startswith("Dynamic"), is_scaled)
 
 
-def _angles(module: Any) -> Angles | None:
+def _angles(module: nn.Module) -> Angles | None:
     import mlx.core as mx
 
     for table in (*_TABLES, "_inv_freq", "inv_freq"):

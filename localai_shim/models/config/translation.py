@@ -20,7 +20,7 @@ from .rope import PARAMETERS, SCALING, spread
 
 log = logging.getLogger("localai_shim")
 
-Fields = Mapping[str, "dataclasses.Field[Any]"]
+Fields = Mapping[str, "dataclasses.Field[object]"]
 
 _MODELS = ("mlx_lm.models.", "mlx_vlm.models.")
 _FULL = "full_attention"
@@ -71,7 +71,7 @@ def translated(config: Json, module: ModuleType | None, where: str = "config.jso
     Raises:
         ModelLoadError: the class has no argument for these kinds of layers.
     """
-    copied: Json = _copied(config)
+    copied: Json = {key: _copied(each) for key, each in config.items()}
     made = _translated(copied, module, "", where)
     part = made.get("text_config")
     if isinstance(part, dict):
@@ -120,7 +120,7 @@ def _translated(config: Json, module: ModuleType | None, name: str, where: str) 
     return made
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: object) -> object:
     """A copy with the numbers that JSON lacks, which transformers writes as objects."""
     if isinstance(value, list):
         return [_copied(each) for each in value]
@@ -133,7 +133,7 @@ def _copied(value: Any) -> Any:
 @cache
 def argument_fields(module: ModuleType, name: str) -> Fields:
     """Arguments of the class that a config's key names, such as `text_config`; of all classes if it names none."""
-    named: Any = getattr(module, _class_name(name), None)
+    named = getattr(module, _class_name(name), None)
     classes: Iterable[Any] = [named] if _is_arguments(named) else _argument_classes(module)
     return {field.name: field for each in classes for field in dataclasses.fields(each) if field.init}
 
@@ -224,7 +224,7 @@ def _add_global_heads(config: Json, fields: Fields) -> None:
 
 def _default(fields: Fields, key: str) -> Json:
     """The class's own object for a key; empty if it has none."""
-    factory: Any = fields[key].default_factory if key in fields else None
+    factory = fields[key].default_factory if key in fields else None
     made = factory() if callable(factory) else None
     return made if isinstance(made, dict) else {}
 

@@ -12,9 +12,9 @@ import logging
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...types import Json, ModelLoadError
 from .keys import ACTIVATION, CONSTANTS, ENCODERS, EPSILON, EXPERTS, LONG_PROMPTS, has_no_effect, neutral_of
@@ -103,9 +103,9 @@ def check_keys(model: nn.Module, config: Json) -> None:
 def _check(
     part: Part,
     key: str,
-    value: Any,
+    value: object,
     code: Code,
-    arguments: Sequence[Any],
+    arguments: Sequence[object],
     model: nn.Module,
     sees: bool,
     found: _Findings,
@@ -192,7 +192,7 @@ def _last(name: str) -> str:
     return package[2] if package[0] == "mlx_vlm" else package[-1]
 
 
-def _arguments(model: nn.Module) -> Iterator[Any]:
+def _arguments(model: nn.Module) -> Iterator[object]:
     """Objects that hold the values which the model's layers were made of."""
     seen: set[int] = set()
     waiting = [value for each in model.modules() for value in vars(each).values() if dataclasses.is_dataclass(value)]
@@ -205,7 +205,7 @@ def _arguments(model: nn.Module) -> Iterator[Any]:
         waiting += [value for value in vars(each).values() if dataclasses.is_dataclass(value)]
 
 
-def _of_part(part: Part, arguments: Sequence[Any]) -> Sequence[Any]:
+def _of_part(part: Part, arguments: Sequence[object]) -> Sequence[object]:
     """The arguments that a part of the config is read into, if the whole model's say which; those of no encoder."""
     name = part.name.rstrip(".").rpartition(".")[2]
     own = [getattr(each, name, None) for each in arguments] if name else []
@@ -224,7 +224,7 @@ def _has_encoders(model: nn.Module) -> bool:
     return any(_ENCODER.match(name) for name, _ in model.named_modules())
 
 
-def _parts(config: Json, arguments: Sequence[Any]) -> Iterator[Part]:
+def _parts(config: Json, arguments: Sequence[object]) -> Iterator[Part]:
     """The config, that of the language model, and those of encoders that are loaded, whose arguments are these."""
     yield Part("", config)
     for name, inner in config.items():
@@ -233,7 +233,7 @@ def _parts(config: Json, arguments: Sequence[Any]) -> Iterator[Part]:
             yield from (Part(f"{name}.{part.name}", part.config) for part in _parts(inner, arguments))
 
 
-def _names(key: str, config: Mapping[str, Any]) -> set[str]:
+def _names(key: str, config: Json) -> set[str]:
     """All names of a key, if it has the same value under each."""
     from transformers import CONFIG_MAPPING
 
@@ -242,18 +242,18 @@ def _names(key: str, config: Mapping[str, Any]) -> set[str]:
     return {key} | {name for pair in renamed.items() if key in pair for name in pair}
 
 
-def _has_activation(value: Any, code: Code) -> bool:
+def _has_activation(value: object, code: Code) -> bool:
     name = str(value.get("name") if isinstance(value, dict) else value).lower()
     kinds = [kind for kind, pattern in _ACTIVATIONS.items() if pattern.search(name)] or [name]
     return any((_ACTIVATIONS.get(kind) or re.compile(re.escape(kind))).search(code.words) for kind in kinds)
 
 
-def _has_epsilon(value: Any, model: nn.Module) -> bool:
+def _has_epsilon(value: object, model: nn.Module) -> bool:
     own = (getattr(each, "eps", None) for each in model.modules())
     return any(isinstance(each, float) and _same(each, value) for each in own)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one: object, other: object) -> bool:
     if isinstance(one, float) and isinstance(other, int | float):
         return math.isclose(one, other)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
@@ -261,6 +261,6 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]} ..."

@@ -7,7 +7,7 @@ there are `layer_types`, others never.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...types import Json, ModelLoadError
 from .reading import TEXT_PARTS
@@ -15,6 +15,7 @@ from .unread import Code, code_of
 
 if TYPE_CHECKING:
     from mlx import nn
+    from transformers import PretrainedConfig
 
 log = logging.getLogger("localai_shim")
 
@@ -105,7 +106,7 @@ def read_windows(config: Json, code: Code) -> Windows | None:
     return Windows(key, config[key], layers) if any(layers) else None
 
 
-def _known(config: Json) -> Any:
+def _known(config: Json) -> PretrainedConfig | None:
     """The config as transformers' class completes it; None if it has no class, or the class refuses it."""
     from transformers import CONFIG_MAPPING
 
@@ -118,7 +119,7 @@ def _known(config: Json) -> Any:
         return None
 
 
-def _caches(model: nn.Module) -> list[Any]:
+def _caches(model: nn.Module) -> list[object]:
     from mlx_lm.models.cache import make_prompt_cache
 
     language = None if _is_mlx_lms(model) else getattr(model, "language_model", None)
@@ -129,7 +130,7 @@ def _is_mlx_lms(model: nn.Module) -> bool:
     return type(model).__module__.startswith("mlx_lm.")
 
 
-def _is_limited(cache: Any) -> bool | None:
+def _is_limited(cache: object) -> bool | None:
     """True if a layer's cache holds a window only; None if its class does not say."""
     name = type(cache).__name__
     if name in ("RotatingKVCache", "ChunkedKVCache"):

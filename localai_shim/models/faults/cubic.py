@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,7 +22,7 @@ def repeat_edges(model: nn.Module, config: Json) -> None:
     replace(model, ((kernels.bicubic_interpolate, interpolate),))
 
 
-def interpolate(x: mx.array, size: Any = None, *args: Any, **kwargs: Any) -> mx.array:
+def interpolate(x: mx.array, size: tuple[int, int] | None = None, *args: object, **kwargs: object) -> mx.array:
     """Resize the last two axes; settings are upstream's."""
     import mlx.core as mx
 
@@ -39,7 +39,7 @@ def interpolate(x: mx.array, size: Any = None, *args: Any, **kwargs: Any) -> mx.
 
 
 def add_positions(
-    self: Any, embeddings: mx.array, lengths: list[int], shapes: mx.array, rows: mx.array, columns: mx.array
+    self: nn.Module, embeddings: mx.array, lengths: list[int], shapes: mx.array, rows: mx.array, columns: mx.array
 ) -> mx.array:
     """Add positions that are interpolated between 16 neighbors, those at the edges repeated."""
     import mlx.core as mx

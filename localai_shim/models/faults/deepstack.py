@@ -16,6 +16,8 @@ from ...types import Json
 if TYPE_CHECKING:
     import mlx.core as mx
     from mlx import nn
+    from mlx_vlm.models.base import InputEmbeddingsFeatures, LanguageModelOutput
+    from mlx_vlm.models.cache import KVCache
 
 
 def add_to_granite(model: nn.Module, config: Json) -> None:
@@ -26,10 +28,12 @@ def add_to_omni(model: nn.Module, config: Json) -> None:
     _mend(model, lambda features: list(features[0].swapaxes(0, 1)), _run_omni)
 
 
-def _mend(model: Any, by_layer: Callable[[mx.array], list[mx.array]], run: Callable[..., Any]) -> None:
+def _mend(
+    model: nn.Module, by_layer: Callable[[mx.array], list[mx.array]], run: Callable[..., LanguageModelOutput]
+) -> None:
     import mlx.core as mx
 
-    def get_input_embeddings(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def get_input_embeddings(self: nn.Module, *args: object, **kwargs: object) -> InputEmbeddingsFeatures:
         made = upstream(self, *args, **kwargs)
         features, seen = made.deepstack_visual_embeds, made.visual_pos_masks
         made.deepstack_visual_embeds = None
@@ -43,7 +47,7 @@ def _mend(model: Any, by_layer: Callable[[mx.array], list[mx.array]], run: Calla
     language.__class__ = class_like(type(language), {"__call__": run, "upstream_call": type(language).__call__})
 
 
-def _run_omni(self: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+def _run_omni(self: nn.Module, inputs: mx.array, *args: object, **kwargs: Any) -> LanguageModelOutput:
     """Features have the axes rows, tokens, layers, and dimensions; those of text are zeros."""
     import mlx.core as mx
 
@@ -56,7 +60,9 @@ def _run_omni(self: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
     return self.upstream_call(inputs, *args, **kwargs)
 
 
-def _run_granite(self: Any, inputs: Any, *args: Any, cache: Any = None, **kwargs: Any) -> Any:
+def _run_granite(
+    self: nn.Module, inputs: mx.array, *args: object, cache: list[KVCache] | None = None, **kwargs: Any
+) -> LanguageModelOutput:
     """Features begin with the prompt's first token."""
     import mlx.core as mx
 

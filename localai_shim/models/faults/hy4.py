@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...backends.patches import class_like, replace
 from ...types import Json
@@ -19,7 +19,7 @@ def rotate_last(model: nn.Module, config: Json) -> None:
     import mlx.core as mx
 
     def rotating(dims: int) -> Callable[..., mx.array]:
-        def rotate(self: Any, x: mx.array, *args: Any, **kwargs: Any) -> mx.array:
+        def rotate(self: nn.Module, x: mx.array, *args: object, **kwargs: object) -> mx.array:
             return mx.concatenate([x[..., :-dims], self.upstream_call(x[..., -dims:], *args, **kwargs)], axis=-1)
 
         return rotate

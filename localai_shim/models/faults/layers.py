@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...backends.patches import class_like, replace, with_names
+from ...backends.patches import Function, class_like, replace, with_names
 from ...types import Json
 
 if TYPE_CHECKING:
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from mlx import nn
 
 
-def _layers(model: nn.Module, name: str) -> list[Any]:
+def _layers(model: nn.Module, name: str) -> list[nn.Module]:
     return [layer for layer in model.modules() if type(layer).__name__ == name]
 
 
-def _set_call(layer: Any, call: Callable[..., Any]) -> None:
+def _set_call(layer: nn.Module, call: Function) -> None:
     layer.__class__ = class_like(type(layer), {"__call__": call})
 
 
@@ -54,7 +54,7 @@ def correct_scores(model: nn.Module, config: Json) -> None:
         _set_call(layer, _ernie_experts)
 
 
-def _ernie_experts(self: Any, x: mx.array) -> mx.array:
+def _ernie_experts(self: nn.Module, x: mx.array) -> mx.array:
     import mlx.core as mx
 
     scores = self.gate_act(self.gate(x).astype(mx.float32))
@@ -65,7 +65,7 @@ def _ernie_experts(self: Any, x: mx.array) -> mx.array:
     return y if self.shared_experts is None else y + self.shared_experts(x)
 
 
-def _jamba_experts(self: Any, x: mx.array) -> mx.array:
+def _jamba_experts(self: nn.Module, x: mx.array) -> mx.array:
     """Jamba's probabilities are those of all experts, and do not sum up to 1 for the chosen ones."""
     import mlx.core as mx
 
@@ -77,7 +77,7 @@ def _jamba_experts(self: Any, x: mx.array) -> mx.array:
     return y
 
 
-def _grouped_norm(self: Any, x: mx.array, gate: mx.array) -> mx.array:
+def _grouped_norm(self: nn.Module, x: mx.array, gate: mx.array) -> mx.array:
     """Each group of a Mamba layer's heads is normalized by itself."""
     import mlx.core as mx
     from mlx import nn
@@ -112,14 +112,14 @@ def scale_tied_logits(model: nn.Module, config: Json) -> None:
         return
     upstream, scale = type(model).__call__, config["dim_model_base"] / config["hidden_size"]
 
-    def call(self: Any, *args: Any, **kwargs: Any) -> mx.array:
+    def call(self: nn.Module, *args: object, **kwargs: object) -> mx.array:
         logits: mx.array = upstream(self, *args, **kwargs) * scale
         return logits
 
     _set_call(model, call)
 
 
-def _falcon_norm(self: Any, x: mx.array, gate: mx.array | None = None) -> mx.array:
+def _falcon_norm(self: nn.Module, x: mx.array, gate: mx.array | None = None) -> mx.array:
     """Like `_grouped_norm`; the gate may follow."""
     import mlx.core as mx
     from mlx import nn
@@ -138,7 +138,7 @@ def falcon_norms(model: nn.Module, config: Json) -> None:
 
 def choose_sparse_layers(model: nn.Module, config: Json) -> None:
     """Phi-3-small's last layer of each group of n is dense. mlx-lm's first one is sparse, and the others are dense."""
-    args: Any = model.args
+    args = model.args
     for i, layer in enumerate(model.layers):
         attention = layer.self_attn
         attention.block_sparse = (i + 1) % args.dense_attention_every_n_layers != 0

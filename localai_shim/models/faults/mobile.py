@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...backends.patches import class_like
 from ...types import Json
@@ -43,7 +43,7 @@ def fuse_by_rows(model: nn.Module, config: Json) -> None:
         layer.__class__ = class_like(type(layer), {"__call__": _fused})
 
 
-def _fused(self: Any, inputs: list[mx.array]) -> mx.array:
+def _fused(self: nn.Module, inputs: list[mx.array]) -> mx.array:
     import mlx.core as mx
 
     height, width = inputs[0].shape[1:3]
@@ -64,5 +64,5 @@ def _nearest(x: mx.array, axis: int, size: int) -> mx.array:
     return mx.take(x, mx.arange(size) * x.shape[axis] // size, axis=axis)
 
 
-def _layers(model: nn.Module, name: str) -> list[Any]:
+def _layers(model: nn.Module, name: str) -> list[nn.Module]:
     return [layer for layer in model.modules() if type(layer).__name__ == name]

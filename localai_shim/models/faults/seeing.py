@@ -13,11 +13,14 @@ from ..attention.blocks import by_head
 if TYPE_CHECKING:
     import mlx.core as mx
     from mlx import nn
+    from mlx_vlm.models.base import LanguageModelOutput
+
+    from ...backends.patches import Mask
 
 Mend = Callable[["nn.Module", Json], None]
 
 
-def calling(name: str, call: Callable[..., Any], **members: Any) -> Mend:
+def calling(name: str, call: Callable[..., object], **members: object) -> Mend:
     """Give the layers of a class another `__call__`."""
 
     def mend(model: nn.Module, config: Json) -> None:
@@ -28,7 +31,7 @@ def calling(name: str, call: Callable[..., Any], **members: Any) -> Mend:
     return mend
 
 
-def _called(kind: type, call: Callable[..., Any], **members: Any) -> type:
+def _called(kind: type, call: Callable[..., object], **members: object) -> type:
     from ...backends.patches import class_like
 
     return class_like(kind, {"__call__": call, "upstream_call": kind.__call__, **members})
@@ -50,7 +53,7 @@ class _ImageMasks:
         self.sliding = mx.array((causal & (places[:, None] - places < window)) | same)
 
 
-def _gemma3(self: Any, inputs: mx.array, *args: Any, **kwargs: Any) -> Any:
+def _gemma3(self: nn.Module, inputs: mx.array, *args: object, **kwargs: Any) -> LanguageModelOutput:
     """Tokens of an image see each other, in both directions."""
     types = kwargs.pop("mm_token_type_ids", None)
     types = kwargs.pop("token_type_ids", None) if types is None else types
@@ -59,10 +62,11 @@ def _gemma3(self: Any, inputs: mx.array, *args: Any, **kwargs: Any) -> Any:
     return self.upstream_call(inputs, *args, **kwargs)
 
 
-def _gemma3_layer(self: Any, x: mx.array, mask: Any = None, cache: Any = None) -> Any:
+def _gemma3_layer(self: nn.Module, x: mx.array, mask: _ImageMasks | Mask = None, cache: object = None) -> mx.array:
     if isinstance(mask, _ImageMasks):
         mask = mask.sliding if self.self_attn.is_sliding else mask.full
-    return self.upstream_call(x, mask, cache)
+    out: mx.array = self.upstream_call(x, mask, cache)
+    return out
 
 
 def see_images_nearby(model: nn.Module, config: Json) -> None:
@@ -74,16 +78,16 @@ def see_images_nearby(model: nn.Module, config: Json) -> None:
     text.__class__ = class_like(kind, {"_make_masks": _gemma4_masks, "upstream_masks": kind._make_masks})
 
 
-def _gemma4_masks(self: Any, h: mx.array, cache: Any, types: mx.array | None = None) -> list[Any]:
+def _gemma4_masks(self: nn.Module, h: mx.array, cache: object, types: mx.array | None = None) -> list[Mask]:
     import mlx.core as mx
 
-    masks: list[Any] = self.upstream_masks(h, cache, types)
+    masks: list[Mask] = self.upstream_masks(h, cache, types)
     if types is None:
         return masks
     places = mx.arange(h.shape[1])
     near = places[:, None] - places < self.window_size
 
-    def within(mask: Any) -> Any:
+    def within(mask: Mask) -> Mask:
         return mask & near if isinstance(mask, mx.array) and mask.shape[-2:] == near.shape else mask
 
     causal = self.upstream_masks(h, cache, None)
@@ -93,7 +97,7 @@ def _gemma4_masks(self: Any, h: mx.array, cache: Any, types: mx.array | None = N
     ]
 
 
-def _in_one_pass(self: Any, *args: Any, prefill_kwargs: Any = None, **kwargs: Any) -> bool:
+def _in_one_pass(self: nn.Module, *args: object, prefill_kwargs: Json | None = None, **kwargs: object) -> bool:
     """False for a prompt with images, which must run in one pass."""
     types = (prefill_kwargs or {}).get("mm_token_type_ids")
     return types is None or not bool((types == 1).any())
@@ -104,7 +108,7 @@ def see_images(model: nn.Module, config: Json) -> None:
     calling("TransformerBlock", _gemma3_layer)(model, config)
 
 
-def place_from_zero(self: Any, x: mx.array, mask: mx.array | None = None) -> mx.array:
+def place_from_zero(self: nn.Module, x: mx.array, mask: mx.array | None = None) -> mx.array:
     """Positions of patches are those of as many equal parts as the position table has."""
     import mlx.core as mx
 
@@ -138,7 +142,7 @@ def gelu(approximation: str, *names: str, kind: str = "") -> Mend:
 def last_norm(model: nn.Module, config: Json) -> None:
     """Give Cohere's vision models the features behind the encoder's last norm, which Aya's do not read."""
 
-    def call(self: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def call(self: nn.Module, *args: object, **kwargs: object) -> tuple[object, ...]:
         last, *others, states = self.upstream_call(*args, **kwargs)
         return (last, *others, (*states[:-1], last))
 
@@ -157,7 +161,7 @@ def turned_positions(model: nn.Module, config: Json) -> None:
     """Muse Glimmer counts the rows of the position table along an image's width."""
     from ...backends.patches import class_like
 
-    def turned(self: Any, grid: list[list[int]]) -> mx.array:
+    def turned(self: nn.Module, grid: list[list[int]]) -> mx.array:
         positions: mx.array = self.upstream_positions([[frames, width, height] for frames, height, width in grid])
         return positions
 
@@ -182,13 +186,14 @@ def parts_in_a_row(model: nn.Module, config: Json) -> None:
     """Let MiniCPM-V read the parts of an image, whose sizes can differ, from one row of patches."""
     from ...backends.patches import class_like
 
-    def embedded(self: Any, pixels: Any, sizes: mx.array, downsample_mode: str | None = None) -> Any:
+    def embedded(self: nn.Module, pixels: object, sizes: mx.array, downsample_mode: str | None = None) -> mx.array:
         import mlx.core as mx
 
         if isinstance(pixels, mx.array) and pixels.ndim == 4:
             ends = np.cumsum(np.prod(np.array(sizes[0]), axis=1) * pixels.shape[2])[:-1]
             pixels = [mx.split(pixels[0], ends.tolist(), axis=-1)]
-        return self.upstream_embedding(pixels, sizes, downsample_mode)
+        embeddings: mx.array = self.upstream_embedding(pixels, sizes, downsample_mode)
+        return embeddings
 
     kind = type(model)
     members = {"get_vision_embedding": embedded, "upstream_embedding": kind.get_vision_embedding}

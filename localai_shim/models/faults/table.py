@@ -43,7 +43,9 @@ class Fault(NamedTuple):
     refuse: Callable[[Json], str] = lambda config: ""
 
 
-def corrected(kind: Any, config: Json, table: Mapping[str, tuple[Fault, ...]] | None = None) -> Any:
+def corrected(
+    kind: type[nn.Module], config: Json, table: Mapping[str, tuple[Fault, ...]] | None = None
+) -> type[nn.Module]:
     """A model's class, or a subclass that computes and reads what upstream's does not.
 
     Args:
@@ -62,7 +64,7 @@ def corrected(kind: Any, config: Json, table: Mapping[str, tuple[Fault, ...]] | 
     if not faults:
         return kind
 
-    def create(self: Any, *args: Any, **kwargs: Any) -> None:
+    def create(self: nn.Module, *args: object, **kwargs: object) -> None:
         kind.__init__(self, *args, **kwargs)
         for fault in faults:
             fault.mend(self, config)
@@ -75,10 +77,9 @@ def corrected(kind: Any, config: Json, table: Mapping[str, tuple[Fault, ...]] | 
     return class_like(kind, {"__init__": create, "sanitize": sanitize})
 
 
-def _method(function: Callable[[Any], Any]) -> Sanitize:
-    def sanitize(self: Any, weights: tensors.Weights) -> tensors.Weights:
-        made: tensors.Weights = function(weights)
-        return made
+def _method(function: Callable[[tensors.Weights], tensors.Weights]) -> Sanitize:
+    def sanitize(self: nn.Module, weights: tensors.Weights) -> tensors.Weights:
+        return function(weights)
 
     return sanitize
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     import mlx.core as mx
+    from mlx import nn
 
 log = logging.getLogger("localai_shim")
 
 Weights: TypeAlias = "dict[str, mx.array]"
-Sanitize = Callable[[Any, Weights], Weights]
+Sanitize = Callable[["nn.Module", Weights], Weights]
 """Makes a checkpoint's tensors the model's."""
 
 NANOCHAT = {
@@ -47,7 +48,7 @@ def keep_biases(upstream: Sanitize) -> Sanitize:
     """Read the biases of ERNIE's experts; a checkpoint that mlx-lm has converted has none."""
     key = "e_score_correction_bias"
 
-    def sanitize(self: Any, weights: Weights) -> Weights:
+    def sanitize(self: nn.Module, weights: Weights) -> Weights:
         import mlx.core as mx
 
         biases = {}
@@ -68,7 +69,7 @@ def keep_biases(upstream: Sanitize) -> Sanitize:
 def multiply_keys(upstream: Sanitize) -> Sanitize:
     """Falcon-H1's multipliers of keys and values, which upstream multiplies into the weights under other names."""
 
-    def sanitize(self: Any, weights: Weights) -> Weights:
+    def sanitize(self: nn.Module, weights: Weights) -> Weights:
         made, args = upstream(self, dict(weights)), self.args
         is_converted = all(made[name] is array for name, array in weights.items())
         factors = {".k_proj.": args.key_multiplier, ".v_proj.": args.attention_in_multiplier}
@@ -91,7 +92,7 @@ def fill_unused(names: str) -> Callable[[Sanitize], Sanitize]:
     unused = re.compile(names)
 
     def filling(upstream: Sanitize) -> Sanitize:
-        def sanitize(self: Any, weights: Weights) -> Weights:
+        def sanitize(self: nn.Module, weights: Weights) -> Weights:
             from mlx.utils import tree_flatten
 
             made = upstream(self, weights)
@@ -111,7 +112,7 @@ def fold_scales(upstream: Sanitize) -> Sanitize:
     scale = re.compile(r"(.*\.blocks\.\d+)\.layer_scale(1|2)\.lambda1")
     projections = {"1": "attn.proj", "2": "mlp.fc2"}
 
-    def sanitize(self: Any, weights: Weights) -> Weights:
+    def sanitize(self: nn.Module, weights: Weights) -> Weights:
         found = {name: match for name in weights if (match := scale.fullmatch(name))}
         made = {name: array for name, array in weights.items() if name not in found}
         for name, match in found.items():
@@ -126,7 +127,7 @@ def fold_scales(upstream: Sanitize) -> Sanitize:
 def drop_zero_experts(upstream: Sanitize) -> Sanitize:
     """transformers saves weights for LongCat's experts that compute nothing."""
 
-    def sanitize(self: Any, weights: Weights) -> Weights:
+    def sanitize(self: nn.Module, weights: Weights) -> Weights:
         last = self.args.n_routed_experts
         numbers = {name: re.search(r"\.mlp\.experts\.(\d+)\.", name) for name in weights}
         kept = {name: weights[name] for name, found in numbers.items() if found is None or int(found[1]) < last}
@@ -138,7 +139,7 @@ def drop_zero_experts(upstream: Sanitize) -> Sanitize:
 def transpose_experts(upstream: Sanitize) -> Sanitize:
     """Read gpt-oss' experts in float, which transformers saves with their inputs first."""
 
-    def sanitize(self: Any, weights: Weights) -> Weights:
+    def sanitize(self: nn.Module, weights: Weights) -> Weights:
         ends = ("experts.gate_up_proj", "experts.down_proj")
         return upstream(
             self,
@@ -165,10 +166,10 @@ _HY4 = {
 def read_floats_of_hy4(upstream: Sanitize) -> Sanitize:
     """Read Hy4's tensors in float, as transformers saves them and names them; upstream expects scales."""
 
-    def sanitize(self: Any, weights: Weights) -> Weights:
+    def sanitize(self: nn.Module, weights: Weights) -> Weights:
         import mlx.core as mx
 
-        made, args = dict[str, Any](), self.config
+        made, args = dict[str, mx.array](), self.config
         for old, array in weights.items():
             name, has_scale = _renamed(old, _HY4), f"{old}_scale" in weights
             if name.endswith(("experts.gate_up_proj", "experts.down_proj")) and not has_scale:
@@ -189,7 +190,7 @@ def rename(names: Mapping[str, str]) -> Callable[[Sanitize], Sanitize]:
     """Read the names of tensors that transformers has."""
 
     def renaming(upstream: Sanitize) -> Sanitize:
-        def sanitize(self: Any, weights: Weights) -> Weights:
+        def sanitize(self: nn.Module, weights: Weights) -> Weights:
             return upstream(self, {_renamed(name, names): array for name, array in weights.items()})
 
         return sanitize

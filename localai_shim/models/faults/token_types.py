@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...backends.patches import class_like
 from ...types import Json
@@ -10,6 +10,7 @@ from ...types import Json
 if TYPE_CHECKING:
     import mlx.core as mx
     from mlx import nn
+    from mlx_vlm.models.base import LanguageModelOutput
 
 _ERNIE = tuple(f"{kind}{part}_token_id" for kind in ("image", "video") for part in ("", "_start", "_end"))
 
@@ -20,7 +21,9 @@ def choose_experts(model: nn.Module, config: Json) -> None:
 
     ids = mx.array(sorted({getattr(model.config, name) for name in _ERNIE}))
 
-    def call(self: Any, inputs: mx.array, inputs_embeds: mx.array | None = None, **kwargs: Any) -> Any:
+    def call(
+        self: nn.Module, inputs: mx.array, inputs_embeds: mx.array | None = None, **kwargs: object
+    ) -> LanguageModelOutput:
         if inputs.shape[1] > 1 or inputs_embeds is not None:
             seen = (inputs[..., None] == ids).any(axis=-1)
             if seen.any().item():

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+T = TypeVar("T", bound=np.generic)
+FloatType = type[np.float16] | type[np.float32]
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 Words = NDArray[np.uint64]
-PackedBlocks = tuple[NDArray[Any], Floats, Floats]
+PackedBlocks = tuple[NDArray[np.generic], Floats, Floats]
 """Packed codes (of any type), scales, and biases of some blocks."""
 
 GROUP = 32
@@ -48,7 +50,7 @@ class Blocks(NamedTuple):
     mode: str = "affine"
 
 
-def _field(raw: Bytes, at: int, kind: type[Any]) -> NDArray[Any]:
+def _field(raw: Bytes, at: int, kind: type[T]) -> NDArray[T]:
     """One value of each block, `[blocks]`."""
     return np.ndarray((len(raw),), kind, raw, at, (raw.shape[1],))
 
@@ -58,7 +60,7 @@ def _half(raw: Bytes, at: int) -> Floats:
     return _field(raw, at, np.float16).astype(np.float32)
 
 
-def _column(values: NDArray[Any]) -> NDArray[Any]:
+def _column(values: NDArray[T]) -> NDArray[T]:
     return values[:, None]
 
 
@@ -81,7 +83,7 @@ def _high(words: Words, out: Words | None = None) -> Words:
     return out
 
 
-def _packed_nibbles(words: Words, run: type[Any]) -> Bytes:
+def _packed_nibbles(words: Words, run: type[np.generic]) -> Bytes:
     """Codes in 4 bits: of each two runs of bytes first the low nibbles, then the high ones.
 
     Args:
@@ -274,14 +276,14 @@ def _lanes(values: Floats) -> NDArray[np.uint16]:
     return words.repeat(4, -1).view(np.uint16).reshape(8, -1, 16)
 
 
-def _narrow(words: Words, bits: int) -> NDArray[Any]:
+def _narrow(words: Words, bits: int) -> NDArray[np.generic]:
     """Words of eight codes, packed in 4, 5, or 8 bits."""
     if bits == 4:
         return (words | words >> np.uint64(4)).view(np.uint16).astype(np.uint8)
     return _squeeze(np.ascontiguousarray(words.reshape(-1, 4).T), bits) if bits == 5 else words
 
 
-def _as_half(values: NDArray[Any]) -> Floats:
+def _as_half(values: NDArray[np.generic]) -> Floats:
     return values.astype(np.float16).astype(np.float32)
 
 

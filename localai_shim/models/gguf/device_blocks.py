@@ -7,11 +7,11 @@ fewer operations here, and they read more memory: a GPU is fast enough.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .blocks import IQ4, READABLE
+from .blocks import IQ4, READABLE, FloatType
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -20,7 +20,7 @@ Convert = Callable[["mx.array"], "list[mx.array]"]
 """`[blocks, bytes]` -> parts: packed codes `[blocks, bytes]`, and scales and biases `[blocks, groups]` in float32."""
 
 
-def as_floats(kind: int, floats: type[Any], raw: mx.array) -> list[mx.array]:
+def as_floats(kind: int, floats: FloatType, raw: mx.array) -> list[mx.array]:
     """Numbers that are not packed, in another type."""
     import mlx.core as mx
 

@@ -24,7 +24,7 @@ _ON_HOST, _CPU = {"set": (3, 5), "unset": (4, 6)}, -1
 """CUDA's numbers: to prefer a place for memory and to let a GPU read it there, to undo both, and for the CPU."""
 
 
-def empty(shape: Sequence[int], kind: type[Any]) -> mx.array:
+def empty(shape: Sequence[int], kind: type[np.generic]) -> mx.array:
     """An array of any content.
 
     MLX itself has only `zeros`, which one thread clears at about 1 GB/s. It also reads arrays from files: this file
@@ -93,7 +93,7 @@ def staging(size: int) -> Iterator[tuple[Staging, Staging]]:
             _advise(buffer.memory, "unset")  # MLX uses the memory for other arrays later
 
 
-def _advise(values: NDArray[Any], what: str) -> None:
+def _advise(values: NDArray[np.generic], what: str) -> None:
     if on_cuda():
         preferred, accessed = _ON_HOST[what]
         advise, start, size = ctypes.CDLL("libcuda.so.1").cuMemAdvise, values.ctypes.data, values.nbytes
@@ -108,7 +108,7 @@ class _Unwritten(io.BytesIO):
         return super().readinto(buffer) if self.tell() < len(self.getvalue()) else len(buffer)
 
 
-def _ask_for_huge_pages(values: NDArray[Any]) -> None:
+def _ask_for_huge_pages(values: NDArray[np.generic]) -> None:
     """Linux gives memory in pages of 4 KB, which takes longer than to fill them; it may decline larger ones."""
     if sys.platform == "linux" and values.nbytes >= 2 * HUGE_PAGE_BYTES:
         start = -(-values.ctypes.data // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES

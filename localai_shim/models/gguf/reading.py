@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ...backends.machine import has_gpu
 from ...threads.workers import CORES, MAX_THREADS, run_all
 from ...types import ModelLoadError
-from .blocks import GROUP, READABLE, Blocks, Bytes
+from .blocks import GROUP, READABLE, Blocks, Bytes, FloatType
 from .device_blocks import CONVERT, Convert, as_floats
 from .header import Header, Tensor
 from .memory import Staging, compute, empty, staging
@@ -41,7 +41,7 @@ LEAST_SCALE = 2.0**-16
 """Least root mean square of a tensor's scales in float16: below it their rounding would add 0.2 % to the values."""
 MOST_SCALE = 65504.0  # of float16
 MOST_NUMBERS = 8192
-Array = NDArray[Any]
+Array = NDArray[np.generic]
 Named = Iterable[tuple[str, Tensor]]
 
 
@@ -116,12 +116,12 @@ def log_rounding(header: Header) -> None:
             )
 
 
-def _reserve(tensor: Tensor, floats: type[Any]) -> list[mx.array]:
+def _reserve(tensor: Tensor, floats: FloatType) -> list[mx.array]:
     """Arrays for a tensor, in memory that the CPU can write to: the weight, its scales, and its biases."""
     blocks, (*rows, columns) = READABLE[tensor.kind], tensor.shape
     groups = (*rows, columns // GROUP)
     packed = ((*rows, columns * blocks.bits // 32), np.uint32)
-    kinds: dict[str, list[tuple[tuple[int, ...], type[Any]]]] = {
+    kinds: dict[str, list[tuple[tuple[int, ...], type[np.generic]]]] = {
         "": [(tensor.shape, floats)],
         "affine": [packed, (groups, np.float16), (groups, np.float16)],
         "mxfp4": [packed, (groups, np.uint8)],
@@ -130,7 +130,7 @@ def _reserve(tensor: Tensor, floats: type[Any]) -> list[mx.array]:
 
 
 def _read_on_device(
-    file: int, tensors: Iterable[tuple[str, Tensor]], floats: type[Any]
+    file: int, tensors: Iterable[tuple[str, Tensor]], floats: FloatType
 ) -> Iterator[tuple[str, Weight]]:
     """Read pieces with all threads, and let the GPU convert each while the next one is read.
 
@@ -203,7 +203,7 @@ def _concatenated(name: str, tensor: Tensor, pieces: list[list[mx.array]]) -> Ca
     return finish
 
 
-def _read_on_cpu(file: int, tensors: Named, floats: type[Any]) -> Iterator[tuple[str, Weight]]:
+def _read_on_cpu(file: int, tensors: Named, floats: FloatType) -> Iterator[tuple[str, Weight]]:
     np.empty(
         KEPT_HEAP_BYTES, np.uint8
     )  # glibc then keeps memory of this size; otherwise each piece would fault it in again

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...backends.machine import on_cuda
 from .pooling import inner_modules
@@ -46,9 +46,11 @@ class Split:
             module = copy.copy(module)
             setattr(module, name, made)
             made = module
-        self._model: Any = made
+        self._model: nn.Module = made
 
-    def __call__(self, tokens: mx.array, last: Sequence[int] | None = None, **arguments: Any) -> tuple[Any, mx.array]:
+    def __call__(
+        self, tokens: mx.array, last: Sequence[int] | None = None, **arguments: object
+    ) -> tuple[object, mx.array]:
         """Run the model on these tokens `[rows, k]`; its output, and the hidden states of all tokens.
 
         Args:
@@ -67,12 +69,12 @@ class _Decoder:
     For all else it is the decoder itself.
     """
 
-    def __init__(self, decoder: Any) -> None:
+    def __init__(self, decoder: nn.Module) -> None:
         self._decoder = decoder
         self.last: Sequence[int] | None = None
         self._states: mx.array | None = None
 
-    def __call__(self, *args: Any, **arguments: Any) -> mx.array:
+    def __call__(self, *args: object, **arguments: object) -> mx.array:
         import mlx.core as mx
 
         states: mx.array = self._decoder(*args, **arguments)
@@ -89,5 +91,5 @@ class _Decoder:
         assert states is not None
         return states
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._decoder, name)

@@ -32,6 +32,8 @@ Hidden = Callable[["mx.array", "mx.array"], "mx.array"]
 """(tokens `[n, k]`, mask of those that count `[n, k]`) -> hidden states `[n, k, width]`."""
 Read = Callable[["mx.array"], "mx.array"]
 """The next tokens of one text `[1, k]` -> their hidden states `[1, k, width]`."""
+Finish = Callable[["mx.array"], "mx.array"]
+"""Pooled states -> what is asked for of them."""
 
 
 class Encoder:
@@ -71,7 +73,7 @@ class Encoder:
         """A text that is read in pieces; None where the model has to see all of it at once."""
         return self.reading(text, self._head.pooling([len(text)], skip), self._head.finish)
 
-    def reading(self, text: Sequence[int], pooling: Pooling, finish: Callable[[Any], Any]) -> Reading | None:
+    def reading(self, text: Sequence[int], pooling: Pooling, finish: Finish) -> Reading | None:
         """Begin a reading like `begin`, with a head of the caller's own."""
         if not self._tried:
             self._tried = True
@@ -105,7 +107,7 @@ class Reading:
         finish: makes what is asked for of what that gives.
     """
 
-    def __init__(self, text: Sequence[int], read: Read, pooling: Pooling, finish: Callable[[Any], Any]) -> None:
+    def __init__(self, text: Sequence[int], read: Read, pooling: Pooling, finish: Finish) -> None:
         self._text, self._read, self._pooling, self._finish = text, read, pooling, finish
         self.done = 0
         """Tokens that were read."""
@@ -127,8 +129,7 @@ class Reading:
 
     def result(self) -> mx.array:
         """`[1, dimensions]`, lazy, once nothing is left."""
-        made: mx.array = self._finish(self._pooling.result())
-        return made
+        return self._finish(self._pooling.result())
 
 
 def pad(texts: Sequence[Sequence[int]], padding: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
@@ -237,7 +238,14 @@ class Pooling:
         return made[0] if len(made) == 1 else mx.concatenate(made, axis=-1)
 
 
-def _pooled(hidden: mx.array, kept: Any, mode: str, counted: Any, places: Any, counts: Any) -> Any:
+def _pooled(
+    hidden: mx.array,
+    kept: mx.array | None,
+    mode: str,
+    counted: npt.NDArray[np.bool_],
+    places: npt.NDArray[np.int_],
+    counts: npt.NDArray[np.int_],
+) -> mx.array:
     """`[texts, width]`: one mode's result or sum, of what was kept of it and the states of further tokens."""
     import mlx.core as mx
 

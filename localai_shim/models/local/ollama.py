@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from ...types import Json, ModelLoadError
 from ..gguf.header import peek
@@ -155,7 +154,7 @@ class _UnusableError(Exception):
         self.leaves = leaves
 
 
-def _found(name: str, place: Place, layers: list[tuple[str, Any]]) -> Found:
+def _found(name: str, place: Place, layers: list[tuple[str, Json]]) -> Found:
     kinds = [kind for kind, _ in layers]
     if _TENSOR in kinds:
         raise _UnusableError(
@@ -173,7 +172,7 @@ def _found(name: str, place: Place, layers: list[tuple[str, Any]]) -> Found:
     return Found(name, place, model, (model,), layers=passed | used)
 
 
-def _blob(name: str, place: Place, layer: Any) -> Path:
+def _blob(name: str, place: Place, layer: Json) -> Path:
     """The file of a layer.
 
     Raises:

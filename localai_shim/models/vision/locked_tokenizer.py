@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from ...threads.cache import LRUCache
 from ...threads.system import RLock
 
 if TYPE_CHECKING:
-    from transformers import BatchEncoding
+    from transformers import BatchEncoding, PreTrainedTokenizerBase
 
+P = ParamSpec("P")
+R = TypeVar("R")
 _KEPT_TEXTS = 8
 
 
@@ -22,17 +24,17 @@ class OneAtATime:
     the same one for images of one size.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._made, self._lock = tokenizer, RLock()
         self._kept: LRUCache[BatchEncoding] = LRUCache(_KEPT_TEXTS)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name.startswith("_"):  # before there is one, as in a copy
             raise AttributeError(name)
         value = getattr(self._made, name)
         return self._locked(value) if inspect.ismethod(value) else value
 
-    def __call__(self, *args: Any, **options: Any) -> Any:
+    def __call__(self, *args: object, **options: object) -> object:
         from transformers import BatchEncoding
 
         key = _key(args, options)
@@ -50,15 +52,15 @@ class OneAtATime:
     def __len__(self) -> int:
         return len(self._made)
 
-    def _locked(self, call: Any) -> Any:
-        def run(*args: Any, **options: Any) -> Any:
+    def _locked(self, call: Callable[P, R]) -> Callable[P, R]:
+        def run(*args: P.args, **options: P.kwargs) -> R:
             with self._lock:
                 return call(*args, **options)
 
         return run
 
 
-def _key(args: Sequence[Any], options: Mapping[str, Any]) -> Hashable | None:
+def _key(args: Sequence[object], options: Mapping[str, object]) -> Hashable | None:
     """Equal for equal calls with a list of texts; None for others."""
     if len(args) != 1 or type(args[0]) is not list or "return_tensors" in options:
         return None

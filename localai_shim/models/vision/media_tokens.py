@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Sequence, Sized
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...media import MediaSize
 
+if TYPE_CHECKING:
+    from transformers import ImageProcessingMixin, ProcessorMixin
 
-def least_tokens(processor: Any, size: MediaSize) -> int:
+
+def least_tokens(processor: ProcessorMixin, size: MediaSize) -> int:
     """Tokens that an item's features take at least; 0 where they do not follow from its size.
 
     The rules are the processor's own functions, called with the limits that it has now. A file may hold an
@@ -28,7 +31,7 @@ def least_tokens(processor: Any, size: MediaSize) -> int:
         return 0
 
 
-def _image(processor: Any, height: int, width: int) -> int:
+def _image(processor: ProcessorMixin, height: int, width: int) -> int:
     images = getattr(processor, "image_processor", processor)
     if hasattr(images, "num_image_tokens"):  # Qwen's
         return int(images.num_image_tokens(height, width))
@@ -47,23 +50,23 @@ def _image(processor: Any, height: int, width: int) -> int:
     return 0 if rule is None else rule(images, height, width)
 
 
-def _glm(images: Any, height: int, width: int) -> int:
+def _glm(images: ImageProcessingMixin, height: int, width: int) -> int:
     frames = images.temporal_patch_size
     return _resized(images, "smart_resize", frames, height, width, frames)
 
 
-def _paddle(images: Any, height: int, width: int) -> int:
+def _paddle(images: ImageProcessingMixin, height: int, width: int) -> int:
     return _resized(images, "smart_resize", height, width)
 
 
-def _resized(images: Any, rule: str, *size: int) -> int:
+def _resized(images: ImageProcessingMixin, rule: str, *size: int) -> int:
     """Tokens of what a processor's rule makes of a size."""
     factor = images.patch_size * images.merge_size
     made = _own(images, rule)(*size, factor, images.min_pixels, images.max_pixels)
     return int(made[0] // factor) * int(made[1] // factor)
 
 
-def _gemma4(images: Any, height: int, width: int) -> int:
+def _gemma4(images: ImageProcessingMixin, height: int, width: int) -> int:
     """Of a picture, or of a video's frame."""
     pooled, patch = images.pooling_kernel_size, images.patch_size
     most = images.max_soft_tokens * pooled**2
@@ -71,7 +74,7 @@ def _gemma4(images: Any, height: int, width: int) -> int:
     return int(made[0] // patch) * int(made[1] // patch) // int(pooled**2)
 
 
-_RULES: dict[str, Callable[[Any, int, int], int]] = {
+_RULES: dict[str, Callable[[ImageProcessingMixin, int, int], int]] = {
     "Glm46VImageProcessor": _glm,
     "ImageProcessor": _paddle,
     "Gemma4ImageProcessor": _gemma4,
@@ -79,7 +82,7 @@ _RULES: dict[str, Callable[[Any, int, int], int]] = {
 """By the name of a class in mlx-vlm. The pictures of other families take few tokens, whatever their size."""
 
 
-def _video(processor: Any, size: MediaSize) -> int:
+def _video(processor: ProcessorMixin, size: MediaSize) -> int:
     videos = processor.video_processor
     if hasattr(videos, "num_frames"):  # Gemma's, which takes some of the frames
         return min(size.frames, int(videos.num_frames)) * _gemma4(videos, size.height, size.width)
@@ -88,13 +91,13 @@ def _video(processor: Any, size: MediaSize) -> int:
     return math.ceil(size.frames / int(pair)) * each
 
 
-def _sound(processor: Any, seconds: float) -> int:
+def _sound(processor: ProcessorMixin, seconds: float) -> int:
     if hasattr(processor, "_compute_audio_num_tokens"):
         return int(processor._compute_audio_num_tokens(range(int(seconds * 1000)), 1000))
     return int(getattr(processor, "audio_seq_length", 0))
 
 
-def count_frames(processor: Any) -> None:
+def count_frames(processor: ProcessorMixin) -> None:
     """Let Gemma 4's processor count the frames of an audio's spectrogram, four to a token.
 
     mlx-vlm counts by time: for a quarter of all lengths one token too many, which gets the first one's features.
@@ -111,7 +114,7 @@ def count_frames(processor: Any) -> None:
     processor._compute_audio_num_tokens = tokens
 
 
-def _own(thing: Any, name: str) -> Callable[..., Any]:
+def _own(images: ImageProcessingMixin, name: str) -> Callable[..., Sequence[float]]:
     """A function in the module of a processor's class."""
-    found: Callable[..., Any] = getattr(sys.modules[type(thing).__module__], name)
+    found: Callable[..., Sequence[float]] = getattr(sys.modules[type(images).__module__], name)
     return found

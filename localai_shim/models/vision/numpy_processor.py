@@ -59,7 +59,7 @@ def _without_mlx(kind: type) -> type:
             members |= {
                 name: rebound(value, own)
                 if isinstance(value, types.FunctionType)
-                else staticmethod(rebound(value.__func__, own))  # type: ignore[arg-type]
+                else staticmethod(rebound(value.__func__, own))
                 for name, value in vars(base).items()
                 if isinstance(value, types.FunctionType | staticmethod)
             }

@@ -22,7 +22,7 @@ class Shown(Image.Image):
     takes.
     """
 
-    _core: Any = None  # of a copy, or of what was unpickled
+    _core: object = None  # of a copy, or of what was unpickled
 
     def __init__(self, pixels: npt.NDArray[np.uint8]) -> None:
         super().__init__()

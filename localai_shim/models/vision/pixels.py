@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,21 @@ _BAND_PIXELS = 1 << 17  # of the picture, which one thread does
 _BLOCK_PATCHES = 128  # whose floats are in the processor's cache until they are copied
 
 
+class QwenImages(Protocol):
+    """What is read of Qwen's image processor in mlx-vlm."""
+
+    patch_size: int
+    merge_size: int
+    temporal_patch_size: int
+    do_rescale: bool
+    rescale_factor: float
+    do_normalize: bool
+    image_mean: Sequence[float]
+    image_std: Sequence[float]
+
+    def _resolved_size(self, height: int, width: int) -> tuple[int, int]: ...
+
+
 class Levels(np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]):
     """Patches as bytes, `[patches, 3, patch * patch]`, of which a GPU makes the floats: an eighth of what is moved."""
 
@@ -31,7 +46,7 @@ class Levels(np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]):
     """Copies of a patch in its row of floats, by channel."""
 
     @classmethod
-    def of(cls, pixels: Bytes, processor: Any) -> Levels:
+    def of(cls, pixels: Bytes, processor: QwenImages) -> Levels:
         """Patches of one frame each, which the processor has several times."""
         made = pixels.view(cls)
         scale, mean, std = _factors(processor)
@@ -39,7 +54,7 @@ class Levels(np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]):
         return made
 
 
-def qwen_patches(processor: Any, images: Sequence[Image], **_: object) -> dict[str, object]:
+def qwen_patches(processor: QwenImages, images: Sequence[Image], **_: object) -> dict[str, object]:
     """In the place of `__call__` of Qwen's image processor in mlx-vlm: patches of pictures, and their grids."""
     made, grids, levels = list[Any](), list[list[int]](), has_gpu()
     for image in images:
@@ -53,7 +68,7 @@ def qwen_patches(processor: Any, images: Sequence[Image], **_: object) -> dict[s
     return {"pixel_values": pixels, "image_grid_thw": np.array(grids, np.int64)}
 
 
-def _patches(image: Image, processor: Any, levels: bool) -> Floats | Bytes:
+def _patches(image: Image, processor: QwenImages, levels: bool) -> Floats | Bytes:
     """Patches, those that become one token side by side.
 
     Returns:
@@ -78,7 +93,7 @@ def _patches(image: Image, processor: Any, levels: bool) -> Floats | Bytes:
     return made
 
 
-def _normalise(pixels: Bytes, out: Any, scale: np.float32, mean: Floats, std: Floats) -> None:
+def _normalise(pixels: Bytes, out: npt.NDArray[Any], scale: np.float32, mean: Floats, std: Floats) -> None:
     """Write the floats of patches `[patches, 3, patch * patch]`, once for each frame of `out`."""
     for at in range(0, len(pixels), _BLOCK_PATCHES):
         block = pixels[at : at + _BLOCK_PATCHES] * scale
@@ -98,7 +113,7 @@ def _rearranged(image: Image, patch: int, merge: int) -> Bytes:
     return made.view(np.uint8).reshape(-1, 3, patch * patch)
 
 
-def _factors(processor: Any) -> tuple[np.float32, Floats, Floats]:
+def _factors(processor: QwenImages) -> tuple[np.float32, Floats, Floats]:
     """Factor, mean and deviation of pixels: `[3, 1]` each."""
     scale = np.float32(processor.rescale_factor if processor.do_rescale else 1)
     mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ((0.0,) * 3, (1.0,) * 3)

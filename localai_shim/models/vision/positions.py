@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,8 @@ from ...media import MediaSpan
 if TYPE_CHECKING:
     import mlx.core as mx
     from mlx import nn
+
+    from ...engine.cache_contents import LayerCache
 
 _GRIDS = (("image", "image_grid_thw"), ("video", "video_grid_thw"))
 
@@ -35,10 +37,11 @@ class RowPositions:
         return np.concatenate([known, np.broadcast_to(behind, (3, len(behind)))], axis=1)
 
 
-def offset_of(layers: Sequence[Any]) -> Any:
+def offset_of(layers: Sequence[LayerCache]) -> int | mx.array:
     """Number of tokens that caches hold: an int, or an array of it for the rows of a batch."""
     parts = (part for layer in layers for part in getattr(layer, "caches", (layer,)))
-    return next(part.offset for part in parts if hasattr(part, "offset"))
+    found: int | mx.array = next(part.offset for part in parts if hasattr(part, "offset"))
+    return found
 
 
 def row_positions(language: nn.Module, tokens: Sequence[int], spans: Sequence[MediaSpan]) -> RowPositions:

@@ -27,7 +27,7 @@ from .pixels import Levels
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
     from PIL.Image import Image
-    from transformers import ProcessorMixin
+    from transformers import FeatureExtractionMixin, ImageProcessingMixin, ProcessorMixin
 
 LOW_DETAIL_PIXELS = 512  # a side of what `detail="low"` leaves of an image, as OpenAI has it
 # Not what a tower reads.
@@ -143,7 +143,7 @@ class MediaProcessor:
         samples = _resampled(media.data, media.rate, extractor.sampling_rate)
         return dict(self._processor(audio=[samples], text=[text]))
 
-    def _with_limits(self, detail: Detail, pixels: int) -> Any:
+    def _with_limits(self, detail: Detail, pixels: int) -> ProcessorMixin:
         """The processor, or a copy of it with what a detail makes of the limits of its image processor."""
         whole = self._processor
         processor = getattr(whole, "image_processor", whole)
@@ -339,14 +339,14 @@ def _find(ids: list[int], core: list[int], start: int) -> int | None:
     return next((i for i in places if ids[i : i + len(core)] == core), None)
 
 
-def _check_sides(picture: Image, processor: Any) -> None:
+def _check_sides(picture: Image, processor: ImageProcessingMixin | None) -> None:
     """Refuse what Kimi-VL's image processor would crop to nothing.
 
     Raises:
         ValueError: a side is shorter than the patches that become one token.
     """
     merged = getattr(processor, "merge_kernel_size", None)
-    if merged is None or processor.pad_input:
+    if processor is None or merged is None or processor.pad_input:
         return
     height, width = (side * processor.patch_size for side in merged)
     if picture.width < width or picture.height < height:
@@ -361,7 +361,7 @@ def _resampled(samples: npt.NDArray[Any], rate: float | None, wanted: float) -> 
     return np.asarray(np.fft.irfft(np.fft.rfft(samples), n) * (n / len(samples)), np.float32)
 
 
-def _check_length(media: Media, extractor: Any) -> None:
+def _check_length(media: Media, extractor: FeatureExtractionMixin) -> None:
     """Refuse what the extractor would cut off without a word, before anything is done with its samples.
 
     Raises:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
+from ...types import Json
 from ..history import Message
 
-Content = str | list[Any]
+Content = str | list[Json]
 """A text, or parts of which some are not text."""
 HEAD = ("system", "developer")
 """Roles of instructions."""
@@ -85,5 +85,5 @@ def answered_results(messages: Sequence[Message]) -> list[Message]:
 # ---------------------------------------------------------------------------------------------------------------
 
 
-def _parts(content: Content) -> list[Any]:
+def _parts(content: Content) -> list[Json]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content

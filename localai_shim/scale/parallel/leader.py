@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import mlx.core as mx
 
@@ -102,7 +102,13 @@ class Leader:
 
     # -- the journal ---------------------------------------------------------------------------------------------
 
-    def run(self, name: Callable[..., Any], call: Callable[..., R], args: Any, kwargs: Mapping[str, Any]) -> R:
+    def run(
+        self,
+        name: Callable[..., object],
+        call: Callable[..., R],
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> R:
         if self._inside:
             return call(*args, **kwargs)
         self._send(name, args, kwargs)
@@ -217,7 +223,7 @@ class Leader:
         if self._closed.is_set():
             raise EngineClosedError("the followers of this model have ended")
 
-    def _send(self, name: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> None:
+    def _send(self, name: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """Write a call to all followers."""
         self._check()
         self._number += 1

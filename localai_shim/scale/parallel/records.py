@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import pickle
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 from weakref import ref
@@ -85,7 +85,7 @@ class Written:
     """The leader's numbers of shared objects. It holds none of them."""
 
     def __init__(self) -> None:
-        self._numbers: dict[int, tuple[int, ref[Any]]] = {}
+        self._numbers: dict[int, tuple[int, ref[object]]] = {}
         self._count = 0
         self._gone: list[int] = []
 
@@ -128,10 +128,10 @@ class _Pickler(pickle.Pickler):
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
         self._written = written
 
-    def persistent_id(self, obj: Any) -> int | None:
+    def persistent_id(self, obj: object) -> int | None:
         return self._written.number(obj) if is_shared(type(obj)) else None
 
-    def reducer_override(self, obj: Any) -> Any:
+    def reducer_override(self, obj: object) -> Any:
         if isinstance(obj, mx.array):
             return _zeros, (obj.shape, str(obj.dtype).rpartition(".")[2])
         if is_shared(type(obj)):
@@ -151,7 +151,7 @@ class Read:
     """A follower's shared objects, by number."""
 
     def __init__(self) -> None:
-        self._objects: dict[int, Any] = {}
+        self._objects: dict[int, object] = {}
         self._numbers: dict[int, int] = {}
         self._count = 0
 
@@ -177,14 +177,14 @@ class Read:
     def read(self, content: bytes) -> Any:
         return _Unpickler(io.BytesIO(content), self).load()
 
-    def made(self, number: int, kind: type[ObjectT], state: dict[str, Any]) -> ObjectT:
+    def made(self, number: int, kind: type[ObjectT], state: Mapping[str, object]) -> ObjectT:
         """A new object of the leader's."""
         value = kind.__new__(kind)
         vars(value).update(state)
         self.add(value, number)
         return value
 
-    def object(self, number: int) -> Any:
+    def object(self, number: int) -> object:
         return self._objects[number]
 
 
@@ -193,11 +193,11 @@ class _Unpickler(pickle.Unpickler):
         super().__init__(file)
         self._read = read
 
-    def persistent_load(self, pid: Any) -> Any:
+    def persistent_load(self, pid: int) -> object:
         return self._read.object(pid)
 
-    def find_class(self, module: str, name: str) -> Callable[..., Any]:
+    def find_class(self, module: str, name: str) -> Callable[..., object]:
         if (module, name) == (_Made.__module__, _Made.__name__):
             return self._read.made
-        found: Callable[..., Any] = super().find_class(module, name)
+        found: Callable[..., object] = super().find_class(module, name)
         return found

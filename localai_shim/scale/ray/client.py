@@ -81,7 +81,7 @@ def _started(
         raise
 
 
-def _without_placement(given: Mapping[str, Any]) -> dict[str, Any]:
+def _without_placement(given: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in given.items() if name not in Placement.__annotations__}
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import openai
 
     from ...client.local import AsyncLocalOpenAI, LocalOpenAI
-    from ..cassettes.cassette import Cassette
+    from ..cassettes.cassette import Cassette, RecordMode
     from ..cassettes.engine import CassetteEngine
     from ..cassettes.normalizing import Normalize
 
@@ -193,7 +193,7 @@ def cassette(request: pytest.FixtureRequest, cassette_normalize: Normalize | Non
     """
     from ..cassettes.cassette import Cassette
 
-    mode: Any = request.config.getoption("record_mode", None) or "none"
+    mode: RecordMode = request.config.getoption("record_mode", None) or "none"
     marked = _marked(request.node)
     path = _path(request.node, marked.get("name"))
     source: openai.OpenAI | None = None
@@ -210,7 +210,7 @@ def _marked(item: pytest.Item) -> dict[str, Any]:
     marker = item.get_closest_marker("cassette")
     if marker is None:
         return {}
-    given: dict[str, Any] = {**dict(zip(("name",), marker.args, strict=False)), **marker.kwargs}
+    given = {**dict(zip(("name",), marker.args, strict=False)), **marker.kwargs}
     if len(marker.args) > 1 or given.keys() - {"name", "normalize"}:
         raise TypeError(f"the marker cassette takes a name and `normalize`, and not {marker.args} and {marker.kwargs}")
     return given

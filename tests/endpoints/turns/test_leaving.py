@@ -17,6 +17,7 @@ from localai_shim.client.batch_lines import answer_lines
 from localai_shim.endpoints.assembler import Assembler
 from localai_shim.endpoints.turn import Turn
 from localai_shim.testing import Reply, ScriptedEngine
+from localai_shim.types import RowError
 from tests.endpoints.turns.asking import ASK, OUTPUT, Door, ask, each_way, ended, final, lines
 from tests.endpoints.turns.rounds import ANSWERS, ASKS, FOUND, Searches, SearchingResponse, decide
 from tests.engine.harness import eventually
@@ -206,6 +207,23 @@ def test_a_second_round_that_fails_in_the_engine_fails_the_answer(how: str, sear
             with pytest.raises(openai.InternalServerError):
                 ask(engine, how)
         assert eventually(lambda: engine.stats().running == 0)
+
+
+@each_way
+def test_a_sequence_that_fails_in_the_engine_is_an_error_of_the_server(how: str) -> None:
+    """Only a grammar that becomes too complex is the request's fault."""
+
+    def broken(request: Any, prompt: str, before: int) -> Any:
+        return Reply(ANSWERS, error=RowError("the logits are not finite"), fail_after=2)
+
+    with ScriptedEngine(broken) as engine:
+        if how.endswith("streamed"):
+            failure = final(ask(engine, how)).error
+            assert failure is not None
+            assert (failure.code, failure.message) == ("server_error", "the logits are not finite")
+        else:
+            with pytest.raises(openai.InternalServerError, match="the logits are not finite"):
+                ask(engine, how)
 
 
 @each_way

@@ -84,7 +84,9 @@ WRONG: list[tuple[str, Config, str]] = [
     ("qwen2_moe", {**EXPERTS, "n_group": 8}, "n_group is 8"),
     ("llama", {"use_bidirectional_attention": True}, "use_bidirectional_attention is True"),
     ("llama", {"no_rope_layers": [1, 0, 1, 0]}, "no_rope_layers is"),
+    ("llama", {"no_rope_layers": 4}, "no_rope_layers is"),
     ("llama", {"time_step_limit": [0.0, 0.1]}, "time_step_limit is"),
+    ("llama", {"time_step_limit": 0.1}, "time_step_limit is"),
     ("llama", {"per_layer_config": {"1": {"head_dim": 32}}}, "per_layer_config is"),
     ("gpt_oss", {"swiglu_limit": 5.0}, r"swiglu_limit is 5\.0, and 7\.0 is computed"),
 ]

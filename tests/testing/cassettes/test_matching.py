@@ -93,3 +93,13 @@ def test_of_long_texts_the_place_that_differs_is_shown() -> None:
     one, other = ({**CHAT, "messages": [{**USER, "content": text + end}]} for end in ("yes", "no"))
     [line] = differences(meaning("chat.completions", one), meaning("chat.completions", other))
     assert len(line) < 200 and "yes'" in line and "no'" in line
+
+
+@pytest.mark.parametrize(("length", "cut"), [(60, False), (61, True)])
+def test_texts_of_up_to_60_characters_are_shown_whole(length: int, cut: bool) -> None:
+    start = "x" * (length - 3)
+    one, other = ({**CHAT, "messages": [{**USER, "content": start + end}]} for end in ("yes", "no!"))
+    [line] = differences(meaning("chat.completions", one), meaning("chat.completions", other))
+    shown = f"messages[0].content: recorded '{start}yes', now '{start}no!'"
+    assert (line == shown) is not cut
+    assert ("…" in line) is cut

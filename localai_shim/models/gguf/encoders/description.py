@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ....types import Json, ModelLoadError
 from ..header import Header
@@ -213,7 +213,7 @@ def checked_language(model: Metadata, text: Json, *, any_heads: bool = False) ->
     return text
 
 
-def pixel_settings(metadata: Metadata) -> dict[str, Any]:
+def pixel_settings(metadata: Metadata) -> dict[str, list[float]]:
     """Mean and deviation of pixels, as processors take them."""
     found = {name: metadata.header.list_of(f"{PREFIX}.{name}", float) for name in ("image_mean", "image_std")}
     return {name: values for name, values in found.items() if values}

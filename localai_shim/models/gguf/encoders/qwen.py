@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....types import Json
 from ..metadata import Metadata
@@ -184,7 +184,7 @@ def _qwen3_parts(config: Json) -> dict[str, str | Part]:
     }
 
 
-def _pixels(metadata: Metadata, config: Json, least: int, most: int) -> dict[str, Any]:
+def _pixels(metadata: Metadata, config: Json, least: int, most: int) -> Json:
     """Settings of a processor of images or videos."""
     vision = config["vision_config"]
     return {
