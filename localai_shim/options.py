@@ -251,6 +251,14 @@ class LocalOptions(_Models, LoadOptions, SearchOptions, RunOptions, total=False)
             "`HF_HUB_DISABLE_PROGRESS_BARS` always disables it."
         ),
     ]
+    record_timeline: Annotated[
+        bool,
+        Option(
+            "Record what the engines do for `client.timeline(path)`: the last 65,536 entries of each engine, up to "
+            "40 MB. Defaults to `False`. Cannot be used with HTTP clients. See docs/agents.md.",
+            False,
+        ),
+    ]
     switch_interval: Annotated[
         float | None,
         Option(
@@ -348,6 +356,13 @@ def set_switch_interval(given: LocalOptions) -> None:
         if seconds > MAX_SWITCH_SECONDS:
             raise ValueError(f"`switch_interval` must be at most {MAX_SWITCH_SECONDS:g}, not {seconds!r}")
         sys.setswitchinterval(float(seconds))
+
+
+def records_timeline(given: LocalOptions) -> bool:
+    """True if a client records a timeline from its start."""
+    if (value := given.get("record_timeline")) not in (None, False, True):
+        raise ValueError(f"`record_timeline` must be True or False, not {value!r}")
+    return bool(value)
 
 
 def media_rules(given: LocalOptions) -> MediaRules:

@@ -40,6 +40,17 @@ def rows(engine: Any) -> Any:
     return engine._loop._batcher.rows
 
 
+def decode_steps(engine: Any) -> int:
+    """Decode steps of an engine so far."""
+    steps: int = loop(engine)._meter.steps[0]
+    return steps
+
+
+def end_step(engine: Any) -> None:
+    """Wait until the step is over that has delivered the latest events."""
+    engine._change(lambda: None).result(60)
+
+
 def network(model: Any) -> Any:
     """The upstream model in a loaded model, or the model of a drafter."""
     return model._model

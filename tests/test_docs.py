@@ -71,9 +71,10 @@ TESTS = [
 
 
 @pytest.fixture(autouse=True)
-def _as_a_reader_has_it(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _as_a_reader_has_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """No key, and nobody has set up OpenTelemetry. What a page does to the logger is undone."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.chdir(tmp_path)  # where pages write their files
     handlers, level = list(log.handlers), log.level
     with no_telemetry():
         yield

@@ -70,7 +70,8 @@ FIXTURES = {
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_runs(name: str) -> None:
+def test_an_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where examples write their files
     [example] = doctest.DocTestFinder(recurse=False).find(EXAMPLES[name], name, globs={})
     assert example.examples, "its docstring has no example"
     said: list[str] = []

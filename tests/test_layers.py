@@ -90,7 +90,7 @@ MAY = {
         "engine.costs engine.decode engine.drafts engine.failures engine.kv engine.mirror "
         "engine.prefix engine.prompts engine.work media options stats threads types"
     ),
-    "engine.costs": "engine stats",
+    "engine.costs": "engine stats types",
     "engine.decode": "engine engine.costs engine.drafts engine.kv engine.prefix engine.prompts engine.sampling types",
     "engine.drafts": "engine engine.costs engine.kv engine.sampling options stats",
     "engine.failures": "engine engine.mirror types",
@@ -99,7 +99,7 @@ MAY = {
     "engine.prefix": "engine engine.costs engine.failures engine.kv engine.mirror stats types",
     "engine.prompts": "engine engine.costs engine.kv engine.prefix engine.sampling types",
     "engine.sampling": "engine types",
-    "engine.work": ("engine engine.costs engine.decode engine.drafts engine.prefix engine.prompts threads types"),
+    "engine.work": ("engine engine.costs engine.decode engine.drafts engine.prefix engine.prompts stats threads types"),
     # -- models and machines, which fill its ports
     "backends": "backends.cuda backends.x86 engine threads types",
     "backends.cuda": "backends engine",

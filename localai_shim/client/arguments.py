@@ -102,7 +102,12 @@ def check_options(function: str, given: Mapping[str, object]) -> None:
 
     Raises:
         TypeError: names the option, and the one that may have been meant.
+        ValueError: the option is one that only clients have.
     """
+    if given.get("record_timeline"):
+        raise ValueError(
+            f"`record_timeline` has no effect with {function}(): pass it to LocalOpenAI or AsyncLocalOpenAI"
+        )
     for name in given:
         if name not in OWN:
             _refuse_argument(function, name, ["model", "timeout", *OWN])

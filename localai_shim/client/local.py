@@ -39,6 +39,7 @@ from .arguments import (
 from .call import Call
 from .changes import AsyncModelChanges, ModelChanges
 from .streams import answer, answer_async, follow, follow_async, start
+from .timeline import Timelines
 from .transport import LocalAsyncTransport, LocalTransport
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _is_cached(value: object) -> bool:
     return type(value).__name__ == "cached_property"
 
 
-class _LocalClient(OfflineClient):
+class _LocalClient(Timelines, OfflineClient):
     """Parts that both clients have in common."""
 
     _runtime: Runtime

@@ -24,6 +24,7 @@ from .token_fields import read_bad_words, read_token_ids
 SEED_BITS = 63
 _CHOICE_STRIDE = 0x9E3779B97F4A7C15  # spreads the seeds of one request's choices
 _UNLIMITED = 2**31  # output tokens
+MAX_AGENT_NAME = 128  # characters
 
 VERBOSITIES = ("low", "medium", "high")
 OWN = ("seed", "user", "safety_identifier", "prompt_cache_key", "cache_salt", "prediction")
@@ -264,6 +265,8 @@ class Generation:
     salt: str | None = None
     """See `Prompt.salt`."""
     prediction: Prediction | None = None
+    agent: str | None = None
+    """See `GenerationRequest.agent`."""
 
 
 def read_generation(
@@ -288,11 +291,13 @@ def read_own(fields: Fields, generation: Generation, model: ServedModel) -> Gene
         generation = replace(generation, seed=own_seed)
     if not any(map(fields.has, OWN)):
         return generation
-    for name in ("user", "safety_identifier", "prompt_cache_key"):  # which have no effect
+    for name in ("user", "safety_identifier"):  # which have no effect
         fields.string(name)
+    agent = fields.string("prompt_cache_key")
     seed, salt = fields.integer("seed"), read_cache_salt(fields)
     seed = generation.seed if seed is None else seed
-    return replace(generation, seed=seed, salt=salt, prediction=read_prediction(fields, model.tokenizer))
+    prediction = read_prediction(fields, model.tokenizer)
+    return replace(generation, seed=seed, salt=salt, prediction=prediction, agent=agent and agent[:MAX_AGENT_NAME])
 
 
 def make_requests(
@@ -341,6 +346,7 @@ def make_requests(
             priority=limits.priority,
             prediction=None if prediction is None else prediction.follow,
             speculation=generation.speculation,
+            agent=generation.agent,
         )
 
     return [choose(choice) for choice in range(n)]

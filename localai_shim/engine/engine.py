@@ -13,6 +13,7 @@ from ..options import EngineOptions, check_names
 from ..stats import EngineStats
 from ..threads.system import Future, SimpleQueue, current_thread
 from ..types import Adapter, EngineClosedError, ModelLoadError, NewWeights, Product, Sink, Ticket, Work
+from ..types.timeline import MAX_ENTRIES, Recording
 from . import threads
 from .inbox import Change, Inbox, Submit
 from .loop import Loaded, Loop, ModelT
@@ -50,7 +51,7 @@ class Engine(Generic[ModelT]):
             raise ValueError("`draft_model` says what `load_draft` loads: pass that as well")
         self._inbox: Inbox = SimpleQueue()
         self._loop: Loop[ModelT] = Loop(options, self._inbox)
-        self._pid = os.getpid()
+        self._name, self._pid = name, os.getpid()
         # An abandoned engine is told to end, and not waited for: finalizers run anywhere, on event loops, too.
         weakref.finalize(self, _tell_to_stop, self._loop, self._pid).atexit = False
         run = partial(self._loop.run, partial(_load, load, load_draft))
@@ -169,6 +170,14 @@ class Engine(Generic[ModelT]):
     def stats(self, *, plans: bool = False) -> EngineStats:
         """A snapshot, without waiting for the engine; with the plans of its last steps, if they are wanted."""
         return self._loop.stats(plans=plans)
+
+    def record(self, most: int = MAX_ENTRIES) -> Recording:
+        """Record a timeline of what the engine does, until the recording is stopped.
+
+        Args:
+            most: number of entries that are kept, the last ones.
+        """
+        return self._loop.record(self._name, most)
 
     @property
     def is_closed(self) -> bool:

@@ -27,6 +27,7 @@ from ..types import (
     RowError,
     Ticket,
 )
+from ..types.timeline import Recording
 from . import threads
 from .adapters import Adapters
 from .costs.meter import Meter
@@ -43,6 +44,7 @@ from .sinks import deliver_events
 from .threads import Computation
 from .work.batcher import Batcher
 from .work.lane import Entry
+from .work.recorder import start_recording
 from .work.tickets import Tickets
 
 log = logging.getLogger("localai_shim")
@@ -166,6 +168,10 @@ class Loop(Generic[ModelT]):
             modalities=() if model is None else modalities(model.text.media_kinds),
             plans=batcher.scheduler.plans() if plans and batcher is not None else (),
         )
+
+    def record(self, name: str, most: int) -> Recording:
+        """Record what the engine does from now on, in at most this many entries. Called on any thread."""
+        return start_recording(name, self._meter, self.tickets.running, most)
 
     def update_weights(self, weights: NewWeights, *, fails: bool) -> None:
         """Give the model other weights, on the engine thread, between two steps.
@@ -305,6 +311,8 @@ class Loop(Generic[ModelT]):
 
     def _rest(self) -> None:
         """Nothing is in flight: apply the limit of MLX's free buffers, or return them to the system."""
+        if self._batcher is not None:
+            self._batcher.record_level()
         clear = self._steps >= self._clears_at
         if clear:
             self._clears_at = self._steps + CLEAR_STEPS
@@ -398,7 +406,7 @@ class Loop(Generic[ModelT]):
         out = self._out
         for entry, event in out:
             if isinstance(event, Failure):
-                self.tickets.forget(entry)
+                self.tickets.forget(entry, failed=True)
                 continue
             work = entry.request
             self._meter.generated_tokens += work.emits_tokens

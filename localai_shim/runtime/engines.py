@@ -22,6 +22,7 @@ from ..options import (
     media_rules,
     model_options,
     processes,
+    records_timeline,
     search_options,
     set_switch_interval,
 )
@@ -35,6 +36,7 @@ from .offload import are_imported, aside, import_modules, importing
 from .served_models import serve
 from .sources import Source, make_sources
 from .starting import MODULES, start_engine
+from .timelines import Timelines
 
 if TYPE_CHECKING:
     from ..endpoints.batches.runner import Batches
@@ -71,6 +73,7 @@ def make_runtime(model: ModelPath | None, given: LocalOptions, seconds: float | 
     if (progress := given.get("progress")) not in (None, True, False):
         raise ValueError(f"`progress` must be True, False or None, not {progress!r}")
     set_switch_interval(given)
+    records = records_timeline(given)
     adapters, search = adapter_paths(given, options), search_options(given)
     store_path = None if store is None else os.fspath(store)
     sources: Mapping[str, Source] = {}
@@ -102,6 +105,8 @@ def make_runtime(model: ModelPath | None, given: LocalOptions, seconds: float | 
     if store_path is not None:
         with until(Deadline(seconds)):
             _open_store(runtime)
+    if records:
+        runtime.timelines.record_all()
     runtime.start()
     return runtime
 
@@ -266,7 +271,8 @@ class Runtime:
         self.make_batches: MakeBatches  # clients set it; it must not hold this object
         self._state: list[ClientState] = []  # one, once something is stored
         self._holder = object()
-        self._held = (self._engines, self._holder, keep_alive, self._state, self.adapters)
+        self.timelines = Timelines()
+        self._held = (self._engines, self._holder, keep_alive, self._state, self.adapters, self.timelines)
         self._finalizer = weakref.finalize(self, _release_all, *self._held)
         self._finalizer.atexit = False
 
@@ -279,7 +285,7 @@ class Runtime:
     def engine(self, name: str) -> EngineLike | None:
         """The engine that serves a model name, started if it was not; None if there is no such model."""
         if self._engine is not None:
-            return self._engine
+            return self.timelines.noted(self._engine)
         if self.only and name not in self.sources:
             return None
         threads.check()  # before a lock that a thread of the parent may have held
@@ -292,7 +298,7 @@ class Runtime:
             shared = self._engines.get(source)
             if shared is None or shared.is_over:
                 shared = _acquire(source, self._holder, self._engines)
-            return shared.engine
+            return self.timelines.noted(shared.engine)
 
     @property
     def default_name(self) -> str | None:
@@ -432,8 +438,10 @@ def _release_all(
     keep_alive: float,
     state: list[ClientState],
     adapters: ClientAdapters,
+    timelines: Timelines,
     wait: bool = False,
 ) -> None:
+    timelines.stop()
     adapters.close()
     while state:
         state.pop().stop()

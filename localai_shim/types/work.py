@@ -131,6 +131,8 @@ class GenerationRequest(Work):
     """Begins to follow the caller's prediction of the output: (output so far, most) -> tokens that may come next."""
     speculation: bool = True
     """Drafts may be run for it, where the engine has some."""
+    agent: str | None = None
+    """Name of the agent or conversation whose call it is; only timelines show it."""
 
     @property
     def input(self) -> Prompt:

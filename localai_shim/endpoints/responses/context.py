@@ -11,6 +11,7 @@ from ...prompt.items import Item
 from ...prompt.messages import encodable
 from ...prompt.objects import with_data_urls
 from ...state.errors import MissingError
+from ...threads.cache import LRUCache
 from ..fields import Fields, as_array
 from ..items.conversations import unknown_conversation
 from ..items.repeats import without_repeats
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from openai.types.responses import Response, ResponseStreamEvent
 
     from ...state.store import Store
+
+_first_responses: LRUCache[str] = LRUCache(4096)
+"""Id of a response -> id of the first one of its chain, for timelines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,20 @@ class Context:
     def items(self) -> list[Item]:
         """All of them, oldest first."""
         return [*self.stored, *self.given]
+
+    def agent(self, response: str) -> str:
+        """Name that all responses of the conversation have in timelines: its id, or the first response's.
+
+        Args:
+            response: id of the one that is made.
+        """
+        if self.conversation is not None:
+            return self.conversation
+        if self.previous is None:
+            return response
+        first = _first_responses.get(self.previous) or self.previous
+        _first_responses.put(response, first)
+        return first
 
 
 def read_context(fields: Fields, store: Callable[[], Store]) -> Context:

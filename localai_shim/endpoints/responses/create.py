@@ -6,7 +6,7 @@ Shapes follow OpenAI's API reference (https://platform.openai.com/docs/api-refer
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -124,6 +124,8 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         namespaces=plan.fields.asked.tools.namespaces,
         keep=(lambda response: save_response(store(), context, response, kept=read.kept)) if keeps else None,
     )
+    if generation.agent is None:
+        generation = replace(generation, agent=context.agent(assembler.id))
     requests = answer.requests(prompt, 1, generation, param="input")
     return Turn(assembler, requests, read.stream, partial(Run, context) if background else None)
 

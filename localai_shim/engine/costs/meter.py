@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from ...stats import Percentiles
+from ...types.timeline import Recording
 
 LAST_SAMPLES = 1024  # that percentiles are of
 
@@ -18,6 +19,8 @@ class Meter:
         self.preempted = self.refused = 0
         self.steps = (0, 0)
         """Decode steps so far, and the sum of the rows in them."""
+        self.recordings: list[Recording] = []
+        """Those that are running; any thread adds and removes them."""
         self._steps: deque[float] = deque(maxlen=LAST_SAMPLES)
         self._stalls: deque[float] = deque(maxlen=LAST_SAMPLES)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from ...threads.system import sleep
@@ -13,6 +14,7 @@ from ..ports import Model
 from ..setup import Setup
 from .kinds import KINDS
 from .lane import Entry, EntryT, Lane, Parts, Runner
+from .recorder import Recorder
 from .rows import Rows
 from .scheduler import Scheduler
 from .share import Share
@@ -42,7 +44,7 @@ class Batcher:
         emit: Callable[[Entry, Event], None],
         deliver: Callable[[], None],
     ) -> None:
-        self._share, self._name = Share(engine, setup.costs, meter), model.name
+        self._share, self._name, self._meter = Share(engine, setup.costs, meter), model.name, meter
         parts = Parts(model, setup, meter, self._share, emit, deliver)
         lanes: dict[Any, Any] = {}
         self._runners: dict[type[Piece], Runner] = {}
@@ -55,6 +57,7 @@ class Batcher:
         self._all = [*lanes.values()]
         self.rows: Rows | None = lanes.pop(Rows, None)
         self.scheduler = Scheduler(self.rows, [*lanes.values()], parts)
+        self._recorder = Recorder(self.rows, setup, meter)
 
     def __len__(self) -> int:
         """Entries that run and wait."""
@@ -62,11 +65,18 @@ class Batcher:
 
     def step(self) -> None:
         """Decode one token for all rows, and deliver it; prefill or run a pass while the rows can wait."""
+        run = partial(self._recorder.run, run=self._run) if self._meter.recordings else self._run
         while (piece := self.scheduler.next()) is not None:
             try:
-                self._run(piece)
+                run(piece)
             except BaseException as error:
                 self.scheduler.failed(piece, error)
+        self.record_level()
+
+    def record_level(self) -> None:
+        """Record how many rows there are, and the bytes of the caches, if anything is recorded."""
+        if self._meter.recordings:
+            self._recorder.note_level(len(self))
 
     def _run(self, piece: Piece) -> None:
         if isinstance(piece, Rest):

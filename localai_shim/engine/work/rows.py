@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ...types import GenerationRequest, Sink
+from ...types.timeline import Moved, now
 from ..decode.batch import Batch
 from ..memory import Memory
 from ..prompts.features import Tower
@@ -84,5 +85,7 @@ class Rows:
         """Make a running row wait, with what it has generated; False if it has ended meanwhile."""
         taken = self.batch.take(row)
         if taken:
+            for recording in self._meter.recordings:
+                recording.add(Moved(now(), (row.number,), joined=False))
             self.prompts.put(PrefillJob([row], row.request.prompt, row.arrival, row.output_tokens))
         return taken

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from ...types import QueueFullError, Ticket, TooManyRowsError
+from ...types.timeline import Request
 from ..costs.meter import Meter
 from .lane import Entry
+from .recorder import request_of
 
 
 class Tickets:
@@ -66,13 +68,25 @@ class Tickets:
         """Entries in flight of some submissions."""
         return {entry for entry, ticket in self._tickets.items() if ticket in tickets} if tickets else set()
 
-    def forget(self, entry: Entry) -> None:
+    def forget(self, entry: Entry, *, failed: bool = False) -> None:
         """Remove what has ended, and free its place; it may be gone."""
         if self._tickets.pop(entry, None) is not None:
             entry.request.timings.finish(self._meter.steps)
+            outcome = "failed" if failed else entry.request.timings.finish_reason or "canceled"
+            self._record(entry, outcome)
 
     def clear(self) -> list[Entry]:
         """Remove and return all; their places are freed, but not those of requests in the inbox."""
         entries = [*self._tickets]
         self._tickets.clear()
+        for entry in entries:
+            self._record(entry, "failed")
         return entries
+
+    def running(self) -> list[Request]:
+        """All of them, for a timeline; may be called on any thread."""
+        return [request_of(entry, "running") for entry in [*self._tickets]]
+
+    def _record(self, entry: Entry, outcome: str) -> None:
+        for recording in self._meter.recordings:
+            recording.add(request_of(entry, outcome))

@@ -55,6 +55,10 @@ def _start(model: ModelPath | None, given: RayOptions | RayArguments | AsyncRayA
     greenlets.refuse("Replicas")
     if given.get("engine") is not None:
         raise ValueError("`engine` runs in this process: replicas take `model` or `models`")
+    if given.get("record_timeline"):
+        raise ValueError(
+            "`record_timeline` needs a model in this process: leave it out, because replicas record no timelines"
+        )
     local = cast(LocalOptions, {name: value for name, value in given.items() if name in OWN})
     chosen = {"num_cpus": given.get("num_cpus"), "num_gpus": given.get("num_gpus"), **(given.get("ray_options") or {})}
     ray_options = {name: value for name, value in chosen.items() if value is not None}

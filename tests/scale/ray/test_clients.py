@@ -301,6 +301,7 @@ def test_closing_a_client_breaks_its_streams_wherever_they_are_read(cluster: Non
     [
         ({"replicas": 0}, ValueError, "replicas"),
         ({"engine": object()}, ValueError, "engine"),
+        ({"record_timeline": True}, ValueError, "record_timeline"),
         ({"model": "./nowhere"}, FileNotFoundError, "nowhere"),
         ({"max_rows": -1}, ValueError, "max_rows"),
         ({"max_row": 1}, TypeError, "max_rows"),
