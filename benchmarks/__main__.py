@@ -26,7 +26,7 @@ from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.backends.forms import forms
 from localai_shim.runtime.host import connect
 
-from . import adapters, blas, gpu, gpu_parallel, gpu_vision, report, servers, streams, tuning, vision_models
+from . import adapters, blas, gpu, gpu_parallel, gpu_vision, report, servers, streams, swarm, tuning, vision_models
 from .bare import BareModel
 from .bench import Bench
 from .figures import Section, print_summary
@@ -113,6 +113,8 @@ def main() -> None:
             section = gpu_parallel.measure(*given)
         elif options.only == ["adapters"]:
             section = adapters.measure_gpu(options.gpu_size, options.repeats)
+        elif options.only == ["swarm"]:
+            section = swarm.measure_gpu(*given)
         else:
             section = gpu.measure(*given, only_drafts=options.only == ["speculation"])
         finish(options, {"gpu": section}, {})

@@ -68,11 +68,7 @@ def measure(name: str, repeats: int, quick: bool, only_drafts: bool = False) -> 
     size = SIZES[name]
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as root:
         folder = Path(root)
-        quiet, end = models.make_tokenizer(folder, size.vocabulary)
-        tokenizer = load_tokenizer(folder)
-        config = {**models.qwen3_config(size, size.vocabulary), "eos_token_id": end}
-        model = models.new_model(config)
-        models.randomise(model, size.vocabulary, quiet, mx.bfloat16 if on_gpu else mx.float32)
+        model, tokenizer, config = make(folder, size)
         if only_drafts:
             gpu_drafts.forget_context(model)
         for kind, bits in (("bf16", None), ("4-bit", 4)):
@@ -82,27 +78,39 @@ def measure(name: str, repeats: int, quick: bool, only_drafts: bool = False) -> 
             for key, value in report.machine_facts(model, config).items():
                 print(f"{key}: {value}")
             if only_drafts:
-                clients = partial(_client, folder, model, tokenizer, config, bits)
+                clients = partial(client, folder, model, tokenizer, config, bits)
                 gpu_drafts.measure(section, kind, clients, tokenizer, repeats)
                 gpu_drafts.step_seconds(section, kind, adapted(folder, model, tokenizer, config, bits))
                 continue
-            with _client(folder, model, tokenizer, config, bits) as client:
+            with client(folder, model, tokenizer, config, bits) as ours:
                 prompts = Prompts(tokenizer, size.prompt_tokens)
                 new_tokens = min(64, size.new_tokens) if quick else size.new_tokens
                 label = kind if on_gpu else f"{kind} (float32 on this CPU)" if bits is None else kind
-                under = _Test(kind, label, model, client)
+                under = _Test(kind, label, model, ours)
                 _decode(section, under, prompts, new_tokens, repeats)
                 length = min(PREFILL, 8 * size.prompt_tokens) if name == "tiny" else PREFILL
                 _prefill(section, under, Prompts(tokenizer, length, seed=9), length, repeats)
-                gpu_shapes.new_lengths(section, label, client, tokenizer)
+                gpu_shapes.new_lengths(section, label, ours, tokenizer)
             if on_gpu:
                 gpu_shapes.uneven_rows(section, label, adapted(folder, model, tokenizer, config, bits), repeats)
     print_figures(section.figures)
     return section
 
 
+def make(folder: Path, size: Size) -> tuple[Any, Any, dict[str, Any]]:
+    """Make a model with random weights, bfloat16 on a GPU: mlx-lm's, its tokenizer, and its config. The folder gets the
+    tokenizer only.
+    """
+    quiet, end = models.make_tokenizer(folder, size.vocabulary)
+    config = {**models.qwen3_config(size, size.vocabulary), "eos_token_id": end}
+    model = models.new_model(config)
+    on_gpu = mx.default_device() == mx.Device(mx.gpu)
+    models.randomise(model, size.vocabulary, quiet, mx.bfloat16 if on_gpu else mx.float32)
+    return model, load_tokenizer(folder), config
+
+
 @contextmanager
-def _client(
+def client(
     folder: Path,
     model: Any,
     tokenizer: Any,

@@ -151,7 +151,9 @@ class EngineStats:
     adapter_bytes: int = 0
     """Bytes of the loaded LoRA adapters."""
     kv_bytes: int = 0
-    """Bytes of the KV caches of running sequences, free room included."""
+    """Bytes of the KV caches of running sequences, free room and `shared_bytes` included."""
+    shared_bytes: int = 0
+    """Bytes of prompt tokens that running sequences share, each counted once."""
     kv_bytes_per_token: int = 0
     """Bytes per token in the KV cache of a sequence."""
     kv_bytes_per_token_unquantised: int = 0

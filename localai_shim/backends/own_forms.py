@@ -15,6 +15,7 @@ import mlx.nn as nn
 from ..engine.cache_contents import RowCache
 from ..engine.ports import AdapterKernel, SharedKernel
 from .patches import Function
+from .shared_attention import Attend, attend_shared, use_sharing
 from .tower_windows import use_windows
 
 Applied = dict[str, int]
@@ -29,7 +30,11 @@ class OwnForms:
 
     def prepare(self, model: nn.Module, memory_limit: int | None = None) -> Applied:
         applied = {**self._prepare(model, memory_limit), "attention of towers in windows": use_windows(model)}
+        use_sharing(model, self.attend_shared, self.attention())
         return {name: count for name, count in applied.items() if count}
+
+    attend_shared: Attend = staticmethod(attend_shared)
+    """Attention to tokens that rows share."""
 
     def _prepare(self, model: nn.Module, memory_limit: int | None) -> Applied:
         return {}

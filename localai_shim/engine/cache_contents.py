@@ -37,9 +37,31 @@ class Quantised:
     """Attention gets them unpacked, since the model's own code multiplies with plain ones only."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedPart:
+    """Keys and values of the first tokens of some of a pass's rows."""
+
+    keys: mx.array
+    """`[1, heads, tokens, dim]`."""
+    values: mx.array
+    rows: mx.array | None = None
+    """`[n]` int32 places of these rows in the pass; None: all of them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shared:
+    """First tokens of rows, which attention finds as `shared` on a layer's cache with only the tokens behind these."""
+
+    parts: Sequence[SharedPart]
+    order: mx.array | None = None
+    """`[rows]` int32: places of the pass's rows among those of all parts, one part behind the other; rows that share
+    nothing have the place behind the last one. None: the one part is for all rows, in their order.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class KeyValues:
-    """One attention layer: `KVCache`, `QuantizedKVCache`, our `PackedKVCache` or `RotatingKVCache`."""
+    """One attention layer: `KVCache`, `QuantizedKVCache`, our `PackedKVCache`, `OwnKVCache`, or `RotatingKVCache`."""
 
     length: int
     """Tokens that it has seen."""
@@ -50,7 +72,20 @@ class KeyValues:
     ring: Ring | None = None
     quantised: Quantised | None = None
     upstream: Upstream = "mlx_lm"
+    before: tuple[mx.array, ...] = ()
+    """Keys and values of the first tokens, `[1, heads, tokens, dim]`, which the row shares with others; `arrays` hold
+    the tokens behind them."""
     fits_slots: ClassVar = True
+
+    @property
+    def start(self) -> int:
+        """Number of the first tokens that `arrays` do not hold."""
+        return self.before[0].shape[2] if self.before else 0
+
+    @property
+    def can_share(self) -> bool:
+        """Rows that begin alike can share such a layer's first tokens."""
+        return self.ring is None and self.quantised is None
 
     @property
     def growing(self) -> tuple[mx.array, ...]:

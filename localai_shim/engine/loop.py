@@ -156,6 +156,7 @@ class Loop(Generic[ModelT]):
             feature_bytes=features.bytes if features else 0,
             adapter_bytes=0 if self.adapters is None else self.adapters.nbytes,
             kv_bytes=batch.nbytes if batch is not None else 0,
+            shared_bytes=0 if setup is None or setup.sharing is None else setup.sharing.bytes,
             kv_bytes_per_token=memory.per_token if memory else 0,
             kv_bytes_per_token_unquantised=memory.per_token_unquantised if memory else 0,
             kv_budget=memory.budget if memory else None,

@@ -72,8 +72,13 @@ class Memory:
         """(bytes per token, most tokens) of each sliding window."""
         self.query_groups: set[int] = set()
         self.unfused: set[tuple[int, int | None]] = set()
-        for each in (model, draft) if draft is not None else (model,):
-            self._measure(each)
+        self._draft_per_token = 0
+        """Bytes per token of the model that drafts, whose rows share nothing."""
+        self._measure(model)
+        if draft is not None:
+            alone = self.per_token
+            self._measure(draft)
+            self._draft_per_token = self.per_token - alone
         self.budget = self.free = self.scores = 0
         with _lock:
             _memories.add(self)
@@ -127,18 +132,32 @@ class Memory:
         most = bisect.bisect_right(range(MAX_CONTEXT_TOKENS), self.budget, key=self.row) - 1
         return None if most >= MAX_CONTEXT_TOKENS - 1 else most if most >= MIN_CONTEXT_TOKENS else 0
 
-    def row(self, tokens: int, first_pass: int = 0) -> int:
-        """Most bytes of a row of `tokens` tokens while it is prefilled, the first of them in one pass."""
-        return self._of(capacity_for(tokens), max(min(tokens, self._chunk), first_pass))
+    def row(self, tokens: int, first_pass: int = 0, shared: int = 0) -> int:
+        """Most bytes of a row of `tokens` tokens while it is prefilled.
 
-    def batch(self, lengths: Sequence[int]) -> int:
-        """Most bytes of a batch whose rows grow to these lengths."""
+        Args:
+            tokens: the row's.
+            first_pass: the first of them, which are run in one pass.
+            shared: the first of them, which other rows hold.
+        """
+        return self._of(capacity_for(tokens - shared), max(min(tokens, self._chunk), first_pass), tokens)
+
+    def batch(self, lengths: Sequence[int], shared: Sequence[int] = ()) -> int:
+        """Most bytes of a batch whose rows grow to these lengths, without what they share.
+
+        Args:
+            lengths: tokens of each row.
+            shared: the first of these, which it shares; (): none shares any.
+        """
         if not lengths:
             return 0
+        own = [length - first for length, first in zip(lengths, shared, strict=True)] if shared else lengths
         if len(lengths) == 1:
-            return self._of(capacity_for(lengths[0]), 0)
-        together = slots_for(len(lengths)) * self._of(capacity_for(int(max(lengths) * SLOT_GROWTH)), 0)
-        apart = sum(self._of(capacity_for(int(length * SLOT_GROWTH)), 0) for length in lengths) + self._padding
+            return self._of(capacity_for(own[0]), 0, lengths[0])
+        longest = capacity_for(int(max(lengths) * SLOT_GROWTH))
+        together = slots_for(len(lengths)) * self._of(capacity_for(int(max(own) * SLOT_GROWTH)), 0, longest)
+        rows = [[capacity_for(int(tokens * SLOT_GROWTH)) for tokens in row] for row in zip(own, lengths, strict=True)]
+        apart = sum(self._of(held, 0, length) for held, length in rows) + self._padding
         apart = int(MAX_SLOTS_PER_ROW * apart)
         return min(together, apart)
 
@@ -148,11 +167,11 @@ class Memory:
         name = "memory_limit" if self.limit is not None else "the memory that MLX may hold"
         return f"{name} is {limit} bytes, and the shortest row needs {needed}: the weights take {self.weights} of them"
 
-    def _of(self, tokens: int, beyond: int) -> int:
-        """Bytes of a row of `tokens` tokens, whose windows hold some beyond their size."""
-        most = max(tokens, beyond)
+    def _of(self, tokens: int, beyond: int, length: int) -> int:
+        """Bytes of a row that holds `tokens` tokens of `length`; windows hold `beyond` more than their size."""
+        most = max(length, tokens, beyond)
         windows = sum(size * min(most, window + beyond) for size, window in self._windows)
-        return self._state + self.per_token * tokens + windows
+        return self._state + self.per_token * tokens + self._draft_per_token * max(0, length - tokens) + windows
 
 
 def _unquantised(layer: KeyValues, size: int) -> int:

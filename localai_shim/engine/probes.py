@@ -23,17 +23,23 @@ import numpy as np
 import numpy.typing as npt
 
 from . import kv
+from .cache_contents import States
 from .kv import Buckets, BuiltBuckets, RowCache
-from .kv.segments import takes_padding, unstack
+from .kv.row import is_shareable, leaves
+from .kv.segments import build_row, take_snapshot, takes_padding, unstack
+from .kv.shared import Prefix
+from .kv.slots import SlotCache
 from .ports import Model, StepInput, host
 
 log = logging.getLogger("localai_shim")
 
 _async_eval: Callable[..., None] = mx.async_eval
 
+_SHARED_TOKENS = 16
 _ROWS = [[3 + 11 * i % 53 for i in range(23)], [7, 40, 25, 31], [5 + 7 * i % 53 for i in range(23)]]
+_ROWS.append([*_ROWS[0][:_SHARED_TOKENS], 9, 44, 27])
 """Prompts of tokens that every vocabulary has. Rows of equal length get no mask and one position for all."""
-_RAGGED, _EQUAL, _TWINS = (0, 1), (0, 2), (0, 0)
+_RAGGED, _EQUAL, _TWINS, _SHARING = (0, 1), (0, 2), (0, 0), (0, 3, 1)
 """Places in `_ROWS` of the rows that share a pass."""
 _STEPS = [5, 29]
 """Tokens that all rows get afterwards: their logits differ only by what came before."""
@@ -92,6 +98,13 @@ def ends_prompts(model: Model) -> bool:
     return agreement(model).in_pieces and bool(_tried(f"{model.fingerprint}-ends", partial(_try_ends, model)))
 
 
+def shares(model: Model) -> bool:
+    """True if rows get the logits that each gets alone while their first tokens are held once for all of them: the
+    model's attention reads these where it is told to. Tried once, as `agreement` is.
+    """
+    return bool(_tried(f"{model.fingerprint}-shares", partial(_try_shares, model)))
+
+
 _known: dict[str, int] = {}
 """Results of trials, by file name."""
 
@@ -133,9 +146,47 @@ def _try_ends(model: Model) -> bool:
     return _agrees(alone, allowed, _run(lambda: np.concatenate([_ended(model, _ROWS[i]) for i in _RAGGED])))
 
 
+def _try_shares(model: Model) -> bool:
+    contents = kv.read_row(model.new_cache()) if kv.fits_slots(model.new_cache()) else []
+    grow = [layer for layer in leaves(contents) if not isinstance(layer, States) and layer.fixed is None]
+    if not grow or not all(is_shareable(layer) for layer in grow):
+        return False
+    alone = _alone(model, _SHARING)
+    allowed = _allowed(alone[[0, 2]], _run(partial(_twins, model, _STEPS)))
+    return _agrees(alone, np.broadcast_to(allowed, alone.shape[:2]), _run(partial(_decode_shared, model)), steps=2)
+
+
+def _decode_shared(model: Model) -> Logits:
+    """The logits of `_decode` of rows of which two share tokens and a third one does not.
+
+    Raises:
+        ValueError: some of its layers leave out the first tokens of long rows.
+    """
+    first = _ROWS[_SHARING[0]][:_SHARED_TOKENS]
+    whole = kv.copied(_prefilled(model, [first]))
+    arrays = [array for layer in leaves(whole) for array in layer.growing]
+    prefix = Prefix(None, np.array(first), arrays)
+    rows = []
+    for i in _SHARING[:2]:  # the rest of their prompts is prefilled behind what they share
+        cache = build_row(whole, [arrays], take_snapshot(whole, len(first)), len(first), len(first), arrays)
+        model.prefill(StepInput(mx.array([_ROWS[i][len(first) :]]), cache))
+        rows.append(cache)
+    rows.append(_prefilled(model, [_ROWS[_SHARING[2]]]))
+    batch = SlotCache()
+    slots = batch.join(rows, [prefix, prefix, None])
+    steps = []
+    for token in _STEPS:
+        inputs = mx.array([[token]] * batch.width)
+        logits = model.forward(StepInput(inputs, batch.advance())).logits[:, -1]
+        steps.append(np.array(logits)[slots].astype(np.float64))
+    if batch.looks_back:
+        raise ValueError("layers that hold all tokens attend to the last ones only")
+    return np.stack(steps, axis=1)
+
+
 def _try(model: Model) -> int:
     """1 for `Agreement.in_pieces`, and 2 for `together`."""
-    alone = _alone(model, range(len(_ROWS)))
+    alone = _alone(model, range(3))
     batches = kv.can_batch(model.new_cache())
     twins = _run(partial(_twins, model, _STEPS)) if batches else None
     allowed = _allowed(alone, twins)

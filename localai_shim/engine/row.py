@@ -19,6 +19,7 @@ from ..types import (
     Token,
 )
 from .failures.gpu import note_gpu_fault
+from .kv.shared import Prefix
 from .mirror import journal as mirror
 from .ports import Model
 from .uniform import stream_key
@@ -48,6 +49,10 @@ class Row:
         """Number of generated tokens before which no more urgent prompt gets its place."""
         self.state: object | None = None
         """See `Model.row_state`; rows that share a prompt share it."""
+        self.shares = False
+        """It may share its prompt's first tokens with other rows; set when its prompt begins."""
+        self.prefix: Prefix | None = None
+        """First tokens that it shares while it runs."""
         self.adapter = request.prompt.adapter
         self.sampling = request.sampling
         self.key = stream_key(request.sampling.seed)

@@ -14,7 +14,8 @@ from .memory import Memory, Workspace
 from .mirror import journal as mirror
 from .ports import Model, host
 from .prefix.cache import PrefixCache, default_budget
-from .probes import agreement, ends_prompts, runs_built
+from .prefix.sharing import MIN_SAVED_GPU_TOKENS, Sharing
+from .probes import agreement, ends_prompts, runs_built, shares
 from .prompts.features import FeatureCache
 
 log = logging.getLogger("localai_shim")
@@ -45,6 +46,7 @@ class Setup:
     """Most tokens of a pass of several texts, padding included."""
     max_stall: float = MAX_STALL_SECONDS
     """Seconds for which running rows wait at most for something else."""
+    sharing: Sharing | None = None
 
     def forget(self) -> None:
         """Drop what was kept of rows that have all failed."""
@@ -124,7 +126,15 @@ def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
         rows if batches and found.together else 1,
         texts,
         stall,
+        _sharing(model, prefixes) if batches and found.together else None,
     )
+
+
+def _sharing(model: Model, prefixes: PrefixCache | None) -> Sharing | None:
+    """None: rows cannot share what their first tokens left; followers of a group of processes have copies, too."""
+    if mirror.journal() is not None or not shares(model):
+        return None
+    return Sharing(prefixes, MIN_SAVED_GPU_TOKENS if model.samples_on_device else 0)
 
 
 def _prefix_cache(model: Model, weights: int, memory: Memory | None, options: EngineOptions) -> PrefixCache | None:

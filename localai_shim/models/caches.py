@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _PACKED = f"{__package__}.packed_cache"
 """The module of `PackedKVCache`, imported where it is needed."""
+_OWN = f"{__package__}.attention.own_cache"
+"""The module of `OwnKVCache`, as well."""
 
 
 def is_packed(layer: LayerCache) -> bool:
@@ -52,6 +54,10 @@ def read(layer: LayerCache) -> Contents | None:
     kind = type(layer)
     if kind.__module__ == _PACKED:
         return KeyValues(layer.offset, _own(layer.packed), quantised=layer.how, upstream=layer.upstream)
+    if kind.__module__ == _OWN:
+        own = layer.own
+        arrays = [array[:, :, : own.offset] for array in (own.keys, own.values)] if own.offset else []
+        return KeyValues(layer.offset, tuple(arrays), upstream=layer.upstream, before=layer.before)
     if isinstance(layer, Pool):
         return Pooled(
             layer.tokens[0],
@@ -79,7 +85,7 @@ def read(layer: LayerCache) -> Contents | None:
 
 
 def write(contents: Contents) -> Any:
-    """A cache of one row with these contents: of their library's own class, our `PackedKVCache`, or our `Pool`.
+    """A cache of one row with these contents: of their library's own class, or of this package.
 
     Later changes to the cache do not show in the contents.
     """
@@ -100,6 +106,10 @@ def write(contents: Contents) -> Any:
         from .packed_cache import PackedKVCache
 
         return PackedKVCache(how, _own(contents.arrays), contents.upstream)
+    if contents.before:
+        from .attention.own_cache import OwnKVCache
+
+        return OwnKVCache(contents.before, _own(contents.arrays), contents.upstream)
     layer = classes.KVCache() if ring is None else classes.RotatingKVCache(ring.size, ring.keep)
     if contents.arrays:
         layer.keys, layer.values = _own(contents.arrays)

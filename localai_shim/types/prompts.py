@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -42,7 +43,7 @@ class Prompt:
     """
 
     __slots__ = ("adapter", "boundaries", "cached_tokens", "keys", "media", "media_salt",
-                 "salt", "scores", "tokens", "top_logprobs")  # fmt: skip
+                 "packed_keys", "salt", "scores", "tokens", "top_logprobs")  # fmt: skip
 
     def __init__(
         self,
@@ -60,6 +61,8 @@ class Prompt:
         """Keys of the tokens, as many as these, and the same list for text; each fits into 64 bits."""
         if len(self.keys) != len(self.tokens):
             raise ValueError(f"{len(self.keys)} keys cannot stand for {len(self.tokens)} tokens")
+        self.packed_keys = array("q", self.keys)
+        """The keys as 64-bit integers, which are compared fast."""
         self.boundaries = tuple(boundaries)
         self.adapter = adapter
         self.media_salt = salt

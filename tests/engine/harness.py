@@ -208,8 +208,8 @@ def leave_room_for(engine: Engine[Any], prompts: Sequence[Prompt], monkeypatch: 
     engine.wait()
     memory = inside.setup(engine).memory
     assert memory is not None
-    monkeypatch.setattr(memory, "batch", lambda lengths: sum(lengths) << 30)
-    monkeypatch.setattr(memory, "row", lambda tokens, first_pass=0: 0)
+    monkeypatch.setattr(memory, "batch", lambda lengths, shared=(): sum(lengths) << 30)
+    monkeypatch.setattr(memory, "row", lambda tokens, first_pass=0, shared=0: 0)
     monkeypatch.setattr(memory, "budget", sum(len(prompt.tokens) + 16 << 30 for prompt in prompts) + (1 << 29))
 
 

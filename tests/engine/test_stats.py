@@ -16,7 +16,7 @@ from localai_shim.engine.engine import EngineOptions
 from localai_shim.stats import DraftCounts, EngineStats, Percentiles
 from localai_shim.testing import ScriptedEngine
 from tests.conftest import MESSAGES
-from tests.engine.counting import counting, tokens
+from tests.engine.counting import PER_TOKEN, counting, tokens
 from tests.engine.harness import Running, engine_for, eventually, generate, request
 from tests.engine.recording import MakeWorld
 from tests.samples import only
@@ -108,6 +108,17 @@ def test_counters_only_grow_and_what_runs_and_waits_is_there() -> None:
         assert engine.stats().kv_bytes == 0 and engine.stats().generated_tokens == 240
     finally:
         engine.close()
+
+
+def test_tokens_that_rows_share_count_once_while_rows_share_them() -> None:
+    with counting("qwen3") as c:
+        rows = Running(c.engine, [request(tokens(301), max_tokens=150)] * 3)
+        assert eventually(lambda: c.engine.stats().generated_tokens >= 3 * 5)
+        stats = c.engine.stats()
+        assert stats.shared_bytes == 300 * PER_TOKEN
+        assert 300 * PER_TOKEN < stats.kv_bytes <= (300 + 3 * 256) * PER_TOKEN
+        rows.finish()
+        assert eventually(lambda: c.engine.stats().shared_bytes == 0)
 
 
 # -- times -------------------------------------------------------------------------------------------------------------

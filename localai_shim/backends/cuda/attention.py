@@ -73,9 +73,9 @@ def forget(cache: Sequence[LayerCache], padding: int) -> None:
 def _forgets(layer: LayerCache, tokens: int) -> bool:
     """True if `tokens` more can be taken back from a layer's cache as if they had not been there."""
     kind = type(layer)
-    if kind.__module__ not in UPSTREAMS:
+    if kind.__module__ not in UPSTREAMS and kind.__name__ != "OwnKVCache":
         return False
-    return kind.__name__ == "KVCache" or (
+    return kind.__name__ in ("KVCache", "OwnKVCache") or (
         kind.__name__ == "RotatingKVCache" and bool(layer.offset + tokens <= layer.max_size)
     )
 

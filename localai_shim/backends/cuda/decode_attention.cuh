@@ -332,6 +332,156 @@ void attend_several_split(
   }
 }
 
+// The same for many queries that all see all keys, `[1, heads, queries, D]`: each warp has 16 of those that share a key
+// head, and 64 keys at a time are copied to shared memory for all of them. Rows of these copies are padded so that the
+// lanes that read together read from different banks.
+template <typename T, int D, int WARPS, typename Shape, typename Strides>
+void attend_many_split(
+    const T* q, const Shape& q_shape, const Strides& q_strides, const T* k, const Shape& k_shape,
+    const Strides& k_strides, const T* v, const Strides& v_strides, float scale, float* sums, float* stats) {
+  constexpr int HALVES = D / 64, KEYS = 64, K_ROW = D + 32, V_ROW = D + 8, CHUNKS = D / 8;
+  constexpr int EACH = KEYS * CHUNKS / (WARPS * 32);
+  constexpr unsigned ALL = 0xffffffff;
+  constexpr float LEAST = -1e30f;
+  __shared__ T shared_k[KEYS * K_ROW], shared_v[KEYS * V_ROW];
+  const int split = blockIdx.x, splits = gridDim.x;
+  const int queries = q_shape[2], heads = int(q_shape[1]) * queries, sharing = heads / int(k_shape[1]);
+  const int groups = gridDim.y / int(k_shape[1]), columns = k_shape[2];
+  const int share = (columns + splits - 1) / splits;
+  const int first = split * share, last = min(columns, first + share);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+  const int key_head = blockIdx.y / groups, begin = (blockIdx.y % groups * WARPS + warp) * 16;
+  const int head0 = key_head * sharing;
+  const bool works = begin < sharing;
+  const T* kp = k + key_head * k_strides[1];
+  const T* vp = v + key_head * v_strides[1];
+  unsigned qf[D / 16][4];
+  #pragma unroll
+  for (int h = 0; h < 2; h++) {
+    const int at = begin + g + 8 * h;
+    const bool used = at < sharing;
+    const T* qp = q + (head0 + at) / queries * q_strides[1] + at % queries * q_strides[2] + 8 * t;
+    #pragma unroll
+    for (int i = 0; i < D / 32; i++) {
+      const uint4 x = used ? *reinterpret_cast<const uint4*>(qp + 32 * i) : make_uint4(0, 0, 0, 0);
+      qf[2 * i][h] = x.x, qf[2 * i][2 + h] = x.y, qf[2 * i + 1][h] = x.z, qf[2 * i + 1][2 + h] = x.w;
+    }
+  }
+  const float power = scale * 1.44269504f;
+  float acc[8 * HALVES][4] = {}, m[2] = {LEAST, LEAST}, l[2] = {0, 0};
+  // The next keys are read while these are used.
+  uint4 next_k[EACH], next_v[EACH];
+  const auto fetch = [&](int tile) {
+    #pragma unroll
+    for (int i = 0; i < EACH; i++) {
+      const int at = threadIdx.x + i * WARPS * 32, chunk = at % CHUNKS * 8;
+      const int64_t place = tile + at / CHUNKS;
+      const uint4 zero = make_uint4(0, 0, 0, 0);
+      next_k[i] = place < last ? *reinterpret_cast<const uint4*>(kp + place * k_strides[2] + chunk) : zero;
+      next_v[i] = place < last ? *reinterpret_cast<const uint4*>(vp + place * v_strides[2] + chunk) : zero;
+    }
+  };
+  fetch(first);
+  for (int tile = first; tile < last; tile += KEYS) {
+    __syncthreads();
+    #pragma unroll
+    for (int i = 0; i < EACH; i++) {
+      const int at = threadIdx.x + i * WARPS * 32, key = at / CHUNKS, chunk = at % CHUNKS * 8;
+      *reinterpret_cast<uint4*>(shared_k + key * K_ROW + chunk) = next_k[i];
+      *reinterpret_cast<uint4*>(shared_v + key * V_ROW + chunk) = next_v[i];
+    }
+    __syncthreads();
+    if (tile + KEYS < last) fetch(tile + KEYS);
+    if (!works) continue;
+    for (int part = 0; part < KEYS && tile + part < last; part += 16) {
+      float s[2][4] = {};
+      #pragma unroll
+      for (int n = 0; n < 2; n++) {
+        #pragma unroll
+        for (int i = 0; i < D / 32; i++) {
+          const uint4 x =
+              *reinterpret_cast<const uint4*>(shared_k + (part + 8 * n + g) * K_ROW + 8 * t + 32 * i);
+          add_product(s[n], qf[2 * i], x.x, x.y, T());
+          add_product(s[n], qf[2 * i + 1], x.z, x.w, T());
+        }
+      }
+      float shrink[2];
+      #pragma unroll
+      for (int h = 0; h < 2; h++) {
+        float top = m[h];
+        #pragma unroll
+        for (int n = 0; n < 2; n++) {
+          #pragma unroll
+          for (int c = 0; c < 2; c++) {
+            float& x = s[n][2 * h + c];
+            x = tile + part + 8 * n + 2 * t + c < last ? x * power : LEAST;
+            top = max(top, x);
+          }
+        }
+        top = max(top, __shfl_xor_sync(ALL, top, 1));
+        top = max(top, __shfl_xor_sync(ALL, top, 2));
+        shrink[h] = exp2f(m[h] - top);
+        m[h] = top;
+        l[h] *= shrink[h];
+        #pragma unroll
+        for (int n = 0; n < 2; n++) {
+          #pragma unroll
+          for (int c = 0; c < 2; c++) {
+            float& x = s[n][2 * h + c];
+            x = tile + part + 8 * n + 2 * t + c < last ? exp2f(x - top) : 0.0f;
+            l[h] += x;
+          }
+        }
+      }
+      if (__any_sync(ALL, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
+        #pragma unroll
+        for (int i = 0; i < 8 * HALVES; i++) {
+          #pragma unroll
+          for (int c = 0; c < 4; c++) acc[i][c] *= shrink[c / 2];
+        }
+      }
+      unsigned weights[4];
+      #pragma unroll
+      for (int i = 0; i < 4; i++) weights[i] = as_pair(s[i / 2][i % 2 * 2], s[i / 2][i % 2 * 2 + 1], T());
+      #pragma unroll
+      for (int h = 0; h < HALVES; h++) {
+        uint4 values[4];
+        #pragma unroll
+        for (int i = 0; i < 4; i++) {
+          const int key = part + i / 2 * 8 + 2 * t + i % 2;
+          values[i] = *reinterpret_cast<const uint4*>(shared_v + key * V_ROW + 8 * g + 64 * h);
+        }
+        const auto* low = reinterpret_cast<const unsigned*>(&values[0]);
+        const auto* high = reinterpret_cast<const unsigned*>(&values[1]);
+        const auto* low8 = reinterpret_cast<const unsigned*>(&values[2]);
+        const auto* high8 = reinterpret_cast<const unsigned*>(&values[3]);
+        #pragma unroll
+        for (int j = 0; j < 8; j++) {
+          const int which = j % 2 ? 0x7632 : 0x5410;
+          add_product(
+              acc[8 * h + j], weights, __byte_perm(low[j / 2], high[j / 2], which),
+              __byte_perm(low8[j / 2], high8[j / 2], which), T());
+        }
+      }
+    }
+  }
+  #pragma unroll
+  for (int h = 0; h < 2; h++) {
+    l[h] += __shfl_xor_sync(ALL, l[h], 1);
+    l[h] += __shfl_xor_sync(ALL, l[h], 2);
+    const int query = begin + g + 8 * h;
+    if (query >= sharing) continue;
+    const int64_t place = int64_t(head0 + query) * splits + split;
+    if (t == 0) stats[place * 2] = m[h], stats[place * 2 + 1] = l[h];
+    #pragma unroll
+    for (int i = 0; i < 8 * HALVES; i++) {
+      #pragma unroll
+      for (int c = 0; c < 2; c++)
+        sums[place * D + i / 8 * 64 + 16 * t + 8 * c + i % 8] = acc[i][2 * h + c];
+    }
+  }
+}
+
 // Block (row and head): the splits' sums, each with its maximum and its weight.
 template <typename T, int D, bool SINKS, typename Shape>
 void join_splits(const float* sums, const float* stats, const Shape& stats_shape, const float* sinks, T* out) {
@@ -349,6 +499,43 @@ void join_splits(const float* sums, const float* stats, const Shape& stats_shape
     total += factor * sums[(place + s) * D + d];
     weight += factor * stats[(place + s) * 2 + 1];
   }
+  out[int64_t(blockIdx.x) * D + d] = T(total / weight);
+}
+
+// Block (row and head): the same, with splits of tokens that rows share, whose queries were packed into blocks of `width`.
+// A row has the place `order[row]` among those that share, of which there are `members`; others have larger ones.
+template <typename T, int D, bool SINKS, typename Shape>
+void join_shared(
+    const float* sums, const float* stats, const Shape& stats_shape, const float* more, const float* more_stats,
+    const Shape& more_shape, const int* order, int members, int heads, const float* sinks, T* out) {
+  constexpr int MOST = 1024;  // splits of both kinds: one for each block that an H100 is given, at most
+  const int splits = stats_shape[2], queries = stats_shape[1], tokens = queries / heads, d = threadIdx.x;
+  const int row = blockIdx.x / queries, head = blockIdx.x % queries / tokens, token = blockIdx.x % tokens;
+  const int member = order ? order[row] : row, width = int(more_shape[1]) / heads, flat = member * tokens + token;
+  const int further = order && member >= members ? 0 : int(more_shape[2]);
+  const int64_t place = int64_t(blockIdx.x) * splits;
+  const int64_t other = ((int64_t(flat / width) * heads + head) * width + flat % width) * further;
+  __shared__ float factors[MOST], weights[MOST], tops[MOST];
+  const int all = splits + further;  // at most MOST
+  for (int s = d; s < all; s += D) {
+    const float* its = s < splits ? stats + (place + s) * 2 : more_stats + (other + s - splits) * 2;
+    tops[s] = its[0], weights[s] = its[1];
+  }
+  __syncthreads();
+  float top = -1e30f, total = 0, weight = 0;
+  for (int s = 0; s < all; s++) top = max(top, tops[s]);
+  if constexpr (SINKS) {
+    const float sink = sinks[head] * 1.44269504f;
+    top = max(top, sink);
+    weight = exp2f(sink - top);
+  }
+  for (int s = d; s < all; s += D) factors[s] = exp2f(tops[s] - top);
+  __syncthreads();
+  #pragma unroll 4
+  for (int s = 0; s < splits; s++) total += factors[s] * sums[(place + s) * D + d];
+  #pragma unroll 8
+  for (int s = 0; s < further; s++) total += factors[splits + s] * more[(other + s) * D + d];
+  for (int s = 0; s < all; s++) weight += factors[s] * weights[s];
   out[int64_t(blockIdx.x) * D + d] = T(total / weight);
 }
 

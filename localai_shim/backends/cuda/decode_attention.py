@@ -43,6 +43,9 @@ MOST_QUERIES = 16  # of a row
 _DIMS = (64, 80, 96, 128, 256)
 _TENSOR_DIMS = (64, 128)  # of several queries that go over the tensor cores, 16 that share a key head at a time
 _TENSOR_QUERIES = 16
+_MANY_WARPS = 8  # of a block for many queries, each for 16 of them
+_MANY_BLOCKS = 264  # two for each of an H100's processors
+_MANY_KEYS = 128  # of a block at least
 _TYPES = (mx.bfloat16, mx.float16)
 
 
@@ -82,6 +85,28 @@ def attend(
         scale: of the scores.
         sinks: `[heads]` scores of a key without a value, or None.
     """
+    tokens, columns = queries.shape[2], keys.shape[2]
+    seen = (mx.array(True) if mask is None else mask) if tokens == 1 else seen_by(mask, tokens, columns)
+    return combine(*partial_sums(queries, keys, values, seen, scale), queries, sinks)
+
+
+def partial_sums(
+    queries: mx.array, keys: mx.array, values: mx.array, seen: mx.array, scale: float
+) -> tuple[mx.array, mx.array]:
+    """Attention to splits of the keys, for `combine` to join.
+
+    Args:
+        queries: `[rows, heads, tokens, dim]`.
+        keys: `[rows, key heads, columns, dim]`.
+        values: as the keys.
+        seen: to be broadcast to `[rows, 1, 1, columns]`; bool for one token, else uint32: bit t says whether token t
+            sees the column.
+        scale: of the scores.
+
+    Returns:
+        `[rows, heads * tokens, splits, dim]` float32 sums, and `[..., 2]` float32: the largest score of each, in powers
+        of 2, and its weight.
+    """
     rows, heads, tokens, dim = queries.shape
     key_heads, columns = keys.shape[1], keys.shape[2]
     sharing, together = heads // key_heads * tokens, _HEADS_PER_BLOCK  # one kernel for any number of several tokens
@@ -91,17 +116,53 @@ def attend(
         together = _TENSOR_QUERIES
     groups = key_heads * -(-sharing // together)
     splits = max(1, min(-(-_BLOCKS // (rows * groups)), -(-columns // _KEYS_PER_SPLIT)))
-    seen = (mx.array(True) if mask is None else mask) if tokens == 1 else _seen_by(mask, tokens, columns)
-    half = queries.dtype == mx.float16
-    sums, stats = _partial(half, dim, together, tokens > 1, float(scale))(
+    sums, stats = _partial(queries.dtype == mx.float16, dim, together, tokens > 1, float(scale))(
         inputs=[queries, keys, values, mx.broadcast_to(seen, (rows, 1, 1, columns))],
         grid=(splits * 32 * _WARPS, groups, rows),
         threadgroup=(32 * _WARPS, 1, 1),
         output_shapes=[(rows, heads * tokens, splits, dim), (rows, heads * tokens, splits, 2)],
         output_dtypes=[mx.float32, mx.float32],
     )
+    return sums, stats
+
+
+def fits_many(queries: mx.array) -> bool:
+    """True if `partial_sums_of_many` knows these shapes and types, which `fits`."""
+    return queries.shape[-1] in _TENSOR_DIMS
+
+
+def partial_sums_of_many(
+    queries: mx.array, keys: mx.array, values: mx.array, scale: float
+) -> tuple[mx.array, mx.array]:
+    """Partial sums of any number of queries that all see all keys; see `partial_sums`.
+
+    A block reads its keys once for 128 queries.
+
+    Args:
+        queries: `[1, heads, n, dim]`.
+        keys: `[1, key heads, columns, dim]`.
+        values: as the keys.
+        scale: of the scores.
+    """
+    _, heads, count, dim = queries.shape
+    key_heads, columns = keys.shape[1], keys.shape[2]
+    groups = key_heads * -(-(heads // key_heads * count) // (16 * _MANY_WARPS))
+    splits = max(1, min(_MANY_BLOCKS // groups, -(-columns // _MANY_KEYS)))
+    sums, stats = _partial_of_many(queries.dtype == mx.float16, dim, float(scale))(
+        inputs=[queries, keys, values],
+        grid=(splits * 32 * _MANY_WARPS, groups, 1),
+        threadgroup=(32 * _MANY_WARPS, 1, 1),
+        output_shapes=[(1, heads * count, splits, dim), (1, heads * count, splits, 2)],
+        output_dtypes=[mx.float32, mx.float32],
+    )
+    return sums, stats
+
+
+def combine(sums: mx.array, stats: mx.array, queries: mx.array, sinks: mx.array | None = None) -> mx.array:
+    """Join what `partial_sums` made of queries, `[rows, heads, tokens, dim]`."""
+    rows, heads, tokens, dim = queries.shape
     out: mx.array
-    [out] = _combine(half, dim, sinks is not None)(
+    [out] = _combine(queries.dtype == mx.float16, dim, sinks is not None)(
         inputs=[sums, stats] if sinks is None else [sums, stats, mx.repeat(sinks.astype(mx.float32), tokens)],
         grid=(rows * heads * tokens * dim, 1, 1),
         threadgroup=(dim, 1, 1),
@@ -111,8 +172,43 @@ def attend(
     return out
 
 
-def _seen_by(mask: mx.array | None, tokens: int, columns: int) -> mx.array:
-    """`[rows, 1, 1, columns]` or `[columns]` uint32: bit t says whether token t sees the column."""
+def combine_shared(
+    own: tuple[mx.array, mx.array],
+    shared: tuple[mx.array, mx.array],
+    queries: mx.array,
+    rows: mx.array | None,
+    order: mx.array | None,
+    sinks: mx.array | None = None,
+) -> mx.array:
+    """Join what `partial_sums` made of queries, and of packed ones with tokens that their rows share.
+
+    Args:
+        own: of `queries`.
+        shared: of queries `[blocks, heads, width, dim]`, those of a row's tokens behind those of the row before.
+        queries: `[rows, heads, tokens, dim]`.
+        rows: `[n]` those that share; None: all.
+        order: `[rows]` int32 places among these, n for the others; None: all share, in their order.
+        sinks: `[heads]` scores of a key without a value, or None.
+    """
+    count, heads, tokens, dim = queries.shape
+    inputs = [*own, *shared, *([] if rows is None or order is None else [rows, order])]
+    out: mx.array
+    [out] = _combine_shared(queries.dtype == mx.float16, dim, heads, sinks is not None, order is not None)(
+        inputs=inputs if sinks is None else [*inputs, sinks.astype(mx.float32)],
+        grid=(count * heads * tokens * dim, 1, 1),
+        threadgroup=(dim, 1, 1),
+        output_shapes=[(count, heads, tokens, dim)],
+        output_dtypes=[queries.dtype],
+    )
+    return out
+
+
+def seen_by(mask: mx.array | None, tokens: int, columns: int) -> mx.array:
+    """The mask of several tokens as `partial_sums` takes it; None is a causal one.
+
+    Returns:
+        `[rows, 1, 1, columns]` or `[columns]` uint32: bit t says whether token t sees the column.
+    """
     # What was last asked for: the layers of a step ask for the same.
     known: tuple[object, object, mx.array] | None = getattr(device.kept, "seen_by", None)
     if known is None or known[0] != (tokens, columns) or known[1] is not mask:
@@ -147,11 +243,33 @@ def _partial(half: bool, dim: int, together: int, several: bool, scale: float) -
 
 
 @cache
+def _partial_of_many(half: bool, dim: int, scale: float) -> Any:
+    source = (
+        f"localai_shim::attend_many_split<{_type(half)}, {dim}, {_MANY_WARPS}>(q, q_shape, q_strides, k, k_shape, "
+        f"k_strides, v, v_strides, {scale!r}f, sums, stats);"
+    )
+    name = f"decode_many_{half:d}_{dim}_{abs(hash(scale))}"
+    return mx.fast.cuda_kernel(name, ["q", "k", "v"], ["sums", "stats"], source, _HEADER, ensure_row_contiguous=False)
+
+
+@cache
 def _combine(half: bool, dim: int, with_sinks: bool) -> Any:
     sinks = "sinks" if with_sinks else "nullptr"
     source = f"localai_shim::join_splits<{_type(half)}, {dim}, {with_sinks:d}>(sums, stats, stats_shape, {sinks}, out);"
     names = ["sums", "stats", *(["sinks"] if with_sinks else [])]
     return mx.fast.cuda_kernel(f"decode_combine_{half:d}_{dim}_{with_sinks:d}", names, ["out"], source, _HEADER)
+
+
+@cache
+def _combine_shared(half: bool, dim: int, heads: int, with_sinks: bool, ordered: bool) -> Any:
+    sinks, order = "sinks" if with_sinks else "nullptr", "order, members_shape[0]" if ordered else "nullptr, 0"
+    source = (
+        f"localai_shim::join_shared<{_type(half)}, {dim}, {with_sinks:d}>(sums, stats, stats_shape, more, more_stats, "
+        f"more_stats_shape, {order}, {heads}, {sinks}, out);"
+    )
+    names = ["sums", "stats", "more", "more_stats", *(["members", "order"] * ordered), *(["sinks"] * with_sinks)]
+    name = f"decode_shared_{half:d}_{dim}_{heads}_{with_sinks:d}_{ordered:d}"
+    return mx.fast.cuda_kernel(name, names, ["out"], source, _HEADER)
 
 
 def _type(half: bool) -> str:

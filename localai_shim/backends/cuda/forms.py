@@ -14,11 +14,14 @@ from ..patches import Function
 from . import adapters, attention, one_position, products
 from .dense import use_dense_kernels
 from .quantised import batch_quantised_layers
+from .shared_attention import attend_shared
 from .tower_widths import fill_widths
 
 
 class CudaForms(OwnForms):
     """Own kernels for products and attention, and passes of few lengths: MLX prepares for each new one."""
+
+    attend_shared = staticmethod(attend_shared)
 
     def _prepare(self, model: nn.Module, memory_limit: int | None) -> Applied:
         return {

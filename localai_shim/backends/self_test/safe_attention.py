@@ -15,6 +15,7 @@ import mlx.nn as nn
 
 from ..forms import forms
 from ..patches import Function, Mask, Replaced, replace, with_names
+from ..shared_attention import is_sharing, sharing
 from .attention import QUERIES, Attend, Size, fused
 from .shape import KEYS
 
@@ -118,7 +119,8 @@ def _guarded(attend: Function, failed: Sizes) -> Function:
         sinks: mx.array | None = None,
         **more: object,
     ) -> mx.array:
-        known = isinstance(keys, mx.array) and not hasattr(cache, "bits") and not more
+        # What rows share is read by products anyway.
+        known = isinstance(keys, mx.array) and not hasattr(cache, "bits") and not more and not is_sharing(cache)
         if known and is_unsafe(failed, queries.shape[2], keys.shape[2], isinstance(mask, mx.array)):
             return plain(queries, keys, values, cache, scale, mask, sinks)
         return attend(queries, keys, values, cache, scale, mask, **({} if sinks is None else {"sinks": sinks}), **more)
@@ -181,6 +183,7 @@ def _replaced(make: Callable[[Function], Function]) -> Replaced:
     found = [function for function in upstream if function is not None]
     form = forms().attention()
     found += [] if form is None else [form(function) for function in found]
+    found += [sharing(function, forms().attend_shared) for function in found]
     return (*((function, make(function)) for function in found), (mx, _mlx_with(make(fused))))
 
 

@@ -21,9 +21,11 @@ from ...types import Failure, RowError
 from ..costs.cost_model import MAX_STEP_TOKENS
 from ..drafts.controller import Speculation
 from ..kv import Buckets, Place, RowCache
+from ..kv.shared import Prefix
 from ..pieces import Decode, Draft
 from ..ports import Model
 from ..prefix.cache import PrefixCache
+from ..prefix.sharing import Sharing
 from ..row import Emit, Row, emit_next, row_error
 from ..sampling.sampler import Sampler
 from . import verify
@@ -48,11 +50,14 @@ class Batch:
         deliver: Callable[[], None] = lambda: None,
         speculation: Speculation | None = None,
         runs_built: bool = True,
+        sharing: Sharing | None = None,
     ) -> None:
         """`emit` takes each event; it is called between two steps of work and must not block. `prefixes` gets what
         rows hold. `deliver` is called when events had better not wait until `step` returns. `speculation` has drafts.
-        `runs_built`: the model computes nothing of a step whose tokens are not there yet.
+        `runs_built`: the model computes nothing of a step whose tokens are not there yet. `sharing` chooses what rows
+        share; None: they share nothing.
         """
+        self._sharing = sharing
         self._deliver, self._speculation = deliver, speculation
         # Steps whose tokens the host will write: of one, where it samples; of several, where they are not computed as
         # they are built.
@@ -91,14 +96,29 @@ class Batch:
         rows, caches = [row for row, _ in joining], [cache for _, cache in joining]
         with self._failing_rows():
             self._settle()
-        chosen = self._cache.choose(caches)
+        shared: list[Prefix | None] = [None] * len(joining)
+        with self._failing_rows():
+            shared = self._share(joining)
+        chosen = self._cache.choose(caches, *([[0 if p is None else p.length for p in shared]] if any(shared) else []))
         # From here on some layers may hold the rows and others not: if that fails, no row can go on.
         self.rows = self.rows + rows
         with self._failing_rows():
-            self._places = self._places + self._cache.join(caches, chosen)
+            self._places = self._places + self._cache.join(caches, chosen, *([shared] if any(shared) else []))
             self.in_flight = AwaitingHost(mx.concatenate(list(logits))) if logits else Idle(joined=True)
             self._in_order_of_places()
             self._to_insert += to_insert
+
+    def _share(self, joining: Sequence[tuple[Row, RowCache]]) -> list[Prefix | None]:
+        """First tokens that joining rows share; rows that run drop their copies of these."""
+        if self._sharing is None:
+            return [None] * len(joining)
+        chosen = self._sharing.choose(joining, self.rows)
+        for row, place in zip(self.rows, self._places, strict=True):
+            if row in chosen:
+                self._cache.share(place, chosen[row])
+        for row, prefix in chosen.items():
+            row.prefix = prefix
+        return [row.prefix for row, _ in joining]
 
     def collect(self) -> None:
         """Finish what is in flight, and launch what was built behind it."""
@@ -166,13 +186,15 @@ class Batch:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows' caches, those of what drafts for them too, free slots and places included."""
-        return self._cache.nbytes + (0 if self._speculation is None else self._speculation.nbytes)
+        """Bytes of the rows' caches, those of what drafts for them and what they share too, free places included."""
+        shared = 0 if self._sharing is None else self._sharing.bytes
+        return shared + self._cache.nbytes + (0 if self._speculation is None else self._speculation.nbytes)
 
     def fail(self, error: Exception) -> None:
         """End every row with an error and start afresh."""
         rows, self.rows = self.rows, []
         for row in rows:
+            row.prefix = None
             self._emit(row, Failure(error))
         self._reset()
 
@@ -310,6 +332,8 @@ class Batch:
 
     def _leave(self, gone: Collection[Row], ended: Collection[Row]) -> None:
         """Remove rows; see `drop`."""
+        for row in gone:
+            row.prefix = None
         kept = [i for i, row in enumerate(self.rows) if row not in gone]
         if not kept:
             self.rows = []

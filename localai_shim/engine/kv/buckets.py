@@ -11,7 +11,8 @@ from ..cache_contents import Contents, KeyValues, RowCache
 from ..mirror.journal import Mirrored, mirrored
 from ..ports import host
 from .merged import MergedCache
-from .row import OneRow, can_batch, fits_slots, is_packed, leaves
+from .row import OneRow, can_batch, fits_slots, is_packed, leaves, whole
+from .shared import Prefix
 from .slots import BuiltSlots, SlotCache, length_of
 
 MAX_BUCKETS = 4
@@ -73,8 +74,12 @@ class Buckets(Mirrored):
         return [(name, its.width, its.capacity, its.lengths()) for name, its in self._buckets.items()]
 
     @mirrored
-    def choose(self, rows: Sequence[RowCache]) -> dict[int, list[int]]:
+    def choose(self, rows: Sequence[RowCache], shared: Sequence[int] = ()) -> dict[int, list[int]]:
         """Bucket -> which of some prefilled rows should join it. Changes no cache.
+
+        Args:
+            rows: a cache of each.
+            shared: first tokens of each that it shares, and that take no place in a bucket; (): they share none.
 
         Raises:
             ValueError: a row cannot join, as its layers have seen different numbers of tokens.
@@ -85,12 +90,22 @@ class Buckets(Mirrored):
         else:
             lengths = {name: bucket.lengths() for name, bucket in self._buckets.items()}
             for i, row in enumerate(rows):
-                chosen.setdefault(self._choose(row, lengths), []).append(i)
+                chosen.setdefault(self._choose(row, lengths, shared[i] if shared else 0), []).append(i)
         return chosen
 
     @mirrored
-    def join(self, rows: Sequence[RowCache], chosen: Mapping[int, Sequence[int]] | None = None) -> list[Place]:
+    def join(
+        self,
+        rows: Sequence[RowCache],
+        chosen: Mapping[int, Sequence[int]] | None = None,
+        prefixes: Sequence[Prefix | None] = (),
+    ) -> list[Place]:
         """Add prefilled rows, to the buckets that `choose` chose; returns their places. No step should be in flight.
+
+        Args:
+            rows: a cache of each.
+            chosen: what `choose` returned.
+            prefixes: what each row shares of its first tokens, if it joins others; (): none shares any.
 
         Raises:
             ValueError: this kind of cache holds one row at a time.
@@ -99,10 +114,18 @@ class Buckets(Mirrored):
             chosen = self.choose(rows)
         places: list[Place] = [(0, 0)] * len(rows)
         for name, which in chosen.items():
-            self._buckets[name], slots = join(self._buckets.get(name), [rows[i] for i in which], self._spare)
+            some, theirs = [rows[i] for i in which], [prefixes[i] for i in which] if prefixes else ()
+            self._buckets[name], slots = join(self._buckets.get(name), some, self._spare, theirs)
             for i, slot in zip(which, slots, strict=True):
                 places[i] = (name, slot)
         return places
+
+    def share(self, place: Place, prefix: Prefix) -> None:
+        """Let go of a row's first tokens, which are in a prefix as well. No step should be in flight."""
+        name, slot = place
+        bucket = self._buckets[name]
+        if not isinstance(bucket, MergedCache):
+            bucket.share(slot, prefix)
 
     @mirrored
     def leave(self, places: Sequence[Place], spoiled: Collection[Place] = ()) -> None:
@@ -213,9 +236,10 @@ class Buckets(Mirrored):
         name, slot = place
         return self._buckets[name].read(slot, start)
 
-    def _choose(self, row: RowCache, lengths: dict[int, list[int]]) -> int:
+    def _choose(self, row: RowCache, lengths: dict[int, list[int]], shared: int) -> int:
         """The bucket that a row joins, which may be a new one; adds the row to `lengths`."""
         length, per_token = size_of(row)
+        length -= shared
         padding = {name: per_token * _padding_tokens([*its, length]) for name, its in lengths.items()}
         name = min(padding, key=padding.__getitem__, default=None)
         if name is None or (padding[name] > self._max_padding_bytes and len(lengths) < MAX_BUCKETS):
@@ -225,14 +249,18 @@ class Buckets(Mirrored):
 
 
 @mirrored
-def join(cache: BatchCache | None, rows: Sequence[RowCache], spare: int = 0) -> tuple[BatchCache, list[int]]:
+def join(
+    cache: BatchCache | None, rows: Sequence[RowCache], spare: int = 0, prefixes: Sequence[Prefix | None] = ()
+) -> tuple[BatchCache, list[int]]:
     """Add prefilled rows to a batch; None is an empty one.
 
     Args:
         cache: the batch's; must not be used any more. Its rows keep their slots.
         rows: one cache per row; the same one may come several times. One that joins an empty batch alone is used
-            from now on, not copied, unless its keys and values are quantised: only slots read these as they are.
+            from now on, not copied, unless it shares tokens, or its keys and values are quantised: only slots read
+            these as they are.
         spare: see `SlotCache`.
+        prefixes: see `SlotCache.join`; kinds that slots cannot hold, and a row that stays alone, share nothing.
 
     Returns:
         The batch's cache, and the slots of the rows that joined.
@@ -241,14 +269,23 @@ def join(cache: BatchCache | None, rows: Sequence[RowCache], spare: int = 0) -> 
         ValueError: this kind of cache takes one row at a time.
     """
     if cache is None and len(rows) == 1 and not is_packed(rows[0]):
-        return OneRow(rows[0]), [0]
-    if cache is not None and not isinstance(cache, OneRow):
+        return OneRow(whole(rows[0])), [0]
+    if isinstance(cache, SlotCache):
+        return cache, cache.join(rows, prefixes)
+    if isinstance(cache, MergedCache):
         return cache, cache.join(rows)
-    rows = [*([cache.row] if cache is not None else []), *rows]
+    if cache is not None:
+        prefixes = [cache.prefix, *(prefixes or [None] * len(rows))] if prefixes or cache.prefix is not None else ()
+        rows = [cache.row, *rows]
     if not can_batch(rows[0]):
         raise ValueError(f"a {type(rows[0][0]).__name__} holds one row at a time")
-    joined: SlotCache | MergedCache = SlotCache(spare) if fits_slots(rows[0]) else MergedCache()
-    slots = joined.join(rows)
+    joined: SlotCache | MergedCache
+    if fits_slots(rows[0]):
+        joined = SlotCache(spare)
+        slots = joined.join(rows, prefixes)
+    else:
+        joined = MergedCache()
+        slots = joined.join(rows)
     return joined, slots if cache is None else slots[1:]
 
 
@@ -259,7 +296,7 @@ def for_several(cache: BatchCache, spare: int, *, built_ahead: bool = False) -> 
     if not isinstance(cache, OneRow) or (cache.takes_several and not built_ahead):
         return cache
     slots = SlotCache(spare)
-    slots.join([cache.row])
+    slots.join([cache.row], [cache.prefix])
     return slots
 
 
@@ -294,5 +331,5 @@ def size_of(row: RowCache) -> tuple[int, int]:
     for layer in leaves(contents):
         if isinstance(layer, KeyValues) and layer.ring is None and layer.length:
             length = layer.length
-            size += sum(array.nbytes for array in layer.arrays)
-    return length, size // length if length else 0
+            size += sum(array.nbytes // max(1, array.shape[2]) for array in layer.arrays or layer.before)
+    return length, size

@@ -12,7 +12,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from ..cache_contents import Contents, KeyValues, States
+from ..cache_contents import Contents, KeyValues, Shared, States
 from ..mirror.journal import Mirrored
 from ..ports import host
 from .row import copy_of
@@ -26,11 +26,15 @@ class Current:
     slots: int = 0
     """Slots of each buffer."""
     capacity: int = 0
-    """Places of each slot; rings have less."""
+    """Places of each slot; rings have others."""
+    reach: int = 0
+    """Places that a ring without a size would have: it holds tokens that other layers' slots share."""
     spare: int = 0
     """Places that rings have beyond their size: the tokens of a step that can be taken back from a full one."""
     step: Step | None = None
     """The step that runs, or ran last."""
+    looks_back: bool = False
+    """Some layer that is no ring has asked for a mask that leaves out tokens at the beginning."""
 
 
 class LayerSlots(Mirrored):
@@ -112,8 +116,10 @@ class KeyValueSlots(LayerSlots):
     left_padding: None
     _idx: int
 
-    def __init__(self, like: KeyValues, current: Current) -> None:
+    def __init__(self, like: KeyValues, current: Current, number: int | None = None) -> None:
+        """`number`: its place among the layers whose first tokens rows can share; None: it is none of these."""
         self._ring, self._how, self._upstream, self._current = like.ring, like.quantised, like.upstream, current
+        self._number = number
         if self._upstream == "mlx_vlm":
             self.left_padding = None
         self._written: Step | None = None
@@ -159,10 +165,17 @@ class KeyValueSlots(LayerSlots):
         """For layers that share another's keys and values: what it has stored, this step's token included."""
         return self.keys_and_values()
 
+    @property
+    def shared(self) -> Shared | None:
+        """Keys and values of the tokens before the own ones, which attention reads as well."""
+        return None if self._number is None else self._step.shared(self._number)
+
     def make_mask(
         self, n: int, return_array: bool = False, window_size: int | None = None, chunk_size: int | None = None
     ) -> mx.array | None:
         """The mask of this step: see `Step.mask`."""
+        if self._ring is None and (window_size is not None or chunk_size is not None):
+            self._current.looks_back = True
         return self._step.mask(self._capacity, self._ring, window_size, chunk_size)
 
     keys, values = _buffer(0), _buffer(1)
@@ -210,7 +223,8 @@ class KeyValueSlots(LayerSlots):
                 array = self._turned(array, row.length)
                 if slot in spoiled:
                     grid[slot] = 0
-                grid[slot : slot + 1, :, : array.shape[2]] = array
+                if array.shape[2]:
+                    grid[slot : slot + 1, :, : array.shape[2]] = array
         yield list(grids)
         self._flat = [_flattened(grid) for grid in grids]
         yield list(self._flat)
@@ -241,8 +255,8 @@ class KeyValueSlots(LayerSlots):
 
     @property
     def _capacity(self) -> int:
-        capacity = self._current.capacity
-        return capacity if self._ring is None else min(capacity, self._ring.size + self._current.spare)
+        now, ring = self._current, self._ring
+        return now.capacity if ring is None else min(now.reach, ring.size + now.spare)
 
     def _stored(self, keys: mx.array, values: mx.array) -> Sequence[mx.array]:
         """The arrays that are written, of one step's tokens."""

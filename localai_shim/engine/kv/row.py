@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
+from typing import TypeGuard
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
@@ -11,6 +13,7 @@ from mlx.utils import tree_flatten
 from ..cache_contents import Contents, ContentsList, KeyValues, Leaf, RowCache, is_trimmable
 from ..mirror.journal import Mirrored, mirrored
 from ..ports import host
+from .shared import Prefix
 
 
 def is_known(row: RowCache) -> bool:
@@ -91,8 +94,36 @@ def copy_of(array: mx.array) -> mx.array:
 
 
 def _copied(layer: Leaf, start: int) -> Leaf:
+    if is_shareable(layer):
+        return tokens_from(layer, start).each(copy_of)
     parts = (array[:, :, start // ratio :] for array, ratio in zip(layer.growing, layer.ratios, strict=True))
     return (layer.with_growing(parts, layer.length or 0) if layer.growing else layer).each(copy_of)
+
+
+def tokens_from(layer: KeyValues, start: int) -> KeyValues:
+    """A layer without its tokens before `start`, which is at most its length; it shares none any more."""
+    first = layer.start
+    arrays = layer.arrays or tuple(array[:, :, first:] for array in layer.before)
+    if start >= first:
+        arrays = tuple(array[:, :, start - first :] for array in arrays)
+    else:
+        held = (array[:, :, start:] for array in layer.before)
+        arrays = tuple(mx.concatenate([*pair], axis=2) for pair in zip(held, arrays, strict=True))
+    return replace(layer, arrays=arrays, before=())
+
+
+def whole(row: RowCache) -> RowCache:
+    """The row itself, or a copy with the tokens that it shares."""
+    contents = [host().caches.read(layer) for layer in row]
+    known = [layer for layer in contents if layer is not None]
+    if len(known) < len(row) or not any(isinstance(layer, KeyValues) and layer.before for layer in leaves(known)):
+        return row
+    return write_row(mapped(lambda layer: tokens_from(layer, 0) if is_shareable(layer) else layer, known))
+
+
+def is_shareable(layer: Contents) -> TypeGuard[KeyValues]:
+    """True if rows can share a layer's first tokens."""
+    return isinstance(layer, KeyValues) and layer.can_share
 
 
 def nbytes_of(layers: RowCache) -> int:
@@ -108,6 +139,8 @@ class OneRow(Mirrored):
 
     def __init__(self, row: RowCache) -> None:
         self.row = row
+        self.prefix: Prefix | None = None
+        """Its first tokens, which it shares once it gets a slot."""
         self._count = 1  # tokens of the last step
 
     width, capacity = 1, 0
@@ -119,10 +152,14 @@ class OneRow(Mirrored):
 
     def lengths(self) -> list[int]:
         known = leaves([layer for layer in map(host().caches.read, self.row) if layer is not None])
-        return [max((layer.length for layer in known if isinstance(layer, KeyValues)), default=0)]
+        length = max((layer.length for layer in known if isinstance(layer, KeyValues)), default=0)
+        return [length - (0 if self.prefix is None else self.prefix.length)]
 
     def leave(self, slots: Sequence[int], spoiled: Sequence[int] = ()) -> None:
         pass
+
+    def share(self, slot: int, prefix: Prefix) -> None:
+        self.prefix = prefix
 
     @cached_property
     def takes_several(self) -> bool:

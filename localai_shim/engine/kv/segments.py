@@ -15,7 +15,7 @@ import mlx.core as mx
 
 from ..cache_contents import Contents, KeyValues, Leaf, RowCache, States
 from ..mirror.journal import mirrored
-from .row import fits_slots, leaves, mapped, read_row, write_row
+from .row import fits_slots, is_shareable, leaves, mapped, read_row, write_row
 
 Segment = list[mx.array]
 """Arrays that grow with the tokens, layer after layer; the tokens are on the axis before the last."""
@@ -112,7 +112,12 @@ def take_snapshot(row: Sequence[Contents], length: int) -> Snapshot:
 
 
 def build_row(
-    like: Sequence[Contents], segments: Sequence[Segment], snapshot: Snapshot | None, length: int, capacity: int
+    like: Sequence[Contents],
+    segments: Sequence[Segment],
+    snapshot: Snapshot | None,
+    length: int,
+    capacity: int,
+    before: Segment | None = None,
 ) -> RowCache:
     """A row of `length` tokens.
 
@@ -122,7 +127,10 @@ def build_row(
         snapshot: of the layers that cannot be trimmed.
         length: tokens of the row.
         capacity: tokens that the row can grow to without another copy.
+        before: keys and values of its first tokens, which it shares with other rows.
     """
+    if before is not None:
+        return _build_own(like, segments, snapshot, length, before)
     columns = iter(list(zip(*segments, strict=True)))
     others = iter(snapshot.at(length) if snapshot is not None else [])
     allocated = -(-max(capacity, length + 1) // CAPACITY_STEP_TOKENS) * CAPACITY_STEP_TOKENS
@@ -136,6 +144,38 @@ def build_row(
         return base.with_growing(grown, length) if grown else base
 
     return write_row(mapped(filled, like))
+
+
+def _build_own(
+    like: Sequence[Contents],
+    segments: Sequence[Segment],
+    snapshot: Snapshot | None,
+    length: int,
+    before: Segment,
+) -> RowCache:
+    """A row of `length` tokens that shares the first ones and holds copies of the others."""
+    columns, shared = iter(list(zip(*segments, strict=True))), iter(before)
+    others = iter(snapshot.at(length) if snapshot is not None else [])
+    first = before[0].shape[2]
+
+    def filled(layer: Leaf) -> Leaf:
+        if not is_shareable(layer):
+            return next(others)
+        own = [_between(pieces, first, length) for pieces in (next(columns), next(columns))]
+        return replace(layer, length=length, arrays=tuple(own), before=(next(shared), next(shared)))
+
+    return write_row(mapped(filled, like))
+
+
+def _between(pieces: Sequence[mx.array], start: int, stop: int) -> mx.array:
+    """The tokens from `start` to `stop` of pieces that follow each other."""
+    parts, first = [], 0
+    for piece in pieces:
+        end = first + piece.shape[2]
+        if first <= start < end or start < first < stop:
+            parts.append(piece[:, :, max(0, start - first) : stop - first])
+        first = end
+    return mx.concatenate(parts or [pieces[0][:, :, :0]], axis=2)
 
 
 def _concatenated(pieces: Sequence[mx.array], length: int, capacity: int) -> mx.array:
@@ -179,9 +219,10 @@ def unstack(cache: RowCache, lengths: Sequence[int]) -> list[RowCache]:
 
 
 def _stacked(*layers: KeyValues) -> KeyValues:
-    columns = zip(*(layer.arrays for layer in layers), strict=True)
+    columns = zip(*(layer.arrays for layer in layers), strict=True)  # they share `before`, if they share tokens
     return replace(layers[0], arrays=tuple(mx.concatenate(list(arrays), axis=0) for arrays in columns))
 
 
 def _picked(row: int, length: int, layer: KeyValues) -> KeyValues:
-    return replace(layer, length=length, arrays=tuple(a[row : row + 1, :, :length] for a in layer.arrays))
+    own = length - layer.start
+    return replace(layer, length=length, arrays=tuple(a[row : row + 1, :, :own] for a in layer.arrays))

@@ -13,7 +13,8 @@ from ..cache_contents import Contents, ContentsList, KeyValues, Leaf, Pooled, Ro
 from ..mirror.journal import Mirrored, mirrored
 from ..ports import host
 from .layers import Current, KeyValueSlots, LayerSlots, QuantisedSlots, StateSlots, abreast
-from .row import leaves, mapped, read_row
+from .row import copy_of, is_shareable, leaves, mapped, read_row, tokens_from
+from .shared import Groups, Prefix
 from .step import Lengths, Step
 
 SLOT_STEP_TOKENS = 256  # a slot's capacity is a multiple of this
@@ -33,7 +34,8 @@ class BuiltSlots:
 
 
 class SlotCache(Mirrored):
-    """Rows in slots of preallocated buffers; a row starts at position 0 of its slot and has its own length.
+    """Rows in slots of preallocated buffers; a row starts at position 0 of its slot and has its own length. Of a row
+    that shares its first tokens with others, the slot holds those behind them.
 
     Slots are numbered from 0. A step runs all up to the last live one: free ones among them, too, until a row takes
     them or `compact` closes them.
@@ -49,7 +51,9 @@ class SlotCache(Mirrored):
         self._kinds: list[Contents] = []  # of a row's layers, without arrays
         self._layers: list[LayerSlots] = []  # lists of caches taken apart
         self._given: RowCache = []  # what the model is called with
-        self._lengths: dict[int, int] = {}  # of the live slots
+        self._lengths: dict[int, int] = {}  # tokens of the rows in the live slots
+        self._prefixes: dict[int, Prefix] = {}  # what these share, of those that share something
+        self._groups: Groups | None = None  # of the slots of the last step; None: to be made
         self._spoiled: set[int] = set()  # slots that may hold NaN: masked attention would still pass it on
         self._steps_with_free = 0
 
@@ -68,36 +72,59 @@ class SlotCache(Mirrored):
         """Places of each slot."""
         return self._current.capacity
 
-    def lengths(self) -> list[int]:
-        """Tokens of each row."""
-        return list(self._lengths.values())
+    @property
+    def looks_back(self) -> bool:
+        """Layers have asked for masks that leave out first tokens, which could not be shared then."""
+        return self._current.looks_back
 
-    def join(self, rows: Sequence[RowCache]) -> list[int]:
+    def lengths(self) -> list[int]:
+        """Tokens of each row that its slot holds."""
+        return [self._own_length(slot) for slot in self._lengths]
+
+    def join(self, rows: Sequence[RowCache], prefixes: Sequence[Prefix | None] = ()) -> list[int]:
         """Copy prefilled rows into free slots, the lowest first. Returns their slots, ascending.
+
+        Args:
+            rows: a cache of each.
+            prefixes: what each shares of its first tokens, which is not copied. (): none shares any.
 
         Raises:
             ValueError: a row's cache is of another kind; the batch's cache must not be used any more.
         """
-        contents = [read_row(row) for row in rows]
+        shared = prefixes or [None] * len(rows)
+        contents = [_own(read_row(row), prefix) for row, prefix in zip(rows, shared, strict=True)]
         lengths = [length_of(row) for row in contents]
         if not self._layers:
             self._kinds = mapped(lambda layer: replace(layer, arrays=()), contents[0])
-            self._layers = [_layer_slots(layer, self._current) for layer in leaves(contents[0])]
+            self._layers = _layers_for(leaves(contents[0]), self._current)
             self._given = _given(self._kinds, iter(self._layers))
             self._recurrent = any(isinstance(layer, States) for layer in leaves(contents[0]))
         free = (slot for slot in range(len(self._lengths) + len(rows)) if slot not in self._lengths)
         joined = [next(free) for _ in rows]
         self._lengths.update(zip(joined, lengths, strict=True))
+        self._prefixes.update({s: p for s, p in zip(joined, shared, strict=True) if p is not None})
+        self._groups = None
         self._grow()
         self._resize()
         self._write(joined, contents)
         return joined
 
+    def share(self, slot: int, prefix: Prefix) -> None:
+        """Let go of a row's first tokens, which are in a prefix as well; the row shared none before."""
+        own = self._read_own(slot, prefix.length)
+        self._prefixes[slot], self._groups = prefix, None
+        self._write([slot], [own])
+        if self._current.capacity > capacity_for(self._needed()):  # it was a copy of these that took the room
+            self._current.capacity = capacity_for(self._needed())
+            self._resize()
+
     def leave(self, slots: Sequence[int], spoiled: Sequence[int] = ()) -> None:
         """Free slots, at no cost. `spoiled` ones are emptied before a row takes them."""
         self._spoiled.update(spoiled)
+        self._groups = None
         for slot in slots:
             del self._lengths[slot]
+            self._prefixes.pop(slot, None)
 
     @mirrored
     def advance(self, counts: Mapping[int, int] | None = None) -> RowCache:
@@ -112,7 +139,8 @@ class SlotCache(Mirrored):
         self._steps_with_free = self._steps_with_free + 1 if has_free else 0
         if self._grow(tokens):
             self._resize()
-        self._current.step = Step(self._lengths_of(width), has_free, tokens, self._current.spare)
+        lengths = self._lengths_of(width)
+        self._current.step = Step(lengths, has_free, tokens, self._current.spare, groups=self._groups_of(width))
         self._note_counts(counts)
         in_all = None if counts is None else [counts.get(slot, tokens) for slot in range(width)]
         for layer in self._layers:
@@ -126,11 +154,16 @@ class SlotCache(Mirrored):
 
         Layers build a graph only, which runs in `begin_built`.
         """
-        if self._recurrent or self._needed(tokens) > self._current.capacity:
+        if (
+            self._recurrent
+            or self._needed(tokens) > self._current.capacity
+            or self._reach(tokens) > self._current.reach
+        ):
             yield None
             return
         running, width = self._current.step, self.width
-        step = Step(self._lengths_of(width), False, tokens, self._current.spare, known=False)
+        spare, groups = self._current.spare, self._groups_of(width)
+        step = Step(self._lengths_of(width), False, tokens, spare, known=False, groups=groups)
         built = BuiltSlots(step, self._given, [layer.arrays() for layer in self._layers])
         self._current.step = step
         try:
@@ -198,21 +231,39 @@ class SlotCache(Mirrored):
         live = sorted(self._lengths)
         holes = [slot for slot in range(len(live)) if slot not in self._lengths]
         moves = dict(zip(live[len(live) - len(holes) :], holes, strict=True))
+        self._groups = None
         for source, target in moves.items():  # one after another, so that no more than one row is there twice
-            self._write([target], [self.read(source)])
+            self._write([target], [self._read_own(source)])
         for source, target in moves.items():
             self._lengths[target] = self._lengths.pop(source)
+            if source in self._prefixes:
+                self._prefixes[target] = self._prefixes.pop(source)
         self._steps_with_free = 0
         if self._is_oversized():
             now = self._current
             now.slots, now.capacity = slots_for(len(live)), capacity_for(self._needed())
+            now.reach = capacity_for(max(self._lengths.values(), default=0) + 1)
             self._resize()
         return moves
 
     def read(self, slot: int, start: int = 0) -> list[Contents]:
-        """A copy of a row, the step in flight included, which is waited for."""
-        length, layers = self._lengths[slot], iter(self._layers)
-        row = mapped(lambda kind: next(layers).read(slot, length, start), self._kinds)
+        """A copy of a row, the step in flight included, which is waited for; from the token `start` on, in layers with
+        one position per token.
+        """
+        prefix = self._prefixes.get(slot)
+        before = 0 if prefix is None else prefix.length
+        row = self._read_own(slot, max(0, start - before))
+        if prefix is not None and start < before:
+            shared = iter(prefix.arrays)
+            row = mapped(lambda layer: _with_first(layer, shared, start), row)
+            mx.eval([array for layer in leaves(row) for array in layer.arrays if array is not None])
+        return row
+
+    def _read_own(self, slot: int, start: int = 0) -> list[Contents]:
+        """A copy of what a slot holds: of layers with one position per token, from this place on."""
+        length, own, layers = self._lengths[slot], self._own_length(slot), iter(self._layers)
+        row = mapped(lambda kind: next(layers).read(slot, own if is_shareable(kind) else length, start), self._kinds)
+        row = mapped(lambda layer: replace(layer, length=length) if isinstance(layer, KeyValues) else layer, row)
         mx.eval([array for layer in leaves(row) for array in layer.arrays if array is not None])
         return row
 
@@ -226,6 +277,19 @@ class SlotCache(Mirrored):
         """`[width]` tokens that each slot holds; none in free ones."""
         return np.array([self._lengths.get(slot, 0) for slot in range(width)], dtype=np.int64)
 
+    def _own_length(self, slot: int) -> int:
+        """Tokens of a row behind those that it shares."""
+        prefix = self._prefixes.get(slot)
+        return self._lengths[slot] - (0 if prefix is None else prefix.length)
+
+    def _groups_of(self, width: int) -> Groups | None:
+        """The slots of a step by what they share; None: nothing."""
+        if not self._prefixes:
+            return None
+        if self._groups is None or len(self._groups.lengths) != width:
+            self._groups = Groups(width, self._prefixes)
+        return self._groups
+
     def _note_counts(self, counts: Mapping[int, int] | None) -> None:
         """So many tokens of each row are written; None: one each, and nothing is to be settled."""
         for slot in self._lengths:
@@ -234,7 +298,11 @@ class SlotCache(Mirrored):
 
     def _needed(self, tokens: int = 1) -> int:
         """Places that a slot must have for the next step, of `tokens` tokens."""
-        return max(self._lengths.values(), default=0) + tokens
+        return max(self.lengths(), default=0) + tokens
+
+    def _reach(self, tokens: int = 1) -> int:
+        """Places that a ring without a size must have for it: shared tokens are in rings as well."""
+        return max(self._lengths.values(), default=0) + tokens if self._prefixes else self._needed(tokens)
 
     def _grow(self, tokens: int = 1) -> bool:
         """Set the size that buffers need for the next step; whether it has changed."""
@@ -244,6 +312,9 @@ class SlotCache(Mirrored):
         needed = self._needed(tokens)
         if needed > now.capacity:
             now.capacity, grows = capacity_for(max(needed, now.capacity + now.capacity // 4)), True
+        reach = max(self._reach(tokens), now.capacity)
+        if reach > now.reach:
+            now.reach, grows = capacity_for(reach), True
         return grows
 
     def _is_oversized(self) -> bool:
@@ -263,17 +334,41 @@ class SlotCache(Mirrored):
         self._spoiled.difference_update(slots)
 
 
-def _layer_slots(like: Leaf, current: Current) -> LayerSlots:
-    """Slots for rows whose layer has contents of this kind.
+def _layers_for(row: Sequence[Leaf], current: Current) -> list[LayerSlots]:
+    """Slots for rows whose layers have contents of these kinds.
 
     Raises:
         ValueError: there are none.
     """
-    if isinstance(like, Pooled):
-        raise ValueError("pooled tokens cannot be kept in slots")
-    if isinstance(like, States):
-        return StateSlots(like)
-    return KeyValueSlots(like, current) if like.quantised is None else QuantisedSlots(like, current)
+    layers: list[LayerSlots] = []
+    number = 0
+    for like in row:
+        if isinstance(like, Pooled):
+            raise ValueError("pooled tokens cannot be kept in slots")
+        if isinstance(like, States):
+            layers.append(StateSlots(like))
+        elif like.quantised is not None:
+            layers.append(QuantisedSlots(like, current))
+        else:
+            layers.append(KeyValueSlots(like, current, number if like.can_share else None))
+            number += like.can_share
+    return layers
+
+
+def _own(row: Sequence[Contents], prefix: Prefix | None) -> list[Contents]:
+    """A row without the first tokens that it shares from now on; it holds all others, whatever it shared before."""
+    first = 0 if prefix is None else prefix.length
+    return mapped(lambda layer: tokens_from(layer, first) if is_shareable(layer) else layer, row)
+
+
+def _with_first(layer: Leaf, shared: Iterator[mx.array], start: int) -> Leaf:
+    """A layer of a row with the shared tokens from `start` on before its own ones."""
+    if not is_shareable(layer):
+        return layer
+    first = [copy_of(next(shared)[:, :, start:]) for _ in range(2)]
+    if layer.arrays:
+        first = [mx.concatenate([*pair], axis=2) for pair in zip(first, layer.arrays, strict=True)]
+    return replace(layer, arrays=tuple(first))
 
 
 def _given(kinds: Sequence[Contents], layers: Iterator[LayerSlots]) -> RowCache:
@@ -300,7 +395,7 @@ def length_of(row: Sequence[Contents]) -> int:
     Raises:
         ValueError: its layers have seen different numbers of tokens.
     """
-    lengths = {layer.length for layer in leaves(row) if isinstance(layer, KeyValues) and layer.arrays}
+    lengths = {layer.length for layer in leaves(row) if isinstance(layer, KeyValues) and (layer.arrays or layer.before)}
     if len(lengths) > 1:
         raise ValueError("the layers of this row's cache have seen different numbers of tokens")
     return lengths.pop() if lengths else 0

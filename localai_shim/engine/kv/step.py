@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, TypeAlias
 
@@ -10,7 +11,8 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from ..cache_contents import Ring
+from ..cache_contents import Ring, Shared
+from .shared import Groups
 
 MASKED_COLUMNS = 64  # masked attention reads multiples of so many places: shapes do not change with every token
 MASKED_COLUMNS_CPU = 8  # where a new shape costs nothing, and each place that is read does
@@ -22,24 +24,51 @@ Lengths: TypeAlias = npt.NDArray[np.int64]
 _async_eval: Callable[..., None] = mx.async_eval
 
 
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    """Tokens of the slots with those of the step."""
+
+    longest: int
+    shortest: int
+    even: bool
+    """All have as many, and none is free."""
+
+    @classmethod
+    def of(cls, lengths: Lengths, tokens: int, *, may_be_even: bool) -> _Extent:
+        longest, shortest = int(lengths.max()) + tokens, int(lengths.min()) + tokens
+        return cls(longest, shortest, may_be_even and longest == shortest)
+
+
 class Step:
     """One token, or several, for each of `width` slots.
 
     Args:
-        lengths: `[width]` tokens that each slot holds; 0 for a free one, which writes and reads its first places only.
+        lengths: `[width]` tokens of each slot's row; 0 for a free one, which writes and reads its first places only.
         has_free: whether there are free slots among them.
         tokens: for each slot; those that do not count are at its end, where no other looks.
         spare: places that rings have beyond their size.
-        known: False: these are the most tokens that slots may hold; `fill` says how many, before the step runs.
+        known: False: these are the most tokens that rows may have; `fill` says how many, before the step runs.
+        groups: rows that share their first tokens: slots do not hold these, except in rings. None: there are none.
     """
 
     def __init__(
-        self, lengths: Lengths, has_free: bool, tokens: int = 1, spare: int = 0, *, known: bool = True
+        self,
+        lengths: Lengths,
+        has_free: bool,
+        tokens: int = 1,
+        spare: int = 0,
+        *,
+        known: bool = True,
+        groups: Groups | None = None,
     ) -> None:
         self.width, self.tokens, self._spare, self._known = len(lengths), tokens, spare, known
-        self._lengths = lengths
-        self._longest, self._shortest = int(lengths.max()) + tokens, int(lengths.min()) + tokens
-        self._even = known and not has_free and self._longest == self._shortest
+        self._lengths, self._groups = lengths, groups
+        self._before = None if groups is None else groups.lengths
+        may_be_even = known and not has_free
+        self._all = _Extent.of(lengths, tokens, may_be_even=may_be_even)
+        self._own = self._all
+        if self._before is not None:
+            self._own = _Extent.of(lengths - self._before, tokens, may_be_even=may_be_even)
         self._inputs: list[tuple[npt.NDArray[Any], Callable[[Lengths], npt.NDArray[Any]]]] = []
         self._masks: dict[tuple[int, Ring | None, int | None, int | None], mx.array] = {}
         self._indices: dict[tuple[int, int, Ring | None], mx.array] = {}
@@ -48,21 +77,28 @@ class Step:
     @cached_property
     def offset(self) -> int | mx.array:
         """Each slot's first position: an int where all have the same, as in a plain cache, else `[width]` int32."""
-        return self._longest - self.tokens if self._even else self._input(lambda lengths: lengths.astype(np.int32))
+        if self._all.even:
+            return self._all.longest - self.tokens
+        return self._input(lambda lengths: lengths.astype(np.int32))
 
     @cached_property
     def next_offset(self) -> int | mx.array:
         """The positions after this step."""
         return self.offset + self.tokens
 
+    def shared(self, layer: int) -> Shared | None:
+        """Shared keys and values of a layer, the `layer`th of those that can be shared; None: there are none."""
+        return None if self._groups is None else self._groups.shared(layer)
+
     def columns(self, capacity: int, ring: Ring | None) -> int:
         """Number of places of each slot that attention reads."""
-        if ring is not None and self._longest >= ring.size + self._spare:
+        extent = self._extent(ring)
+        if ring is not None and extent.longest >= ring.size + self._spare:
             return ring.size + self._spare
-        if self._even:
-            return self._longest
+        if extent.even:
+            return extent.longest
         unit = _masked_columns()
-        return min(-(-self._longest // unit) * unit, capacity)
+        return min(-(-extent.longest // unit) * unit, capacity)
 
     def mask(self, capacity: int, ring: Ring | None, window: int | None, chunk: int | None = None) -> mx.array | None:
         """`[width, 1, tokens, columns]` bool, or None where attention may use all that it reads.
@@ -73,13 +109,14 @@ class Step:
             window: most positions that attention looks back, this one included.
             chunk: attention looks back to the last position that is a multiple of this.
         """
-        if window is not None and (window >= self._longest or (ring is not None and ring.size <= window)):
+        extent = self._extent(ring)
+        if window is not None and (window >= self._all.longest or (ring is not None and ring.size <= window)):
             window = None
-        if chunk is not None and chunk >= self._longest:
+        if chunk is not None and chunk >= self._all.longest:
             chunk = None
         columns = self.columns(capacity, ring)
-        all_held = self.tokens == 1 and (ring is None or not self._spare or self._longest <= ring.size)
-        if window is chunk is None and all_held and columns <= self._shortest:
+        all_held = self.tokens == 1 and (ring is None or not self._spare or extent.longest <= ring.size)
+        if window is chunk is None and all_held and columns <= extent.shortest:
             return None
         key = (columns, ring, window, chunk)
         if key not in self._masks:
@@ -93,7 +130,7 @@ class Step:
             runs = np.arange(self.width * heads, dtype=np.int64).reshape(self.width, heads) * capacity
 
             def flat(lengths: Lengths) -> npt.NDArray[np.uint32]:
-                positions = lengths[:, None] + np.arange(self.tokens)
+                positions = self._held(lengths, ring)[:, None] + np.arange(self.tokens)
                 indices = runs[:, :, None] + place(positions, ring, self._spare)[:, None]
                 return indices.reshape(-1, 1).astype(np.uint32)
 
@@ -115,6 +152,16 @@ class Step:
             if self._layers_written % LAYERS_AT_ONCE == 0:
                 _async_eval(*arrays)
 
+    def _extent(self, ring: Ring | None) -> _Extent:
+        return self._own if ring is None else self._all
+
+    def _held(self, lengths: Lengths, ring: Ring | None) -> Lengths:
+        """`[width]` tokens that slots hold of rows with these lengths: of shared ones, only rings hold any."""
+        if ring is not None or self._before is None:
+            return lengths
+        held: Lengths = np.maximum(lengths - self._before, 0)  # rows may have left since the step was built
+        return held
+
     def _input(self, make: Callable[[Lengths], npt.NDArray[Any]]) -> mx.array:
         """Array that is made of the lengths; where they are not known yet, one that `fill` writes to."""
         array = mx.array(make(self._lengths))
@@ -124,7 +171,7 @@ class Step:
         return array
 
     def _make_mask(self, columns: int, ring: Ring | None, window: int | None, chunk: int | None) -> mx.array:
-        first = self._input(lambda lengths: lengths.astype(np.int32))[:, None, None, None]
+        first = self._input(lambda lengths: self._held(lengths, ring).astype(np.int32))[:, None, None, None]
         last = first if self.tokens == 1 else first + mx.arange(self.tokens, dtype=mx.int32)[:, None]
         position = mx.arange(columns, dtype=mx.int32)
         looks_back = window is not None or chunk is not None

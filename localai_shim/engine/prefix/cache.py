@@ -18,8 +18,9 @@ from ..cache_contents import Contents, is_trimmable
 from ..costs.cost_model import Stopwatch
 from ..failures.gpu import note_gpu_fault
 from ..kv import RowCache, read_row
-from ..kv.row import copy_of
+from ..kv.row import copy_of, leaves
 from ..kv.segments import build_row, has_nan, nbytes, part_of, ratios, take_segment, take_snapshot
+from ..kv.shared import Prefix
 from ..mirror.journal import Mirrored, journal, mirrored
 from ..ports import host
 from .store import PrefixStore, Stored
@@ -138,19 +139,30 @@ class PrefixCache(Mirrored):
         self._writes = False
         log.warning("the prefix cache's folder cannot be written to, and nothing more is: %s", error)
 
-    def start(self, salt: str | None, keys: list[int], least: int = 0) -> tuple[RowCache, int] | None:
+    def start(
+        self, salt: str | None, keys: list[int], least: int = 0, shared: Prefix | None = None
+    ) -> tuple[RowCache, int] | None:
         """A row with the longest prefix of a prompt that was found, and its length: at least `least` tokens, and fewer
         than the prompt's.
+
+        Args:
+            salt: see `Prompt`.
+            keys: the prompt's.
+            least: tokens.
+            shared: first tokens of the prompt, which the row shares with others; all further ones are copied.
         """
         self._drop_spoiled()
-        return self._start(salt, keys, least)
+        return self._start(salt, keys, least, *([] if shared is None else [shared]))
 
     @mirrored
-    def _start(self, salt: str | None, keys: list[int], least: int) -> tuple[RowCache, int] | None:
+    def _start(
+        self, salt: str | None, keys: list[int], least: int, shared: Prefix | None = None
+    ) -> tuple[RowCache, int] | None:
         with self._reporting():
             found = self._find(salt, keys[:-1])
             if found is not None and found.length >= max(MIN_PREFIX_TOKENS, least):
-                row = build_row(self._like, found.segments, found.snapshot, found.length, len(keys))
+                before = None if shared is None or shared.length > found.length else shared.arrays
+                row = build_row(self._like, found.segments, found.snapshot, found.length, len(keys), before)
                 self.hits += 1
                 self.reused += found.length
                 return row, found.length
@@ -166,6 +178,33 @@ class PrefixCache(Mirrored):
             if (found := self._tree.match_prefix(salt, keys, touch=journal() is None)) is not None:
                 return found.length
         return 0
+
+    def share(
+        self, salt: str | None, keys: Sequence[int], read: Callable[[int], list[Contents]] | None = None
+    ) -> Prefix | None:
+        """The first tokens of rows, which several of these read while they run; None: they are not at hand. It may be
+        fewer tokens, of which other rows hold more already.
+
+        Args:
+            salt: see `Prompt`.
+            keys: of the tokens.
+            read: gives a copy of what a row with these tokens holds, from this token on; None: there is no such row.
+        """
+        self._drop_spoiled()
+        with self._reporting():
+            tree = self._tree
+            tree.release()
+            _, start = tree.walk(salt, keys)
+            if start < len(keys) and read is not None:
+                arrays = [array[:, :, : len(keys) - start] for layer in leaves(read(start)) for array in layer.growing]
+                segment = [mx.contiguous(array) for array in arrays]
+                if has_nan(segment, None).item():  # no other row may see that
+                    return None
+                tree.insert(salt, keys, start, segment, None)
+            prefix = tree.share(salt, keys)
+            tree.evict(self._limit)
+            return prefix
+        return None
 
     @mirrored
     def limit(self, budget: int) -> None:

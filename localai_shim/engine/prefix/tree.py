@@ -7,13 +7,16 @@ layers cannot be trimmed (see `kv/segments.py`), nodes may also hold a snapshot 
 from __future__ import annotations
 
 import heapq
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import mlx.core as mx
+import numpy as np
 
 from ...types import common_length
 from ..kv.segments import Segment, Snapshot, nbytes, part_of
+from ..kv.shared import Prefix
 
 Salt = str | None
 _NEVER = 2**63
@@ -40,6 +43,8 @@ class Node:
     """The age under which it is in the tree's queue for eviction."""
     saved: bool = False
     """It is on disk as it is now."""
+    holder: weakref.ref[Prefix] | None = None
+    """Shared prefix whose memory the segment is part of; running rows count it, and it is not evicted meanwhile."""
     least: int = _NEVER
     """The `min_length` of each snapshot of the node and below it is this or more."""
     bytes: int = 0
@@ -64,8 +69,17 @@ class Node:
     def update_bytes(self) -> int:
         """Count `bytes` again; returns by how much they changed."""
         before = self.bytes
-        self.bytes = nbytes(self.segment, self.snapshot)
+        self.bytes = nbytes([] if self.is_shared else self.segment, self.snapshot)
         return self.bytes - before
+
+    @property
+    def shared(self) -> Prefix | None:
+        """The prefix that holds the segment, as long as rows share it."""
+        return None if self.holder is None else self.holder()
+
+    @property
+    def is_shared(self) -> bool:
+        return self.shared is not None
 
 
 @dataclass(slots=True)
@@ -92,6 +106,7 @@ class PrefixTree:
         self._roots: dict[Salt, Node] = {}
         self._nodes: dict[Node, None] = {}
         self._queue: list[tuple[int, int, Node]] = []  # (age when it was put in, or less; serial number; node)
+        self._shared: list[Node] = []  # nodes that have, or had, a holder
         self._queued = self._clock = 0
 
     def __iter__(self) -> Iterator[Node]:
@@ -185,11 +200,57 @@ class PrefixTree:
             if node in self._nodes:  # else it went with one that followed it
                 self._remove(node)
 
+    def share(self, salt: Salt, keys: Sequence[int]) -> Prefix | None:
+        """The first tokens of rows, for several of these to read while they run; None: the tree does not have them.
+
+        Shared tokens are never held twice: if rows share some of these, the result has these, and may be shorter.
+        """
+        path, length = self.walk(salt, keys)
+        if length < len(keys) or not path:
+            return None
+        self._touch(path)
+        held = [node for node in path if node.is_shared]
+        if held and (prefix := held[-1].shared) is not None:
+            return prefix.first(min(held[-1].end, len(keys)))  # behind its node, they may be other tokens than these
+        if length < path[-1].end:
+            path[-1] = self._split(path[-1], length - path[-1].start)
+        arrays = path[0].segment
+        if len(path) > 1:
+            arrays = [mx.concatenate([*pieces], axis=2) for pieces in zip(*(n.segment for n in path), strict=True)]
+            mx.eval(arrays)
+        prefix = Prefix(salt, np.array(keys, np.int64), arrays)
+        for node in path:
+            node.segment = part_of(arrays, self._ratios, 0, node.start, node.end) if len(path) > 1 else arrays
+            node.holder = weakref.ref(prefix)
+            self.bytes += node.update_bytes()
+        self._shared += path
+        return prefix
+
+    def release(self) -> None:
+        """Take back what no running row shares any more."""
+        if not self._shared or all(node.is_shared for node in self._shared):
+            return
+        ended = [node for node in self._shared if not node.is_shared]
+        self._shared = [node for node in self._shared if node.is_shared]
+        for node in ended:
+            node.holder = None
+            if node in self._nodes:
+                node.segment = [mx.contiguous(array) for array in node.segment]  # a view would keep the whole
+                _async_eval(node.segment)
+                self.bytes += node.update_bytes()
+                self._enqueue(node)
+
     def evict(self, budget: int) -> None:
-        """Drop what was used least recently until the rest fits."""
-        while self.bytes > budget and self._nodes:
+        """Drop what was used least recently until the rest fits. Shared nodes stay."""
+        self.release()
+        while self.bytes > budget:
             node = self._oldest()
-            if not node.children:
+            if node is None:
+                return
+            if node.is_shared:  # it is queued again when it is released
+                node.snapshot = None
+                self.bytes += node.update_bytes()
+            elif not node.children:
                 self._remove(node)
             else:  # longer rows need its tokens
                 node.snapshot = None
@@ -204,6 +265,7 @@ class PrefixTree:
         self._nodes.clear()
         self._roots.clear()
         self._queue.clear()
+        self._shared.clear()
         self.bytes = 0
 
     # -----------------------------------------------------------------------------------------------------------
@@ -216,9 +278,9 @@ class PrefixTree:
             self._queued += 1
             heapq.heappush(self._queue, (age, self._queued, node))
 
-    def _oldest(self) -> Node:
-        """The node of which something can be dropped that was used least recently."""
-        while True:
+    def _oldest(self) -> Node | None:
+        """The node of which something can be dropped that was used least recently; None: there is none."""
+        while self._queue:
             age, _, node = heapq.heappop(self._queue)
             if age != node.queued or node not in self._nodes:
                 continue  # it was put in again with a lower age, or is gone
@@ -226,15 +288,22 @@ class PrefixTree:
             if _age(node) == age:
                 return node
             self._enqueue(node)
+        return None
 
     def _split(self, node: Node, at: int) -> Node:
         """Cut a node in two; returns the first half."""
         assert node.parent is not None
         cut = node.start + at
         halves = self._until(cut, node), part_of(node.segment, self._ratios, node.start, cut, node.end)
-        first, rest = ([mx.contiguous(array) for array in half] for half in halves)  # views would keep the whole
-        _async_eval(first, rest)
+        first, rest = halves
+        if not node.is_shared:
+            first, rest = ([mx.contiguous(array) for array in half] for half in halves)  # views would keep the whole
+            _async_eval(first, rest)
         upper = Node(node.salt, node.parent, node.keys[:at], first)
+        if node.is_shared:
+            upper.holder = node.holder
+            upper.update_bytes()
+            self._shared.append(upper)
         upper.used, upper.least, upper.children = node.used, node.least, {node.keys[at]: node}
         node.parent.children[node.keys[0]] = upper
         node.parent, node.keys, node.start = upper, node.keys[at:], upper.end
@@ -255,7 +324,7 @@ class PrefixTree:
             if parent.parent is None:
                 del self._roots[parent.salt]
                 return
-            if not self._needs_snapshot or parent.snapshot is not None:
+            if not self._needs_snapshot or parent.snapshot is not None or parent.is_shared:
                 self._enqueue(parent)
                 return
             node = parent

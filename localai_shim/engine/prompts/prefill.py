@@ -21,8 +21,10 @@ from ..costs.cost_model import CostModel
 from ..costs.meter import Meter
 from ..kv import RowCache, copied
 from ..kv.segments import stack, takes_padding, unstack
+from ..kv.shared import Prefix
 from ..ports import Features, MediaSpan, Model, StepInput
 from ..prefix.cache import PrefixCache
+from ..prefix.sharing import Sharing
 from ..row import Row, adapters_of
 from .scores import FIRST_PORTION_TOKENS, MAX_LOGITS, Scoring
 
@@ -70,6 +72,8 @@ class PrefillJob:
         """See `Model.first_pass`."""
         self.min_prefix = 0
         """Tokens that a prefix in the prefix cache has to have for the row to start from it."""
+        self.prefix: Prefix | None = None
+        """First tokens that its cache shares with other rows."""
         self.state: object | None = None
         """See `Model.row_state`; set when the job begins."""
         self.features: dict[int, Features] = {}
@@ -126,6 +130,7 @@ class Prefiller:
         wait_for_step: returns when the decode step in flight has run.
         ends_prompts: the model gives the right logits of prompts' last tokens.
         costs: measures passes.
+        sharing: chooses what rows share; None: they share nothing.
 
     Attributes:
         portion: most tokens that are scored in one pass, those of all its rows together: their logits are held at once.
@@ -139,10 +144,11 @@ class Prefiller:
         wait_for_step: Callable[[], None],
         ends_prompts: bool,
         costs: CostModel,
+        sharing: Sharing | None = None,
     ) -> None:
         self._end_tokens = model.end_tokens if ends_prompts else 0
         self._model, self._meter, self._prefixes = model, meter, prefixes
-        self._wait_for_step, self._costs = wait_for_step, costs
+        self._wait_for_step, self._costs, self._sharing = wait_for_step, costs, sharing
         self.portion = FIRST_PORTION_TOKENS
 
     def estimate(self, job: PrefillJob) -> None:
@@ -165,9 +171,12 @@ class Prefiller:
             raise ValueError("the prompt ends with an image, a video or a sound: some text has to follow it")
         self._set_first_pass(job)
         job.state = self._model.row_state(prompt)
+        for row in job.rows:
+            row.shares = not job.first_pass
         found = None
         if prefixes is not None and job.scores is None:
-            found = prefixes.start(prompt.salt, job.keys, job.min_prefix)
+            job.prefix = self._shared(job, prefixes)
+            found = prefixes.start(prompt.salt, job.keys, job.min_prefix, job.prefix)
         job.cache, job.done = found or (self._model.new_cache(), 0)
         self._set_scores(job)
         if prefixes is None:
@@ -179,6 +188,12 @@ class Prefiller:
         if not any(end - NEAR_END_TOKENS <= length <= end for length in lengths):
             lengths.add(end)
         job.insert_at = sorted(length for length in lengths if job.done < length <= end and length >= job.min_prefix)
+
+    def _shared(self, job: PrefillJob, prefixes: PrefixCache) -> Prefix | None:
+        """First tokens that a starting prompt shares with other rows; None if there are none."""
+        if self._sharing is None or job.resumed or job.first_pass or job.state is not None or job.prompt.media:
+            return None
+        return self._sharing.for_prompt(job.prompt, prefixes.match_prefix(job.prompt.salt, job.keys[:-1]))
 
     def _set_first_pass(self, job: PrefillJob) -> None:
         job.first_pass = job.min_prefix = self._model.first_pass(job.prompt)
@@ -322,7 +337,11 @@ class Prefiller:
         """The jobs of one pass: a short one, and those of the others that fit."""
         jobs = [job]
         for other in sorted(others, key=lambda other: other.left, reverse=True):
-            fits = other.done == job.done and self.is_short(other, most) and self.worth_padding(jobs, other.left, most)
+            fits = (
+                (other.done, other.prefix) == (job.done, job.prefix)
+                and self.is_short(other, most)
+                and self.worth_padding(jobs, other.left, most)
+            )
             if fits and other is not job and (other.scores is None) == (job.scores is None):
                 jobs.append(other)
         return jobs

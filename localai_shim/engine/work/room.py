@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ..decode.batch import Batch
 from ..memory import Memory
 from ..pieces import Limit, Open, Preempt
+from ..prefix.sharing import Sharing
 from ..prompts.features import Tower
 from ..prompts.prefill import PrefillJob
 from ..row import Row
@@ -32,6 +33,7 @@ class Room:
         tower: knows what features take.
         max_rows: most rows that decode together.
         memory: the budget for rows; None: no limit is known.
+        sharing: what rows share, which counts once; None: they share nothing.
     """
 
     batch: Batch
@@ -39,6 +41,7 @@ class Room:
     tower: Tower
     max_rows: int
     memory: Memory | None = None
+    sharing: Sharing | None = None
     _steps_planned: int = 0
     """Steps for which there is memory for the rows that run."""
 
@@ -51,10 +54,11 @@ class Room:
         """The least urgent and youngest row, if there is no memory for it; otherwise, what all rows leave to others."""
         assert self.memory is not None
         try:
-            if len(self.batch) > 1 and self.memory.batch(self._lengths()) > self.memory.budget:
+            left = self.memory.budget - self._taken(self.memory, self.batch.rows, ())
+            if len(self.batch) > 1 and left < 0:
                 return Preempt(max(self.batch.rows, key=_patience).number)
             self._steps_planned = min((_reserved(row) - _length(row) for row in self.batch.rows), default=0)
-            return Limit(self.memory.budget - self.memory.batch(self._lengths()))
+            return Limit(left)
         except Exception:
             log.exception("planning the memory of running requests failed; they continue")
             self._steps_planned = FURTHER_TOKENS
@@ -80,43 +84,60 @@ class Room:
         return self._fitting(job, self.batch.rows)
 
     def _fitting(self, job: PrefillJob, running: Sequence[Row]) -> int:
-        others, rows = [*running, *self._begun()], len(job.rows)
-        while not self._fits(job, rows, others):
-            if others or rows == 1:
+        rows = len(job.rows)
+        while not self._fits(job, rows, running):
+            if running or self._begun() or rows == 1:
                 return 0
             rows -= 1
         return rows
 
     def open(self, job: PrefillJob) -> Open:
         """Begin a job that there is room for."""
-        rows, others = max(1, self.fitting(job)), [*self.batch.rows, *self._begun()]
-        spare = None if self.memory is None else self._spare(self.memory, job, rows, others)
+        rows = max(1, self.fitting(job))
+        spare = None if self.memory is None else self._spare(self.memory, job, rows, self.batch.rows)
         first = self.prompts.queue.first(PrefillJob, by_urgency)
         return Open(job.number, rows, spare, turn=first is not None and first.priority < job.priority)
 
-    def _fits(self, job: PrefillJob, count: int, others: Sequence[Row]) -> bool:
-        rows = len(others) + count
+    def _fits(self, job: PrefillJob, count: int, running: Sequence[Row]) -> bool:
+        rows = len(running) + sum(len(other.rows) for other in self._begun()) + count
         if rows > self.max_rows:
             return False
-        return self.memory is None or rows == 1 or self._spare(self.memory, job, count, others) >= 0
+        return self.memory is None or rows == 1 or self._spare(self.memory, job, count, running) >= 0
 
-    def _begun(self) -> list[Row]:
-        """Rows whose prompts are being prefilled."""
-        return [row for other in (*self.prompts.begun, *self.prompts.joining) for row in other.rows]
+    def _begun(self) -> list[PrefillJob]:
+        """Prompts that are being prefilled."""
+        return [*self.prompts.begun, *self.prompts.joining]
 
-    def _spare(self, memory: Memory, job: PrefillJob, count: int, others: Sequence[Row]) -> int:
+    def _spare(self, memory: Memory, job: PrefillJob, count: int, running: Sequence[Row]) -> int:
         """Bytes left if a number of a job's rows begin: the budget less all rows and prompts that have not joined."""
-        lengths = [_reserved(row) for row in (*others, *job.rows[:count])]
-        jobs = (*self.prompts.begun, *self.prompts.joining, job)
-        taken, batch = sum(memory.row(len(other.tokens), other.first_pass) for other in jobs), memory.batch(lengths)
-        if len(lengths) == 1:  # it decodes in the cache that it was prefilled in
-            taken = max(0, taken - batch)
-        if any(other.prompt.media for other in jobs):
-            taken += self.tower.bytes_for(jobs)
-        return memory.budget - batch - taken
+        jobs = [*((other, len(other.rows)) for other in self._begun()), (job, count)]
+        taken = self._taken(memory, running, jobs)
+        if any(other.prompt.media for other, _ in jobs):
+            taken += self.tower.bytes_for([other for other, _ in jobs])
+        return memory.budget - taken
 
-    def _lengths(self) -> list[int]:
-        return [_reserved(row) for row in self.batch.rows]
+    def _taken(self, memory: Memory, running: Sequence[Row], jobs: Sequence[tuple[PrefillJob, int]]) -> int:
+        """Bytes of rows that run, and of prompts with a number of their rows; what they share counts once."""
+        lengths = [_reserved(row) for row in running]
+        shared = [0 if row.prefix is None else row.prefix.length for row in running]
+        prefilled, before = 0, [*running]
+        for job, count in jobs:
+            prefilled += memory.row(len(job.tokens), job.first_pass, 0 if job.prefix is None else job.prefix.length)
+            lengths += [_reserved(row) for row in job.rows[:count]]
+            shared += self._shared(job, count, before)
+            before += job.rows[:1]
+        batch = memory.batch(lengths, shared)
+        if len(lengths) == 1:  # it decodes in the cache that it was prefilled in
+            prefilled = max(0, prefilled - batch)
+        return batch + prefilled + (0 if self.sharing is None else self.sharing.bytes)
+
+    def _shared(self, job: PrefillJob, count: int, before: Sequence[Row]) -> list[int]:
+        """First tokens that a number of a job's rows will share, with rows that come before and with each other."""
+        if self.sharing is None or job.first_pass:
+            return [0] * count
+        first = self.sharing.expected(job.rows[0], before)
+        again = max(first, self.sharing.common(job.prompt, [job.prompt]))
+        return [first, *[again] * (count - 1)][:count]
 
 
 def _patience(row: Row) -> tuple[int, int]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
-from ...types import GenerationRequest, Sink
+from ...types import GenerationRequest, Prompt, Sink
 from ...types.timeline import Moved, now
 from ..decode.batch import Batch
 from ..memory import Memory
@@ -31,12 +31,17 @@ class Rows:
     def __init__(self, parts: Parts) -> None:
         self._model, self._meter = model, meter = parts.model, parts.meter
         setup, emit = parts.setup, parts.emit
-        self.batch = batch = Batch(model, emit, setup.prefixes, parts.deliver, setup.speculation, setup.runs_built)
+        sharing = setup.sharing
+        self.batch = batch = Batch(
+            model, emit, setup.prefixes, parts.deliver, setup.speculation, setup.runs_built, sharing
+        )
         self.tower = Tower(model, setup.features)
-        self.prefiller = Prefiller(model, meter, setup.prefixes, batch.wait, setup.ends_prompts, setup.costs)
+        self.prefiller = Prefiller(model, meter, setup.prefixes, batch.wait, setup.ends_prompts, setup.costs, sharing)
         self.prompts = PromptJobs(parts.queue, self.prefiller, self.tower, emit, setup.max_rows)
         memory = setup.memory if isinstance(setup.memory, Memory) else None
-        self.room = Room(batch, self.prompts, self.tower, setup.max_rows, memory)
+        self.room = Room(batch, self.prompts, self.tower, setup.max_rows, memory, sharing)
+        if sharing is not None:
+            sharing.others = self._sharing_prompts
         self.entered: list[int] = []
         self.left: list[int] = []
         self.blocked = False
@@ -44,6 +49,11 @@ class Rows:
     def __len__(self) -> int:
         """Rows that run and wait."""
         return len(self.batch) + len(self.prompts)
+
+    def _sharing_prompts(self) -> Iterator[Prompt]:
+        """Prompts that others may share first tokens with: those of rows that run, and of jobs that have begun."""
+        begun = (job.rows[0] for job in (*self.prompts.begun, *self.prompts.joining) if job.rows)
+        return (row.request.prompt for row in (*self.batch.rows, *begun) if row.shares)
 
     def enter(self, work: GenerationRequest, sink: Sink, index: int) -> Row:
         """Make the row of a request."""

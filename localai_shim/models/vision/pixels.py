@@ -23,7 +23,7 @@ _BLOCK_PATCHES = 128  # whose floats are in the processor's cache until they are
 
 
 class QwenImages(Protocol):
-    """What is read of Qwen's image processor in mlx-vlm."""
+    """Settings of Qwen's image processor in mlx-vlm that are read."""
 
     patch_size: int
     merge_size: int

@@ -251,15 +251,15 @@ def test_the_kernel_attends_for_a_few_tokens(tokens: int, heads: int, key_heads:
 
 def test_what_tokens_see_is_made_once_for_all_layers() -> None:
     mask = mx.arange(7) <= (mx.array([2, 4])[:, None, None, None] + mx.arange(3)[:, None])
-    seen = cuda_decode._seen_by(mask, 3, 7)
+    seen = cuda_decode.seen_by(mask, 3, 7)
     assert seen.shape == (2, 1, 1, 7)
     assert [[seen[row, 0, 0, c].item() for c in range(7)] for row in range(2)] == [
         [0b111, 0b111, 0b111, 0b110, 0b100, 0, 0],
         [0b111, 0b111, 0b111, 0b111, 0b111, 0b110, 0b100],
     ]
-    assert cuda_decode._seen_by(mask, 3, 7) is seen
-    causal = cuda_decode._seen_by(None, 3, 5)
-    assert causal.tolist() == [7, 7, 7, 6, 4] and cuda_decode._seen_by(None, 3, 5) is causal
+    assert cuda_decode.seen_by(mask, 3, 7) is seen
+    causal = cuda_decode.seen_by(None, 3, 5)
+    assert causal.tolist() == [7, 7, 7, 6, 4] and cuda_decode.seen_by(None, 3, 5) is causal
 
 
 @only_on_cuda

@@ -103,7 +103,7 @@ def test_a_prefix_that_ends_within_a_picture_is_gone_on_from() -> None:
         prefixes = inside.setup(engine).prefixes
         assert prefixes is not None
         start = prefixes.start
-        prefixes.start = lambda salt, keys, least=0: start(salt, keys[:81], least)  # type: ignore[method-assign]
+        prefixes.start = lambda salt, keys, least=0, shared=None: start(salt, keys[:81], least)  # type: ignore[method-assign]
         again = prompt_of(*shared, tokens(9, 3))
         assert generate(engine, request(again)) == [alone("qwen3", again, 12)]
         assert again.cached_tokens == 80 and engine.model.items == [1]
