@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Collection, Iterator, Sequence
 
 from ...types import GenerationRequest, Prompt, Sink
@@ -40,8 +41,9 @@ class Rows:
         self.prompts = PromptJobs(parts.queue, self.prefiller, self.tower, emit, setup.max_rows)
         memory = setup.memory if isinstance(setup.memory, Memory) else None
         self.room = Room(batch, self.prompts, self.tower, setup.max_rows, memory, sharing)
-        if sharing is not None:
-            sharing.others = self._sharing_prompts
+        if sharing is not None:  # which must not hold the model by these rows
+            rows = weakref.ref(self)
+            sharing.others = lambda: () if (its := rows()) is None else its._sharing_prompts()
         self.entered: list[int] = []
         self.left: list[int] = []
         self.blocked = False

@@ -128,5 +128,5 @@ def test_contents_without_shared_tokens_are_a_plain_cache() -> None:
     assert type(layer) is KVCache and layer.offset == 4
 
 
-def test_it_is_neither_packed_nor_merged_by_its_class() -> None:
+def test_a_row_that_shares_is_neither_packed_nor_merged_by_its_class() -> None:
     assert not is_packed(own()) and not can_merge(own())

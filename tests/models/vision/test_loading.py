@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
+from localai_shim.backends import own_forms
 from localai_shim.backends.cuda import attention as cuda_attention
 from localai_shim.backends.own_forms import OwnForms
 from localai_shim.backends.x86 import exponentials as cpu_forms
@@ -210,6 +211,7 @@ def test_a_machine_s_attention_takes_the_place_of_mlx_vlm_s(
     use: Callable[[Any], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_forms(monkeypatch, OwnForms())
+    monkeypatch.setattr(own_forms, "use_sharing", lambda *_: 0)  # which comes after a machine's attention
     model = load("llava")
     item, tokens = model.text.process(picture(56, 56)), mx.array([[5, 6, 7, 8] * 20])
     rows, logits = (
