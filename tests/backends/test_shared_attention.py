@@ -166,15 +166,15 @@ def test_many_queries_are_attended_in_pieces(most: int, monkeypatch: pytest.Monk
     assert max(sizes) <= max(most, one_query), "a product has few scores, or one query of each row"
 
 
-@pytest.mark.parametrize("far", [-40.0, 40.0], ids=["own scores larger", "shared scores larger"])
+@pytest.mark.parametrize("far", [-200.0, 200.0], ids=["own scores larger", "shared scores larger"])
 def test_scores_of_the_two_parts_may_be_far_apart(far: float) -> None:
     """A part's weights are relative to its own largest score: joined without it, they overflow or count too much."""
     case = Case(3, ONE_GROUP)
     toward = case.queries[:1, ::2, :1]
     case.parts = [SharedPart(part.keys + far * toward, part.values, part.rows) for part in case.parts]
-    case.check()
+    case.check(tolerance=1e-3)
     case.parts = [SharedPart(part.keys - 2 * far * toward, part.values, part.rows) for part in case.parts]
-    case.check()
+    case.check(tolerance=1e-3)
 
 
 def test_masks_that_are_added_to_scores_are_refused() -> None:
