@@ -24,6 +24,9 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
 from localai_shim.backends.memory import return_free_memory
+from localai_shim.engine.kv.shared import Prefix
+from localai_shim.engine.prefix import sharing
+from localai_shim.engine.row import Row
 
 from .setting import Pair
 
@@ -168,3 +171,21 @@ def temporary_files(folder: Path) -> Iterator[None]:
             del os.environ["TMPDIR"]
         else:
             os.environ["TMPDIR"] = old[1]
+
+
+@contextlib.contextmanager
+def short_beginnings_shared() -> Iterator[list[None]]:
+    """Rows share beginnings that are as short as the soak's; the list has an item for each row that did."""
+    found, least, choose = list[None](), sharing.MIN_SHARED_TOKENS, sharing.Sharing.choose
+
+    def counted(self: sharing.Sharing, *given: Any) -> dict[Row, Prefix]:
+        chosen = choose(self, *given)
+        found.extend([None] * len(chosen))
+        return chosen
+
+    made: Any = sharing
+    made.MIN_SHARED_TOKENS, made.Sharing.choose = 12, counted
+    try:
+        yield found
+    finally:
+        made.MIN_SHARED_TOKENS, made.Sharing.choose = least, choose

@@ -32,6 +32,8 @@ class Soak:
     loads: int
     """Times that the model that comes and goes was loaded."""
     seconds: float
+    sharing: int = 0
+    """Rows that shared their first tokens with others."""
 
 
 def figures(soak: Soak, outcomes: Outcomes, spans: Spans, requests: int, complaints: int) -> list[Figure]:
@@ -49,6 +51,7 @@ def figures(soak: Soak, outcomes: Outcomes, spans: Spans, requests: int, complai
         "rows preempted": text.preempted,
         "requests that waited for a place": spans.waited,
         "loads of the model that comes and goes": soak.loads,
+        "rows that shared their first tokens": soak.sharing,
     }
     named = [_stated(f"soak: {name}", value) for name, value in some.items()]
     waits = {f"longest gap of a stream, priority {each}": gap for each, gap in sorted(soak.clocks.gaps.items())}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -37,12 +38,16 @@ def measure(quick: bool, requests: int | None = None, seed: int = 0) -> Section:
         root = Path(folder)
         with meters.temporary_files(root / "made"):
             setting, pool = make_setting(root), make_pool(seed, QUICK_POOL if quick else POOL)
-        with meters.temporary_files(root / "temporary"), opened(setting.alone) as alone:
+        with (
+            meters.temporary_files(root / "temporary"),
+            meters.short_beginnings_shared() as sharing,
+            opened(setting.alone) as alone,
+        ):
             began = time.monotonic()
             expected = run_alone(alone, pool)
             print(f"{len(pool)} requests alone in {time.monotonic() - began:.0f} s", flush=True)
             outcomes = Outcomes(pool, BAD, expected, alone)
-            soak = _run(setting, pool, expected, outcomes, requests, seed)
+            soak = replace(_run(setting, pool, expected, outcomes, requests, seed), sharing=len(sharing))
             outcomes.shown += complaints.texts
     figures = report.figures(soak, outcomes, spans, requests, len(complaints.texts))
     report.print_outcomes(soak, outcomes, requests)

@@ -55,7 +55,12 @@ def all_that_is_to_be_on_was_on(soak: Soak) -> None:
     assert set(found["kinds"]) == {make(Random(0)).kind for make in KINDS}
     assert set(found["mishaps"]) == set(MISHAPS)
     assert {name for name, (drafted, _) in found["drafts"].items() if drafted} == SOURCES
-    for name in ("rows preempted", "requests that waited for a place", "loads of the model that comes and goes"):
+    for name in (
+        "rows that shared their first tokens",
+        "rows preempted",
+        "requests that waited for a place",
+        "loads of the model that comes and goes",
+    ):
         assert figures[f"soak: {name}"] > 0
     assert {"failed: abandoned", "failed: cancelled", "failed: timeout", "refused: 400", "refused: 404"} <= set(
         found["outcomes"]
