@@ -15,6 +15,7 @@ import pytest
 from localai_shim.engine.cache_contents import KeyValues, States
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.kv.row import leaves
+from localai_shim.engine.prefix import sharing
 from localai_shim.media import Media, MediaSpan, media_keys
 from localai_shim.models import caches
 from localai_shim.models.loading import load_model
@@ -22,7 +23,7 @@ from localai_shim.models.vision.model import VisionModel
 from localai_shim.types import GenerationRequest, Prompt, RowError, SamplingParams
 from tests import inside
 from tests.engine.guessing import Oracle, Steady, preempting, speculate, steps_noted
-from tests.engine.harness import GREEDY, Running, generate, leave_room_for
+from tests.engine.harness import GREEDY, Running, eventually, generate, leave_room_for
 from tests.engine.traffic import ids_in_traffic
 from tests.models.vision.seeing import WHOLE
 from tests.models.vision.seeing import generate as one_row
@@ -242,6 +243,18 @@ def test_choices_and_seeds(kind: str) -> None:
         greedy, shorter, sampled = both.finish()
         assert greedy == asked.alone(8) and shorter == greedy[:5] and beside.finish() == [other.alone(12)]
         assert generate(engine, asked.again().request(8, SAMPLED)) == [sampled], "the same alone"
+
+
+@families
+def test_rows_that_share_a_picture_say_what_each_says_alone(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Families whose pictures need all of a prompt in one pass hold copies."""
+    monkeypatch.setattr(sharing, "MIN_SHARED_TOKENS", 8)
+    asked = [ask(kind, "Look closely. " * 6 + end, shown(1)) for end in ("What is it?", "Which color?", "How many?")]
+    with engine_of(kind) as engine:
+        running = [Running(engine, each.request(30)) for each in asked]
+        shares = not engine.model.first_pass(asked[0].prompt)
+        assert not shares or eventually(lambda: engine.stats().shared_bytes > 0)
+        assert [run.finish()[0] for run in running] == [each.alone(30) for each in asked]
 
 
 @families
