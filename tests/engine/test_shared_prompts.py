@@ -204,6 +204,22 @@ def test_rows_come_and_go_in_any_order(kind: str, seed: int) -> None:
         assert eventually(lambda: not shared_bytes(made))
 
 
+@pytest.mark.parametrize("broken", ["choose", "_hold"])
+def test_rows_hold_copies_if_nothing_can_be_shared(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise MemoryError("no memory for what rows share")
+
+    with engine() as made:
+        first = Running(made, request(agent(0), max_tokens=200, ignore_eos=True))
+        first.read(2)
+        monkeypatch.setattr(sharing.Sharing, broken, refuse)
+        monkeypatch.setattr(sharing.Sharing, "for_prompt", lambda *_: None)
+        assert generate(made, request(agent(1)))[0] == expected("qwen3", agent(1))
+        assert not shared_bytes(made)
+        monkeypatch.undo()
+        assert len(first.finish()[0]) == 200
+
+
 def test_rows_that_share_run_in_one_pass_with_the_one_that_came_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own tokens decide which rows share a pass, not the copy that it held until then."""
     monkeypatch.setattr(buckets, "FREE_PADDING_BYTES", 0)

@@ -109,10 +109,16 @@ class Batch:
             self._to_insert += to_insert
 
     def _share(self, joining: Sequence[tuple[Row, RowCache]]) -> list[Prefix | None]:
-        """First tokens that joining rows share; rows that run drop their copies of these."""
+        """First tokens that joining rows share; rows that run drop their copies of these. Nothing is shared if choosing
+        fails: no cache has changed then.
+        """
         if self._sharing is None:
             return [None] * len(joining)
-        chosen = self._sharing.choose(joining, self.rows)
+        try:
+            chosen = self._sharing.choose(joining, self.rows)
+        except Exception:
+            log.exception("choosing what requests share failed; they hold copies")
+            return [None] * len(joining)
         for row, place in zip(self.rows, self._places, strict=True):
             if row in chosen:
                 self._cache.share(place, chosen[row])
