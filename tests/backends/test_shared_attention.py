@@ -72,7 +72,7 @@ class Case:
         return keys, values, first
 
     def expected(self, mask: Mask = None, sinks: mx.array | None = None) -> mx.array:
-        """What MLX's attention gives each row by itself."""
+        """MLX's attention for each row by itself."""
         out = []
         for row in range(self.rows):
             keys, values, first = self.whole(row)

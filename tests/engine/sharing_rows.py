@@ -48,7 +48,7 @@ class World:
         return [self.random.randrange(3, VOCABULARY) for _ in range(count)]
 
     def plain(self, tokens: list[int]) -> RowCache:
-        """A row of its own."""
+        """A row that shares nothing."""
         row = self.text.new_cache()
         self.model(mx.array([tokens]), cache=row)
         return row
@@ -60,7 +60,7 @@ class World:
         return Prefix(None, np.array(tokens, np.int64), arrays)
 
     def behind(self, prefix: Prefix, rest: list[int]) -> RowCache:
-        """A row whose prompt goes on behind what it shares."""
+        """A row whose prompt continues behind shared tokens."""
         first = prefix.keys.tolist()
         like = kv.copied(self.plain(first))
         snapshot = take_snapshot(like, len(first))
@@ -150,14 +150,14 @@ class World:
             self.replay[slot] = blocks[slot][count : kept[slot]]
 
     def check(self, slot: int, tokens: list[int], logits: mx.array) -> None:
-        """That a row's logits behind these tokens are those that it gets alone."""
+        """Check that a row's logits behind these tokens are those that it gets alone."""
         cache = self.alone[slot]
         expected = mx.concatenate([self.model(mx.array([[token]]), cache=cache)[:, -1] for token in tokens])
         assert mx.allclose(logits[: len(tokens)], expected, rtol=1e-3, atol=2e-3), f"slot {slot}"
         self.tokens[slot] += tokens
 
     def check_read(self, slot: int, start: int = 0) -> None:
-        """That what is read of a slot is what the row's own cache holds."""
+        """Check that a slot is read as the row's own cache holds it."""
         read, expected = leaves(self.cache.read(slot, start)), leaves(kv.copied(self.alone[slot], start))
         for layer, alone in zip(read, expected, strict=True):
             assert layer.length == alone.length and type(layer) is type(alone)

@@ -28,7 +28,7 @@ def _nothing_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def prepared(name: str, kv: Quantised | None = None, **changes: Any) -> TextModel:
-    """As it is loaded."""
+    """The model as a client loads it."""
     model = text_model(name, kv, **changes)
     host().forms().prepare(model._model)
     return model

@@ -1,4 +1,4 @@
-"""What rows share stays in the tree, which counts it again, and frees it, when the last of these rows has gone."""
+"""Shared tokens stay in the tree. After the last row that shares them, the tree counts them again and can free them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def shared(tree: PrefixTree, tokens: Sequence[int]) -> Prefix:
 
 
 def check(prefix: Prefix, tokens: Sequence[int]) -> None:
-    """That a prefix is of the first of these tokens, and holds what is theirs."""
+    """Check that a prefix is of the first of these tokens, and holds their arrays."""
     assert prefix.keys.tolist() == list(tokens[: prefix.length])
     assert same(prefix.arrays, arrays_of(tokens[: prefix.length]))
 
@@ -58,7 +58,7 @@ def same(arrays: Segment, others: Segment) -> bool:
 
 
 def check_match(tree: PrefixTree, tokens: Sequence[int], length: int | None = None) -> None:
-    """That a row can be made of these tokens, as far as the tree has them, and gets what is theirs."""
+    """Check that a row that is made of these tokens, as far as the tree has them, gets their arrays."""
     match, length = tree.match_prefix(None, tokens), len(tokens) if length is None else length
     assert (0 if match is None else match.length) == length
     if match is not None:

@@ -27,7 +27,7 @@ TOKEN = 2 * 3 * 4 * 4  # bytes: two arrays of three heads, four float32 each
 
 
 class Model:
-    """What a row asks its model."""
+    """The part of a model that a row needs."""
 
     context_length = None
 
@@ -63,14 +63,14 @@ def prefix_cache(budget: int = PLENTY) -> PrefixCache:
 
 
 def lengths(chosen: dict[Row, Prefix], *rows: Row) -> list[int]:
-    """How many tokens each of these rows shares."""
+    """Number of tokens that each of these rows shares."""
     for each, prefix in chosen.items():
         check(each, prefix)
     return [chosen[each].length if each in chosen else 0 for each in rows]
 
 
 def check(made: Row, prefix: Prefix) -> None:
-    """That what a row shares are its first tokens."""
+    """Check that the tokens that a row shares are its first ones."""
     tokens = made.request.prompt.tokens
     assert prefix.keys.tolist() == tokens[: prefix.length] and prefix.length < len(tokens)
     assert prefix.salt == made.request.prompt.salt
