@@ -174,6 +174,80 @@ inline unsigned as_pair(float low, float high, __half) {
   return d;
 }
 
+// The queries of a lane's two rows, `at` and `at + 8` of those that share a key head, in the places of a product.
+template <typename T, int D, typename Strides>
+inline void load_queries(
+    unsigned (&qf)[D / 16][4], const T* q, const Strides& q_strides, int queries, int head0, int at, int sharing, int t) {
+  #pragma unroll
+  for (int h = 0; h < 2; h++) {
+    const int mine = at + 8 * h;
+    const bool used = mine < sharing;
+    const T* qp = q + (head0 + mine) / queries * q_strides[1] + mine % queries * q_strides[2] + 8 * t;
+    #pragma unroll
+    for (int i = 0; i < D / 32; i++) {
+      const uint4 x = used ? *reinterpret_cast<const uint4*>(qp + 32 * i) : make_uint4(0, 0, 0, 0);
+      qf[2 * i][h] = x.x, qf[2 * i][2 + h] = x.y, qf[2 * i + 1][h] = x.z, qf[2 * i + 1][2 + h] = x.w;
+    }
+  }
+}
+
+// Turns 16 keys' scores into weights, by the running maximum m and sum l of each query, which sums in acc follow.
+template <int N, typename Seen>
+inline void weigh(float (&s)[2][4], float (&acc)[N][4], float (&m)[2], float (&l)[2], float power, const Seen& seen) {
+  constexpr unsigned ALL = 0xffffffff;
+  constexpr float LEAST = -1e30f;
+  float shrink[2];
+  #pragma unroll
+  for (int h = 0; h < 2; h++) {
+    float top = m[h];
+    #pragma unroll
+    for (int n = 0; n < 2; n++) {
+      #pragma unroll
+      for (int c = 0; c < 2; c++) {
+        float& x = s[n][2 * h + c];
+        x = seen(h, n, c) ? x * power : LEAST;
+        top = max(top, x);
+      }
+    }
+    top = max(top, __shfl_xor_sync(ALL, top, 1));
+    top = max(top, __shfl_xor_sync(ALL, top, 2));
+    shrink[h] = exp2f(m[h] - top);
+    m[h] = top;
+    l[h] *= shrink[h];
+    #pragma unroll
+    for (int n = 0; n < 2; n++) {
+      #pragma unroll
+      for (int c = 0; c < 2; c++) {
+        float& x = s[n][2 * h + c];
+        x = seen(h, n, c) ? exp2f(x - top) : 0.0f;
+        l[h] += x;
+      }
+    }
+  }
+  if (__any_sync(ALL, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
+    #pragma unroll
+    for (int i = 0; i < N; i++) {
+      #pragma unroll
+      for (int c = 0; c < 4; c++) acc[i][c] *= shrink[c / 2];
+    }
+  }
+}
+
+// Adds 64 dimensions of 16 keys' values, times their weights.
+template <typename T>
+inline void add_values(float (*acc)[4], const unsigned (&weights)[4], const uint4 (&values)[4]) {
+  const auto* low = reinterpret_cast<const unsigned*>(&values[0]);
+  const auto* high = reinterpret_cast<const unsigned*>(&values[1]);
+  const auto* low8 = reinterpret_cast<const unsigned*>(&values[2]);
+  const auto* high8 = reinterpret_cast<const unsigned*>(&values[3]);
+  #pragma unroll
+  for (int j = 0; j < 8; j++) {
+    const int which = j % 2 ? 0x7632 : 0x5410;
+    add_product(
+        acc[j], weights, __byte_perm(low[j / 2], high[j / 2], which), __byte_perm(low8[j / 2], high8[j / 2], which), T());
+  }
+}
+
 // The same for several queries, on the tensor cores: 16 of those that share a key head, and 16 keys a warp at a time.
 // Lane 4 g + t of a product has the rows g and g + 8 of what is on the left, the column g of what is on the right, and
 // 2 t, 2 t + 1 and those and eight of the 16 places that are added up. Which dimension or key stands at a place is free,
@@ -199,19 +273,10 @@ void attend_several_split(
   const T* vp = v + row * v_strides[0] + key_head * v_strides[1] + 8 * g;
   const auto* mp = mask + row * mask_strides[0];
   unsigned qf[D / 16][4];
+  load_queries<T, D>(qf, q + row * q_strides[0], q_strides, queries, head0, begin + g, sharing, t);
   int bit[2];
   #pragma unroll
-  for (int h = 0; h < 2; h++) {
-    const int at = begin + g + 8 * h;
-    const bool used = at < sharing;
-    bit[h] = used ? at % queries : 31;
-    const T* qp = q + row * q_strides[0] + (head0 + at) / queries * q_strides[1] + at % queries * q_strides[2] + 8 * t;
-    #pragma unroll
-    for (int i = 0; i < D / 32; i++) {
-      const uint4 x = used ? *reinterpret_cast<const uint4*>(qp + 32 * i) : make_uint4(0, 0, 0, 0);
-      qf[2 * i][h] = x.x, qf[2 * i][2 + h] = x.y, qf[2 * i + 1][h] = x.z, qf[2 * i + 1][2 + h] = x.w;
-    }
-  }
+  for (int h = 0; h < 2; h++) bit[h] = begin + g + 8 * h < sharing ? (begin + g + 8 * h) % queries : 31;
   const float power = scale * 1.44269504f;
   float acc[8 * HALVES][4] = {}, m[2] = {LEAST, LEAST}, l[2] = {0, 0};
   for (int t0 = first + warp * 16; t0 < last; t0 += WARPS * 16) {
@@ -245,57 +310,14 @@ void attend_several_split(
         add_product(s[n], qf[2 * i + 1], keys[n][i].z, keys[n][i].w, T());
       }
     }
-    float shrink[2];
-    #pragma unroll
-    for (int h = 0; h < 2; h++) {
-      float top = m[h];
-      #pragma unroll
-      for (int n = 0; n < 2; n++) {
-        #pragma unroll
-        for (int c = 0; c < 2; c++) {
-          float& x = s[n][2 * h + c];
-          x = on[2 * n + c] >> bit[h] & 1 ? x * power : LEAST;
-          top = max(top, x);
-        }
-      }
-      top = max(top, __shfl_xor_sync(ALL, top, 1));
-      top = max(top, __shfl_xor_sync(ALL, top, 2));
-      shrink[h] = exp2f(m[h] - top);
-      m[h] = top;
-      l[h] *= shrink[h];
-      #pragma unroll
-      for (int n = 0; n < 2; n++) {
-        #pragma unroll
-        for (int c = 0; c < 2; c++) {
-          float& x = s[n][2 * h + c];
-          x = on[2 * n + c] >> bit[h] & 1 ? exp2f(x - top) : 0.0f;
-          l[h] += x;
-        }
-      }
-    }
-    if (__any_sync(ALL, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
-      #pragma unroll
-      for (int i = 0; i < 8 * HALVES; i++) {
-        #pragma unroll
-        for (int c = 0; c < 4; c++) acc[i][c] *= shrink[c / 2];
-      }
-    }
+    weigh(s, acc, m, l, power, [&](int h, int n, int c) { return on[2 * n + c] >> bit[h] & 1; });
     unsigned weights[4];
     #pragma unroll
     for (int i = 0; i < 4; i++) weights[i] = as_pair(s[i / 2][i % 2 * 2], s[i / 2][i % 2 * 2 + 1], T());
     #pragma unroll
     for (int h = 0; h < HALVES; h++) {
-      const auto* low = reinterpret_cast<const unsigned*>(&values[0][h]);
-      const auto* high = reinterpret_cast<const unsigned*>(&values[1][h]);
-      const auto* low8 = reinterpret_cast<const unsigned*>(&values[2][h]);
-      const auto* high8 = reinterpret_cast<const unsigned*>(&values[3][h]);
-      #pragma unroll
-      for (int j = 0; j < 8; j++) {
-        const int which = j % 2 ? 0x7632 : 0x5410;
-        add_product(
-            acc[8 * h + j], weights, __byte_perm(low[j / 2], high[j / 2], which),
-            __byte_perm(low8[j / 2], high8[j / 2], which), T());
-      }
+      const uint4 some[4] = {values[0][h], values[1][h], values[2][h], values[3][h]};
+      add_values<T>(acc + 8 * h, weights, some);
     }
   }
   #pragma unroll
@@ -343,7 +365,7 @@ void attend_many_split(
   constexpr int EACH = KEYS * CHUNKS / (WARPS * 32);
   constexpr unsigned ALL = 0xffffffff;
   constexpr float LEAST = -1e30f;
-  __shared__ T shared_k[KEYS * K_ROW], shared_v[KEYS * V_ROW];
+  __shared__ __align__(16) T shared_k[KEYS * K_ROW], shared_v[KEYS * V_ROW];
   const int split = blockIdx.x, splits = gridDim.x;
   const int queries = q_shape[2], heads = int(q_shape[1]) * queries, sharing = heads / int(k_shape[1]);
   const int groups = gridDim.y / int(k_shape[1]), columns = k_shape[2];
@@ -356,17 +378,7 @@ void attend_many_split(
   const T* kp = k + key_head * k_strides[1];
   const T* vp = v + key_head * v_strides[1];
   unsigned qf[D / 16][4];
-  #pragma unroll
-  for (int h = 0; h < 2; h++) {
-    const int at = begin + g + 8 * h;
-    const bool used = at < sharing;
-    const T* qp = q + (head0 + at) / queries * q_strides[1] + at % queries * q_strides[2] + 8 * t;
-    #pragma unroll
-    for (int i = 0; i < D / 32; i++) {
-      const uint4 x = used ? *reinterpret_cast<const uint4*>(qp + 32 * i) : make_uint4(0, 0, 0, 0);
-      qf[2 * i][h] = x.x, qf[2 * i][2 + h] = x.y, qf[2 * i + 1][h] = x.z, qf[2 * i + 1][2 + h] = x.w;
-    }
-  }
+  load_queries<T, D>(qf, q, q_strides, queries, head0, begin + g, sharing, t);
   const float power = scale * 1.44269504f;
   float acc[8 * HALVES][4] = {}, m[2] = {LEAST, LEAST}, l[2] = {0, 0};
   // The next keys are read while these are used.
@@ -405,41 +417,7 @@ void attend_many_split(
           add_product(s[n], qf[2 * i + 1], x.z, x.w, T());
         }
       }
-      float shrink[2];
-      #pragma unroll
-      for (int h = 0; h < 2; h++) {
-        float top = m[h];
-        #pragma unroll
-        for (int n = 0; n < 2; n++) {
-          #pragma unroll
-          for (int c = 0; c < 2; c++) {
-            float& x = s[n][2 * h + c];
-            x = tile + part + 8 * n + 2 * t + c < last ? x * power : LEAST;
-            top = max(top, x);
-          }
-        }
-        top = max(top, __shfl_xor_sync(ALL, top, 1));
-        top = max(top, __shfl_xor_sync(ALL, top, 2));
-        shrink[h] = exp2f(m[h] - top);
-        m[h] = top;
-        l[h] *= shrink[h];
-        #pragma unroll
-        for (int n = 0; n < 2; n++) {
-          #pragma unroll
-          for (int c = 0; c < 2; c++) {
-            float& x = s[n][2 * h + c];
-            x = tile + part + 8 * n + 2 * t + c < last ? exp2f(x - top) : 0.0f;
-            l[h] += x;
-          }
-        }
-      }
-      if (__any_sync(ALL, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
-        #pragma unroll
-        for (int i = 0; i < 8 * HALVES; i++) {
-          #pragma unroll
-          for (int c = 0; c < 4; c++) acc[i][c] *= shrink[c / 2];
-        }
-      }
+      weigh(s, acc, m, l, power, [&](int h, int n, int c) { return tile + part + 8 * n + 2 * t + c < last; });
       unsigned weights[4];
       #pragma unroll
       for (int i = 0; i < 4; i++) weights[i] = as_pair(s[i / 2][i % 2 * 2], s[i / 2][i % 2 * 2 + 1], T());
@@ -451,17 +429,7 @@ void attend_many_split(
           const int key = part + i / 2 * 8 + 2 * t + i % 2;
           values[i] = *reinterpret_cast<const uint4*>(shared_v + key * V_ROW + 8 * g + 64 * h);
         }
-        const auto* low = reinterpret_cast<const unsigned*>(&values[0]);
-        const auto* high = reinterpret_cast<const unsigned*>(&values[1]);
-        const auto* low8 = reinterpret_cast<const unsigned*>(&values[2]);
-        const auto* high8 = reinterpret_cast<const unsigned*>(&values[3]);
-        #pragma unroll
-        for (int j = 0; j < 8; j++) {
-          const int which = j % 2 ? 0x7632 : 0x5410;
-          add_product(
-              acc[8 * h + j], weights, __byte_perm(low[j / 2], high[j / 2], which),
-              __byte_perm(low8[j / 2], high8[j / 2], which), T());
-        }
+        add_values<T>(acc + 8 * h, weights, values);
       }
     }
   }
