@@ -6,7 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from localai_shim.engine.prefix import sharing
 from tests.soak.faults.load import Load
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _short_prompts_share() -> Iterator[None]:
+    """Rows share beginnings as short as those of the load."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sharing, "MIN_SHARED_TOKENS", 8)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -139,6 +139,8 @@ _RUNNING = [
     Point("sink", "client.batch_lines:_Request.put", "batch", gets="line"),
     Point("prefix cache", "engine.prefix.tree:PrefixTree.insert", "chat", "nobody"),
     Point("prefix cache", "engine.prefix.tree:PrefixTree.match_prefix", "chat", "nobody"),
+    Point("prefix cache", "engine.prefix.tree:PrefixTree.share", "schema", "nobody"),
+    Point("prefix cache", "engine.prefix.sharing:Sharing.choose", "chat", "nobody", also=("engine.prefix.sharing:",)),
     Point("prefix cache", "engine.kv.slots:SlotCache.read", "chat", "nobody", also=("engine.kv.",)),
     Point("disk cache", "engine.prefix.store:PrefixStore._refresh", "long", "nobody", raised=no_descriptors),
     Point("disk cache", "engine.prefix.store:PrefixStore.write", "long", "nobody", also=("engine.prefix.store:",)),
