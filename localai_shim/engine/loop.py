@@ -36,7 +36,7 @@ from .failures.unowned import load_error, logged, synchronize
 from .inbox import Change, Changes, Inbox, Message, Submit, put_last
 from .memory import Memory
 from .mirror import journal as mirror
-from .ports import Encoder, Model, host
+from .ports import Drafting, Encoder, Model, host
 from .prefix.pressure import Pressure
 from .row import release_frames, row_error
 from .setup import MAX_ROWS, Setup, set_up
@@ -50,7 +50,7 @@ from .work.tickets import Tickets
 log = logging.getLogger("localai_shim")
 
 ModelT = TypeVar("ModelT", bound=Encoder)
-Loaded = tuple[ModelT, Model | None]
+Loaded = tuple[ModelT, Drafting | None]
 """A model, and the one that drafts for it."""
 
 QUIET_SECONDS = 0.2  # without a request, after which a piece of the prefix cache is written to disk

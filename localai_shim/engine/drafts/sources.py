@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import mlx.core as mx
 import numpy as np
 
 from ..row import Row
@@ -51,6 +52,20 @@ class CostlyDrafter(Drafter, Protocol):
 
     def seconds(self, rows: int, drafts: int, plain: float) -> float:
         """Expected seconds for this number of drafts of each row; `plain`: those of a step of one token."""
+
+    @property
+    def reads_hidden(self) -> bool:
+        """True if it wants the hidden states of the tokens that run."""
+
+    def ran(self, rows: Sequence[Row], hidden: mx.array, first: Sequence[int], counts: Sequence[int]) -> None:
+        """Take the hidden states of tokens that have run and stay, if `reads_hidden`.
+
+        Args:
+            rows: whose tokens; the last one of each has not run yet.
+            hidden: `[positions, width]`, lazy.
+            first: of each row, the place of the first one in `hidden`; the others follow it.
+            counts: tokens of each row, before its last one.
+        """
 
     def keep(self, rows: Sequence[Row]) -> None:
         """Drop what is kept of all other rows."""
