@@ -58,7 +58,9 @@ def head(kind: str, weights: Tensors, config: dict[str, Any], *, agrees: bool = 
     layer = text.get("full_attention_interval", text["num_hidden_layers"]) - 1
     prefix, inner = f"{base}layers.{layer}.", "layers.0." if kind in QWEN else ""
     made = {inner + name.removeprefix(prefix): array for name, array in weights.items() if name.startswith(prefix)}
-    names = "pre_fc_norm_embedding pre_fc_norm_hidden fc norm" if kind in QWEN else "enorm hnorm eh_proj shared_head.norm"
+    names = (
+        "pre_fc_norm_embedding pre_fc_norm_hidden fc norm" if kind in QWEN else "enorm hnorm eh_proj shared_head.norm"
+    )
     embedding, hidden, join, norm = (f"{name}.weight" for name in names.split())
     width = text["hidden_size"]
     made = {name: _random(array, name) for name, array in made.items()}

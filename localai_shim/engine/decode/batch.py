@@ -226,7 +226,9 @@ class Batch:
             self._renew_sampler()
         assert self._sampler is not None
         tokens = mx.array([row.last_token for row in self.rows], dtype=mx.int32)
-        self.in_flight = flight = self._queued(tokens) if self._sampler.queues_ahead else AwaitingHost(*self._forward(tokens))
+        self.in_flight = flight = (
+            self._queued(tokens) if self._sampler.queues_ahead else AwaitingHost(*self._forward(tokens))
+        )
         flight.launch()
 
     def _launch_several(self, idle: Idle, drafts: Sequence[Draft]) -> None:

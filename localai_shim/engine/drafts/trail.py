@@ -75,7 +75,8 @@ def gather(blocks: Sequence[Sequence[Piece]], k: int) -> mx.array:
             arrays.append(piece.states)
             rows += piece.states.shape[0]
     places = [
-        [offsets[id(piece.states)] + piece.first + i for piece in block for i in range(piece.length)] for block in blocks
+        [offsets[id(piece.states)] + piece.first + i for piece in block for i in range(piece.length)]
+        for block in blocks
     ]
     padding = next(block[0] for block in places if block)
     index = np.array([[*block, *[padding] * (k - len(block))] for block in places], dtype=np.int32)
