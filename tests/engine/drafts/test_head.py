@@ -39,7 +39,7 @@ SHARE = 0.01
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A folder with a model of a kind and its head, made once for each."""
     made: dict[tuple[str, bool], str] = {}
 
@@ -49,7 +49,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             made[kind, agrees] = str(heads.model_with_head(path, kind, share=SHARE, agrees=agrees))
         return made[kind, agrees]
 
-    yield folder
+    return folder
 
 
 @pytest.fixture
