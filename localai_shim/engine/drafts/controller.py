@@ -22,7 +22,7 @@ from ..costs.cost_model import MAX_STEP_TOKENS, CostModel
 from ..pieces import Draft
 from ..ports import DraftHead, Drafting, Model
 from ..probes import agreement, takes_several
-from ..row import Row
+from ..row import KnownStates, Row
 from .draft_model import DraftModel
 from .head import HeadDrafter
 from .sources import CostlyDrafter, Drafter, ForcedTokens, PredictedText, PromptLookup
@@ -182,6 +182,16 @@ class Speculation:
         if self.costly is not None:
             with self._giving_up():
                 self.costly.ran(rows, hidden, first, counts)
+
+    def wanted_states(self, rows: Sequence[Row]) -> int:
+        """Number of a prompt's last tokens whose hidden states are wanted."""
+        return self.costly.wanted_states(rows) if self.costly is not None and self.reads_hidden else 0
+
+    def joined(self, rows: Sequence[Row], states: Sequence[KnownStates]) -> None:
+        """Have the costly source take the hidden states of a prompt: see `CostlyDrafter.joined`."""
+        if self.costly is not None and states:
+            with self._giving_up():
+                self.costly.joined(rows, states)
 
     def note(self, rows: int, tokens: int, seconds: float) -> None:
         """Note the seconds of a step, by its tokens per row."""

@@ -18,7 +18,7 @@ from ..kv import Buckets, BucketStep, Place, RowCache, fits_slots, read_row
 from ..kv.row import leaves
 from ..ports import Model, StepInput
 from ..probes import takes_several
-from ..row import Row
+from ..row import KnownStates, Row
 from .picks import Picks, length_of, tokens_of
 
 STALL_SHARE = 0.5  # of the time that a prompt may keep rows from their next token; the other model's prefill has all
@@ -102,6 +102,12 @@ class DraftModel:
         return row in self._seats or tokens <= PROMPT_TOKENS_PER_ANSWER * (row.max_tokens - row.generated)
 
     def ran(self, rows: Sequence[Row], hidden: mx.array, first: Sequence[int], counts: Sequence[int]) -> None:
+        """Read no hidden states."""
+
+    def wanted_states(self, rows: Sequence[Row]) -> int:
+        return 0
+
+    def joined(self, rows: Sequence[Row], states: Sequence[KnownStates]) -> None:
         """Read no hidden states."""
 
     def seconds(self, rows: int, drafts: int, plain: float) -> float:

@@ -18,7 +18,7 @@ import numpy as np
 from ..costs.cost_model import MAX_STEP_TOKENS, CostModel, Stopwatch
 from ..kv import Buckets, Place, RowCache
 from ..ports import DraftHead, Model
-from ..row import Row
+from ..row import KnownStates, Row
 from ..sampling.sampler import has_history
 from .picks import Picks, length_of, tokens_of
 from .trail import Piece, Trail, gather
@@ -28,6 +28,8 @@ log = logging.getLogger("localai_shim")
 STALL_SHARE = 0.5  # of `max_stall`, for which rows wait while the head reads what it has missed
 CHUNK_TOKENS = 512  # of one row in one pass
 TRAIL_BYTES = 2**26  # of all rows' hidden states that wait to be read
+MAX_PROMPT_TOKENS = 2048  # of a prompt that the head reads, its last ones: it has one layer for what is near
+UNASKED_STEPS = 512  # without drafts by the head, after which it reads no prompts until it is asked again
 MIN_TRAIL_TOKENS = 2 * MAX_STEP_TOKENS  # of a row, however many rows there are
 PROOF_GUESSES = 64  # after which a head that is seldom right is turned off
 MIN_AGREEMENT = 0.3
@@ -71,7 +73,7 @@ class HeadDrafter:
         self._share = head.read_bytes / max(1, model.weight_bytes)
         self._eos, self._on_device = sorted(model.eos_token_ids), model.samples_on_device
         self._stall = STALL_SHARE * max_stall
-        self._compared = self._right = 0
+        self._compared = self._right = self._unasked = 0
         self._is_proven = False
         self._trails: dict[Row, Trail] = {}
         self._state_bytes = 0
@@ -93,6 +95,7 @@ class HeadDrafter:
     def ran(self, rows: Sequence[Row], hidden: mx.array, first: Sequence[int], counts: Sequence[int]) -> None:
         if self._head is None:
             return
+        self._unasked += 1
         self._state_bytes = hidden.shape[-1] * hidden.itemsize
         most = max(MIN_TRAIL_TOKENS, TRAIL_BYTES // (self._state_bytes * len(rows)))
         for row, at, count in zip(rows, first, counts, strict=True):
@@ -101,6 +104,17 @@ class HeadDrafter:
                 if trail is None:
                     trail = self._trails[row] = Trail()
                 trail.add(length_of(row) - 1 - count, Piece(hidden, at, count), most)
+
+    def wanted_states(self, rows: Sequence[Row]) -> int:
+        used = self._unasked < UNASKED_STEPS and any(row.request.speculation for row in rows)
+        return MAX_PROMPT_TOKENS if used else 0
+
+    def joined(self, rows: Sequence[Row], states: Sequence[KnownStates]) -> None:
+        for row in rows if self._head is not None else ():
+            if row.request.speculation:
+                trail = self._trails[row] = Trail()
+                for at, hidden, first, length in states:
+                    trail.add(at, Piece(hidden, first, length), MAX_PROMPT_TOKENS)
 
     def takes(self, row: Row) -> bool:
         trail = self._trails.get(row)
@@ -128,6 +142,7 @@ class HeadDrafter:
 
     def draft(self, rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
         """Draft as `Drafter.draft` says; rows whose states are not all read yet have none."""
+        self._unasked = 0
         self._compare(rows)
         if (head := self._head) is None:
             return [()] * len(rows)

@@ -8,7 +8,7 @@ from typing import Protocol
 import mlx.core as mx
 import numpy as np
 
-from ..row import Row
+from ..row import KnownStates, Row
 
 GRAM_TOKENS = 3  # of a row's end that are looked for in what came before
 LONG_GRAM_TOKENS = 16  # that are compared where these stood more than once
@@ -66,6 +66,12 @@ class CostlyDrafter(Drafter, Protocol):
             first: of each row, the place of the first one in `hidden`; the others follow it.
             counts: tokens of each row, before its last one.
         """
+
+    def wanted_states(self, rows: Sequence[Row]) -> int:
+        """Number of the last tokens of these rows' prompt whose hidden states it wants before they run."""
+
+    def joined(self, rows: Sequence[Row], states: Sequence[KnownStates]) -> None:
+        """Take the hidden states of rows' prompt, which run from now on."""
 
     def keep(self, rows: Sequence[Row]) -> None:
         """Drop what is kept of all other rows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -191,6 +192,49 @@ def test_rows_whose_states_are_not_known_are_not_drafted_for(folders: Any) -> No
     ran(drafts, model, rows[0], 1)
     assert [drafts.takes(row) for row in rows] == [True, False]
     assert [len(found) for found in drafts.draft(rows, [2, 2])] == [2, 0]
+
+
+@contextmanager
+def guesses_compared(engine: Engine[TextModel]) -> Iterator[list[tuple[Row, list[int], list[int]]]]:
+    """What the head of an engine guesses meanwhile, and what it guesses alone behind what the prefix cache had."""
+    own, model = drafter(engine), engine.model
+    head, draft = own._head, own.draft
+    assert head is not None
+    seen: list[tuple[Row, list[int], list[int]]] = []
+
+    def compared(rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
+        found = draft(rows, most)
+        for row, its in zip(rows, found, strict=True):
+            start = row.request.prompt.cached_tokens or 0
+            seen.append((row, list(its), guessed_alone(head, model, row, start, len(its))))
+        return found
+
+    own.draft = compared  # type: ignore[method-assign]
+    try:
+        yield seen
+    finally:
+        own.draft = draft  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("kind", only(["qwen3_5"], heads.KINDS))
+def test_head_reads_the_whole_prompt_however_it_runs(kind: str, folders: Any, always: None, trusting: None) -> None:
+    """Alone and with others, in pieces, ended by its pass or not, and behind what the prefix cache has."""
+    engine = engine_of(folders(kind, False), max_stall=60.0)
+    long = [3 + 7 * i % (VOCABULARY - 3) for i in range(150)]
+    with guesses_compared(engine) as seen:
+        for each in ([1], [5, 9], long[:40], long):
+            generate(engine, request(each, GREEDY, 8, ignore_eos=True))
+        Running(engine, [request([i, *prompt(i)], GREEDY, 8, ignore_eos=True) for i in range(4, 9)]).finish()
+        neighbor = Running(engine, request([8, 8], GREEDY, 60, ignore_eos=True))
+        neighbor.read(5)
+        generate(engine, *[request(long[i : 60 + 9 * i], GREEDY, 8, ignore_eos=True) for i in (1, 2)])
+        neighbor.finish()
+        again = request([*long, 17, 4, 9], GREEDY, 8, ignore_eos=True)
+        generate(engine, again)
+        assert again.prompt.cached_tokens
+    engine.close()
+    assert sum(map(len, (its for _, its, _ in seen))) > 200
+    assert all(its == expected for _, its, expected in seen)
 
 
 # -- what rows emit ----------------------------------------------------------------------------------------------------

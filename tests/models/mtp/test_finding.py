@@ -49,7 +49,7 @@ def parts(kind: str) -> tuple[Tensors, Tensors, dict[str, Any]]:
 
 def logits(pair: tuple[TextModel, MTPHead | None], width: int = 64) -> np.ndarray[Any, Any]:
     """What a model's head says about some tokens and states."""
-    model, head = pair
+    _, head = pair
     assert head is not None
     mx.random.seed(3)
     made = head.forward(mx.array([[5, 9, 31]]), mx.random.normal((1, 3, width)), head.new_cache(), [2])
