@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from .charts import Chart, draw_charts
+from .charts import Chart, Lanes, draw_charts
 
 Measured = Mapping[str, Any]
 OURS = "localai_shim"
@@ -90,7 +90,33 @@ def servers(measured: Measured) -> list[Chart]:
     return [Chart("tokens per second, 32 sampled streams, prompts included", groups, series)]
 
 
-PLOTS: dict[str, Callable[[Measured], list[Chart]]] = {
+def swarm(measured: Measured) -> list[Chart]:
+    names = {"copies": "a copy for each request", "shared": "shared"}
+    groups = [f"{count} agents" for count in measured]
+
+    def chart(title: str, of: str, scale: float = 1.0) -> Chart:
+        series = {
+            name: [scale * (_middle(runs[kind][of]) or 0.0) for runs in measured.values()]
+            for kind, name in names.items()
+        }
+        return Chart(title, groups, series)
+
+    return [
+        chart("MB of keys and values, 2,000 shared tokens and 228 own ones", "kv_bytes", 1e-6),
+        chart("tokens per second, all agents together", "tokens_per_second"),
+    ]
+
+
+def agents(measured: Measured) -> list[Lanes]:
+    titles = {"copies": "20 agents, a copy of the prompt for each", "shared": "20 agents that share the prompt"}
+    end = max(end for spans in measured.values() for *_, end in spans)
+    return [
+        Lanes(titles[kind], ["waits", "its tool runs", "prefill", "decode"], [(*span,) for span in spans], end)
+        for kind, spans in measured.items()
+    ]
+
+
+PLOTS: dict[str, Callable[[Measured], Sequence[Chart | Lanes]]] = {
     "streams": by_streams,
     "servers": servers,
     "prefix_cache": prefix_cache,

@@ -200,19 +200,15 @@ def _raw(cases: dict[str, Runs]) -> dict[str, Any]:
 def measure(bench: Bench) -> Section:
     """The part `swarm`: agents over one prompt, and answers to one prompt, with sharing and with copies in turns."""
     agents = Agents(bench.tokenizer, OWN_TOKENS)
-    with ExitStack() as stack:
-        clients = {SHARED: stack.enter_context(_client(bench.folder))}
-        with copies():
-            clients[COPIES] = stack.enter_context(_client(bench.folder))
-
-        def kinds(play: Callable[[AsyncLocalOpenAI], Swarm]) -> dict[str, Callable[[], Swarm]]:
-            return {kind: partial(play, client) for kind, client in clients.items()}
-
+    with _clients(bench) as clients:
         plays: dict[str, Callable[[AsyncLocalOpenAI], Swarm]] = {
             f"{AGENTS} agents": lambda client: run(client, agents.take(AGENTS, TOKENS), NEW_TOKENS),
             f"n={AGENTS}": lambda client: run_choices(client, agents.take(1, TOKENS)[0], AGENTS, CHOICE_TOKENS),
         }
-        cases = {f"{name}, {TOKENS:,} tokens": _in_turns(kinds(play), bench.repeats) for name, play in plays.items()}
+        cases = {
+            f"{name}, {TOKENS:,} tokens": _in_turns(_played(clients, play), bench.repeats)
+            for name, play in plays.items()
+        }
     _print(cases)
     section = Section(raw=_raw(cases))
     for case, runs in cases.items():
@@ -225,8 +221,32 @@ def measure(bench: Bench) -> Section:
     return section
 
 
+def compare(bench: Bench, count: int) -> Runs:
+    """Agents over one prompt, with sharing and with copies in turns."""
+    agents = Agents(bench.tokenizer, OWN_TOKENS)
+    with _clients(bench) as clients:
+        return _in_turns(
+            _played(clients, lambda client: run(client, agents.take(count, TOKENS), NEW_TOKENS)), bench.repeats
+        )
+
+
 @contextmanager
-def _client(folder: Path) -> Iterator[AsyncLocalOpenAI]:
+def _clients(bench: Bench) -> Iterator[dict[str, AsyncLocalOpenAI]]:
+    """A client whose rows share, and one whose rows hold copies."""
+    with ExitStack() as stack:
+        shared = stack.enter_context(client_of(bench.folder))
+        with copies():
+            yield {SHARED: shared, COPIES: stack.enter_context(client_of(bench.folder))}
+
+
+def _played(
+    clients: dict[str, AsyncLocalOpenAI], play: Callable[[AsyncLocalOpenAI], Swarm]
+) -> dict[str, Callable[[], Swarm]]:
+    return {kind: partial(play, client) for kind, client in clients.items()}
+
+
+@contextmanager
+def client_of(folder: Path, **options: Any) -> Iterator[AsyncLocalOpenAI]:
     """A client with its own engine: clients with equal options would share one."""
 
     def load() -> TextModel:
@@ -234,7 +254,7 @@ def _client(folder: Path) -> Iterator[AsyncLocalOpenAI]:
         assert isinstance(model, TextModel)
         return model
 
-    engine = Engine(load, EngineOptions(speculation="off"))  # steps of one token
+    engine = Engine(load, EngineOptions(speculation="off", **options))  # steps of one token
     try:
         engine.wait()
         yield AsyncLocalOpenAI(engine=engine)

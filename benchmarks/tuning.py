@@ -17,7 +17,7 @@ import mlx.core as mx
 
 from localai_shim import AsyncLocalOpenAI
 
-from . import servers, speculation, stalls, streams, throughput
+from . import lanes, servers, speculation, stalls, streams, swarm, throughput
 from .bench import Bench
 from .report import cores
 from .workload import GREEDY
@@ -35,6 +35,7 @@ AGENTS, SHARED = 8, 1_000
 ROWS, ROW_LENGTH = 8, 500  # of the trial of `kv_bits`
 LONG = 2_000
 STALLS = (0.01, 0.05, 0.2)  # seconds
+SWARMS = (4, 8, 16)  # agents
 DRAFT_STREAMS = (1, 8)
 DRAFTS = tuple(name for name in speculation.TARGETS if not name.startswith("oracle"))
 
@@ -163,6 +164,20 @@ def beside_servers(bench: Bench) -> dict[str, Any]:
     return servers.measure(bench).raw
 
 
+def shared_prompts(bench: Bench) -> dict[str, Any]:
+    """Bytes of keys and values, and tokens per second, of agents that share a prompt or hold copies of it."""
+    return {
+        str(count): {
+            kind: {
+                "kv_bytes": _rounded(run.kv_bytes for run in runs),
+                "tokens_per_second": _rounded(run.rate for run in runs),
+            }
+            for kind, runs in swarm.compare(bench, count).items()
+        }
+        for count in SWARMS
+    }
+
+
 def _warm_up(bench: Bench, *clients: AsyncLocalOpenAI) -> None:
     """A model is loaded, and runs several rows for the first time, before anything is timed."""
     for client in clients:
@@ -176,6 +191,8 @@ PARTS: dict[str, Callable[[Bench], Any]] = {
     "max_stall": max_stalls,
     "speculation": drafts,
     "servers": beside_servers,
+    "swarm": shared_prompts,
+    "agents": lanes.measure,
 }
 
 

@@ -44,12 +44,13 @@ class Prefix:
         return salt == self.salt and len(keys) > self.length and bool(np.array_equal(keys[: self.length], self.keys))
 
     def first(self, length: int) -> Prefix:
-        """The first of its tokens."""
+        """The first of its tokens: one object for each length, so that rows with the same ones are one group."""
         if length >= self.length:
             return self
-        if (first := self._firsts.get(length)) is None:
-            arrays = [array[:, :, :length] for array in self.arrays]
-            first = self._firsts[length] = Prefix(self.salt, self.keys[:length], arrays, self.whole or self)
+        whole = self.whole or self
+        if (first := whole._firsts.get(length)) is None:
+            arrays = [array[:, :, :length] for array in whole.arrays]
+            first = whole._firsts[length] = Prefix(self.salt, self.keys[:length], arrays, whole)
         return first
 
 

@@ -259,6 +259,12 @@ def test_tokens_that_part_from_shared_ones_share_the_tokens_before_that() -> Non
     assert shared(tree, [1, 2, 3, 9]) is first
 
 
+def test_first_tokens_of_one_length_are_one_object() -> None:
+    prefix = shared(tree_of([1, 2, 3, 4]), [1, 2, 3, 4])
+    three, one = prefix.first(3), prefix.first(1)
+    assert three.first(1) is one and prefix.first(1) is one
+
+
 def test_the_first_of_first_tokens_need_the_whole_block() -> None:
     tree = tree_of([1, 2, 3, 4])
     first = shared(tree, [1, 2, 3, 4]).first(3).first(1)
