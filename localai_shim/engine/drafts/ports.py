@@ -25,7 +25,7 @@ class DraftHead(Protocol):
     """Numbers in a hidden state."""
     query_heads: int
     weight_bytes: int
-    """Bytes of its own weights."""
+    """Bytes of the weights that only the head has."""
     read_bytes: int
     """Bytes of weights that a pass reads, the model's output layer included."""
     doubt: str
