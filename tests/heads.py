@@ -12,7 +12,7 @@ from tests.tiny import TEMPLATE, make_tokenizer
 QWEN = ("qwen3_next", "qwen3_5", "qwen3_5_moe")
 NEXT = ("glm4_moe", "glm4_moe_lite", "deepseek_v3")
 KINDS = (*QWEN, *NEXT)
-_OUTPUTS = ("o_proj.weight", "out_proj.weight", "down_proj.weight")
+OUTPUTS = ("o_proj.weight", "out_proj.weight", "down_proj.weight")
 _SHIFTED = (
     ".input_layernorm.weight",
     ".post_attention_layernorm.weight",
@@ -42,7 +42,7 @@ def trunk(kind: str, share: float = 1.0) -> tuple[Tensors, dict[str, Any]]:
     config = json.loads(json.dumps(config_of(kind)))
     declared = "mtp_num_hidden_layers" if kind in QWEN else "num_nextn_predict_layers"
     text_of(config)[declared] = 1
-    return {name: array * share if name.endswith(_OUTPUTS) else array for name, array in weights.items()}, config
+    return {name: array * share if name.endswith(OUTPUTS) else array for name, array in weights.items()}, config
 
 
 def head(kind: str, weights: Tensors, config: dict[str, Any], *, agrees: bool = True, seed: int = 5) -> Tensors:
@@ -65,7 +65,7 @@ def head(kind: str, weights: Tensors, config: dict[str, Any], *, agrees: bool = 
     width = text["hidden_size"]
     made = {name: _random(array, name) for name, array in made.items()}
     if agrees:
-        made = {name: array * 0 if name.endswith(_OUTPUTS) else array for name, array in made.items()}
+        made = {name: array * 0 if name.endswith(OUTPUTS) else array for name, array in made.items()}
         made |= {embedding: mx.ones(width), hidden: mx.ones(width), norm: weights[f"{base}norm.weight"]}
         made[join] = mx.concatenate([mx.eye(width), mx.zeros((width, width))], axis=1)
     else:

@@ -15,9 +15,9 @@ from ..threads.system import Future, SimpleQueue, current_thread
 from ..types import Adapter, EngineClosedError, ModelLoadError, NewWeights, Product, Sink, Ticket, Work
 from ..types.timeline import MAX_ENTRIES, Recording
 from . import threads
+from .drafts.ports import Drafting
 from .inbox import Change, Inbox, Submit
 from .loop import Loaded, Loop, ModelT
-from .ports import Drafting
 
 __all__ = ["Engine", "EngineOptions"]
 

@@ -31,12 +31,13 @@ from ..types.timeline import Recording
 from . import threads
 from .adapters import Adapters
 from .costs.meter import Meter
+from .drafts.ports import Drafting
 from .failures.gpu import take_timeout
 from .failures.unowned import load_error, logged, synchronize
 from .inbox import Change, Changes, Inbox, Message, Submit, put_last
 from .memory import Memory
 from .mirror import journal as mirror
-from .ports import Drafting, Encoder, Model, host
+from .ports import Encoder, Model, host
 from .prefix.pressure import Pressure
 from .row import release_frames, row_error
 from .setup import MAX_ROWS, Setup, set_up

@@ -21,9 +21,10 @@ import mlx.core as mx
 from ..threads.system import Lock
 from . import kv
 from .cache_contents import KeyValues
+from .drafts.ports import DraftHead, Drafting
 from .kv.row import is_packed, leaves
 from .kv.slots import capacity_for, slots_for
-from .ports import DraftHead, Drafting, Model, StepInput, host
+from .ports import Model, StepInput, host
 
 GPU_SHARE = 0.9  # of a GPU's memory, weights included
 SCORES_SHARE = 0.05  # of what the weights leave, for scores of attention: the part of the workspace of one pass

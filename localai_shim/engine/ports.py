@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from ..media import MediaSpan as MediaSpan
 from ..media import ProcessedMedia as ProcessedMedia
@@ -212,49 +212,6 @@ class Model(Encoder, Protocol):
         What a token leaves may then depend on later ones of the same item; or, where these are all but the last one,
         which runs with the decode batch, on the whole prompt.
         """
-
-
-@runtime_checkable
-class DraftHead(Protocol):
-    """A head that was trained with a model to guess the token after the next one (multi-token prediction, MTP).
-
-    It reads tokens, each with the model's hidden state of the token before it. Embeddings and the output layer are
-    mostly the model's. Methods run on the engine thread only.
-    """
-
-    name: str
-    width: int
-    """Numbers in a hidden state."""
-    query_heads: int
-    weight_bytes: int
-    """Bytes of its own weights."""
-    read_bytes: int
-    """Bytes of weights that a pass reads, the model's output layer included."""
-    doubt: str
-    """The probable reason if its guesses are wrong, for a log line."""
-
-    def new_cache(self) -> RowCache:
-        """An empty cache for one row: an object per layer."""
-
-    def forward(
-        self, tokens: mx.array, hidden: mx.array, layers: RowCache, ends: Sequence[int]
-    ) -> PassOutput[mx.array]:
-        """Run tokens into the layers. Lazy.
-
-        Args:
-            tokens: `[rows, k]` int32.
-            hidden: `[rows, k, width]`, the states of the tokens before them.
-            layers: the rows' caches.
-            ends: the place of each row's last token.
-
-        Returns:
-            After each row's last token the logits, `[rows, vocabulary]` float32, and the state that comes with the
-            guessed token, `[rows, width]`.
-        """
-
-
-Drafting = Model | DraftHead
-"""Drafts for a model."""
 
 
 # -- the machine and the libraries -----------------------------------------------------------------------------------

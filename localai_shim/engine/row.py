@@ -29,6 +29,7 @@ from .uniform import stream_key
 Array: TypeAlias = Any
 """MLX's where the sampler works on the device, NumPy's where it works on the host; mypy knows no type for both."""
 
+
 class KnownStates(NamedTuple):
     """Hidden states of consecutive tokens of a row, which a pass has given."""
 

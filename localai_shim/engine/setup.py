@@ -9,10 +9,11 @@ from ..options import EngineOptions
 from .costs.chunk_limit import MIN_CHUNK_TOKENS, MIN_GPU_CHUNK_TOKENS, WATCHED_SCORES, ChunkLimit, Scores
 from .costs.cost_model import CostModel, step_sizes
 from .drafts.controller import Speculation, speculation_for
+from .drafts.ports import Drafting
 from .kv import can_batch, fits_slots, is_known
 from .memory import Memory, Workspace
 from .mirror import journal as mirror
-from .ports import Drafting, Model, host
+from .ports import Model, host
 from .prefix.cache import PrefixCache, default_budget
 from .prefix.sharing import MIN_SAVED_GPU_TOKENS, Sharing
 from .probes import agreement, ends_prompts, runs_built, shares

@@ -20,11 +20,12 @@ from ...options import DRAFT_TOKENS, SPECULATION, EngineOptions
 from ...stats import NO_DRAFTS, DraftCounts
 from ..costs.cost_model import MAX_STEP_TOKENS, CostModel
 from ..pieces import Draft
-from ..ports import DraftHead, Drafting, Model
+from ..ports import Model
 from ..probes import agreement, takes_several
 from ..row import KnownStates, Row
 from .draft_model import DraftModel
 from .head import HeadDrafter
+from .ports import DraftHead, Drafting
 from .sources import CostlyDrafter, Drafter, ForcedTokens, PredictedText, PromptLookup
 
 log = logging.getLogger("localai_shim")

@@ -17,10 +17,11 @@ import numpy as np
 
 from ..costs.cost_model import MAX_STEP_TOKENS, CostModel, Stopwatch
 from ..kv import Buckets, Place, RowCache
-from ..ports import DraftHead, Model
+from ..ports import Model
 from ..row import KnownStates, Row
 from ..sampling.sampler import has_history
 from .picks import Picks, length_of, tokens_of
+from .ports import DraftHead
 from .trail import Piece, Trail, gather
 
 log = logging.getLogger("localai_shim")

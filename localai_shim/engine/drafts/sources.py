@@ -61,7 +61,7 @@ class CostlyDrafter(Drafter, Protocol):
         """Take the hidden states of tokens that have run and stay, if `reads_hidden`.
 
         Args:
-            rows: whose tokens; the last one of each has not run yet.
+            rows: whose tokens; the last token of each is still to run.
             hidden: `[positions, width]`, lazy.
             first: of each row, the place of the first one in `hidden`; the others follow it.
             counts: tokens of each row, before its last one.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("localai_shim")
 
 _SIDECARS = ("mtp.safetensors", "mtp/weights.safetensors", "mtp/model.safetensors", "model-mtp.safetensors")
-"""Files beside a checkpoint's own ones, in which converters put its head; many are in no index."""
+"""Files next to the weights, in which converters put a head; many are in no index."""
 _UNUSED = "consolidated"  # the same weights in Mistral's own form
 _PREFIX = re.compile(r"(?:(?:model|language_model)\.)*mtp\.")
 _FLAT = re.compile(r"(fc|pre_fc_norm_\w+|norm|layers\.0|enorm|hnorm|eh_proj|shared_head|embed_tokens)\.")
@@ -47,7 +47,7 @@ class HeadTensors(NamedTuple):
 
 
 def find_tensors(folder: Path, layers: int) -> HeadTensors | None:
-    """Find the tensors of a head in a checkpoint's folder, in files beside it, or in a folder of its own.
+    """Find the tensors of a head: in a checkpoint's weights, in a file next to these, or in a folder that holds nothing else.
 
     No values are read.
 

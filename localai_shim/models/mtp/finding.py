@@ -28,7 +28,7 @@ _DECLARED = ("mtp_num_hidden_layers", "num_nextn_predict_layers")
 
 
 def find_head(model: TextModel) -> MTPHead | None:
-    """The head in a model's own folder, or beside its files; None if there is none that can be used.
+    """The head in a model's folder; None if there is none that can be used.
 
     A log line says if the config declares one that is not there, or if it cannot be used.
     """

@@ -1,4 +1,4 @@
-"""A head that drafts for the model that it was trained with: see `engine.ports.DraftHead`."""
+"""A head that drafts for the model that it was trained with: see `engine.drafts.ports.DraftHead`."""
 
 from __future__ import annotations
 

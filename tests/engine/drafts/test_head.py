@@ -16,10 +16,11 @@ import pytest
 from localai_shim.engine.costs.cost_model import MAX_STEP_TOKENS, MIN_PLAIN_STEPS, CostModel
 from localai_shim.engine.drafts import head as drafting
 from localai_shim.engine.drafts.head import HeadDrafter
+from localai_shim.engine.drafts.ports import DraftHead
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.memory import Memory
 from localai_shim.engine.pieces import Piece, Preempt
-from localai_shim.engine.ports import DraftHead, StepInput
+from localai_shim.engine.ports import StepInput
 from localai_shim.engine.row import Row
 from localai_shim.engine.sinks import SyncSink
 from localai_shim.models.loading import load_draft_model, load_model
