@@ -19,7 +19,7 @@ from ..kv.row import leaves
 from ..ports import Model, StepInput
 from ..probes import takes_several
 from ..row import Row
-from ..sampling.sampler import Sampler, has_history
+from ..sampling.sampler import Sampler
 
 STALL_SHARE = 0.5  # of the time that a prompt may keep rows from their next token; the other model's prefill has all
 MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS = 16, 512  # of a prompt in one pass, however slow or fast the machine is
@@ -58,8 +58,8 @@ class _Fill:
 class DraftModel:
     """Drafts by a model with the same vocabulary.
 
-    Rows whose sampling does not depend on their history are drafted for with their own sampler and uniforms, so that
-    two models that agree sample the same; all others get the likeliest tokens.
+    Rows are drafted for with their own sampling parameters and noise, so that two models that agree sample the same.
+    Only what `has_history` tells of, such as penalties and grammars, is left out.
 
     Args:
         model: drafts.
@@ -214,12 +214,14 @@ class DraftModel:
     def _run(self, rows: Sequence[Row], count: int) -> list[list[int]]:
         """So many drafts of each row: a pass for the first one of all, and one for each that follows."""
         watch = self._costs.start()
-        picks = _Picks(rows, self._eos, self._model.samples_on_device)
+        # What a row has sampled is told to it when its sampler is retired, which may be later.
+        ahead = [row.generated - row.sampled for row in rows]
+        sampler = Sampler(rows, self._eos, on_device=self._model.samples_on_device, ahead=ahead)
         blocks = {row: self._next(row, self._behind(row)) for row in rows}
-        tokens = [picks.pick(self._advance(blocks)[1])]
+        tokens = [sampler.sample(self._advance(blocks)[1]).inputs]
         one = dict.fromkeys(rows, (0,))
         while len(tokens) < count:
-            tokens.append(picks.pick(self._advance(one, tokens[-1])[1]))
+            tokens.append(sampler.sample(self._advance(one, tokens[-1])[1]).inputs)
         drafts: list[list[int]] = np.array(mx.stack(tokens, axis=1)).tolist()
         for row, its in zip(rows, drafts, strict=True):
             self._seats[row].drafts = its
@@ -262,27 +264,6 @@ class DraftModel:
         for row, its in zip(tokens, rows, strict=True):
             row[: len(its)] = its
         return mx.array(np.minimum(tokens, self._last_id))
-
-
-class _Picks:
-    """Draws rows' drafts, one position after the other."""
-
-    def __init__(self, rows: Sequence[Row], eos: Sequence[int], on_device: bool) -> None:
-        which = [i for i, row in enumerate(rows) if not has_history(row)]
-        mine = [rows[i] for i in which]
-        # What a row has sampled is told to it when its sampler is retired, which may be later.
-        ahead = [row.generated - row.sampled for row in mine]
-        self._sampler = Sampler(mine, eos, on_device=on_device, ahead=ahead) if mine else None
-        self._at = None if len(mine) == len(rows) else mx.array(which)
-
-    def pick(self, logits: mx.array) -> mx.array:
-        """`[rows]` int32: the next token of each."""
-        if self._sampler is not None and self._at is None:
-            return self._sampler.sample(logits).inputs
-        tokens = mx.argmax(logits, axis=-1).astype(mx.int32)
-        if self._sampler is not None and self._at is not None:
-            tokens[self._at] = self._sampler.sample(logits[self._at]).inputs
-        return tokens
 
 
 def check(model: Model) -> None:
