@@ -17,7 +17,7 @@ from tests.engine.sampled_rows import FakeRow, rows_of
 from tests.engine.sampling.reference import EOS, Allowing, reference_weights
 
 VOCABULARY = 300  # three blocks, the last one in part
-ROWS, STEPS = 2_000, 8
+ROWS, STEPS = 1_000, 8
 OUTPUT = [7, 7, 7, 150, 290]  # that rows with penalties have sampled before
 HOST_AND_DEVICE = pytest.mark.parametrize("on_device", [False, True], ids=["host", "device"])
 
