@@ -62,7 +62,7 @@ def stream_key(seed: int) -> int:
 
 
 def factors(keys: Integers, positions: Integers, blocks: int, attempt: int = 0) -> Floats:
-    """exp(Gumbel noise): weights times these are compared in place of log(weights) plus noise.
+    """exp(Gumbel noise): the greatest product with the weights is the greatest sum of log(weights) and noise.
 
     Args:
         keys, positions: see `Noise`.

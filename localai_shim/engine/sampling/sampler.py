@@ -7,7 +7,7 @@ On the GPU back ends everything stays on the device and is queued behind the for
 is several times as fast (32 rows of 6,000: exp 0.28 against 5.0 ms, partition 0.37 against 2.0 ms), so there
 logits are sampled from on the host; an all-greedy batch is an argmax on the device everywhere.
 
-Rows sample with Gumbel noise of their own, see `..noise`, which the host makes while the model runs. A token that min_p
+Each row samples with its own Gumbel noise, see `..noise`, which the host makes while the model runs. A token that min_p
 and top_k leave is sampled first; if top_p bars it, one of the nucleus is, with the row's second noise. Filters apply in
 vLLM's order: min_p, top_k, top_p.
 
