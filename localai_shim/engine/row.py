@@ -23,8 +23,8 @@ from ..types import (
 from .failures.gpu import note_gpu_fault
 from .kv.shared import Prefix
 from .mirror import journal as mirror
+from .noise import stream_key
 from .ports import Model
-from .uniform import stream_key
 
 Array: TypeAlias = Any
 """MLX's where the sampler works on the device, NumPy's where it works on the host; mypy knows no type for both."""
@@ -72,7 +72,7 @@ class Row:
         self.sampling = request.sampling
         self.key = stream_key(request.sampling.seed)
         self.sampled = 0
-        """Tokens sampled so far, also those that the host has not seen yet: the position of the next uniform."""
+        """Tokens sampled so far, also those that the host has not seen yet: the position of the next noise."""
         self.generated = 0
         self.output_tokens: list[int] = []
         request.timings.output = self.output_tokens

@@ -1,6 +1,6 @@
 """A step of several tokens per row: drafts run behind a row's last token, and those that it would have sampled stay.
 
-Every position is sampled as if the tokens before it had been emitted one by one: with the row's uniform for the
+Every position is sampled as if the tokens before it had been emitted one by one: with the row's noise for the
 position, and after penalties, masks and stop checks have seen them. A row emits the same tokens as without drafts.
 
 Rows whose sampling does not depend on their history are sampled at all positions at once. Others are sampled position

@@ -19,7 +19,7 @@ from ..kv.row import leaves
 from ..ports import Model, StepInput
 from ..probes import takes_several
 from ..row import KnownStates, Row
-from .picks import Picks, length_of, tokens_of
+from .rows import length_of, sampler_of, tokens_of
 
 STALL_SHARE = 0.5  # of the time that a prompt may keep rows from their next token; the other model's prefill has all
 MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS = 16, 512  # of a prompt in one pass, however slow or fast the machine is
@@ -58,8 +58,8 @@ class _Fill:
 class DraftModel:
     """Drafts by a model with the same vocabulary.
 
-    Rows whose sampling does not depend on their history are drafted for with their own sampler and uniforms, so that
-    two models that agree sample the same; all others get the likeliest tokens.
+    Rows are drafted for with their own sampling parameters and noise, so that two models that agree sample the same.
+    Only what `has_history` tells of, such as penalties and grammars, is left out.
 
     Args:
         model: drafts.
@@ -223,12 +223,12 @@ class DraftModel:
     def _run(self, rows: Sequence[Row], count: int) -> list[list[int]]:
         """So many drafts of each row: a pass for the first one of all, and one for each that follows."""
         watch = self._costs.start()
-        picks = Picks(rows, self._eos, self._model.samples_on_device)
+        sampler = sampler_of(rows, self._eos, on_device=self._model.samples_on_device)
         blocks = {row: self._next(row, self._behind(row)) for row in rows}
-        tokens = [picks.pick(self._advance(blocks)[1])]
+        tokens = [sampler.sample(self._advance(blocks)[1]).inputs]
         one = dict.fromkeys(rows, (0,))
         while len(tokens) < count:
-            tokens.append(picks.pick(self._advance(one, tokens[-1])[1]))
+            tokens.append(sampler.sample(self._advance(one, tokens[-1])[1]).inputs)
         drafts: list[list[int]] = np.array(mx.stack(tokens, axis=1)).tolist()
         for row, its in zip(rows, drafts, strict=True):
             self._seats[row].drafts = its

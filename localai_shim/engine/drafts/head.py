@@ -20,7 +20,7 @@ from ..kv import Buckets, Place, RowCache
 from ..ports import Model
 from ..row import KnownStates, Row
 from ..sampling.sampler import has_history
-from .picks import Picks, length_of, tokens_of
+from .rows import length_of, sampler_of, tokens_of
 from .ports import DraftHead
 from .trail import Piece, Trail, gather
 
@@ -243,12 +243,12 @@ class HeadDrafter:
     def _run(self, head: DraftHead, rows: Sequence[Row], count: int) -> list[list[int]]:
         """This number of drafts of each row: a pass for the first one of all, and one for each that follows."""
         watch = self._costs.start()
-        picks = Picks(rows, self._eos, self._on_device)
+        sampler = sampler_of(rows, self._eos, on_device=self._on_device)
         logits, hidden = self._advance(head, rows, _Read([self._next(row, self._behind(row)) for row in rows]))
-        tokens = [picks.pick(logits)]
+        tokens = [sampler.sample(logits).inputs]
         while len(tokens) < count:
             logits, hidden = self._advance(head, rows, _Guessed(tokens[-1], hidden))
-            tokens.append(picks.pick(logits))
+            tokens.append(sampler.sample(logits).inputs)
         drafts: list[list[int]] = np.array(mx.stack(tokens, axis=1)).tolist()
         if count > 1:  # what was read of these is not the model's
             self._cache.rollback({self._seats[row].place: count - 1 for row in rows})

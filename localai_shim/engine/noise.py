@@ -1,0 +1,104 @@
+"""Counter-based noise: what a seeded row samples depends on its seed and position, never on its neighbors.
+
+The noise is Gumbel's, in two levels: each block of 128 tokens has its own, and so has each token in a block. The block
+with the greatest log(mass) + noise is sampled, and in it the token with the greatest log(weight) + noise. That is an
+exact sample, because a block's noise says nothing about its tokens', for which all blocks share theirs. A vocabulary of
+152,000 takes 1,316 numbers, which are made while the model runs.
+
+Two similar distributions sample the same token almost as often as is possible: drafts are right for this reason. (Of
+4,000 tokens whose logits differ by 0.25: 0.909 of the time; with noise for each token 0.918, with noise for the 64
+likeliest and the rest together 0.85, with one uniform by inverse CDF 0.77. At most 0.934 are possible.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+BLOCK_TOKENS = 128
+"""Token IDs of a block: those of block b are b * 128 and the 127 that follow."""
+
+PORTION_NUMBERS = 2**15  # made together: 288 rows of 152,000 tokens take 4 ms in such portions, 14 in one
+
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: the increment of SplitMix64 (Steele, Lea and Flood, 2014)
+_ATTEMPT = (_GOLDEN << 20) & _MASK  # of the numbers of a row's stream, each attempt has 2**20
+
+Floats = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """What some rows need of it for their next tokens."""
+
+    keys: Integers
+    """`[rows]`, from `stream_key`."""
+    positions: Integers
+    """`[rows]` tokens that each row has sampled before."""
+    first: Floats
+    """`[rows, 128 + blocks]`, from `factors`."""
+
+    @classmethod
+    def make(cls, keys: Integers, positions: Integers, blocks: int) -> Noise:
+        """The noise of a vocabulary of this many blocks."""
+        return cls(keys, positions, factors(keys, positions, blocks))
+
+    def second(self, rows: npt.NDArray[np.int64] | slice = slice(None)) -> Floats:
+        """Independent noise, for rows whose first token top_p rejects."""
+        return factors(self.keys[rows], self.positions[rows], self.first.shape[1] - BLOCK_TOKENS, attempt=1)
+
+    def take(self, which: slice) -> Noise:
+        """The noise of these rows only."""
+        return Noise(self.keys[which], self.positions[which], self.first[which])
+
+
+def stream_key(seed: int) -> int:
+    """A 64-bit key for one row; rows with equal seeds share their noise."""
+    return int(_mix(_mix(np.array([(seed + _GOLDEN) & _MASK], dtype=np.uint64)))[0])
+
+
+def factors(keys: Integers, positions: Integers, blocks: int, attempt: int = 0) -> Floats:
+    """exp(Gumbel noise): the greatest product with the weights is the greatest sum of log(weights) and noise.
+
+    Args:
+        keys, positions: see `Noise`.
+        blocks: of the vocabulary.
+        attempt: 0 or 1, of this position.
+
+    Returns:
+        `[rows, 128 + blocks]`: of the tokens in a block, and of the blocks; from 0.02 to 2**33. A block's does not
+        depend on the number of blocks: models with more tokens or fewer share them.
+    """
+    count = BLOCK_TOKENS + blocks
+    start = (keys + (positions * np.uint64(2) + np.uint64(attempt)) * np.uint64(_ATTEMPT))[:, None]
+    steps = _steps(count // 2 + 1)
+    out = np.empty((len(keys), count), dtype=np.float32)
+    portion = max(1, PORTION_NUMBERS // count)
+    for rows in (slice(at, at + portion) for at in range(0, len(keys), portion)):
+        halves = _mix(start[rows] + steps).view(np.uint32)[:, :count]  # of 32 bits, the lower one first
+        uniforms = halves + 0.5
+        uniforms *= 2.0**-32
+        np.log(uniforms, out=uniforms)
+        np.divide(-1.0, uniforms, out=uniforms)
+        out[rows] = uniforms
+    return out
+
+
+@lru_cache(maxsize=32)
+def _steps(count: int) -> Integers:
+    """What is added to the start of an attempt's numbers."""
+    return np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
+
+
+def _mix(z: Integers) -> Integers:
+    """The finalizer of SplitMix64: a bijection of 64-bit integers that avalanches. Arrays wrap around silently."""
+    z = z ^ (z >> np.uint64(30))
+    z *= np.uint64(0xBF58476D1CE4E5B9)
+    z ^= z >> np.uint64(27)
+    z *= np.uint64(0x94D049BB133111EB)
+    z ^= z >> np.uint64(31)
+    return z
