@@ -116,8 +116,8 @@ def _weights(scaled: mx.array) -> tuple[mx.array, mx.array]:
 def _factors(noise: Noise, attempts: int) -> mx.array:
     """Device form of `noise.factors`: `[attempts, rows, 128 + blocks]`.
 
-    Starting these kernels takes longer than making a few numbers on the host; those of 32 rows of 152,000 tokens take the
-    host 1 ms. Near 1 a uniform is not exact in float32, but 1 minus it is.
+    Starting these kernels takes longer than making a few numbers on the host, which takes 1 ms for 32 rows of 152,000
+    tokens. Near 1 a uniform is not exact in float32, but 1 minus it is.
     """
     count = BLOCK_TOKENS + noise.blocks
     if attempts * len(noise.keys) * count <= MAX_HOST_NUMBERS:
