@@ -1,6 +1,7 @@
 """Sampling from logits with NumPy, a whole batch at a time; `..noise` says how tokens are sampled.
 
-No row is ever sorted whole. The k likeliest tokens are at least as likely as the k-th of the blocks' likeliest ones.
+No row of a large vocabulary is sorted whole. The k likeliest tokens are at least as likely as the k-th of some blocks'
+likeliest ones.
 `top_p` is rejection sampling: a token is sampled from the whole distribution and accepted if it is in the nucleus,
 which the sum of what is likelier tells. Only for rows where it is not, the nucleus is found, among those likelier
 tokens, and a token of it sampled with the row's second noise. (Drafts agree as often as with a nucleus that is known at
@@ -51,7 +52,7 @@ def sample_plain(scaled: Floats, vocabulary: int, noise: Noise) -> Ints:
         noise: of these rows.
     """
     weights, found = _weights(scaled, vocabulary)
-    tokens, _ = _sample(weights, noise.first)
+    tokens, _ = _sample(weights, noise.first())
     return tokens if found is None else np.where(found, tokens, NO_TOKEN)
 
 
@@ -67,7 +68,7 @@ def sample_filtered(scaled: Floats, vocabulary: int, limits: Limits, noise: Nois
         floor = floor if limits.min_p is None else np.maximum(floor, limits.min_p)
     if floor is not None:
         np.multiply(weights, weights >= floor[:, None], out=weights)
-    tokens, masses = _sample(weights, noise.first)
+    tokens, masses = _sample(weights, noise.first())
     if limits.top_p is not None:
         _stay_inside(tokens, weights, np.add.reduce(masses, axis=-1), limits.top_p, noise)
     return tokens if found is None else np.where(found, tokens, NO_TOKEN)

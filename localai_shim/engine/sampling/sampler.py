@@ -7,7 +7,7 @@ On the GPU back ends everything stays on the device and is queued behind the for
 is several times as fast (32 rows of 6,000: exp 0.28 against 5.0 ms, partition 0.37 against 2.0 ms), so there
 logits are sampled from on the host; an all-greedy batch is an argmax on the device everywhere.
 
-Each row samples with its own Gumbel noise, see `..noise`, which the host makes while the model runs. A token that min_p
+Each row samples with its own Gumbel noise, see `..noise`, made while the model runs. A token that min_p
 and top_k leave is sampled first; if top_p bars it, one of the nucleus is, with the row's second noise. Filters apply in
 vLLM's order: min_p, top_k, top_p.
 
@@ -149,7 +149,10 @@ class Sampler:
             constraints = [(i, its) for i in self.constrained if (its := self._rows[i].constraint) is not None]
             masks, failures = make_masks(constraints, vocabulary)
         p = self._parameters
-        self._prepared = masks, Noise.make(p.keys, self._sampled[p.sampled], -(-vocabulary // BLOCK_TOKENS))
+        noise = Noise(p.keys, self._sampled[p.sampled], -(-vocabulary // BLOCK_TOKENS))
+        if self._xp is np:
+            noise.first()  # made while the model runs
+        self._prepared = masks, noise
         return failures
 
     def sample(self, logits: Array) -> Sample:

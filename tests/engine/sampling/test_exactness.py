@@ -104,7 +104,11 @@ FILTERS += [{"top_k": 40, "top_p": 0.5}, {"top_k": 200, "min_p": 0.02, "top_p": 
 
 
 @pytest.mark.parametrize("vocabulary", [5, 127, 128, 129, 6_000])
-def test_the_host_and_the_device_sample_the_same_tokens(vocabulary: int) -> None:
+@pytest.mark.parametrize("device_noise", [False, True], ids=["the host's noise", "its own noise"])
+def test_the_host_and_the_device_sample_the_same_tokens(
+    vocabulary: int, device_noise: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("localai_shim.engine.sampling.device.MAX_HOST_NUMBERS", 0 if device_noise else 2**30)
     rng = np.random.default_rng(vocabulary)
     params = [SamplingParams(temperature=0.4 + 0.1 * i, seed=i, **FILTERS[i % len(FILTERS)]) for i in range(28)]
     samplers = [Sampler(rows_of(params), EOS, on_device=on_device) for on_device in (False, True)]  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from localai_shim.engine.noise import BLOCK_TOKENS, PORTION_NUMBERS, Noise, factors, stream_key
+from localai_shim.engine.sampling import device
 
 CHI_SQUARE_99 = 160  # with 99 degrees of freedom: exceeded once in 10,000
 
@@ -51,11 +52,21 @@ def test_rows_have_their_noise_whatever_their_neighbors_and_the_vocabulary_are()
     for i in (0, 9, 10, 39):
         assert (factors(keys[i : i + 1], positions[i : i + 1], blocks)[0] == whole[i]).all()
     assert (factors(keys, positions, 3) == whole[:, : BLOCK_TOKENS + 3]).all()
-    noise = Noise.make(keys, positions, 5)
+    noise = Noise(keys, positions, 5)
     some = noise.take(slice(3, 9))
-    assert (some.first == noise.first[3:9]).all()
+    assert (some.first() == noise.first()[3:9]).all() and (noise.take(slice(3, 9)).first() == some.first()).all()
     assert (some.second() == factors(keys, positions, 5, attempt=1)[3:9]).all()
     assert (noise.second(np.array([7, 2])) == factors(keys, positions, 5, attempt=1)[[7, 2]]).all()
+
+
+@pytest.mark.parametrize("few", [False, True], ids=["many", "few"])
+def test_the_device_makes_the_host_s_noise(few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU from its own integers, unless they are so few that the host's are copied."""
+    monkeypatch.setattr(device, "MAX_HOST_NUMBERS", 2**30 if few else 0)
+    noise = Noise(keys_of(300), np.arange(300, dtype=np.uint64), 1_188)
+    made = np.array(device._factors(noise, 2))
+    np.testing.assert_allclose(made, np.stack([noise.first(), noise.second()]), rtol=2e-6)
+    np.testing.assert_array_equal(np.array(device._factors(noise, 1))[0], made[0])
 
 
 def test_the_noise_of_a_seed_and_position_never_changes() -> None:

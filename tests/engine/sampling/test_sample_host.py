@@ -25,7 +25,7 @@ def roomy(logits: np.ndarray) -> np.ndarray:
 
 def noise_of(rows: int, vocabulary: int, position: int = 0) -> Noise:
     keys = np.array([stream_key(seed) for seed in range(rows)], np.uint64)
-    return Noise.make(keys, np.full(rows, position, np.uint64), -(-vocabulary // BLOCK_TOKENS))
+    return Noise(keys, np.full(rows, position, np.uint64), -(-vocabulary // BLOCK_TOKENS))
 
 
 def nucleus(rows: int, top_p: float) -> Limits:
