@@ -374,9 +374,11 @@ def speculation_for(
     """
     mode = options.get("speculation", SPECULATION if draft is None else "auto")
     vocabulary = takes_several(model) if mode != "off" and agreement(model).together else 0
-    if draft is not None and not vocabulary and options.get("draft_model") is not None:
-        raise ValueError(f"draft_model: '{model.name}' takes one token per step: drafts cannot be run")
     if not vocabulary:
+        if draft is not None and (options.get("draft_model") is not None or not isinstance(draft, DraftHead)):
+            raise ValueError(f"draft_model: '{model.name}' takes one token per step: drafts cannot be run")
+        if draft is not None:
+            log.info("'%s' takes one token per step: its MTP head is not used", model.name)
         return None
     return Speculation(
         own_drafters(),

@@ -206,12 +206,14 @@ class HeadDrafter:
             if row not in self._seats:
                 self._seats[row] = _Seat(self._trails[row].start, head.new_cache())
         joining: list[Row] = []
+        has_read = False
         for row in rows:
             seat = self._seats[row]
             if seat.cache is None:
                 continue
-            while self._behind(row) > MAX_STEP_TOKENS and watch.seconds < self._stall:
+            while self._behind(row) > MAX_STEP_TOKENS and not (has_read and watch.seconds >= self._stall):
                 self._read(head, row, seat.cache)
+                has_read = True
             if self._behind(row) <= MAX_STEP_TOKENS:
                 joining.append(row)
         places = self._cache.join([cache for row in joining if (cache := self._seats[row].cache)]) if joining else []
@@ -233,10 +235,12 @@ class HeadDrafter:
 
     def _catch_up(self, head: DraftHead, rows: Sequence[Row], watch: Stopwatch) -> None:
         """Read what rows have missed while the head was not asked, all at once, as far as there is time."""
-        while (behind := [row for row in rows if self._behind(row) > MAX_STEP_TOKENS]) and watch.seconds < self._stall:
+        while behind := [row for row in rows if self._behind(row) > MAX_STEP_TOKENS]:
             blocks = {row: self._next(row, min(CHUNK_TOKENS, self._behind(row) - 1)) for row in behind}
             logits, _ = self._advance(head, behind, _Read(list(blocks.values())))
             mx.eval(logits)
+            if watch.seconds >= self._stall:
+                return
 
     # -- drafts -------------------------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ class HeadTensors(NamedTuple):
 
 
 def find_tensors(folder: Path, layers: int) -> HeadTensors | None:
-    """Find the tensors of a head: in a checkpoint's weights, in a file next to these, or in a folder that holds nothing else.
+    """Find the tensors of a head: in a checkpoint's weights, in a file next to these, or in a folder without a model.
 
     No values are read.
 

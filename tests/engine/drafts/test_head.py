@@ -183,6 +183,25 @@ def test_rows_of_one_bucket_are_drafted_for_in_one_pass_per_token(folders: Any) 
     assert sizes == [(4, 1)] * DRAFTS
 
 
+@pytest.mark.parametrize("has_seat", [False, True])
+def test_many_states_are_read_in_pieces_and_at_least_one_each_time(has_seat: bool, folders: Any) -> None:
+    """There is no time for any: a step waits for one piece."""
+    model = load_model(folders("qwen3_5", False), {})
+    assert isinstance(model, TextModel)
+    head = load_draft_model(None, {}, model)
+    assert isinstance(head, MTPHead)
+    drafts = HeadDrafter(head, DRAFTS, model, 0.0, CostModel())
+    row, total = row_of([5, 9] if has_seat else [3 + 7 * i % 390 for i in range(1200)], model), 1200
+    ran(drafts, model, row, len(row.prompt_tokens))
+    if has_seat:
+        assert drafts.draft([row], [2])[0]
+        for i in range(total):
+            row.count_token(3 + 7 * i % 390, frozenset())
+        ran(drafts, model, row, total)
+    found = [list(drafts.draft([row], [2])[0]) for _ in range(3)]
+    assert found == [[], [], guessed_alone(head, model, row, 0, 2)]
+
+
 def test_rows_whose_states_are_not_known_are_not_drafted_for(folders: Any) -> None:
     model = load_model(folders("qwen3_5"), {})
     assert isinstance(model, TextModel)
