@@ -72,7 +72,7 @@ def train(options: argparse.Namespace, batches: Iterator[Batch], held_out: Seque
     model.freeze()
     args = ModelArgs.from_dict(json.loads((options.checkpoint / "config.json").read_text(encoding="utf-8")))
 
-    class Head(nn.Module):
+    class Head(nn.Module):  # type: ignore[misc]  # MLX's classes have no types
         """The layout of Qwen's heads: the names of its weights are those of their checkpoints."""
 
         def __init__(self) -> None:
@@ -88,7 +88,8 @@ def train(options: argparse.Namespace, batches: Iterator[Batch], held_out: Seque
             """Hidden states of the tokens after those that are embedded, `[rows, k, width]`."""
             both = [self.pre_fc_norm_embedding(embedded), self.pre_fc_norm_hidden(hidden)]
             x = self.fc(mx.concatenate(both, axis=-1))
-            return self.norm(self.layers[0](x, create_attention_mask(x, None), None))
+            states: mx.array = self.norm(self.layers[0](x, create_attention_mask(x, None), None))
+            return states
 
     head = Head()
     head.layers[0].update(model.model.layers[-1].parameters())
@@ -112,22 +113,22 @@ def train(options: argparse.Namespace, batches: Iterator[Batch], held_out: Seque
     def loss_of(weights: Any, tokens: mx.array, taught: mx.array) -> mx.array:
         """The mean cross entropy of the head's guesses and the model's own distribution, in nats."""
         head.update(tree_map(lambda weight: weight.astype(mx.bfloat16), weights) if options.half else weights)
-        total = mx.array(0.0)
+        parts: list[mx.array] = []
         for logits, teacher, counts in each_depth(tokens, taught):
             wanted = mx.stop_gradient(mx.softmax(teacher, axis=-1))
             losses = -mx.sum(wanted * nn.log_softmax(logits, axis=-1), axis=-1)
-            total = total + mx.sum(losses * counts) / mx.maximum(mx.sum(counts), 1)
-        return total / options.depth
+            parts.append(mx.sum(losses * counts) / mx.maximum(mx.sum(counts), 1))
+        return mx.mean(mx.stack(parts))
 
     def agreement() -> list[float]:
         """How often the likeliest tokens are the same, by depth: on held-out dialogues."""
-        same, many = [0] * options.depth, [0] * options.depth
+        same, many = np.zeros(options.depth), np.zeros(options.depth)
         for batch in held_out:
             for depth, (logits, teacher, counts) in enumerate(each_depth(*_arrays(batch))):
                 hits = (mx.argmax(logits, axis=-1) == mx.argmax(teacher, axis=-1)) & (counts > 0)
-                same[depth] += int(mx.sum(hits).item())
-                many[depth] += int(mx.sum(counts > 0).item())
-        return [a / max(1, b) for a, b in zip(same, many, strict=True)]
+                same[depth] += np.array(hits).sum()
+                many[depth] += np.array(counts > 0).sum()
+        return [float(each) for each in same / np.maximum(many, 1)]
 
     def _arrays(batch: Batch) -> tuple[mx.array, mx.array]:
         """Tokens in one of few shapes, because GPUs prepare for each new one, and which of them are taught."""

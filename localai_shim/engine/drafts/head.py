@@ -20,8 +20,8 @@ from ..kv import Buckets, Place, RowCache
 from ..ports import Model
 from ..row import KnownStates, Row
 from ..sampling.sampler import has_history
-from .rows import length_of, sampler_of, tokens_of
 from .ports import DraftHead
+from .rows import length_of, sampler_of, tokens_of
 from .trail import Piece, Trail, gather
 
 log = logging.getLogger("localai_shim")
