@@ -183,16 +183,12 @@ class RunOptions(TypedDict, total=False):
     draft_model: Annotated[
         ModelPath | None,
         Option(
-            "Small model with the same vocabulary for speculative decoding, or an MTP head for `model`: folder, GGUF "
-            "file, or Hub ID. Implies `speculation='auto'`; raises `ValueError` with `speculation='off'`. Loading "
-            "fails if the vocabulary differs, the draft model has recurrent layers, or `model` accepts only one token "
-            "at a time."
+            "Small model with the same vocabulary, or an MTP head, for speculative decoding: folder, GGUF file, or Hub "
+            "ID. Implies `speculation='auto'`; raises `ValueError` with `speculation='off'`. Loading fails if the "
+            "vocabulary differs, the draft model has recurrent layers, or `model` takes only one token at a time."
         ),
     ]
-    draft_tokens: Annotated[
-        int | None,
-        Option("Maximum number of tokens that a draft model or an MTP head drafts per step, up to 15 (4 by default)."),
-    ]
+    draft_tokens: Annotated[int | None, Option("Maximum number of draft tokens per step, up to 15 (4 by default).")]
 
 
 class EngineOptions(RunOptions, total=False):

@@ -44,7 +44,7 @@ def find_head(model: TextModel) -> MTPHead | None:
         found = find_tensors(folder, _text(model.config)["num_hidden_layers"])
         if found is not None:
             return _make(model, found)
-    except (ValueError, KeyError, TypeError, OSError, AttributeError) as error:
+    except Exception as error:
         log.warning("the MTP head of '%s' cannot be used, and none drafts: %s", model.name, error)
         return None
     if _is_declared(model.config):
@@ -80,7 +80,7 @@ def head_in(folder: Path, model: TextModel) -> MTPHead | None:
         if not model.gives_hidden:
             raise ValueError("the model gives no hidden states")
         return _make(model, found)
-    except (ValueError, KeyError, TypeError, OSError, AttributeError) as error:
+    except Exception as error:
         raise ModelLoadError(f"draft_model: the MTP head in '{folder.name}' cannot draft: {error}") from error
 
 

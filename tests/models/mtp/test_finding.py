@@ -329,3 +329,16 @@ def test_head_without_some_of_its_tensors_is_not_used_and_the_model_is(
     with caplog.at_level(logging.WARNING, "localai_shim"):
         assert loaded(folder)[1] is None
     assert "the MTP head of 'model' cannot be used, and none drafts" in caplog.text
+
+
+def test_damaged_file_of_a_head_is_named_and_the_model_is_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    weights, its, config = parts("qwen3_5")
+    folder = heads.save(tmp_path / "model", weights, config)
+    mx.save_safetensors(str(folder / "mtp.safetensors"), heads.named("qwen3_5", its, config))
+    whole = (folder / "mtp.safetensors").read_bytes()
+    (folder / "mtp.safetensors").write_bytes(whole[: len(whole) // 2])
+    with caplog.at_level(logging.INFO, "localai_shim"):
+        assert loaded(folder)[1] is None
+    assert "mtp.safetensors' is not searched for an MTP head: was cut off" in caplog.text
