@@ -34,7 +34,6 @@ class Names(NamedTuple):
 QWEN = Names("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm")
 NEXT = Names("enorm", "hnorm", "eh_proj", "shared_head.norm")
 FAMILIES: dict[str, Names] = {
-    "qwen3": QWEN,
     "qwen3_next": QWEN,
     "qwen3_5": QWEN,
     "qwen3_5_moe": QWEN,
@@ -96,10 +95,7 @@ def make_parts(kind: str, config: Json, tensors: Tensors) -> Parts:
 
 def _qwen_layer(kind: str, config: Json, *, moe: bool) -> tuple[nn.Module, float]:
     """A decoder layer with full attention."""
-    module = importlib.import_module(f"mlx_lm.models.{kind if kind in ('qwen3', 'qwen3_next') else 'qwen3_5'}")
-    if kind == "qwen3":  # the model in the package has such a head, and published ones have none
-        args = module.ModelArgs.from_dict(config)
-        return module.TransformerBlock(args), args.rms_norm_eps
+    module = importlib.import_module(f"mlx_lm.models.{'qwen3_next' if kind == 'qwen3_next' else 'qwen3_5'}")
     one = {"num_hidden_layers": 1, "full_attention_interval": 1, "mlp_only_layers": [], "decoder_sparse_step": 1}
     made = {**config, **one, **({} if moe else {"num_experts": 0})}
     if kind == "qwen3_next":
