@@ -183,9 +183,9 @@ class RunOptions(TypedDict, total=False):
     draft_model: Annotated[
         ModelPath | None,
         Option(
-            "Small model with the same vocabulary for speculative decoding: folder, GGUF file, or Hub ID. Implies "
-            "`speculation='auto'`; raises `ValueError` with `speculation='off'`. Loading fails if the vocabulary "
-            "differs, the draft model has recurrent layers, or `model` accepts only one token at a time."
+            "Small model with the same vocabulary, or an MTP head, for speculative decoding: folder, GGUF file, or Hub "
+            "ID. Implies `speculation='auto'`; raises `ValueError` with `speculation='off'`. Loading fails if the "
+            "vocabulary differs, the draft model has recurrent layers, or `model` takes only one token at a time."
         ),
     ]
     draft_tokens: Annotated[int | None, Option("Maximum number of draft tokens per step, up to 15 (4 by default).")]
@@ -394,8 +394,8 @@ def check_names(given: LoadOptions | EngineOptions) -> None:
 def _check_drafts(made: Mapping[str, Any]) -> None:
     if "draft_model" in made and made.get("speculation") == "off":
         raise ValueError("`draft_model` has no effect with `speculation='off'`: leave one of them out")
-    if "draft_tokens" in made and "draft_model" not in made:
-        raise ValueError("`draft_tokens` has no effect without `draft_model`: pass a model that drafts as well")
+    if "draft_tokens" in made and made.get("speculation") == "off":
+        raise ValueError("`draft_tokens` has no effect with `speculation='off'`: leave one of them out")
     if made.get("draft_tokens", 0) > MAX_DRAFT_TOKENS:
         raise ValueError(f"`draft_tokens` must be at most {MAX_DRAFT_TOKENS}, not {made['draft_tokens']!r}")
 

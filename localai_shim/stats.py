@@ -168,7 +168,7 @@ class EngineStats:
     """Time running sequences waited for prompts, over the last 1,024 waits."""
     drafts: Mapping[str, DraftCounts] = field(default_factory=dict[str, DraftCounts])
     """Draft tokens by source: "prediction", "lookup" (repeated text), "grammar" (tokens without a choice), "model"
-    (`draft_model`)."""
+    (`draft_model`), "mtp" (the model's head)."""
     backend: str = ""
     """Device, and on a CPU the BLAS."""
     failure: str = ""

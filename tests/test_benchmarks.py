@@ -67,17 +67,17 @@ def test_the_same_seed_draws_the_same_requests() -> None:
 
 
 def test_a_sampled_answer_next_to_an_edge_is_a_tie(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "WARMER", (0.3,))  # as rounding would if it were coarse
+    monkeypatch.setattr(checks, "WARMER", (1.0,))  # as rounding would if it were coarse
     fields = {"model": "any", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 12}
-    item = Item("chat", "text", chat({**fields, "temperature": 1.0, "seed": 3}), sampled=True)
+    item = Item("chat", "text", chat({**fields, "temperature": 0.2, "seed": 3}), sampled=True)
     with LocalOpenAI(tiny("qwen3"), keep_alive=0) as client:
 
         def at(temperature: float) -> Any:
             return checks.finish(client, chat({**fields, "temperature": temperature, "seed": 3})(Variation()))
 
-        outcomes = Outcomes([item], BAD, [at(1.0)], {"text": SimpleNamespace(sync=client)})
-        assert at(1.0) != at(1.3) != at(1.6)
-        for number, temperature in enumerate((1.0, 1.3, 1.6)):
+        outcomes = Outcomes([item], BAD, [at(0.2)], {"text": SimpleNamespace(sync=client)})
+        assert at(0.2) != at(0.4) != at(1.0)
+        for number, temperature in enumerate((0.2, 0.4, 1.0)):
             outcomes.answered(Drawn(number, 0, "none", False, 0, False, 0, 0.0), at(temperature))
     assert outcomes.ended == {0: "answered", 1: "tie", 2: "wrong"}
 

@@ -108,7 +108,7 @@ MAY = {
     "models": (
         "backends backends.self_test engine engine.mirror media models.adapters "
         "models.attention models.checkpoint models.config models.encoders models.gguf models.heads models.local "
-        "models.vision formats options output threads types"
+        "models.mtp models.vision formats options output threads types"
     ),
     "models.adapters": "engine models models.checkpoint options threads types",
     "models.checkpoint": "backends models models.gguf types",
@@ -120,6 +120,7 @@ MAY = {
     "models.gguf.encoders": "models.gguf types",
     "models.local": "models models.checkpoint models.gguf types",
     "models.heads": "backends engine models threads types vectors",
+    "models.mtp": "backends engine models models.checkpoint models.config models.gguf models.heads types",
     "models.reference": "backends models types",
     "models.vision": (
         "backends engine media models models.attention models.config models.gguf models.heads options threads types"
@@ -189,6 +190,7 @@ PACKAGES = {
     "models.gguf.encoders": "mlx mlx_vlm transformers",
     "models.attention": "mlx mlx_lm mlx_vlm",
     "models.heads": "mlx mlx_lm numpy tokenizers",
+    "models.mtp": "mlx mlx_lm",
     "models.reference": "mlx mlx_lm",
     "models.local": "huggingface_hub",
     "models.vision": "PIL mlx mlx_lm mlx_vlm numpy transformers",

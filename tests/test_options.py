@@ -57,7 +57,7 @@ def cached(answer: Any) -> int:
         ({"tool_format": {"a": "hermes"}}, "`tool_format` names a model that there is none of, 'a'; there is none"),
         ({"speculation": "fast"}, "`speculation` must be one of 'auto', 'off', not 'fast'"),
         ({"draft_model": "some/id", "speculation": "off"}, "`draft_model` has no effect with `speculation='off'`"),
-        ({"draft_tokens": 3}, "`draft_tokens` has no effect without `draft_model`"),
+        ({"draft_tokens": 3, "speculation": "off"}, "`draft_tokens` has no effect with `speculation='off'`"),
         ({"draft_model": "some/id", "draft_tokens": 16}, "`draft_tokens` must be at most 15, not 16"),
         ({"draft_model": "some/id", "draft_tokens": 0}, "`draft_tokens` must be > 0, got 0"),
         ({"kv_group_size": 64}, "`kv_group_size` has no effect without `kv_bits`: pass"),

@@ -15,9 +15,9 @@ from ..threads.system import Future, SimpleQueue, current_thread
 from ..types import Adapter, EngineClosedError, ModelLoadError, NewWeights, Product, Sink, Ticket, Work
 from ..types.timeline import MAX_ENTRIES, Recording
 from . import threads
+from .drafts.ports import Drafting
 from .inbox import Change, Inbox, Submit
 from .loop import Loaded, Loop, ModelT
-from .ports import Model
 
 __all__ = ["Engine", "EngineOptions"]
 
@@ -41,7 +41,7 @@ class Engine(Generic[ModelT]):
         options: EngineOptions | None = None,
         *,
         name: str = "model",
-        load_draft: Callable[[ModelT], Model | None] | None = None,
+        load_draft: Callable[[ModelT], Drafting | None] | None = None,
     ) -> None:
         threads.check()
         _check_gpu()
@@ -215,7 +215,7 @@ def _check_gpu() -> None:
         raise error
 
 
-def _load(load: Callable[[], ModelT], load_draft: Callable[[ModelT], Model | None] | None) -> Loaded[ModelT]:
+def _load(load: Callable[[], ModelT], load_draft: Callable[[ModelT], Drafting | None] | None) -> Loaded[ModelT]:
     model = load()
     return model, None if load_draft is None else load_draft(model)
 

@@ -31,6 +31,7 @@ from ..types.timeline import Recording
 from . import threads
 from .adapters import Adapters
 from .costs.meter import Meter
+from .drafts.ports import Drafting
 from .failures.gpu import take_timeout
 from .failures.unowned import load_error, logged, synchronize
 from .inbox import Change, Changes, Inbox, Message, Submit, put_last
@@ -50,7 +51,7 @@ from .work.tickets import Tickets
 log = logging.getLogger("localai_shim")
 
 ModelT = TypeVar("ModelT", bound=Encoder)
-Loaded = tuple[ModelT, Model | None]
+Loaded = tuple[ModelT, Drafting | None]
 """A model, and the one that drafts for it."""
 
 QUIET_SECONDS = 0.2  # without a request, after which a piece of the prefix cache is written to disk

@@ -21,6 +21,7 @@ import mlx.core as mx
 from ..threads.system import Lock
 from . import kv
 from .cache_contents import KeyValues
+from .drafts.ports import DraftHead, Drafting
 from .kv.row import is_packed, leaves
 from .kv.slots import capacity_for, slots_for
 from .ports import Model, StepInput, host
@@ -45,7 +46,7 @@ class Memory:
         model: whose caches they are; it is run once or twice.
         limit: most bytes for everything that MLX holds, weights included; None for `default_limit`.
         chunk: most prompt tokens per forward pass: sliding windows hold as many more while a prompt is prefilled.
-        draft: a model that drafts, whose caches rows have as well; None: there is none.
+        draft: a model or a head that drafts, whose caches rows have as well; None: there is none.
 
     Attributes:
         limit: as given.
@@ -65,7 +66,7 @@ class Memory:
         ValueError: its own limit leaves none; or this model's keys and values cannot be quantised in this way.
     """
 
-    def __init__(self, model: Model, limit: int | None, chunk: int, draft: Model | None = None) -> None:
+    def __init__(self, model: Model, limit: int | None, chunk: int, draft: Drafting | None = None) -> None:
         self._chunk, self.limit, self.weights, self._adapters = chunk, limit, 0, 0
         self._padding = self._state = self.per_token = self.per_token_unquantised = 0
         self._windows: list[tuple[int, int]] = []
@@ -87,11 +88,15 @@ class Memory:
             self.close()
             raise (MemoryError if limit is None else ValueError)(self._too_little())
 
-    def _measure(self, model: Model) -> None:
+    def _measure(self, model: Drafting) -> None:
         """Add a model's weights, and what a row's caches take in it."""
         row = model.new_cache()
-        model.prefill(StepInput(mx.array([[0]]), row))
-        if is_packed(row):
+        if isinstance(model, DraftHead):
+            model.forward(mx.array([[0]]), mx.zeros((1, 1, model.width)), row, [0])
+            mx.eval([layer.state for layer in row])
+        else:
+            model.prefill(StepInput(mx.array([[0]]), row))
+        if is_packed(row) and not isinstance(model, DraftHead):
             cache, _ = kv.join(None, [row])
             step = StepInput(mx.array([[0]]), cache.advance())
             mx.eval(model.forward(step).logits)  # raises where its attention cannot read them

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+
+import mlx.core as mx
 
 from ..types import (
     Adapter,
@@ -21,11 +23,24 @@ from ..types import (
 from .failures.gpu import note_gpu_fault
 from .kv.shared import Prefix
 from .mirror import journal as mirror
+from .noise import stream_key
 from .ports import Model
-from .uniform import stream_key
 
 Array: TypeAlias = Any
 """MLX's where the sampler works on the device, NumPy's where it works on the host; mypy knows no type for both."""
+
+
+class KnownStates(NamedTuple):
+    """Hidden states of consecutive tokens of a row, which a pass has given."""
+
+    at: int
+    """Number of the row's tokens before the first one."""
+    states: mx.array
+    """`[positions, width]`, those of other rows too."""
+    first: int
+    """Place of the row's first one in it."""
+    length: int
+
 
 NO_TOKEN = -1
 """Sampled instead of a token if the likeliest logit of a row is not finite: the row fails."""
@@ -57,7 +72,7 @@ class Row:
         self.sampling = request.sampling
         self.key = stream_key(request.sampling.seed)
         self.sampled = 0
-        """Tokens sampled so far, also those that the host has not seen yet: the position of the next uniform."""
+        """Tokens sampled so far, also those that the host has not seen yet: the position of the next noise."""
         self.generated = 0
         self.output_tokens: list[int] = []
         request.timings.output = self.output_tokens

@@ -9,6 +9,7 @@ from ..options import EngineOptions
 from .costs.chunk_limit import MIN_CHUNK_TOKENS, MIN_GPU_CHUNK_TOKENS, WATCHED_SCORES, ChunkLimit, Scores
 from .costs.cost_model import CostModel, step_sizes
 from .drafts.controller import Speculation, speculation_for
+from .drafts.ports import Drafting
 from .kv import can_batch, fits_slots, is_known
 from .memory import Memory, Workspace
 from .mirror import journal as mirror
@@ -78,7 +79,7 @@ class Setup:
             self.memory.close()
 
 
-def set_up(model: Model, draft: Model | None, options: EngineOptions) -> Setup:
+def set_up(model: Model, draft: Drafting | None, options: EngineOptions) -> Setup:
     """Try a model, measure what its rows take, lower its context to what fits, and give the prefix cache its share.
 
     Args:
@@ -157,7 +158,7 @@ def _chunk_limit(model: Model, options: EngineOptions, memory: Memory | None) ->
     return ChunkLimit(options.get("prefill_chunk", PREFILL_CHUNK_TOKENS), least, scores)
 
 
-def _plan_memory(model: Model, draft: Model | None, options: EngineOptions) -> Memory:
+def _plan_memory(model: Model, draft: Drafting | None, options: EngineOptions) -> Memory:
     memory = Memory(model, options.get("memory_limit"), options.get("prefill_chunk", PREFILL_CHUNK_TOKENS), draft)
     longest = memory.longest()
     if longest is not None and (model.context_length is None or longest < model.context_length):

@@ -11,7 +11,7 @@ from .checkpoint_files import read_json
 from .format_evidence import read_formats
 from .local.search import hub_model, similar_names
 
-_MORE_FILES = ("*_Dense/*.safetensors",)  # of sentence-transformers' layers
+_MORE_FILES = ("*_Dense/*.safetensors", "mtp.safetensors", "mtp/*")  # of sentence-transformers' layers, and heads
 
 
 def config_here(path_or_id: str, revision: str | None = None) -> Json:

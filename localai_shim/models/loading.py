@@ -28,6 +28,8 @@ from .encoders.embedding import EmbeddingModel, encoder_module
 from .gguf.detection import check_gguf, is_gguf
 from .gguf.encoder_files import find_encoder
 from .hub import fetch
+from .mtp.finding import find_head, head_in
+from .mtp.head import MTPHead
 from .sharded import ShardedModel, evaluate_each
 from .text import TextModel
 from .upstream_imports import LOADING, keeping_file_limits
@@ -152,29 +154,37 @@ def not_loaded(path_or_id: str, error: Exception, revision: str | None = None) -
 
 
 def load_draft_model(
-    path_or_id: str,
+    path_or_id: str | None,
     options: LoadOptions,
     model: Servable,
     progress: bool | None = None,
     search: Search = ANYWHERE,
-) -> TextModel | None:
-    """Load the model that drafts for another one, which was loaded with these options; see `load_model`.
+) -> TextModel | MTPHead | None:
+    """Load the model or the head that drafts for another model, which was loaded with these options; see `load_model`.
+
+    Args:
+        path_or_id: the model, or a folder with a head; None: the head that the model's own folder has, if it has one.
 
     Returns:
-        None for a model that does not generate.
+        None for a model that does not generate, or has no head.
 
     Raises:
         ModelLoadError: as `load_model`; or it has another vocabulary, or does not generate itself.
     """
     if not isinstance(model, TextModel):
         return None
+    if path_or_id is None:
+        return find_head(model)
     try:
+        path = fetch(path_or_id, progress, None, search)
+        if (head := head_in(path, model)) is not None:
+            return head
         how = ModelOptions(trust_remote_code=options.get("trust_remote_code", False), text_only=True)
         if (limit := cast(ModelOptions, options).get("memory_limit")) is not None:
             how["memory_limit"] = limit // DRAFT_LIMIT_DIVISOR
         draft = load_model(path_or_id, how, progress=progress, search=search)
     except ModelLoadError as error:
-        what = f"draft_model: {error}"
+        what = f"draft_model: {str(error).removeprefix('draft_model: ')}"
         raise ModelLoadError(what, missing=error.missing, transient=error.transient) from error
     if not isinstance(draft, TextModel):
         raise ModelLoadError(f"draft_model: '{draft.name}' does not generate text")

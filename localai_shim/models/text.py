@@ -181,6 +181,7 @@ class TextModel:
 
     Attributes:
         name: what `response.model` says.
+        folder: the checkpoint's, or its GGUF file.
         tokenizer: mlx-lm's `TokenizerWrapper`.
         generation_defaults: the model's generation_config.json, or {}.
         text: what makes prompts for it.
@@ -208,7 +209,7 @@ class TextModel:
         self._mx, self._forms = mx, host().forms()
         batch_attention(model)
         self.one_token = False
-        self._model, self._config = model, config
+        self._model, self._config, self.folder = model, config, path
         self.tokenizer = tokenizer
         self.generation_defaults = generation_defaults(path, config)
         bits = options.get("kv_bits")  # None: keys and values are kept as they are
@@ -239,6 +240,16 @@ class TextModel:
         )
         made = path if is_gguf(path) else path / "config.json"
         self.created = int(made.stat().st_mtime) if made.exists() else 0
+
+    @property
+    def config(self) -> Json:
+        """The checkpoint's config."""
+        return self._config
+
+    @property
+    def decoder(self) -> nn.Module:
+        """The part of the model that gives logits of tokens."""
+        return self._decoder or self._model
 
     @staticmethod
     def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]:

@@ -153,10 +153,22 @@ def make_sources(
         ValueError: a format is not known, or is given for a model that there is none of.
     """
     if (draft := options.get("draft_model")) is not None:
-        options = {**options, "draft_model": resolve_model(draft, search).path}
+        options = {**options, "draft_model": _resolve_draft(draft, search)}
     _check_names(options, paths)
     _check_formats(options)
     return {name: _make_source(path, _options_of(name, options), progress, search) for name, path in paths.items()}
+
+
+def _resolve_draft(model: ModelPath, search: Search) -> str:
+    """The path or hub id of a model that drafts; or a folder with a head alone, which may have no config.json.
+
+    Raises:
+        ModelLoadError: see `resolve_model`.
+    """
+    folder = Path(model).expanduser()
+    if folder.is_dir() and not (folder / "config.json").exists() and next(folder.glob("*.safetensors"), None):
+        return str(folder.resolve())
+    return resolve_model(model, search).path
 
 
 def _make_source(model: ModelPath | None, options: ModelOptions, progress: bool | None, search: Search) -> Source:

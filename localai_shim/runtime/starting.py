@@ -31,9 +31,14 @@ def start_engine(source: Source) -> Engine[Servable]:
 
     connect()
     path = source.options.get("draft_model")
-    draft = path and partial(
-        load_draft_model, os.fspath(path), source.options, progress=source.progress, search=source.search
+    draft = partial(
+        load_draft_model,
+        None if path is None else os.fspath(path),
+        source.options,
+        progress=source.progress,
+        search=source.search,
     )
+    drafts = source.options.get("speculation") != "off" and processes(source.options) == 1
 
     def start() -> Servable:
         if processes(source.options) > 1:
@@ -54,5 +59,5 @@ def start_engine(source: Source) -> Engine[Servable]:
             engine.give_up(LOST_SECONDS)
 
     started: weakref.WeakSet[Engine[Servable]] = weakref.WeakSet()
-    started.add(made := Engine(start, source.options, name=source.name, load_draft=draft or None))
+    started.add(made := Engine(start, source.options, name=source.name, load_draft=draft if drafts else None))
     return made

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from localai_shim.engine.engine import Engine
-from localai_shim.engine.uniform import stream_key
+from localai_shim.engine.noise import stream_key
 from localai_shim.types import GenerationRequest, SamplingParams, Token
 from tests.engine.constraints import Only
 from tests.engine.harness import GREEDY, Running, request

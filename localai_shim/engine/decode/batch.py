@@ -23,7 +23,7 @@ from ..drafts.controller import Speculation
 from ..kv import Buckets, Place, RowCache
 from ..kv.shared import Prefix
 from ..pieces import Decode, Draft
-from ..ports import Model
+from ..ports import Model, PassOutput
 from ..prefix.cache import PrefixCache
 from ..prefix.sharing import Sharing
 from ..row import Emit, Row, emit_next, row_error
@@ -226,8 +226,9 @@ class Batch:
             self._renew_sampler()
         assert self._sampler is not None
         tokens = mx.array([row.last_token for row in self.rows], dtype=mx.int32)
-        logits, queues = self._forward(tokens), self._sampler.queues_ahead
-        self.in_flight = flight = Queued(self._sampler.sample(logits)) if queues else AwaitingHost(logits)
+        self.in_flight = flight = (
+            self._queued(tokens) if self._sampler.queues_ahead else AwaitingHost(*self._forward(tokens))
+        )
         flight.launch()
 
     def _launch_several(self, idle: Idle, drafts: Sequence[Draft]) -> None:
@@ -236,7 +237,10 @@ class Batch:
             self.insert_prompts()
         self._retire_sampler()
         built, idle.built = idle.built, None
-        self.in_flight = step = verify.begin_step(self._cache, self._places, self.rows, drafts, built, after=idle.sizes)
+        hidden = self._wants_hidden
+        self.in_flight = step = verify.begin_step(
+            self._cache, self._places, self.rows, drafts, built, after=idle.sizes, hidden=hidden
+        )
         built = None
         # Launching it lets go of the GIL for long, and takes nearly as long as the step does on CPUs. Where a GPU's is
         # still to be built, the GPU would wait for both.
@@ -246,9 +250,19 @@ class Batch:
         if self.in_flight is step:  # else all rows have left
             step.launch(self._model)
 
-    def _forward(self, tokens: mx.array) -> mx.array:
+    @property
+    def _wants_hidden(self) -> bool:
+        return self._speculation is not None and self._speculation.reads_hidden
+
+    def _forward(self, tokens: mx.array) -> PassOutput[mx.array]:
         """See `forward`."""
-        return forward(self._model, self._cache, self._places, self.rows, tokens)
+        return forward(self._model, self._cache, self._places, self.rows, tokens, hidden=self._wants_hidden)
+
+    def _queued(self, tokens: mx.array) -> Queued:
+        """A step of these tokens whose sample is made on the device."""
+        assert self._sampler is not None
+        logits, hidden = self._forward(tokens)
+        return Queued(self._sampler.sample(logits), hidden)
 
     def _build(self) -> None:
         """While a step runs, build the next one's graph, in Python."""
@@ -261,12 +275,12 @@ class Batch:
         elif sampler is None:
             return
         elif isinstance(flight, Queued):
-            flight.next = sampler.sample(self._forward(flight.sample.inputs))
+            flight.next = self._queued(flight.sample.inputs)
         elif isinstance(flight, AwaitingHost) and self._builds_one and not sampler.queues_ahead:
             tokens = mx.array(np.zeros(len(self.rows), dtype=np.int32))
             # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
             view = np.array(tokens, copy=False)
-            flight.built = StepGraph(view, list(range(len(self.rows))), self._forward(tokens))
+            flight.built = StepGraph(view, list(range(len(self.rows))), *self._forward(tokens))
 
     def _finish(self) -> None:
         """Launch what was built behind the step in flight, and emit its tokens."""
@@ -275,6 +289,7 @@ class Batch:
             self._verify(self.in_flight)
         elif not isinstance(self.in_flight, Idle):
             assert self._sampler is not None
+            hidden = self.in_flight.hidden
             sample, following = self.in_flight.finish(self._sampler)
             self.in_flight = following  # lets go of the logits before the next ones take as much memory
             following.launch()
@@ -283,6 +298,8 @@ class Batch:
             for i, (row, token_id) in enumerate(zip(self.rows, tokens, strict=True)):
                 if outcome := emit_next(row, token_id, details.get(i), eos, self._emit):
                     outcomes[row] = outcome
+            if hidden is not None and self._speculation is not None:
+                self._speculation.ran(self.rows, hidden, range(len(self.rows)), [1] * len(self.rows))
             ended = [row for row, outcome in outcomes.items() if outcome is True]
             self._reap(ended, [row for row in outcomes if row not in ended])
 
@@ -293,6 +310,8 @@ class Batch:
         done = flight.finish(self.rows, self._cache, self._model, self._emit)
         if self._speculation is not None:
             self._speculation.verified(flight.rows, flight.drafts, done.accepted)
+            if flight.hidden is not None:
+                self._speculation.ran(flight.rows, flight.hidden, flight.first, done.emitted)
         self._reap(done.ended, done.failed)
 
     def _prepare(self) -> None:

@@ -10,11 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from ..kv import Buckets, Place
-from ..ports import Model, StepInput
+from ..ports import Model, PassOutput, StepInput
 from ..row import Row, adapters_of
 
 
-def forward(model: Model, cache: Buckets, places: Sequence[Place], rows: Sequence[Row], tokens: mx.array) -> mx.array:
+def forward(
+    model: Model,
+    cache: Buckets,
+    places: Sequence[Place],
+    rows: Sequence[Row],
+    tokens: mx.array,
+    *,
+    hidden: bool = False,
+) -> PassOutput[mx.array]:
     """Logits after one more token per row: `[rows]` -> `[rows, vocabulary]`, lazy.
 
     Args:
@@ -23,8 +31,11 @@ def forward(model: Model, cache: Buckets, places: Sequence[Place], rows: Sequenc
         places: of all rows, in the order of the batch.
         rows: theirs.
         tokens: theirs.
+        hidden: their hidden states are wanted, too: `[rows, width]`.
     """
-    parts, start = [], 0
+    parts: list[mx.array] = []
+    states: list[mx.array] = []
+    start = 0
     for part in cache.advance(places):
         end = start + len(part.slots)
         source = list(range(start, end))
@@ -35,11 +46,25 @@ def forward(model: Model, cache: Buckets, places: Sequence[Place], rows: Sequenc
                 source[slot] = start + i
         mine = tokens if source == list(range(len(places))) else tokens[mx.array(source)]
         mine_rows = [rows[i] for i in source]
-        step = StepInput(mine[:, None], part.layers, state=states_of(mine_rows), adapters=adapters_of(mine_rows))
-        logits = model.forward(step).logits[:, -1]
-        parts.append(logits[mx.array(part.slots)] if sparse else logits)
+        step = StepInput(
+            mine[:, None], part.layers, state=states_of(mine_rows), adapters=adapters_of(mine_rows), hidden=hidden
+        )
+        made = model.forward(step)
+        for out, array in ((parts, made.logits), (states, made.hidden)):
+            if array is not None:
+                out.append(array[:, -1][mx.array(part.slots)] if sparse else array[:, -1])
         start = end
-    return parts[0] if len(parts) == 1 else mx.concatenate(parts)
+    return PassOutput(joined(parts), joined(states) if states else None)
+
+
+def joined(parts: Sequence[mx.array]) -> mx.array:
+    """The results of buckets, one behind the other."""
+    return parts[0] if len(parts) == 1 else mx.concatenate(list(parts))
+
+
+def these(array: mx.array | None, indices: Sequence[int]) -> mx.array | None:
+    """Some rows of an array, if there is one."""
+    return None if array is None else array[mx.array(list(indices))]
 
 
 def states_of(rows: Sequence[Row]) -> list[object | None] | None:
@@ -58,12 +83,15 @@ class StepGraph:
     """Places where the tokens of the present rows go."""
     logits: mx.array
     """`[rows, vocabulary]`, not computed yet."""
+    hidden: mx.array | None = None
+    """`[rows, width]`, if they are wanted."""
 
-    def run(self, tokens: npt.NDArray[np.int32]) -> mx.array:
-        """Its logits with these tokens of the present rows."""
+    def run(self, tokens: npt.NDArray[np.int32]) -> PassOutput[mx.array]:
+        """Its logits and hidden states with these tokens of the present rows."""
         self.tokens[self.places] = tokens
-        return self.logits
+        return PassOutput(self.logits, self.hidden)
 
     def take(self, indices: Sequence[int]) -> StepGraph:
         """The same for these of the present rows; the others become padding."""
-        return StepGraph(self.tokens, [self.places[i] for i in indices], self.logits[mx.array(list(indices))])
+        logits, places = self.logits[mx.array(list(indices))], [self.places[i] for i in indices]
+        return StepGraph(self.tokens, places, logits, these(self.hidden, indices))

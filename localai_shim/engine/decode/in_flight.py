@@ -7,7 +7,7 @@ is in flight then: the step that was built behind it, or `Idle`. A value is of t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import mlx.core as mx
@@ -15,7 +15,7 @@ import numpy as np
 
 from ..sampling.sampler import Sample, Sampler
 from . import verify
-from .forward import StepGraph
+from .forward import StepGraph, these
 from .verify import Verifying
 
 _async_eval: Callable[..., None] = mx.async_eval
@@ -48,8 +48,10 @@ class Queued:
     """A step of one token each whose sample is queued on the device, too, and not read yet."""
 
     sample: Sample
-    next: Sample | None = None
-    """The sample after that one, built and not queued yet."""
+    hidden: mx.array | None = None
+    """`[rows, width]`: hidden states of the tokens that run, if they are wanted."""
+    next: Queued | None = None
+    """The step after that one, built and not queued yet."""
 
     def launch(self) -> None:
         _async_eval(*self.sample.arrays())
@@ -59,12 +61,12 @@ class Queued:
 
     def finish(self, sampler: Sampler) -> tuple[Sample, Idle | Queued]:
         """The sample, and what is to be in flight behind it."""
-        return self.sample, Idle() if self.next is None else Queued(self.next)
+        return self.sample, Idle() if self.next is None else self.next
 
     def take(self, indices: Sequence[int]) -> Queued:
         """The same for these of the rows."""
         following = None if self.next is None else self.next.take(indices)
-        return replace(self, sample=self.sample.take(indices), next=following)
+        return Queued(self.sample.take(indices), these(self.hidden, indices), following)
 
 
 @dataclass(slots=True)
@@ -72,6 +74,8 @@ class AwaitingHost:
     """A step of one token each from whose logits the host is to sample."""
 
     logits: mx.array
+    hidden: mx.array | None = None
+    """As in `Queued`."""
     built: StepGraph | None = None
     """The step after these logits."""
 
@@ -84,12 +88,12 @@ class AwaitingHost:
     def finish(self, sampler: Sampler) -> tuple[Sample, Idle | AwaitingHost]:
         """The sample, and what is to be in flight behind it."""
         sample = sampler.sample(self.logits)
-        return sample, Idle() if self.built is None else AwaitingHost(self.built.run(np.maximum(sample.tokens, 0)))
+        return sample, Idle() if self.built is None else AwaitingHost(*self.built.run(np.maximum(sample.tokens, 0)))
 
     def take(self, indices: Sequence[int]) -> AwaitingHost:
         """The same for these of the rows."""
         built = None if self.built is None else self.built.take(indices)
-        return replace(self, logits=self.logits[mx.array(list(indices))], built=built)
+        return AwaitingHost(self.logits[mx.array(list(indices))], these(self.hidden, indices), built)
 
 
 InFlight: TypeAlias = Idle | Queued | AwaitingHost | Verifying

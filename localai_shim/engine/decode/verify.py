@@ -1,6 +1,6 @@
 """A step of several tokens per row: drafts run behind a row's last token, and those that it would have sampled stay.
 
-Every position is sampled as if the tokens before it had been emitted one by one: with the row's uniform for the
+Every position is sampled as if the tokens before it had been emitted one by one: with the row's noise for the
 position, and after penalties, masks and stop checks have seen them. A row emits the same tokens as without drafts.
 
 Rows whose sampling does not depend on their history are sampled at all positions at once. Others are sampled position
@@ -19,11 +19,11 @@ import numpy.typing as npt
 from ...types import Failure, RowError
 from ..kv import Buckets, BucketStep, BuiltBuckets, Place
 from ..pieces import Draft
-from ..ports import Model, StepInput
+from ..ports import Model, PassOutput, StepInput
 from ..row import Details, Emit, Row, adapters_of, emit_next
 from ..sampling import host
 from ..sampling.sampler import Sampler, has_history
-from .forward import states_of
+from .forward import joined, states_of
 
 _async_eval: Callable[..., None] = mx.async_eval
 
@@ -35,8 +35,8 @@ class VerifyGraph:
     cache: BuiltBuckets
     tokens: list[npt.NDArray[np.int32]]
     """Views of its inputs, `[slots, tokens]` of each bucket."""
-    logits: mx.array
-    """`[positions, vocabulary]`, not computed yet."""
+    made: PassOutput[mx.array]
+    """Its logits, `[positions, vocabulary]`, and hidden states, not computed yet."""
 
 
 @dataclass(slots=True)
@@ -56,6 +56,9 @@ class Verifying:
     """`[positions, vocabulary]`: after each token that runs, those to no purpose included. None: not launched yet."""
     first: list[int] = field(default_factory=list)
     """Of each row, the position after its last token; those after its drafts follow."""
+    wants_hidden: bool = False
+    hidden: mx.array | None = None
+    """`[positions, width]` as the logits, if they are wanted."""
     repeats: bool = False
     """The step before it was of as many tokens of each row, and the one behind it probably is."""
     next: VerifyGraph | None = None
@@ -70,7 +73,7 @@ class Verifying:
         """Queue the step's graph, built now if it was not before; models may compute some of it meanwhile."""
         at = {place: i for i, place in enumerate(self.places)}
         self.first, start = [0] * len(self.rows), 0
-        parts: list[mx.array] = []
+        parts: list[PassOutput[mx.array]] = []
         built, self.built = self.built, None
         for number, (name, step) in enumerate(zip(_names(self.places), self.steps, strict=True)):
             mine = {slot: self.blocks[at[name, slot]] for slot in step.slots}
@@ -78,15 +81,16 @@ class Verifying:
             tokens = [[*mine.get(slot, ()), *padding][: step.tokens] for slot in range(step.width)]
             if built is None:
                 counts = [len(mine.get(slot, padding)) for slot in range(step.width)]
-                inputs = _step(mx.array(tokens, mx.int32), counts, _rows(self.rows, at, name, step), step)
-                parts.append(model.forward(inputs).logits.flatten(0, 1))
+                rows = _rows(self.rows, at, name, step)
+                inputs = _step(mx.array(tokens, mx.int32), counts, rows, step, self.wants_hidden)
+                parts.append(model.forward(inputs))
             else:
                 built.tokens[number][...] = tokens
             for slot in step.slots:
                 i = at[name, slot]
                 self.first[i] = start + slot * step.tokens + len(self.blocks[i]) - len(self.drafts[i].tokens) - 1
             start += step.width * step.tokens
-        self.logits = _joined(parts) if built is None else built.logits
+        self.logits, self.hidden = _joined(parts) if built is None else built.made
         _async_eval(self.logits)
 
     def build(self, cache: Buckets, model: Model) -> None:
@@ -104,7 +108,7 @@ class Verifying:
             for name, step, tokens in zip(names, made.steps, inputs, strict=True):
                 whole = [step.tokens] * step.width
                 rows = _rows(self.rows, at, name, step)
-                parts.append(model.forward(_step(tokens, whole, rows, step)).logits.flatten(0, 1))
+                parts.append(model.forward(_step(tokens, whole, rows, step, self.wants_hidden)))
         # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
         self.next = VerifyGraph(made, [np.array(tokens, copy=False) for tokens in inputs], _joined(parts))
 
@@ -142,21 +146,25 @@ def begin_step(
     drafts: Sequence[Draft],
     built: VerifyGraph | None = None,
     after: Sequence[int] = (),
+    *,
+    hidden: bool = False,
 ) -> Verifying:
     """Begin a step: of each row what is to be run once more, its last token, and its drafts. `launch` comes next.
 
     Args:
         built: the graph of such a step, which may be for other rows. It should have no other holder.
         after: `sizes` of the step before; none, if it was an ordinary one.
+        hidden: hidden states are wanted, too.
     """
     blocks = [[*row.replay, row.last_token, *draft.tokens] for row, draft in zip(rows, drafts, strict=True)]
     counts = {place: len(block) for place, block in zip(places, blocks, strict=True)}
-    steps = None if built is None else cache.begin_built(built.cache, counts)
+    fits = built is not None and (not hidden or built.made.hidden is not None)
+    steps = cache.begin_built(built.cache, counts) if built is not None and fits else None
     if steps is None:
         built, steps = None, cache.advance_several(counts)
     sizes = [step.tokens for step in steps]
     repeats = sizes == list(after) and any(draft.tokens for draft in drafts)
-    return Verifying(rows, places, drafts, blocks, steps, built, repeats=repeats)
+    return Verifying(rows, places, drafts, blocks, steps, built, wants_hidden=hidden, repeats=repeats)
 
 
 def _names(places: Sequence[Place]) -> list[int]:
@@ -164,8 +172,10 @@ def _names(places: Sequence[Place]) -> list[int]:
     return list(dict.fromkeys(name for name, _ in places))
 
 
-def _joined(parts: list[mx.array]) -> mx.array:
-    return parts[0] if len(parts) == 1 else mx.concatenate(parts)
+def _joined(parts: Sequence[PassOutput[mx.array]]) -> PassOutput[mx.array]:
+    """The results of buckets by position."""
+    states = [part.hidden.flatten(0, 1) for part in parts if part.hidden is not None]
+    return PassOutput(joined([part.logits.flatten(0, 1) for part in parts]), joined(states) if states else None)
 
 
 def _rows(rows: Sequence[Row], at: Mapping[Place, int], name: int, step: BucketStep) -> list[Row]:
@@ -173,8 +183,8 @@ def _rows(rows: Sequence[Row], at: Mapping[Place, int], name: int, step: BucketS
     return [rows[at.get((name, slot), at[name, step.slots[0]])] for slot in range(step.width)]
 
 
-def _step(tokens: mx.array, counts: Sequence[int], rows: Sequence[Row], step: BucketStep) -> StepInput:
-    return StepInput(tokens, step.layers, counts, states_of(rows), adapters=adapters_of(rows))
+def _step(tokens: mx.array, counts: Sequence[int], rows: Sequence[Row], step: BucketStep, hidden: bool) -> StepInput:
+    return StepInput(tokens, step.layers, counts, states_of(rows), adapters=adapters_of(rows), hidden=hidden)
 
 
 def _take_back(cache: Buckets, places: Sequence[Place], rows: Sequence[Row], emitted: Sequence[int]) -> None:

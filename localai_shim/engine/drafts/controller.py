@@ -14,14 +14,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 
+import mlx.core as mx
+
 from ...options import DRAFT_TOKENS, SPECULATION, EngineOptions
 from ...stats import NO_DRAFTS, DraftCounts
 from ..costs.cost_model import MAX_STEP_TOKENS, CostModel
 from ..pieces import Draft
 from ..ports import Model
 from ..probes import agreement, takes_several
-from ..row import Row
+from ..row import KnownStates, Row
 from .draft_model import DraftModel
+from .head import HeadDrafter
+from .ports import DraftHead, Drafting
 from .sources import CostlyDrafter, Drafter, ForcedTokens, PredictedText, PromptLookup
 
 log = logging.getLogger("localai_shim")
@@ -168,6 +172,27 @@ class Speculation:
                 timings = row.request.timings
                 timings.drafts = timings.drafts.plus(len(draft.tokens), right)
                 self.counts[draft.source] = self.counts.get(draft.source, NO_DRAFTS).plus(len(draft.tokens), right)
+
+    @property
+    def reads_hidden(self) -> bool:
+        """Passes should give hidden states."""
+        return self.costly is not None and self.costly.reads_hidden and not self._is_off
+
+    def ran(self, rows: Sequence[Row], hidden: mx.array, first: Sequence[int], counts: Sequence[int]) -> None:
+        """Have the costly source take hidden states: see `CostlyDrafter.ran`."""
+        if self.costly is not None:
+            with self._giving_up():
+                self.costly.ran(rows, hidden, first, counts)
+
+    def wanted_states(self, rows: Sequence[Row]) -> int:
+        """Number of a prompt's last tokens whose hidden states are wanted."""
+        return self.costly.wanted_states(rows) if self.costly is not None and self.reads_hidden else 0
+
+    def joined(self, rows: Sequence[Row], states: Sequence[KnownStates]) -> None:
+        """Have the costly source take the hidden states of a prompt: see `CostlyDrafter.joined`."""
+        if self.costly is not None and states:
+            with self._giving_up():
+                self.costly.joined(rows, states)
 
     def note(self, rows: int, tokens: int, seconds: float) -> None:
         """Note the seconds of a step, by its tokens per row."""
@@ -333,7 +358,7 @@ class Speculation:
 
 
 def speculation_for(
-    model: Model, draft: Model | None, options: EngineOptions, max_stall: float, costs: CostModel
+    model: Model, draft: Drafting | None, options: EngineOptions, max_stall: float, costs: CostModel
 ) -> Speculation | None:
     """Chooser of the drafts of a model's rows; None: it has none.
 
@@ -349,19 +374,30 @@ def speculation_for(
     """
     mode = options.get("speculation", SPECULATION if draft is None else "auto")
     vocabulary = takes_several(model) if mode != "off" and agreement(model).together else 0
-    if draft is not None and not vocabulary:
-        raise ValueError(f"draft_model: '{model.name}' takes one token per step: drafts cannot be run")
     if not vocabulary:
+        if draft is not None and (options.get("draft_model") is not None or not isinstance(draft, DraftHead)):
+            raise ValueError(f"draft_model: '{model.name}' takes one token per step: drafts cannot be run")
+        if draft is not None:
+            log.info("'%s' takes one token per step: its MTP head is not used", model.name)
         return None
-    most = options.get("draft_tokens") or DRAFT_TOKENS
     return Speculation(
         own_drafters(),
         few_sizes=model.samples_on_device,
         vocabulary=vocabulary,
         costs=costs,
-        costly=None if draft is None else DraftModel(draft, most, model, max_stall, costs),
+        costly=_costly(model, draft, options.get("draft_tokens") or DRAFT_TOKENS, max_stall, costs),
         max_stall=max_stall,
     )
+
+
+def _costly(
+    model: Model, draft: Drafting | None, most: int, max_stall: float, costs: CostModel
+) -> CostlyDrafter | None:
+    if draft is None:
+        return None
+    if isinstance(draft, DraftHead):
+        return HeadDrafter(draft, most, model, max_stall, costs)
+    return DraftModel(draft, most, model, max_stall, costs)
 
 
 def _most_drafts(row: Row) -> int:

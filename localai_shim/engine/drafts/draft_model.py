@@ -18,8 +18,8 @@ from ..kv import Buckets, BucketStep, Place, RowCache, fits_slots, read_row
 from ..kv.row import leaves
 from ..ports import Model, StepInput
 from ..probes import takes_several
-from ..row import Row
-from ..sampling.sampler import Sampler, has_history
+from ..row import KnownStates, Row
+from .rows import length_of, sampler_of, tokens_of
 
 STALL_SHARE = 0.5  # of the time that a prompt may keep rows from their next token; the other model's prefill has all
 MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS = 16, 512  # of a prompt in one pass, however slow or fast the machine is
@@ -58,8 +58,8 @@ class _Fill:
 class DraftModel:
     """Drafts by a model with the same vocabulary.
 
-    Rows whose sampling does not depend on their history are drafted for with their own sampler and uniforms, so that
-    two models that agree sample the same; all others get the likeliest tokens.
+    Rows are drafted for with their own sampling parameters and noise, so that two models that agree sample the same.
+    Only what `has_history` tells of, such as penalties and grammars, is left out.
 
     Args:
         model: drafts.
@@ -72,7 +72,7 @@ class DraftModel:
         ValueError: this model cannot draft; says why.
     """
 
-    source, trust = "model", 0.7
+    source, trust, reads_hidden = "model", 0.7, False
 
     def __init__(self, model: Model, most: int, verifier: Model, max_stall: float, costs: CostModel) -> None:
         check(model)
@@ -96,10 +96,19 @@ class DraftModel:
         return self._cache.nbytes
 
     def takes(self, row: Row) -> bool:
-        tokens, longest = _length(row), self._model.context_length
+        tokens, longest = length_of(row), self._model.context_length
         if row.request.prompt.media or (longest is not None and tokens + self.most > longest):
             return False
         return row in self._seats or tokens <= PROMPT_TOKENS_PER_ANSWER * (row.max_tokens - row.generated)
+
+    def ran(self, rows: Sequence[Row], hidden: mx.array, first: Sequence[int], counts: Sequence[int]) -> None:
+        """Read no hidden states."""
+
+    def wanted_states(self, rows: Sequence[Row]) -> int:
+        return 0
+
+    def joined(self, rows: Sequence[Row], states: Sequence[KnownStates]) -> None:
+        """Read no hidden states."""
 
     def seconds(self, rows: int, drafts: int, plain: float) -> float:
         known = self._costs.seconds("draft", (rows, 1))
@@ -135,7 +144,7 @@ class DraftModel:
 
     def _behind(self, row: Row) -> int:
         """Tokens that are still to run, always with the last one."""
-        return _length(row) - self._seats[row].ran
+        return length_of(row) - self._seats[row].ran
 
     def _settle(self) -> None:
         """Take out the drafts that were wrong, of all rows."""
@@ -189,7 +198,7 @@ class DraftModel:
     def _run_chunk(self, fill: _Fill, left: float) -> None:
         watch = self._costs.start()
         size = min(fill.left, MAX_CHUNK_TOKENS, max(MIN_CHUNK_TOKENS, self._pace.chunk(left)))
-        tokens = self._inputs([_tokens(fill.rows[0], fill.done, fill.done + size)])
+        tokens = self._inputs([tokens_of(fill.rows[0], fill.done, fill.done + size)])
         self._model.prefill(StepInput(tokens, fill.cache))
         fill.done += size
         self._pace.note(size, watch.seconds, fill.done)
@@ -207,19 +216,19 @@ class DraftModel:
         """A row's next tokens, which are taken to have run."""
         seat = self._seats[row]
         seat.ran += count
-        return _tokens(row, seat.ran - count, seat.ran)
+        return tokens_of(row, seat.ran - count, seat.ran)
 
     # -- drafts -------------------------------------------------------------------------------------------------
 
     def _run(self, rows: Sequence[Row], count: int) -> list[list[int]]:
         """So many drafts of each row: a pass for the first one of all, and one for each that follows."""
         watch = self._costs.start()
-        picks = _Picks(rows, self._eos, self._model.samples_on_device)
+        sampler = sampler_of(rows, self._eos, on_device=self._model.samples_on_device)
         blocks = {row: self._next(row, self._behind(row)) for row in rows}
-        tokens = [picks.pick(self._advance(blocks)[1])]
+        tokens = [sampler.sample(self._advance(blocks)[1]).inputs]
         one = dict.fromkeys(rows, (0,))
         while len(tokens) < count:
-            tokens.append(picks.pick(self._advance(one, tokens[-1])[1]))
+            tokens.append(sampler.sample(self._advance(one, tokens[-1])[1]).inputs)
         drafts: list[list[int]] = np.array(mx.stack(tokens, axis=1)).tolist()
         for row, its in zip(rows, drafts, strict=True):
             self._seats[row].drafts = its
@@ -264,27 +273,6 @@ class DraftModel:
         return mx.array(np.minimum(tokens, self._last_id))
 
 
-class _Picks:
-    """Draws rows' drafts, one position after the other."""
-
-    def __init__(self, rows: Sequence[Row], eos: Sequence[int], on_device: bool) -> None:
-        which = [i for i, row in enumerate(rows) if not has_history(row)]
-        mine = [rows[i] for i in which]
-        # What a row has sampled is told to it when its sampler is retired, which may be later.
-        ahead = [row.generated - row.sampled for row in mine]
-        self._sampler = Sampler(mine, eos, on_device=on_device, ahead=ahead) if mine else None
-        self._at = None if len(mine) == len(rows) else mx.array(which)
-
-    def pick(self, logits: mx.array) -> mx.array:
-        """`[rows]` int32: the next token of each."""
-        if self._sampler is not None and self._at is None:
-            return self._sampler.sample(logits).inputs
-        tokens = mx.argmax(logits, axis=-1).astype(mx.int32)
-        if self._sampler is not None and self._at is not None:
-            tokens[self._at] = self._sampler.sample(logits[self._at]).inputs
-        return tokens
-
-
 def check(model: Model) -> None:
     """Refuse a model that cannot draft.
 
@@ -301,15 +289,3 @@ def check(model: Model) -> None:
     else:
         return
     raise ValueError(f"draft_model: '{model.name}' cannot draft: {reason}. Choose a model with plain attention")
-
-
-def _length(row: Row) -> int:
-    return len(row.prompt_tokens) + row.generated
-
-
-def _tokens(row: Row, start: int, stop: int) -> Sequence[int]:
-    """Some of a row's tokens, prompt and output."""
-    prompt = len(row.prompt_tokens)
-    if start >= prompt:
-        return row.output_tokens[start - prompt : stop - prompt]
-    return [*row.prompt_tokens[start:stop], *row.output_tokens[: max(0, stop - prompt)]]

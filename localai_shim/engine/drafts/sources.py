@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import mlx.core as mx
 import numpy as np
 
-from ..row import Row
+from ..row import KnownStates, Row
 
 GRAM_TOKENS = 3  # of a row's end that are looked for in what came before
 LONG_GRAM_TOKENS = 16  # that are compared where these stood more than once
@@ -51,6 +52,26 @@ class CostlyDrafter(Drafter, Protocol):
 
     def seconds(self, rows: int, drafts: int, plain: float) -> float:
         """Expected seconds for this number of drafts of each row; `plain`: those of a step of one token."""
+
+    @property
+    def reads_hidden(self) -> bool:
+        """True if it wants the hidden states of the tokens that run."""
+
+    def ran(self, rows: Sequence[Row], hidden: mx.array, first: Sequence[int], counts: Sequence[int]) -> None:
+        """Take the hidden states of tokens that have run and stay, if `reads_hidden`.
+
+        Args:
+            rows: whose tokens; the last token of each is still to run.
+            hidden: `[positions, width]`, lazy.
+            first: of each row, the place of the first one in `hidden`; the others follow it.
+            counts: tokens of each row, before its last one.
+        """
+
+    def wanted_states(self, rows: Sequence[Row]) -> int:
+        """Number of the last tokens of these rows' prompt whose hidden states it wants before they run."""
+
+    def joined(self, rows: Sequence[Row], states: Sequence[KnownStates]) -> None:
+        """Take the hidden states of rows' prompt, which run from now on."""
 
     def keep(self, rows: Sequence[Row]) -> None:
         """Drop what is kept of all other rows."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 
 import mlx.core as mx
@@ -25,7 +26,7 @@ from ..kv.shared import Prefix
 from ..ports import Features, MediaSpan, Model, StepInput
 from ..prefix.cache import PrefixCache
 from ..prefix.sharing import Sharing
-from ..row import Row, adapters_of
+from ..row import KnownStates, Row, adapters_of
 from .scores import FIRST_PORTION_TOKENS, MAX_LOGITS, Scoring
 
 MAX_SHORT_TOKENS = 128  # of prompts that share a pass: 8 of 32 tokens take 0.57 of the time, of 128 take 0.79 (CPU)
@@ -76,6 +77,8 @@ class PrefillJob:
         """First tokens that its cache shares with other rows."""
         self.state: object | None = None
         """See `Model.row_state`; set when the job begins."""
+        self.states: list[KnownStates] = []
+        """Hidden states of its last tokens, for what drafts."""
         self.features: dict[int, Features] = {}
         """By digest; while they are here they are pinned."""
 
@@ -131,6 +134,7 @@ class Prefiller:
         ends_prompts: the model gives the right logits of prompts' last tokens.
         costs: measures passes.
         sharing: chooses what rows share; None: they share nothing.
+        wanted_states: returns the number of a prompt's last tokens whose hidden states are wanted.
 
     Attributes:
         portion: most tokens that are scored in one pass, those of all its rows together: their logits are held at once.
@@ -145,7 +149,9 @@ class Prefiller:
         ends_prompts: bool,
         costs: CostModel,
         sharing: Sharing | None = None,
+        wanted_states: Callable[[Sequence[Row]], int] = lambda rows: 0,
     ) -> None:
+        self._wanted_states = wanted_states
         self._end_tokens = model.end_tokens if ends_prompts else 0
         self._model, self._meter, self._prefixes = model, meter, prefixes
         self._wait_for_step, self._costs, self._sharing = wait_for_step, costs, sharing
@@ -247,8 +253,14 @@ class Prefiller:
         return all(not job.insert_at or len(job.tokens) <= self._takes_padding for job in jobs)
 
     def _launch(self, jobs: Sequence[PrefillJob], step: StepInput) -> mx.array | None:
-        """Run a pass without waiting for it, and have the jobs' logits if it ends them."""
-        logits = self._model.prefill(step, wait=False).logits
+        """Run a pass without waiting for it, and have the jobs' logits if it ends them, and their hidden states."""
+        k, wanted = step.tokens.shape[1], [self._wanted_states(job.rows) for job in jobs]
+        hides = any(most > len(job.tokens) - job.done - k for job, most in zip(jobs, wanted, strict=True))
+        logits, hidden = self._model.prefill(replace(step, hidden=hides), wait=False)
+        for i, job in enumerate(jobs if hidden is not None else ()):
+            assert hidden is not None
+            count = k if step.counts is None else step.counts[i]
+            job.states.append(KnownStates(job.done, hidden.flatten(0, 1), i * k, count))
         if step.ends:
             assert logits is not None
             for i, job in enumerate(jobs):

@@ -35,9 +35,10 @@ class Bans:
         rows: in batch order.
         eos: ends of sequence.
         xp: numpy or mlx.core, of which the logits are arrays.
+        words: ban bad words, too.
     """
 
-    def __init__(self, rows: Sequence[Row], eos: Sequence[int], xp: ModuleType) -> None:
+    def __init__(self, rows: Sequence[Row], eos: Sequence[int], xp: ModuleType, *, words: bool = True) -> None:
         self._rows, self._xp, self._vocabulary = rows, xp, 0
         held = [
             (i, token_id, row.request.min_tokens)
@@ -49,7 +50,7 @@ class Bans:
         self._allowing = [i for i, row in enumerate(rows) if row.sampling.allowed_token_ids is not None]
         self._packed: npt.NDArray[np.uint8]
         """`[rows with allowed tokens, bytes]` of these, as packed bits."""
-        self._wording = np.array([i for i, row in enumerate(rows) if row.sampling.bad_words], dtype=np.int64)
+        self._wording = np.array([i for i, row in enumerate(rows) if words and row.sampling.bad_words], dtype=np.int64)
         self._words: tuple[Ints, Ints, Array]
         """`[words]` of each its place among the rows with bad words, and its last token; `[words, tokens]` those before
         the last one, aligned at the right."""

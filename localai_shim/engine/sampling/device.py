@@ -10,8 +10,12 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
+from ..noise import BLOCK_TOKENS, FACTORS, SHIFTS, Noise, starts, steps_of
 from ..row import NO_TOKEN
 from .masks import LOGIT_FLOOR, Masks
+from .parameters import Limits
+
+MAX_HOST_NUMBERS = 2**13  # of noise, which take the host 0.1 ms
 
 
 def likeliest(logits: mx.array) -> mx.array:
@@ -21,26 +25,32 @@ def likeliest(logits: mx.array) -> mx.array:
     return mx.where(found, tokens.astype(mx.int32), NO_TOKEN)[:, 0]
 
 
-def sample_plain(scaled: mx.array, u: mx.array) -> mx.array:
-    """Device form of `host.sample_plain`. `scaled` `[rows, vocabulary]`, `u` `[rows]`."""
-    return _sample_weighted(mx.exp(scaled - mx.max(scaled, axis=-1, keepdims=True)), u)
+def sample_plain(scaled: mx.array, noise: Noise) -> mx.array:
+    """Device form of `host.sample_plain`. `scaled` `[rows, vocabulary]`."""
+    weights, found = _weights(scaled)
+    return mx.where(found, _sample(weights, _factors(noise, 1)[0]), NO_TOKEN)
 
 
-def sample_filtered(scaled: mx.array, top_k: mx.array, top_p: mx.array, min_p: mx.array, u: mx.array) -> mx.array:
-    """One token per row from what min_p, top_k (0: all) and top_p keep; limits are `[rows, 1]`.
-
-    Tokens as likely as the last one kept are kept, too.
-    """
-    vocabulary = scaled.shape[-1]
-    weights = mx.exp(scaled - mx.max(scaled, axis=-1, keepdims=True))
-    top = -mx.sort(-weights, axis=-1)
-    places = mx.arange(vocabulary)
-    limit = mx.where(top_k > 0, top_k, vocabulary)
-    top = mx.where((top >= min_p) & (places < limit), top, 0)
-    cumulative = mx.cumsum(top, axis=-1)
-    keep = ((cumulative - top < top_p * cumulative[:, -1:]) & (top > 0)) | (places == 0)
-    least = mx.take_along_axis(top, mx.sum(keep, axis=-1, keepdims=True) - 1, axis=-1)
-    return _sample_weighted(mx.where(weights >= least, weights, 0), u)
+def sample_filtered(scaled: mx.array, limits: Limits, noise: Noise) -> mx.array:
+    """Device form of `host.sample_filtered`. `scaled` `[rows, vocabulary]`."""
+    weights, found = _weights(scaled)
+    rising, floor = weights, limits.min_p
+    if limits.top_k is not None or limits.top_p is not None:
+        rising = mx.sort(weights, axis=-1)
+    if limits.top_k is not None:
+        floor = mx.take_along_axis(rising, weights.shape[-1] - limits.top_k, axis=-1)
+        floor = floor if limits.min_p is None else mx.maximum(floor, limits.min_p)
+    if limits.top_p is None:
+        kept = weights if floor is None else mx.where(weights >= floor, weights, 0)
+        sampled = _sample(kept, _factors(noise, 1)[0])
+    else:
+        least = _least_inside(rising if floor is None else mx.where(rising >= floor, rising, 0), limits.top_p)
+        # What the host samples first, and what it samples next if that is outside the nucleus.
+        limit = mx.stack([mx.zeros_like(least) if floor is None else floor, least])
+        first, second = _sample(mx.where(weights >= limit, weights, 0), _factors(noise, 2))
+        inside = mx.take_along_axis(weights, first[:, None], axis=-1) >= least
+        sampled = mx.where(inside[:, 0], first, second)
+    return mx.where(found, sampled, NO_TOKEN)
 
 
 def penalise(
@@ -97,13 +107,45 @@ def _unpacked(packed: npt.NDArray[np.uint8], vocabulary: int) -> mx.array:
     return bits.reshape(len(packed), -1)[:, :vocabulary].astype(mx.bool_)
 
 
-def _sample_weighted(weights: mx.array, u: mx.array) -> mx.array:
-    """The first token with any weight whose cumulative weight exceeds the uniform's share, or the last with any.
+def _weights(scaled: mx.array) -> tuple[mx.array, mx.array]:
+    """Device form of `host._weights`: (`[rows, vocabulary]`, which rows have any `[rows]`)."""
+    highest = mx.max(scaled, axis=-1, keepdims=True)
+    return mx.exp(scaled - highest), mx.abs(highest[:, 0]) < mx.inf
 
-    A parallel sum may round differently from one entry to the next, so that it can grow over entries without weight.
-    `NO_TOKEN` if the weights are NaN, as those of logits are of which the highest is not finite.
+
+def _factors(noise: Noise, attempts: int) -> mx.array:
+    """Device form of `noise.factors`: `[attempts, rows, 128 + blocks]`.
+
+    Starting these kernels takes longer than making a few numbers on the host, which takes 1 ms for 32 rows of 152,000
+    tokens. Near 1 a uniform is not exact in float32, but 1 minus it is.
     """
-    cumulative = mx.cumsum(weights, axis=-1)
-    hit = (cumulative > (u[:, None] * cumulative[:, -1:])) & (weights > 0)
-    last = mx.max(mx.where(weights > 0, mx.arange(weights.shape[-1]), NO_TOKEN), axis=-1)
-    return mx.where(mx.any(hit, axis=-1), mx.argmax(hit, axis=-1), last)
+    count = BLOCK_TOKENS + noise.blocks
+    if attempts * len(noise.keys) * count <= MAX_HOST_NUMBERS:
+        made = (noise.first(), noise.second()) if attempts == 2 else (noise.first(),)
+        return mx.array(np.stack(made))
+    begin = np.stack([starts(noise.keys, noise.positions, attempt) for attempt in range(attempts)])
+    z = mx.array(begin)[..., None] + mx.array(steps_of(count))
+    for shift, factor in zip(SHIFTS, (*FACTORS, None), strict=True):
+        z = z ^ (z >> shift)
+        if factor is not None:
+            z = z * mx.array(np.array([factor], np.uint64))
+    halves = z.view(mx.uint32)[..., :count]
+    low, high = (((each.astype(mx.float32) + 0.5) * 2.0**-32) for each in (halves, mx.bitwise_invert(halves)))
+    return -1 / mx.where(low < 0.5, mx.log(low), mx.log1p(-high))
+
+
+def _least_inside(rising: mx.array, top_p: mx.array) -> mx.array:
+    """The least weight in each row's nucleus, `[rows, 1]`, of its sorted weights."""
+    upto = mx.cumsum(rising, axis=-1)
+    outside = mx.sum(upto <= (1 - top_p) * upto[:, -1:], axis=-1, keepdims=True)
+    return mx.take_along_axis(rising, mx.minimum(outside, rising.shape[-1] - 1), axis=-1)
+
+
+def _sample(weights: mx.array, factors: mx.array) -> mx.array:
+    """Device form of `host._sample`: `[..., vocabulary]` -> `[...]` int32."""
+    if rest := -weights.shape[-1] % BLOCK_TOKENS:
+        weights = mx.pad(weights, [(0, 0)] * (weights.ndim - 1) + [(0, rest)])
+    blocks = mx.unflatten(weights, -1, (-1, BLOCK_TOKENS))
+    block = mx.argmax(mx.sum(blocks, axis=-1) * factors[..., BLOCK_TOKENS:], axis=-1, keepdims=True)
+    inside = mx.take_along_axis(blocks, block[..., None], axis=-2)[..., 0, :] * factors[..., :BLOCK_TOKENS]
+    return block[..., 0].astype(mx.int32) * BLOCK_TOKENS + mx.argmax(inside, axis=-1).astype(mx.int32)

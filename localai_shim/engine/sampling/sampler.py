@@ -7,8 +7,9 @@ On the GPU back ends everything stays on the device and is queued behind the for
 is several times as fast (32 rows of 6,000: exp 0.28 against 5.0 ms, partition 0.37 against 2.0 ms), so there
 logits are sampled from on the host; an all-greedy batch is an argmax on the device everywhere.
 
-Inverse-CDF sampling needs one uniform per row, which falls among the kept tokens in order of their ids; on the host a
-second one, made of it, where the first falls outside the nucleus. Filters apply in vLLM's order: min_p, top_k, top_p.
+Each row samples with its own Gumbel noise, see `..noise`, made while the model runs. A token that min_p
+and top_k leave is sampled first; if top_p bars it, one of the nucleus is, with the row's second noise. Filters apply in
+vLLM's order: min_p, top_k, top_p.
 
 A row's grammar constraint has a logits mask for token t+1 once it knows token t, so that with such a row nothing is
 queued ahead. Only the logits of constrained rows are copied and masked, and replace the originals.
@@ -26,20 +27,20 @@ import numpy as np
 import numpy.typing as npt
 
 from ...types import RowError
+from ..noise import BLOCK_TOKENS, Noise
 from ..row import Array, Row
-from ..uniform import again, uniforms
 from . import device, host
 from .bans import Bans
 from .masks import Masks, make_masks
+from .parameters import Parameters, Portion, portions_of
 from .penalties import Bias, Penalties, has_penalty
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
 Pick: TypeAlias = Callable[[Ints], Array]
 """Gives the logits of some rows, as they are to be sampled from."""
 
-SAMPLE_PORTION_LOGITS = 2**19  # sampled from at once: 32 rows of 152,000 take 27 to 31 ms in such portions, 40 at once
+SAMPLE_PORTION_LOGITS = 2**19  # sampled from together: 32 rows of 152,000 take 27 to 31 ms in such portions, 40 at once
 
 
 Logprobs: TypeAlias = tuple[Array, Array | None, Array | None]
@@ -98,28 +99,6 @@ class Sample:
         }
 
 
-class Parameters:
-    """The parameters of all rows, as arrays."""
-
-    def __init__(self, rows: Sequence[Row]) -> None:
-        params = [row.sampling for row in rows]
-        self.keys = np.array([row.key for row in rows], dtype=np.uint64)
-        self.temperature = np.array([p.temperature for p in params], dtype=np.float32)
-        self.top_k = np.array([p.top_k for p in params], dtype=np.int64)
-        self.top_p = np.array([p.top_p for p in params], dtype=np.float32)
-        self.min_p = np.array([p.min_p for p in params], dtype=np.float32)
-        sampled = self.temperature > 0
-        filtered = sampled & ((self.top_p < 1) | (self.top_k > 0) | (self.min_p > 0))
-        self.plain = np.flatnonzero(sampled & ~filtered)
-        """Places of the rows that sample from the whole distribution."""
-        self.filtered = np.flatnonzero(filtered)
-        """Places of those that sample from what filters keep of it; all others take the likeliest token."""
-        self.logprob_rows = [i for i, p in enumerate(params) if p.top_logprobs is not None]
-        """Places of the rows that want logprobs."""
-        self.top_logprobs = max((p.top_logprobs or 0 for p in params), default=0)
-        """The likeliest tokens that they want, at most."""
-
-
 class Sampler:
     """Samples one token at a time for a fixed sequence of rows; made again when a row joins or leaves.
 
@@ -128,7 +107,7 @@ class Sampler:
         eos: token ids that a row may not sample before its `min_tokens`.
         on_device: keep the work on MLX's device; False samples on the host with NumPy.
         ahead: how many tokens each row is taken to have sampled beyond those that it has. A row may come several times
-            then, `has_history` must hold for none, and the sampler is good for one pass and not retired.
+            then, the sampler must not be retired, and whatever `has_history` tells of is left out.
 
     Attributes:
         constrained: places of the rows that had a grammar constraint when this was made.
@@ -142,19 +121,22 @@ class Sampler:
         self._sampled = np.array([row.sampled for row in rows], dtype=np.uint64)
         if ahead is not None:
             self._sampled += np.array(ahead, dtype=np.uint64)
-        self.constrained = [i for i, row in enumerate(rows) if row.constraint is not None]
-        greedy = not self.constrained and not any(map(_is_more_than_argmax, dict.fromkeys(rows)))
+        whole = ahead is None
+        self.constrained = [i for i, row in enumerate(rows) if whole and row.constraint is not None]
+        greedy = not any(_is_more_than_argmax(row) or (whole and has_history(row)) for row in dict.fromkeys(rows))
         self.queues_ahead = (on_device or greedy) and not self.constrained
         self._parameters = None if greedy else Parameters(rows)  # None: all that is asked for is an argmax
         self._adjustments: list[Bias | Penalties | Bans] = []
         if not greedy:
-            made = Bias(rows, self._xp), Penalties(rows, self._xp), Bans(rows, eos, self._xp)
+            penalised = rows if whole else ()
+            made = Bias(rows, self._xp), Penalties(penalised, self._xp), Bans(rows, eos, self._xp, words=whole)
             self._adjustments = [adjustment for adjustment in made if adjustment]
-        self._prepared: tuple[Masks | None, Doubles] | None = None  # of the next tokens: see `prepare`
+        self._prepared: tuple[Masks | None, Noise] | None = None  # of the next tokens: see `prepare`
+        self._portions: list[Portion] | None = None  # known with the vocabulary
         self._buffer: Floats | None = None  # of the host, for logits of a portion of the rows
 
     def prepare(self, vocabulary: int) -> dict[int, RowError]:
-        """Make the logits masks and uniforms of the next tokens, unless that was done since the last were sampled.
+        """Make the logits masks and the noise of the next tokens, unless that was done since the last were sampled.
 
         Returns:
             By place, the errors of grammar constraints; the rows of those sample as if they had none.
@@ -166,7 +148,11 @@ class Sampler:
         if self.constrained:
             constraints = [(i, its) for i in self.constrained if (its := self._rows[i].constraint) is not None]
             masks, failures = make_masks(constraints, vocabulary)
-        self._prepared = masks, uniforms(self._parameters.keys, self._sampled)
+        p = self._parameters
+        noise = Noise(p.keys, self._sampled[p.sampled], -(-vocabulary // BLOCK_TOKENS))
+        if self._xp is np:
+            noise.first()  # made while the model runs
+        self._prepared = masks, noise
         return failures
 
     def sample(self, logits: Array) -> Sample:
@@ -191,14 +177,14 @@ class Sampler:
         for adjustment in self._adjustments:
             adjustment.retire()
 
-    def _sample(self, raw: Array, p: Parameters, masks: Masks | None, u: Doubles) -> Sample:
+    def _sample(self, raw: Array, p: Parameters, masks: Masks | None, noise: Noise) -> Sample:
         xp, logits = self._xp, raw
         likeliest = (host if xp is np else device).likeliest
         if self._adjustments:
             logits = xp.array(raw)  # a copy, which they may change
             for adjustment in self._adjustments:
                 logits = adjustment.apply(logits, self._sampled)
-        if masks is None and len(p.plain) + len(p.filtered) == len(self._rows):
+        if masks is None and len(p.sampled) == len(self._rows):
             tokens = xp.zeros(len(self._rows), dtype=xp.int32)
         else:
             tokens = likeliest(logits)
@@ -208,7 +194,7 @@ class Sampler:
             masked = (host if xp is np else device).mask(logits, raw, masks, unmasked)
             tokens[xp.array(masks.rows)] = likeliest(masked)
         sample_others = self._sample_on_host if xp is np else self._sample_on_device
-        sample_others(tokens, p, u, logits.shape[-1], partial(_picked, logits, masks, masked, xp))
+        sample_others(tokens, p, noise, logits.shape[-1], partial(_picked, logits, masks, masked, xp))
         for adjustment in self._adjustments:
             adjustment.note(tokens)
         sampled = tokens.astype(xp.int32)
@@ -219,32 +205,30 @@ class Sampler:
             return Sample(sampled, p.logprob_rows, device.logprobs(raw[at], tokens[at], p.top_logprobs))
         return Sample(sampled, p.logprob_rows, lambda: host.logprobs(raw[at], tokens[at], p.top_logprobs))
 
-    def _sample_on_host(self, tokens: Ints, p: Parameters, u: Doubles, vocabulary: int, pick: Pick) -> None:
-        second = again(u) if len(p.filtered) else u
-        size = max(1, SAMPLE_PORTION_LOGITS // vocabulary)
-        for places in (p.plain, p.filtered):
-            for which in (places[start : start + size] for start in range(0, len(places), size)):
-                if self._buffer is None or len(self._buffer) < len(which):
-                    self._buffer = host.padded(
-                        len(which), vocabulary
-                    )  # kept: a new one costs as much as an exponential
-                scaled = self._buffer[: len(which)]
-                np.divide(pick(which), p.temperature[which, None], out=scaled[:, :vocabulary])
-                if places is p.plain:
-                    tokens[which] = host.sample_plain(scaled, vocabulary, u[which])
-                else:
-                    limits = p.top_k[which], p.top_p[which], p.min_p[which]
-                    tokens[which] = host.sample_filtered(scaled, vocabulary, *limits, u[which], second[which])
+    def _sample_on_host(self, tokens: Ints, p: Parameters, noise: Noise, vocabulary: int, pick: Pick) -> None:
+        if self._portions is None:
+            self._portions = portions_of(p, vocabulary, max(1, SAMPLE_PORTION_LOGITS // vocabulary), np)
+            most = max((len(portion.rows) for portion in self._portions), default=0)
+            self._buffer = host.padded(most, vocabulary)  # kept: a new one costs as much as an exponential
+        assert self._buffer is not None
+        for portion in self._portions:
+            scaled, its = self._buffer[: len(portion.rows)], noise.take(portion.which)
+            np.divide(pick(portion.rows), portion.temperature, out=scaled[:, :vocabulary])
+            if portion.limits is None:
+                tokens[portion.rows] = host.sample_plain(scaled, vocabulary, its)
+            else:
+                tokens[portion.rows] = host.sample_filtered(scaled, vocabulary, portion.limits, its)
 
-    def _sample_on_device(self, tokens: Array, p: Parameters, u: Doubles, vocabulary: int, pick: Pick) -> None:
-        if len(p.plain):
-            scaled = pick(p.plain) / mx.array(p.temperature[p.plain, None])
-            tokens[mx.array(p.plain)] = device.sample_plain(scaled, mx.array(u[p.plain].astype(np.float32)))
-        if len(which := p.filtered):
-            top_k, top_p, min_p = (mx.array(a[which, None]) for a in (p.top_k, p.top_p, p.min_p))
-            scaled = pick(which) / mx.array(p.temperature[which, None])
-            sampled = device.sample_filtered(scaled, top_k, top_p, min_p, mx.array(u[which].astype(np.float32)))
-            tokens[mx.array(which)] = sampled
+    def _sample_on_device(self, tokens: Array, p: Parameters, noise: Noise, vocabulary: int, pick: Pick) -> None:
+        if self._portions is None:
+            self._portions = portions_of(p, vocabulary, len(self._rows), mx)
+        for portion in self._portions:
+            scaled, its = pick(portion.rows) / portion.temperature, noise.take(portion.which)
+            if portion.limits is None:
+                sampled = device.sample_plain(scaled, its)
+            else:
+                sampled = device.sample_filtered(scaled, portion.limits, its)
+            tokens[mx.array(portion.rows)] = sampled
 
 
 def _picked(logits: Array, masks: Masks | None, masked: Array, xp: ModuleType, which: Ints) -> Array:
@@ -260,9 +244,10 @@ def _picked(logits: Array, masks: Masks | None, masked: Array, xp: ModuleType, w
 
 
 def _is_more_than_argmax(row: Row) -> bool:
+    """True if sampling takes more than an argmax, whatever the row's history is."""
     p = row.sampling
     plain = p.temperature == 0 and not p.logit_bias and p.top_logprobs is None and row.request.min_tokens == 0
-    return not plain or has_penalty(p) or p.allowed_token_ids is not None or bool(p.bad_words)
+    return not plain or p.allowed_token_ids is not None
 
 
 def has_history(row: Row) -> bool:

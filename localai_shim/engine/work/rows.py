@@ -37,7 +37,11 @@ class Rows:
             model, emit, setup.prefixes, parts.deliver, setup.speculation, setup.runs_built, sharing
         )
         self.tower = Tower(model, setup.features)
-        self.prefiller = Prefiller(model, meter, setup.prefixes, batch.wait, setup.ends_prompts, setup.costs, sharing)
+        speculation = setup.speculation
+        wanted_states = (lambda rows: 0) if speculation is None else speculation.wanted_states
+        self.prefiller = Prefiller(
+            model, meter, setup.prefixes, batch.wait, setup.ends_prompts, setup.costs, sharing, wanted_states
+        )
         self.prompts = PromptJobs(parts.queue, self.prefiller, self.tower, emit, setup.max_rows)
         memory = setup.memory if isinstance(setup.memory, Memory) else None
         self.room = Room(batch, self.prompts, self.tower, setup.max_rows, memory, sharing)

@@ -113,6 +113,9 @@ class RowRunner:
                 row.request.timings.join(self._meter.steps)
         rows.room.joined()
         join(rows.batch, jobs, self._emit)
+        if (speculation := self._setup.speculation) is not None:
+            for job in jobs:
+                speculation.joined(job.rows, job.states)
 
 
 class TextRunner:

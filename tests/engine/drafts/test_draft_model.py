@@ -166,8 +166,8 @@ def test_rows_of_one_bucket_are_drafted_for_in_one_pass_per_token() -> None:
     assert len(sizes) == 2, "and of those that stay in as few"
 
 
-def test_rows_that_sample_are_drafted_for_with_their_own_uniforms(always: None) -> None:
-    """A model that agrees in all logits agrees in all tokens then, but for rows whose history counts."""
+def test_rows_that_sample_are_drafted_for_with_their_own_noise(always: None) -> None:
+    """A model that agrees in all logits agrees in all tokens then, except for rows whose history counts."""
     path = path_of("qwen3")
     engine = engine_of(path, path)
     samplings = [GREEDY, SamplingParams(seed=3), SamplingParams(temperature=0.8, top_p=0.9, seed=4)]

@@ -8,10 +8,10 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from localai_shim.engine.noise import stream_key
 from localai_shim.engine.sampling.bans import Bans
 from localai_shim.engine.sampling.masks import LOGIT_FLOOR
 from localai_shim.engine.sampling.sampler import Sampler
-from localai_shim.engine.uniform import stream_key
 from localai_shim.types import SamplingParams
 from tests.engine.sampled_rows import FakeRow
 

@@ -1,4 +1,4 @@
-"""Sampling on the host, where its sums are short cuts: rounding, ties, flat rows, rows in portions."""
+"""Sampling on the host, which finds filters' limits without sorting: ties, flat rows, rows in portions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from localai_shim.engine.noise import BLOCK_TOKENS, Noise, stream_key
 from localai_shim.engine.sampling import host
+from localai_shim.engine.sampling.parameters import Limits
 from localai_shim.engine.sampling.sampler import Sampler
 from localai_shim.types import SamplingParams
 from tests.engine.sampled_rows import rows_of
 
-LARGEST = 1 - 2.0**-53  # uniform
 VOCABULARIES = [5, 127, 128, 129, 6_000]
 
 
@@ -22,37 +23,39 @@ def roomy(logits: np.ndarray) -> np.ndarray:
     return buffer
 
 
+def noise_of(rows: int, vocabulary: int, position: int = 0) -> Noise:
+    keys = np.array([stream_key(seed) for seed in range(rows)], np.uint64)
+    return Noise(keys, np.full(rows, position, np.uint64), -(-vocabulary // BLOCK_TOKENS))
+
+
+def nucleus(rows: int, top_p: float) -> Limits:
+    return Limits(None, np.full(rows, top_p, np.float32), None)
+
+
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 @pytest.mark.parametrize("share", [0.003, 0.2, 1.0])
-def test_a_token_without_weight_is_never_sampled_however_sums_round(vocabulary: int, share: float) -> None:
+def test_a_token_without_weight_is_never_sampled(vocabulary: int, share: float) -> None:
     rng = np.random.default_rng(vocabulary)
-    for _ in range(20):
+    for position in range(20):
         logits = (rng.standard_normal((50, vocabulary)) * 4).astype(np.float32)
         possible = rng.random(logits.shape) < share
         possible[np.arange(50), rng.integers(vocabulary, size=50)] = True
         logits[~possible] = -np.inf
-        u = np.where(rng.random(50) < 0.5, LARGEST, 0.0)
-        plain = host.sample_plain(roomy(logits), vocabulary, u)
+        noise = noise_of(50, vocabulary, position)
+        plain = host.sample_plain(roomy(logits), vocabulary, noise)
         assert possible[np.arange(50), plain].all()
-        assert (plain[u == 0] == possible[u == 0].argmax(axis=1)).all()
-        last = vocabulary - 1 - possible[u > 0][:, ::-1].argmax(axis=1)
-        assert (plain[u > 0] <= last).all()
-        limits = np.zeros(50, np.int64), np.full(50, 0.7, np.float32), np.zeros(50, np.float32)
-        filtered = host.sample_filtered(roomy(logits), vocabulary, *limits, u, u)
+        filtered = host.sample_filtered(roomy(logits), vocabulary, nucleus(50, 0.7), noise)
         assert possible[np.arange(50), filtered].all()
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 def test_no_token_is_sampled_that_is_less_likely_than_all_of_the_nucleus(vocabulary: int) -> None:
     """A flat row, and one with two levels."""
-    u = np.linspace(0, LARGEST, 400)
     flat = np.zeros((400, vocabulary), np.float32)
     levels = flat.copy()
     levels[:, vocabulary // 2 :] = 1.0
     for logits in (flat, levels):
-        top_p = np.full(400, 0.6, np.float32)
-        limits = np.zeros(400, np.int64), top_p, np.zeros(400, np.float32)
-        tokens = host.sample_filtered(roomy(logits), vocabulary, *limits, u, u[::-1].copy())
+        tokens = host.sample_filtered(roomy(logits), vocabulary, nucleus(400, 0.6), noise_of(400, vocabulary))
         weights = np.exp(logits[0].astype(np.float64))
         order = np.lexsort((np.arange(vocabulary), -weights))
         before = np.cumsum(weights[order]) - weights[order]
@@ -61,17 +64,19 @@ def test_no_token_is_sampled_that_is_less_likely_than_all_of_the_nucleus(vocabul
         assert set(tokens.tolist()) <= set(np.flatnonzero(weights >= level).tolist())
 
 
-def test_a_flat_row_and_a_steep_one_sample_what_each_samples_alone() -> None:
-    """Their sums of likelier tokens are made in two ways."""
+def test_flat_rows_and_steep_ones_sample_what_each_samples_alone() -> None:
+    """Some are known to be inside their nuclei, some are tested, and some sample again."""
     rng = np.random.default_rng(0)
     spread = np.repeat([0.1, 1.0, 3.0, 6.0], 8)[:, None]
     logits = (rng.standard_normal((32, 3_001)) * spread).astype(np.float32)
-    u, again = rng.random(32), rng.random(32)
-    limits = np.zeros(32, np.int64), np.full(32, 0.5, np.float32), np.zeros(32, np.float32)
-    together = host.sample_filtered(roomy(logits), 3_001, *limits, u, again)
+    top_k, top_p = rng.choice([5, 60, 3_001], 32), rng.choice([0.5, 0.9, 1.0], 32).astype(np.float32)
+    min_p = rng.choice([0, 0.01], 32).astype(np.float32)
+    noise = noise_of(32, 3_001)
+    together = host.sample_filtered(roomy(logits), 3_001, Limits(top_k, top_p, min_p), noise)
     for i in range(32):
-        mine = (limit[i : i + 1] for limit in limits)
-        (alone,) = host.sample_filtered(roomy(logits[i : i + 1]), 3_001, *mine, u[i : i + 1], again[i : i + 1])
+        mine = slice(i, i + 1)
+        limits = Limits(top_k[mine] if top_k[i] < 3_001 else None, top_p[mine], min_p[mine])
+        (alone,) = host.sample_filtered(roomy(logits[mine]), 3_001, limits, noise.take(mine))
         assert together[i] == alone
 
 
@@ -129,24 +134,30 @@ def test_the_likeliest_tokens_are_those_that_a_sort_finds(kind: str, vocabulary:
 
 
 @pytest.mark.parametrize("kind", ["any", "ties", "few"])
+@pytest.mark.parametrize("vocabulary", [5, 128, 700, 40_000])
+def test_top_k_keeps_the_k_likeliest_tokens_and_those_as_likely_as_the_last_one(kind: str, vocabulary: int) -> None:
+    rng = np.random.default_rng(vocabulary)
+    for count in (k for k in (1, 2, 40, 300, 5_000) if k < vocabulary):
+        rows = np.stack([values_of(kind, vocabulary, rng) for _ in range(3)])
+        weights = np.exp(rows - rows.max(axis=1, keepdims=True))
+        falling = -np.sort(-weights, axis=1)
+        expected = falling[np.arange(2), [count - 1, 0]]
+        filled = host.padded(3, vocabulary)
+        filled[:, :vocabulary] = weights
+        found = host._top(filled, vocabulary, np.array([count, 1, vocabulary]))
+        assert found.tolist() == [*expected.tolist(), 0]
+
+
+@pytest.mark.parametrize("kind", ["any", "ties", "few"])
 @pytest.mark.parametrize("vocabulary", [5, 700, 40_000])
-def test_a_rejected_token_is_replaced_by_one_of_the_smallest_nucleus(kind: str, vocabulary: int) -> None:
-    """A uniform of nearly 1 samples the last possible token, outside of most nuclei; the second ones sweep these."""
+def test_the_nucleus_has_the_fewest_tokens_of_its_weight(kind: str, vocabulary: int) -> None:
     rng = np.random.default_rng(vocabulary)
     for top_p in (0.05, 0.5, 0.9):
         values = values_of(kind, vocabulary, rng)
-        values[-1] = values[values > -np.inf].min() - 5
-        weights = np.exp(values - values.max()).astype(np.float64)
-        order = np.lexsort((np.arange(vocabulary), -weights))
-        before = np.cumsum(weights[order]) - weights[order]
-        nucleus = np.sort(order[(before < top_p * weights.sum()) | (before == 0)])
-        cumulative = np.cumsum(weights[nucleus]) / weights[nucleus].sum()
-        again = rng.random(50)
-        rows = np.tile(values, (50, 1))
-        limits = np.zeros(50, np.int64), np.full(50, top_p, np.float32), np.zeros(50, np.float32)
-        tokens = host.sample_filtered(roomy(rows), vocabulary, *limits, np.full(50, LARGEST), again)
-        margin = np.abs(cumulative - again[:, None]).min(
-            axis=1
-        )  # nearer to a boundary, float32 may fall on either side
-        expected = nucleus[np.searchsorted(cumulative, again, side="right")]
-        assert (tokens == expected)[margin > 1e-5].all() and (margin > 1e-5).sum() > 25
+        weights = np.exp(values - values.max())
+        falling = -np.sort(-weights)
+        before = np.cumsum(falling, dtype=np.float64) - falling
+        limit = top_p * float(weights.sum(dtype=np.float64))
+        expected = falling[before < limit][-1]
+        for floor in (0.0, falling[-1], expected * 0.9):
+            assert host._least_inside(weights, np.float32(floor), np.float32(limit)) == expected

@@ -22,6 +22,7 @@ ELSEWHERE = {
     "endpoints.turn:Turn": "submits, or is refused, or begins another round; tests/endpoints/turns",
     "state.processes:": "asks the system for processes; tests/state",
     "engine.drafts.draft_model:": "an error turns drafts off; tests/engine/drafts and tests/test_draft_model.py",
+    "engine.drafts.head:": "an error turns drafts off; tests/engine/drafts",
     "engine.threads:_after_fork": "a thread that passes on Ctrl-C; tests/engine/test_threads.py",
     "engine.threads:_interrupt_main": "the same",
     "engine.threads:_stop_all": "the interpreter's end; tests/soak/life",

@@ -1,0 +1,144 @@
+"""Finds the head of a loaded model, and makes it ready to draft."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...engine.ports import host
+from ...types import Json, ModelLoadError
+from ..checkpoint_files import read_json
+from ..config.reading import query_heads
+from ..gguf.detection import is_gguf
+from ..misreading_layers import batch_attention
+from .files import HeadTensors, find_tensors
+from .head import MTPHead
+from .layers import ARRAY_MASKS, FAMILIES, QWEN, load, make_parts
+from .norms import MAX_FACTOR_MEAN, as_factors, mean_of
+
+if TYPE_CHECKING:
+    from mlx import nn
+
+    from ..text import TextModel
+
+log = logging.getLogger("localai_shim")
+
+_DECLARED = ("mtp_num_hidden_layers", "num_nextn_predict_layers")
+
+
+def find_head(model: TextModel) -> MTPHead | None:
+    """The head in a model's folder; None if there is none that can be used.
+
+    A log line says if the config declares one that is not there, or if it cannot be used.
+    """
+    if not _is_declared(model.config) and _kind(model) is None:
+        return None
+    folder = model.folder
+    if is_gguf(folder) or not folder.is_dir() or not model.gives_hidden:
+        return None
+    if _kind(model) is None:
+        log.info("'%s' declares an MTP head. Heads of this architecture are not supported: none drafts", model.name)
+        return None
+    try:
+        found = find_tensors(folder, _text(model.config)["num_hidden_layers"])
+        if found is not None:
+            return _make(model, found)
+    except Exception as error:
+        log.warning("the MTP head of '%s' cannot be used, and none drafts: %s", model.name, error)
+        return None
+    if _is_declared(model.config):
+        log.info(
+            "the config of '%s' declares an MTP head, which its conversion has dropped: none drafts. If you want its "
+            "drafts, pass `draft_model` the original checkpoint, or a folder or Hub ID with the head alone",
+            model.name,
+        )
+    return None
+
+
+def head_in(folder: Path, model: TextModel) -> MTPHead | None:
+    """The head for a model in another folder; None if the folder has none, or is of a model of another size.
+
+    Raises:
+        ModelLoadError: it has one for this model, which cannot be used.
+    """
+    kind = _kind(model)
+    if not folder.is_dir():
+        return None
+    config, text = read_json(folder / "config.json"), _text(model.config)
+    alone = not config or str(config.get("model_type", "")).endswith("_mtp")
+    theirs = _text(config)
+    if not alone and any(theirs.get(key) != text.get(key) for key in ("hidden_size", "num_hidden_layers")):
+        return None
+    found = None if kind is None else find_tensors(folder, text["num_hidden_layers"])
+    if found is None and not alone:
+        return None
+    try:
+        if found is None:
+            what = "it has no tensors of a head" if kind else "heads of this model's architecture are not supported"
+            raise ValueError(what)
+        if not model.gives_hidden:
+            raise ValueError("the model gives no hidden states")
+        return _make(model, found)
+    except Exception as error:
+        raise ModelLoadError(f"draft_model: the MTP head in '{folder.name}' cannot draft: {error}") from error
+
+
+def _make(model: TextModel, found: HeadTensors) -> MTPHead:
+    """Make a head of its tensors.
+
+    Raises:
+        ValueError: it does not fit the model.
+    """
+    kind = _kind(model)
+    assert kind is not None
+    tensors, added, doubt = found.tensors, False, "Probably it belongs to other weights"
+    if FAMILIES[kind] is QWEN:
+        _check_trunk(model.decoder)
+        tensors, added = as_factors(tensors, found.form)
+        how = "1 was added to its norms" if added else "its norms were used as they are"
+        doubt = f"Probably its norms are of the other form ({how}), or it belongs to other weights"
+    parts = make_parts(kind, _text(model.config), tensors)
+    load(parts)
+    batch_attention(parts.module)
+    host().forms().prepare(parts.module)
+    head = MTPHead(
+        model.name,
+        parts.module,
+        model.decoder,
+        query_heads=query_heads(model.config),
+        doubt=doubt,
+        array_masks=kind in ARRAY_MASKS,
+    )
+    log.info("an MTP head drafts for '%s': %s (%.3g MB)", model.name, found.where, head.weight_bytes / 1e6)
+    return head
+
+
+def _check_trunk(decoder: nn.Module) -> None:
+    """Refuse a model whose norms had 1 added twice: its answers are bad already, and no guess is right.
+
+    Raises:
+        ValueError: says so.
+    """
+    norm = next((each.q_norm for _, each in decoder.named_modules() if hasattr(each, "q_norm")), None)
+    if norm is not None and mean_of(norm.weight) > MAX_FACTOR_MEAN:
+        raise ValueError("the model's own norms are too large, as if 1 had been added to them twice")
+
+
+def _text(config: Json) -> Json:
+    """The part of a config that describes the text model."""
+    inner = config.get("text_config")
+    return {**config, **inner} if isinstance(inner, dict) else config
+
+
+def _is_declared(config: Json) -> bool:
+    text = _text(config)
+    return any(isinstance(text.get(key), int) and text[key] > 0 for key in _DECLARED)
+
+
+def _kind(model: TextModel) -> str | None:
+    """The kind of a model whose heads are read."""
+    kind = model.config.get("model_type")
+    if isinstance(kind, str) and kind.removesuffix("_text") in FAMILIES:
+        return kind.removesuffix("_text")
+    return None

@@ -1,0 +1,96 @@
+"""A head that drafts for the model that it was trained with: see `engine.drafts.ports.DraftHead`."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...backends.machine import has_gpu
+from ...engine.cache_contents import RowCache
+from ...engine.ports import PassOutput, host
+from ..heads.pooling import inner_modules
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+    from mlx import nn
+
+
+class MTPHead:
+    """A head with one layer of the model's kind.
+
+    Args:
+        name: of the checkpoint that it is from.
+        module: its weights, as `layers.make_parts` makes them.
+        model: the model's decoder with its output layer, whose embeddings it reads.
+        query_heads: of its attention.
+        doubt: see `DraftHead`.
+        array_masks: its attention reads masks as arrays only.
+    """
+
+    def __init__(
+        self, name: str, module: nn.Module, model: nn.Module, *, query_heads: int, doubt: str, array_masks: bool
+    ) -> None:
+        import mlx.core as mx
+        from mlx.utils import tree_flatten
+
+        self.name, self.query_heads, self.doubt = name, query_heads, doubt
+        self._mx, self._module, self._array_masks, self._samples_on_device = mx, module, array_masks, has_gpu()
+        self._forms = host().forms()
+        self._model = weakref.ref(model)  # whose engine drops it, and the head with it
+        path = inner_modules(model)
+        self._path = [name for name, _ in path]
+        self.width = int(module.norm.weight.shape[0])
+        arrays = [array for _, array in tree_flatten(module.parameters())]
+        mx.eval(arrays)
+        self.weight_bytes = sum(array.nbytes for array in arrays)
+        output = [array for _, array in tree_flatten(self._output().parameters())]
+        own = "output" in module
+        self.read_bytes = self.weight_bytes + (0 if own else sum(array.nbytes for array in output))
+
+    def new_cache(self) -> RowCache:
+        from mlx_lm.models.cache import KVCache
+
+        return [KVCache()]
+
+    def forward(
+        self, tokens: mx.array, hidden: mx.array, layers: RowCache, ends: Sequence[int]
+    ) -> PassOutput[mx.array]:
+        from mlx_lm.models.base import create_attention_mask
+
+        mx, its = self._mx, self._module
+        embedded = self._decoder().embed_tokens(tokens)
+        joined = mx.concatenate([its.embedding(embedded), its.hidden(hidden.astype(embedded.dtype))], axis=-1)
+        x = its.join(joined)
+        mask = create_attention_mask(x, layers[0], return_array=self._array_masks)
+        with self._forms.waited_for(tokens.shape[1] > 1 and not self._samples_on_device):
+            states = its.layer(x, mask, cache=layers[0])
+            last = states[mx.arange(len(ends)), mx.array(list(ends))] if states.shape[1] > 1 else states[:, 0]
+            last = its.norm(last)
+            logits = self._logits(last)
+        return PassOutput(logits.astype(mx.float32), last)
+
+    def _logits(self, states: mx.array) -> mx.array:
+        output = self._output()
+        made: mx.array = output.as_linear(states) if hasattr(output, "as_linear") else output(states)
+        return made
+
+    def _outer(self) -> list[Any]:
+        """The model, and the modules in it, of which the last one makes its hidden states. They are looked up in each
+        pass: adapters replace layers.
+        """
+        made: list[Any] = [self._model()]
+        for name in self._path:
+            made.append(getattr(made[-1], name))
+        return made
+
+    def _decoder(self) -> Any:
+        return self._outer()[-1]
+
+    def _output(self) -> Any:
+        """The output layer: the head's, the model's, or the embeddings."""
+        if "output" in self._module:
+            return self._module.output
+        every = self._outer()
+        found = next((each.lm_head for each in every if getattr(each, "lm_head", None) is not None), None)
+        return every[-1].embed_tokens if found is None else found

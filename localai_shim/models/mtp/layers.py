@@ -1,0 +1,171 @@
+"""Layers of heads, made of the model's own classes: how what they read is joined, and the layer behind it."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...types import Json
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+    from mlx import nn
+
+_FUSED = re.compile(r"(.*)\.(?:experts|switch_mlp)\.gate_up_proj(\.weight|\.scales|\.biases)?")
+_DOWN = re.compile(r"(.*)\.experts\.down_proj(\.weight|\.scales|\.biases)?")
+_EXPERT = re.compile(r"(.*)\.experts\.(\d+)\.(gate_proj|up_proj|down_proj)\.(weight|scales|biases)")
+_GROUPS = {16: ("nvfp4", 4), 32: ("mxfp", 0)}
+"""Modes of packed weights without biases, by group size."""
+
+Tensors = dict[str, "mx.array"]
+
+
+class Names(NamedTuple):
+    """Names of the tensors around a head's layer."""
+
+    embedding: str
+    hidden: str
+    join: str
+    norm: str
+
+
+QWEN = Names("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm")
+NEXT = Names("enorm", "hnorm", "eh_proj", "shared_head.norm")
+FAMILIES: dict[str, Names] = {
+    "qwen3_next": QWEN,
+    "qwen3_5": QWEN,
+    "qwen3_5_moe": QWEN,
+    "glm4_moe": NEXT,
+    "glm4_moe_lite": NEXT,
+    "deepseek_v3": NEXT,
+}
+"""Kinds of models, by mlx-lm's module, whose heads are read."""
+OWN_OUTPUT = ("glm4_moe_lite",)
+"""Those whose head has another output layer than the model; in others it is the same one once more."""
+ARRAY_MASKS = ("glm4_moe_lite", "deepseek_v3")
+"""Those whose attention reads masks as arrays only."""
+
+
+class Parts(NamedTuple):
+    """A head's module, and its tensors by the module's names."""
+
+    module: nn.Module
+    tensors: Tensors
+
+
+def make_parts(kind: str, config: Json, tensors: Tensors) -> Parts:
+    """Make a head's module, with the layer that the model's code has.
+
+    Args:
+        kind: the model's, a key of `FAMILIES`.
+        config: the text model's.
+        tensors: of the head, by a checkpoint's names.
+
+    Raises:
+        ValueError: it lacks tensors, or its config does not fit.
+    """
+    from mlx import nn
+
+    names = FAMILIES[kind]
+    if f"{names.join}.weight" not in tensors:
+        raise ValueError(f"it has no '{names.join}.weight'")
+    if names is QWEN:
+        tensors = {name.replace("layers.0.", "layer."): array for name, array in with_stacked_experts(tensors).items()}
+        layer, eps = _qwen_layer(kind, config, moe=any("switch_mlp" in name for name in tensors))
+    else:
+        layer, eps, tensors = _next_layer(kind, config, tensors)
+    width = config["hidden_size"]
+    made = nn.Module()
+    made.embedding, made.hidden, made.norm = (nn.RMSNorm(width, eps=eps) for _ in range(3))
+    made.join, made.layer = nn.Linear(2 * width, width, bias=False), layer
+    moved: Tensors = {}
+    for name, array in tensors.items():
+        part = next((its for its in names._fields if name.startswith(f"{getattr(names, its)}.")), None)
+        if part is not None:
+            moved[part + name.removeprefix(getattr(names, part))] = array
+        elif name.startswith("layer."):
+            moved[name] = array
+        elif name.startswith("shared_head.head.") and kind in OWN_OUTPUT:
+            moved[name.replace("shared_head.head", "output")] = array
+            made.output = nn.Linear(width, config["vocab_size"], bias=False)
+    return Parts(made, moved)
+
+
+def _qwen_layer(kind: str, config: Json, *, moe: bool) -> tuple[nn.Module, float]:
+    """A decoder layer with full attention."""
+    module = importlib.import_module(f"mlx_lm.models.{'qwen3_next' if kind == 'qwen3_next' else 'qwen3_5'}")
+    one = {"num_hidden_layers": 1, "full_attention_interval": 1, "mlp_only_layers": [], "decoder_sparse_step": 1}
+    made = {**config, **one, **({} if moe else {"num_experts": 0})}
+    if kind == "qwen3_next":
+        args = module.ModelArgs.from_dict(made)
+        return module.Qwen3NextDecoderLayer(args, 0), args.rms_norm_eps
+    args = module.TextModelArgs.from_dict(made)
+    return module.DecoderLayer(args, 0), args.rms_norm_eps
+
+
+def _next_layer(kind: str, config: Json, tensors: Tensors) -> tuple[nn.Module, float, Tensors]:
+    """The layer that comes behind a model's own ones, and the tensors in the form that the model's code makes."""
+    module = importlib.import_module(f"mlx_lm.models.{kind}")
+    args = module.ModelArgs.from_dict({**config, "num_hidden_layers": 1, "first_k_dense_replace": 0})
+    model = module.Model(args)
+    prefix = "model.layers.0."
+    made: Tensors = model.sanitize({prefix + name: array for name, array in tensors.items()})
+    made = {name.removeprefix(prefix): array for name, array in made.items() if "rotary_emb.inv_freq" not in name}
+    outside = ("enorm.", "hnorm.", "eh_proj.", "shared_head.", "embed_tokens.")
+    named = {name if name.startswith(outside) else f"layer.{name}": array for name, array in made.items()}
+    return model.model.layers[0], args.rms_norm_eps, named
+
+
+def with_stacked_experts(tensors: Mapping[str, mx.array]) -> Tensors:
+    """Tensors with all experts of a block in one, as MLX's layers have them."""
+    import mlx.core as mx
+
+    made: Tensors = {}
+    experts: dict[str, dict[int, mx.array]] = {}
+    for name, array in tensors.items():
+        if found := _FUSED.fullmatch(name):
+            ending = found[2] or ".weight"
+            gate, up = mx.split(array, 2, axis=-2)
+            made[f"{found[1]}.switch_mlp.gate_proj{ending}"] = gate
+            made[f"{found[1]}.switch_mlp.up_proj{ending}"] = up
+        elif found := _DOWN.fullmatch(name):
+            made[f"{found[1]}.switch_mlp.down_proj{found[2] or '.weight'}"] = array
+        elif found := _EXPERT.fullmatch(name):
+            experts.setdefault(f"{found[1]}.switch_mlp.{found[3]}.{found[4]}", {})[int(found[2])] = array
+        else:
+            made[name] = array
+    for name, each in experts.items():
+        if sorted(each) != list(range(len(each))):
+            raise ValueError(f"experts are missing: '{name}' has {len(each)}, up to number {max(each)}")
+        made[name] = mx.stack([each[i] for i in range(len(each))])
+    return made
+
+
+def load(parts: Parts) -> None:
+    """Give a head's module its tensors, packed as these are.
+
+    Raises:
+        ValueError: some are missing, or have other shapes; names them.
+    """
+    from mlx import nn
+
+    def packing(path: str, layer: Any) -> bool | dict[str, Any]:
+        scales, weight = parts.tensors.get(f"{path}.scales"), parts.tensors.get(f"{path}.weight")
+        if scales is None or weight is None or not hasattr(layer, "to_quantized"):
+            return False
+        return _packing(layer.weight.shape[-1], weight, scales, affine=f"{path}.biases" in parts.tensors)
+
+    nn.quantize(parts.module, class_predicate=packing)
+    parts.module.load_weights(list(parts.tensors.items()), strict=True)
+    parts.module.eval()
+
+
+def _packing(inputs: int, weight: mx.array, scales: mx.array, *, affine: bool) -> dict[str, Any]:
+    """The settings of a packed layer, by the shapes of its tensors."""
+    group_size, bits = inputs // scales.shape[-1], weight.shape[-1] * 32 // inputs
+    if affine:
+        return {"group_size": group_size, "bits": bits, "mode": "affine"}
+    mode, known = _GROUPS.get(group_size, ("mxfp", 0))
+    return {"group_size": group_size, "bits": known or bits, "mode": mode if known else f"{mode}{bits}"}
