@@ -123,6 +123,8 @@ PLOTS: dict[str, Callable[[Measured], Sequence[Chart | Lanes]]] = {
     "kv_bits": kv_bits,
     "max_stall": max_stall,
     "speculation": speculation,
+    "swarm": swarm,
+    "agents": agents,
 }
 """By the part of the measurements that each shows."""
 
