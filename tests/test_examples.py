@@ -80,7 +80,7 @@ def test_a_web_app_with_the_client_inside() -> None:
 def test_reinforcement_learning(capsys: pytest.CaptureFixture[str]) -> None:
     module = example("grpo")
     rewards = asyncio.run(module.main(steps=7))
-    assert len(rewards) == 7 and rewards[0] <= 0.6 and rewards[-1] >= rewards[0] + 0.2
+    assert len(rewards) == 7 and rewards[0] <= 0.7 and rewards[-1] >= rewards[0] + 0.2
     assert capsys.readouterr().out.splitlines()[-1] == f"reward before {rewards[0]:.2f}, after {rewards[-1]:.2f}"
     assert ElementTree.fromstring(module.draw(rewards)).tag == "{http://www.w3.org/2000/svg}svg"
 

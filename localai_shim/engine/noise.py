@@ -34,7 +34,7 @@ Integers = npt.NDArray[np.uint64]
 
 
 class Noise:
-    """What some rows need of it for their next tokens.
+    """The noise of some rows for their next tokens.
 
     Args:
         keys: `[rows]`, from `stream_key`.
@@ -95,13 +95,13 @@ def factors(keys: Integers, positions: Integers, blocks: int, attempt: int = 0) 
 
 
 def starts(keys: Integers, positions: Integers, attempt: int) -> Integers:
-    """Where the numbers of an attempt begin in the rows' streams, `[rows]`; see `factors`."""
+    """Starts of an attempt's numbers in the rows' streams, `[rows]`; see `factors`."""
     return keys + (positions * np.uint64(2) + np.uint64(attempt)) * np.uint64(_ATTEMPT)
 
 
 @lru_cache(maxsize=32)
 def steps_of(count: int) -> Integers:
-    """What is added to a start for numbers of 64 bits, of which this many numbers of 32 bits are made."""
+    """Offsets from a start to the numbers of 64 bits of which this many numbers of 32 bits are made."""
     return np.arange(1, count // 2 + 2, dtype=np.uint64) * np.uint64(_GOLDEN)
 
 

@@ -252,10 +252,11 @@ def test_a_seed_fixes_the_answer(client: LocalOpenAI) -> None:
 
 
 def test_choices_of_a_seeded_request_differ_and_do_not_depend_on_their_number(client: LocalOpenAI) -> None:
-    made = client.chat.completions.create(model="m", messages=MESSAGES, max_tokens=16, seed=5, n=4)
+    whole: Any = {"seed": 5, "extra_body": {"min_tokens": 16}}
+    made = client.chat.completions.create(model="m", messages=MESSAGES, max_tokens=16, n=4, **whole)
     assert [choice.index for choice in made.choices] == [0, 1, 2, 3]
     assert len({choice.message.content for choice in made.choices}) == 4
-    assert made.choices[0].message.content == say(client, seed=5)
+    assert made.choices[0].message.content == say(client, **whole)
     assert made.usage.completion_tokens == 64
 
 

@@ -75,7 +75,7 @@ class AwaitingHost:
 
     logits: mx.array
     hidden: mx.array | None = None
-    """As in `Queued`."""
+    """`[rows, width]`: hidden states of the tokens that run, if they are wanted."""
     built: StepGraph | None = None
     """The step after these logits."""
 

@@ -40,7 +40,7 @@ MAX_PROOF_TEMPERATURE = 1.0  # of rows whose guesses are compared: above it the 
 
 @dataclass(slots=True)
 class _Seat:
-    """What the head keeps of a row."""
+    """A row's place in the head's cache, and what the head has read of it."""
 
     ran: int
     """Number of the row's tokens up to the last state that was read."""
@@ -336,6 +336,6 @@ class _Guessed:
         return 1
 
     def of(self, which: Sequence[int | None], k: int) -> tuple[mx.array, mx.array]:
-        """As of `_Read`."""
+        """`[slots, 1]` and `[slots, 1, width]`: the inputs of these rows; None: a slot of another one."""
         places = mx.array([i or 0 for i in which])
         return self._tokens[places][:, None], self._hidden[places][:, None]

@@ -184,7 +184,7 @@ def test_guided_choice_is_one_of_the_strings(client: LocalOpenAI) -> None:
 
 def test_guided_grammar_is_followed(client: LocalOpenAI, token: Token) -> None:
     ends = dict.fromkeys((token("+"), token("*"), token("(")), -4)
-    said = texts(client, guided_grammar=ARITHMETIC, n=12, logit_bias=ends, max_tokens=900)
+    said = texts(client, guided_grammar=ARITHMETIC, n=40, logit_bias=ends, max_tokens=900)
     assert len(set(said)) > 6 and any("+" in text or "*" in text for text in said)
     for text in said:
         kinds = {type(node) for node in ast.walk(ast.parse(text, mode="eval"))}
@@ -355,7 +355,7 @@ def test_a_seed_gives_the_same_text_with_any_number_of_choices(client: LocalOpen
     schema = SCHEMAS["nested objects"]
     alone = texts(client, schema)
     assert texts(client, schema) == alone
-    many = texts(client, schema, n=12)
+    many = texts(client, schema, n=40)
     assert many[:1] == alone and len(set(many)) > 6
     assert texts(client, schema, seed=6) != alone
 

@@ -124,7 +124,7 @@ class Ticking:
 
 def record(model_type: str) -> tuple[Stage, list[StepRecord]]:
     """Submissions come while others run, some leave, and memory runs out."""
-    chance, stage, left = random.Random(7), Stage(model_type, Ticking()), asked()
+    chance, stage, left = random.Random(8), Stage(model_type, Ticking()), asked()
     stage.batcher.scheduler.records = records = deque[StepRecord]()
     while len(stage.batcher) or left:
         if left and (chance.random() < 0.3 or not len(stage.batcher)):
