@@ -45,8 +45,9 @@ def test_answers_are_those_of_the_new_weights(kind: str, tmp_path: Path) -> None
         before = ids(client, "any", LONG)
         assert before == alone(tiny(kind), None, LONG, 16)
         client.update_weights(new)
+        hits = client.stats().cache_hits  # of other tests, too, whose engine it may be
         assert ids(client, "any", LONG) == alone(new, None, LONG, 16) != before
-        assert client.stats().cache_hits == 0  # what was kept of the prompt is gone
+        assert client.stats().cache_hits == hits, "what was kept of the prompt is gone"
         client.update_weights(arrays(tiny(kind)))  # the checkpoint's own names
         assert ids(client, "any", LONG) == before
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -16,6 +17,7 @@ from mlx_lm.models import activations, base
 from localai_shim.backends.patches import Patch
 from localai_shim.backends.x86 import exponentials as cpu_forms
 from localai_shim.backends.x86 import forms as x86
+from localai_shim.engine import ports
 from localai_shim.engine.ports import StepInput
 from tests import inside
 from tests.models.vision.seeing import load, pictures
@@ -245,9 +247,8 @@ def test_what_a_tower_makes_is_the_same(kind: str, monkeypatch: pytest.MonkeyPat
 
 def test_passes_that_are_waited_for_compute_exponentials_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Towers and prompts do; a step, which may be built before its tokens are known, does not."""
+    monkeypatch.setattr(ports, "_connected", replace(ports.host(), forms=x86.CpuForms))  # whatever runs the test
     model = load("qwen2_5_vl")
-    cpu_forms.use_x86_forms(inside.network(model))
-    model._forms = x86.CpuForms()
     [item] = (model.text.process(each) for each in pictures(1))
     tokens = mx.array([[5, 6, 7, 8] * 20])
     prompts = [model.new_cache(), model.new_cache()]
