@@ -248,6 +248,7 @@ def test_what_a_tower_makes_is_the_same(kind: str, monkeypatch: pytest.MonkeyPat
 def test_passes_that_are_waited_for_compute_exponentials_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Towers and prompts do; a step, which may be built before its tokens are known, does not."""
     monkeypatch.setattr(ports, "_connected", replace(ports.host(), forms=x86.CpuForms))  # whatever runs the test
+    monkeypatch.setattr(x86, "on_x86_cpu", lambda: True)
     model = load("qwen2_5_vl")
     [item] = (model.text.process(each) for each in pictures(1))
     tokens = mx.array([[5, 6, 7, 8] * 20])
