@@ -176,7 +176,8 @@ def temporary_files(folder: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def short_beginnings_shared() -> Iterator[list[None]]:
     """Rows share beginnings that are as short as the soak's; the list has an item for each row that did."""
-    found, least, choose = list[None](), sharing.MIN_SHARED_TOKENS, sharing.Sharing.choose
+    found, choose = list[None](), sharing.Sharing.choose
+    least = sharing.MIN_SHARED_TOKENS, sharing.MOST_SAVED_TOKENS
 
     def counted(self: sharing.Sharing, *given: Any) -> dict[Row, Prefix]:
         chosen = choose(self, *given)
@@ -184,8 +185,8 @@ def short_beginnings_shared() -> Iterator[list[None]]:
         return chosen
 
     made: Any = sharing
-    made.MIN_SHARED_TOKENS, made.Sharing.choose = 12, counted
+    made.MIN_SHARED_TOKENS, made.MOST_SAVED_TOKENS, made.Sharing.choose = 12, 0, counted
     try:
         yield found
     finally:
-        made.MIN_SHARED_TOKENS, made.Sharing.choose = least, choose
+        (made.MIN_SHARED_TOKENS, made.MOST_SAVED_TOKENS), made.Sharing.choose = least, choose

@@ -15,7 +15,7 @@ import mlx.nn as nn
 from ..engine.cache_contents import RowCache
 from ..engine.ports import AdapterKernel, SharedKernel
 from .patches import Function
-from .shared_attention import Attend, attend_shared, use_sharing
+from .shared_attention import Attend, attend_shared, sharing, use_sharing
 from .tower_windows import use_windows
 
 Applied = dict[str, int]
@@ -46,6 +46,13 @@ class OwnForms:
     def attention(self) -> Callable[[Function], Function] | None:
         """Function that makes this machine's form of the libraries' attention; None if that is used as it is."""
         return None
+
+    def attend(self, queries: mx.array, keys: mx.array, values: mx.array, cache: object) -> mx.array:
+        from mlx_lm.models.base import scaled_dot_product_attention as upstream
+
+        form = self.attention()
+        function = sharing(upstream if form is None else form(upstream), self.attend_shared)
+        return function(queries, keys, values, cache, queries.shape[-1] ** -0.5, None)
 
     def warm_up(self, model: nn.Module) -> Sequence[int]:
         return ()

@@ -324,6 +324,16 @@ class Forms(Protocol):
         None: it has others, which the model's code computes.
         """
 
+    def attend(self, queries: mx.array, keys: mx.array, values: mx.array, cache: object, /) -> mx.array:
+        """Attention as a prepared model's layers compute it in a step, `[rows, heads, 1, dim]`.
+
+        Args:
+            queries: `[rows, heads, 1, dim]`.
+            keys: `[rows, key heads, columns, dim]`.
+            values: as the keys.
+            cache: the layer's, of which rows may share first tokens.
+        """
+
     def adapter_kernel(self, factors: Sequence[tuple[mx.array, mx.array]], /) -> AdapterKernel | None:
         """The kernel for adapters of layers that read the same; None if there is none.
 

@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from . import kv
-from .cache_contents import States
+from .cache_contents import KeyValues, States
+from .costs.sharing_cost import break_even
 from .kv import Buckets, BuiltBuckets, RowCache
 from .kv.row import is_shareable, leaves
 from .kv.segments import build_row, take_snapshot, takes_padding, unstack
@@ -36,6 +37,7 @@ log = logging.getLogger("localai_shim")
 _async_eval: Callable[..., None] = mx.async_eval
 
 _SHARED_TOKENS = 16
+_NEVER = 2**30  # tokens
 _ROWS = [[3 + 11 * i % 53 for i in range(23)], [7, 40, 25, 31], [5 + 7 * i % 53 for i in range(23)]]
 _ROWS.append([*_ROWS[0][:_SHARED_TOKENS], 9, 44, 27])
 """Prompts of tokens that every vocabulary has. Rows of equal length get no mask and one position for all."""
@@ -98,11 +100,13 @@ def ends_prompts(model: Model) -> bool:
     return agreement(model).in_pieces and bool(_tried(f"{model.fingerprint}-ends", partial(_try_ends, model)))
 
 
-def shares(model: Model) -> bool:
-    """True if rows get the logits that each gets alone while their first tokens are held once for all of them: the
-    model's attention reads these where it is told to. Tried once, as `agreement` is.
+def least_shared(model: Model) -> int | None:
+    """Tokens of copies that rows save together when they hold their first tokens once, from which on steps take no
+    longer with these than with copies. None: rows do not get the logits that each gets alone, as the model's attention
+    does not read shared tokens. Tried and measured once, as `agreement` is.
     """
-    return bool(_tried(f"{model.fingerprint}-shares", partial(_try_shares, model)))
+    found = _tried(f"{model.fingerprint}-least-shared", partial(_try_shares, model))
+    return found - 1 if found else None
 
 
 _known: dict[str, int] = {}
@@ -146,14 +150,20 @@ def _try_ends(model: Model) -> bool:
     return _agrees(alone, allowed, _run(lambda: np.concatenate([_ended(model, _ROWS[i]) for i in _RAGGED])))
 
 
-def _try_shares(model: Model) -> bool:
+def _try_shares(model: Model) -> int:
+    """0: rows cannot share. Else 1 more than `least_shared`."""
     contents = kv.read_row(model.new_cache()) if kv.fits_slots(model.new_cache()) else []
     grow = [layer for layer in leaves(contents) if not isinstance(layer, States) and layer.fixed is None]
     if not grow or not all(is_shareable(layer) for layer in grow):
-        return False
+        return 0
     alone = _alone(model, _SHARING)
     allowed = _allowed(alone[[0, 2]], _run(partial(_twins, model, _STEPS)))
-    return _agrees(alone, np.broadcast_to(allowed, alone.shape[:2]), _run(partial(_decode_shared, model)), steps=2)
+    shared = _run(partial(_decode_shared, model))
+    if not _agrees(alone, np.broadcast_to(allowed, alone.shape[:2]), shared, steps=2):
+        return 0
+    layer = next(layer for layer in leaves(kv.copied(_prefilled(model, _ROWS[:1]))) if is_shareable(layer))
+    assert isinstance(layer, KeyValues)
+    return 1 + int(min(break_even(layer, model.query_heads), _NEVER))
 
 
 def _decode_shared(model: Model) -> Logits:

@@ -15,8 +15,8 @@ from .memory import Memory, Workspace
 from .mirror import journal as mirror
 from .ports import Model, host
 from .prefix.cache import PrefixCache, default_budget
-from .prefix.sharing import MIN_SAVED_GPU_TOKENS, Sharing
-from .probes import agreement, ends_prompts, runs_built, shares
+from .prefix.sharing import Sharing
+from .probes import agreement, ends_prompts, least_shared, runs_built
 from .prompts.features import FeatureCache
 
 log = logging.getLogger("localai_shim")
@@ -133,9 +133,8 @@ def set_up(model: Model, draft: Drafting | None, options: EngineOptions) -> Setu
 
 def _sharing(model: Model, prefixes: PrefixCache | None) -> Sharing | None:
     """None: rows cannot share what their first tokens left; followers of a group of processes have copies, too."""
-    if mirror.journal() is not None or not shares(model):
-        return None
-    return Sharing(prefixes, MIN_SAVED_GPU_TOKENS if model.samples_on_device else 0)
+    least = None if mirror.journal() is not None else least_shared(model)
+    return None if least is None else Sharing(prefixes, least)
 
 
 def _prefix_cache(model: Model, weights: int, memory: Memory | None, options: EngineOptions) -> PrefixCache | None:

@@ -10,7 +10,6 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from localai_shim.engine import setup
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.kv import buckets
 from localai_shim.engine.ports import PassOutput, StepInput
@@ -30,7 +29,7 @@ SYSTEM = [5 + 7 * i % 200 for i in range(120)]
 @pytest.fixture(autouse=True)
 def _short_prompts_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharing, "MIN_SHARED_TOKENS", 16)
-    monkeypatch.setattr(setup, "MIN_SAVED_GPU_TOKENS", 0)
+    monkeypatch.setattr(sharing, "MOST_SAVED_TOKENS", 0)
 
 
 def agent(number: int, own: int = 9) -> list[int]:

@@ -15,8 +15,10 @@ from localai_shim.backends.shared_attention import attend_shared
 from localai_shim.engine import probes as module
 from localai_shim.engine.cache_contents import Quantised, Shared, SharedPart
 from localai_shim.engine.ports import host
-from localai_shim.engine.probes import agreement, shares
+from localai_shim.engine.prefix import sharing
+from localai_shim.engine.probes import agreement, least_shared
 from localai_shim.models.text import TextModel
+from localai_shim.types import Prompt
 from tests.architectures import text_model
 from tests.samples import only
 
@@ -43,23 +45,23 @@ def test_rows_share_where_the_model_calls_its_library_s_attention(name: str, hal
     model = prepared(name)
     if half:
         model._model.set_dtype(mx.bfloat16)
-    assert shares(model)
+    assert least_shared(model) is not None
 
 
 @pytest.mark.parametrize("name", ["deepseek_v3", "gemma2"])
 def test_rows_share_nothing_where_attention_is_the_model_s_own(name: str) -> None:
     model = prepared(name)
-    assert agreement(model).together and not shares(model)
+    assert agreement(model).together and least_shared(model) is None
 
 
 def test_rows_share_nothing_where_attention_was_not_changed() -> None:
     """It would leave out the shared tokens, and answer."""
-    assert not shares(text_model("qwen3"))
+    assert least_shared(text_model("qwen3")) is None
 
 
 def test_rows_share_no_states_and_no_quantised_keys() -> None:
-    assert not shares(prepared("mamba")), "nothing of it grows with the tokens"
-    assert not shares(prepared("qwen3", Quantised(32, 8), head_dim=32))
+    assert least_shared(prepared("mamba")) is None, "nothing of it grows with the tokens"
+    assert least_shared(prepared("qwen3", Quantised(32, 8), head_dim=32)) is None
 
 
 def first_part_only(shared: Shared, own: mx.array) -> Shared:
@@ -93,14 +95,14 @@ def test_a_kernel_that_reads_other_tokens_is_found(name: str, spoiled: Any) -> N
         return attend(queries, keys, values, shared, scale, mask)
 
     patches.replace(model._model, ((upstream, changed),))
-    assert agreement(model).together and not shares(model)
+    assert agreement(model).together and least_shared(model) is None
 
 
 def test_a_model_whose_code_does_not_look_at_what_is_shared_is_found() -> None:
     model = prepared("qwen3")
     for layer in model._model.layers:
         layer.self_attn = Ignoring(layer.self_attn)
-    assert agreement(model).together and not shares(model)
+    assert agreement(model).together and least_shared(model) is None
 
 
 class Ignoring:
@@ -140,14 +142,23 @@ def test_a_layer_that_holds_all_tokens_and_asks_for_a_window_is_found() -> None:
     assert all(type(layer) is KVCache for layer in model.new_cache())
     layer = model._model.layers[1]
     layer.self_attn = Windowed(layer.self_attn)
-    assert agreement(model).together and not shares(model)
+    assert agreement(model).together and least_shared(model) is None
 
 
 def test_the_trial_s_result_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = prepared("qwen3")
-    assert shares(model)
+    monkeypatch.setattr(module, "break_even", lambda layer, query_heads: 700.0)
+    assert least_shared(model) == 700
     monkeypatch.setattr(module, "_known", {})
     monkeypatch.setattr(module, "_try_shares", lambda model: pytest.fail("it was tried again"))
-    assert shares(model)
-    [path] = [path for path in tmp_path.rglob("*") if "-shares-" in path.name]
-    assert path.read_text() == "1 tried"
+    assert least_shared(model) == 700
+    [path] = [path for path in tmp_path.rglob("*") if "-least-shared-" in path.name]
+    assert path.read_text() == "701 tried"
+
+
+def test_rows_can_share_where_it_never_saves_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "break_even", lambda layer, query_heads: float("inf"))
+    least = least_shared(prepared("qwen3"))
+    assert least is not None and least > sharing.MOST_SAVED_TOKENS
+    prompts = [Prompt([0] * 5_000), Prompt([0] * 5_000)]
+    assert sharing.Sharing(None, least).common(prompts[0], prompts[1:]) == 4_999, "memory counts"

@@ -10,10 +10,10 @@ from typing import Any, get_type_hints
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.engine import setup
 from localai_shim.engine.cache_contents import Quantised
 from localai_shim.engine.costs.meter import Meter
 from localai_shim.engine.engine import EngineOptions
+from localai_shim.engine.prefix import sharing
 from localai_shim.stats import DraftCounts, EngineStats, Percentiles
 from localai_shim.testing import ScriptedEngine
 from tests.conftest import MESSAGES
@@ -112,7 +112,7 @@ def test_counters_only_grow_and_what_runs_and_waits_is_there() -> None:
 
 
 def test_tokens_that_rows_share_count_once_while_rows_share_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(setup, "MIN_SAVED_GPU_TOKENS", 0)
+    monkeypatch.setattr(sharing, "MOST_SAVED_TOKENS", 0)
     with counting("qwen3") as c:
         rows = Running(c.engine, [request(tokens(301), max_tokens=150)] * 3)
         assert eventually(lambda: c.engine.stats().generated_tokens >= 3 * 5)

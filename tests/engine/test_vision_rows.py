@@ -12,7 +12,6 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from localai_shim.engine import setup
 from localai_shim.engine.cache_contents import KeyValues, States
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.kv.row import leaves
@@ -250,7 +249,7 @@ def test_choices_and_seeds(kind: str) -> None:
 def test_rows_that_share_a_picture_say_what_each_says_alone(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Families whose pictures need all of a prompt in one pass hold copies."""
     monkeypatch.setattr(sharing, "MIN_SHARED_TOKENS", 8)
-    monkeypatch.setattr(setup, "MIN_SAVED_GPU_TOKENS", 0)
+    monkeypatch.setattr(sharing, "MOST_SAVED_TOKENS", 0)
     asked = [ask(kind, "Look closely. " * 6 + end, shown(1)) for end in ("What is it?", "Which color?", "How many?")]
     with engine_of(kind) as engine:
         running = [Running(engine, each.request(30)) for each in asked]

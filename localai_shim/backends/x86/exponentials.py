@@ -23,6 +23,8 @@ import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
 
+from ...engine.cache_contents import Shared
+from .. import shared_attention as portable
 from ..patches import Array, Function, Mask, Patch, Replaced, attention_patches, replace, replaced, with_names
 from .gelu import gelu_on_cpu
 
@@ -97,9 +99,31 @@ def _attend(queries: mx.array, keys: mx.array, values: mx.array, scale: float, m
         if mask.dtype == mx.bool_:
             mask = (mask.astype(mx.float32) - 1) * mx.finfo(mx.float32).max  # `where` takes 9 ns a number
         scores = (scores.reshape(rows, heads, tokens, columns) + mask).reshape(rows, key_heads, -1, columns)
-    weights = mx.power(math.e, scores - scores.max(axis=-1, keepdims=True))
+    weights = _exp(scores - scores.max(axis=-1, keepdims=True))
     out = (weights @ values) / weights.sum(axis=-1, keepdims=True)
     return out.reshape(rows, heads, tokens, -1)
+
+
+def attend_shared(
+    queries: mx.array,
+    keys: mx.array,
+    values: mx.array,
+    shared: Shared,
+    scale: float,
+    mask: Mask,
+    sinks: mx.array | None = None,
+) -> mx.array:
+    """Attention to tokens that rows share, and to their own; see `shared_attention.attend_shared`."""
+    exp = _exp if on_x86_cpu() else mx.exp
+    return portable.attend_shared(queries, keys, values, shared, scale, mask, sinks, exp)
+
+
+def _exp(x: mx.array) -> mx.array:
+    """Exponentials, which may be written over their exponents: no other array may share their memory."""
+    if x.size >= FEWEST_AT_ONCE and _computed(x):
+        np.exp(_view(x), out=_view(x))
+        return x
+    return mx.power(math.e, x)
 
 
 def _softmax_by_numpy(scores: mx.array, mask: mx.array | None) -> mx.array:

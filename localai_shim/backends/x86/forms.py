@@ -13,7 +13,7 @@ from mlx.utils import tree_flatten
 from ..machine import free_memory, total_memory
 from ..own_forms import Applied, OwnForms
 from ..patches import Function
-from .exponentials import at_once, attending, on_x86_cpu, use_x86_forms
+from .exponentials import at_once, attend_shared, attending, on_x86_cpu, use_x86_forms
 from .gelu import gelu_on_cpu
 from .unpacking import use_float32
 
@@ -32,6 +32,8 @@ class CpuForms(OwnForms):
         _widen(model)
         use_float32(model, _room(memory_limit))
         return {"attention and activations without MLX's exp": use_x86_forms(model) if on_x86_cpu() else 0}
+
+    attend_shared = staticmethod(attend_shared)
 
     def attention(self) -> Callable[[Function], Function]:
         return attending

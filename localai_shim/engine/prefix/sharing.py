@@ -23,9 +23,7 @@ from ..row import Row
 from .cache import PrefixCache
 
 MIN_SHARED_TOKENS = 256  # of fewer, a copy for each row takes less time than another product
-# On a GPU, copies that are not read have to be as many tokens: on an H200, 8B shape, a step of 2 rows over 1,000 tokens
-# takes 2 ms longer, of 16 over 2,000 as long, of 24 over 16,000 half as long.
-MIN_SAVED_GPU_TOKENS = 4_096
+MOST_SAVED_TOKENS = 4_096  # of copies: more are not worth the time that they save
 MAX_GROUPS = 4  # of rows that share different tokens in a batch
 MAX_OWN_TOKENS = 512  # of a prompt that are prefilled behind shared ones: of more, a copy of these takes less time
 
@@ -37,11 +35,12 @@ class Sharing:
 
     Args:
         prefixes: finds tokens by their keys, and owns them together with the rows; None: rows alone own them.
-        least_saved: tokens of copies that rows have to save together, before they share.
+        least_saved: tokens of copies that rows save together, from which on sharing saves time as well. Rows that save
+            `MOST_SAVED_TOKENS` share in any case.
     """
 
     def __init__(self, prefixes: PrefixCache | None, least_saved: int = 0) -> None:
-        self._prefixes, self._least_saved = prefixes, least_saved
+        self._prefixes, self._least_saved = prefixes, min(least_saved, MOST_SAVED_TOKENS)
         self._live: list[weakref.ref[Prefix]] = []  # replaced and never changed: callers' threads read `bytes`
         self.others: Callable[[], Iterable[Prompt]] = tuple
         """Prompts of the rows that run or are about to, which others can share with."""

@@ -15,6 +15,7 @@ def _short_prompts_share() -> Iterator[None]:
     """Rows share beginnings as short as those of the load."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sharing, "MIN_SHARED_TOKENS", 8)
+        patch.setattr(sharing, "MOST_SAVED_TOKENS", 0)
         yield
 
 
