@@ -328,7 +328,7 @@ CHANGES: dict[str, Any] = {
     "guided_grammar": 'start: "a" "b"+',
     "structured_outputs": {"regex": "[0-9]{3}"},
     "allowed_token_ids": [80, 81],
-    "bad_words": list("aeiountsr"),
+    "bad_words": [chr(code) for code in range(33, 127)],
     "stop_token_ids": list(range(80, 200)),
 }
 """Values with which the seeded answer below is another one."""
