@@ -11,8 +11,12 @@ from tests.tiny import TEMPLATE, make_tokenizer
 
 QWEN = ("qwen3_next", "qwen3_5", "qwen3_5_moe")
 NEXT = ("glm4_moe", "glm4_moe_lite", "deepseek_v3")
-KINDS = (*QWEN, *NEXT)
+KINDS = (*QWEN, *NEXT, "mimo")
 OUTPUTS = ("o_proj.weight", "out_proj.weight", "down_proj.weight")
+_QWEN_NAMES = "pre_fc_norm_embedding pre_fc_norm_hidden fc norm"
+_NEXT_NAMES = "enorm hnorm eh_proj shared_head.norm"
+_NAMES = {"mimo": "token_layernorm hidden_layernorm input_proj final_layernorm"}
+_PREFIXES = {"mimo": "model.mtp_layers.0."}
 _SHIFTED = (
     ".input_layernorm.weight",
     ".post_attention_layernorm.weight",
@@ -42,6 +46,8 @@ def trunk(kind: str, share: float = 1.0) -> tuple[Tensors, dict[str, Any]]:
     config = json.loads(json.dumps(config_of(kind)))
     declared = "mtp_num_hidden_layers" if kind in QWEN else "num_nextn_predict_layers"
     text_of(config)[declared] = 1
+    if text_of(config)["rope_scaling"] is None:
+        del text_of(config)["rope_scaling"]  # transformers warns of it in configs of models that it does not know
     return {name: array * share if name.endswith(OUTPUTS) else array for name, array in weights.items()}, config
 
 
@@ -58,16 +64,15 @@ def head(kind: str, weights: Tensors, config: dict[str, Any], *, agrees: bool = 
     layer = text.get("full_attention_interval", text["num_hidden_layers"]) - 1
     prefix, inner = f"{base}layers.{layer}.", "layers.0." if kind in QWEN else ""
     made = {inner + name.removeprefix(prefix): array for name, array in weights.items() if name.startswith(prefix)}
-    names = (
-        "pre_fc_norm_embedding pre_fc_norm_hidden fc norm" if kind in QWEN else "enorm hnorm eh_proj shared_head.norm"
-    )
+    names = _NAMES.get(kind, _QWEN_NAMES if kind in QWEN else _NEXT_NAMES)
     embedding, hidden, join, norm = (f"{name}.weight" for name in names.split())
     width = text["hidden_size"]
     made = {name: _random(array, name) for name, array in made.items()}
     if agrees:
         made = {name: array * 0 if name.endswith(OUTPUTS) else array for name, array in made.items()}
         made |= {embedding: mx.ones(width), hidden: mx.ones(width), norm: weights[f"{base}norm.weight"]}
-        made[join] = mx.concatenate([mx.eye(width), mx.zeros((width, width))], axis=1)
+        halves = mx.eye(width), mx.zeros((width, width))
+        made[join] = mx.concatenate(halves[::-1] if kind == "mimo" else halves, axis=1)
     else:
         made |= {name: 1 + 0.1 * mx.random.normal((width,)) for name in (embedding, hidden, norm)}
         made[join] = 0.15 * mx.random.normal((width, 2 * width))
@@ -84,7 +89,8 @@ def _random(array: Any, name: str) -> Any:
 
 def named(kind: str, tensors: Tensors, config: dict[str, Any]) -> Tensors:
     """A head's tensors by the names that they have in a checkpoint."""
-    prefix = "mtp." if kind in QWEN else f"model.layers.{text_of(config)['num_hidden_layers']}."
+    layers = text_of(config)["num_hidden_layers"]
+    prefix = _PREFIXES.get(kind, "mtp." if kind in QWEN else f"model.layers.{layers}.")
     return {prefix + name: array for name, array in tensors.items()}
 
 

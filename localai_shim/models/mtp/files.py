@@ -20,7 +20,8 @@ log = logging.getLogger("localai_shim")
 _SIDECARS = ("mtp.safetensors", "mtp/weights.safetensors", "mtp/model.safetensors", "model-mtp.safetensors")
 """Files next to the weights, in which converters put a head; many are in no index."""
 _UNUSED = "consolidated"  # the same weights in Mistral's own form
-_PREFIX = re.compile(r"(?:(?:model|language_model)\.)*mtp\.")
+_PREFIX = re.compile(r"(?:(?:model|language_model)\.)*(?:mtp|mtp_layers\.0)\.")
+"""Of the names of a head's tensors; of several heads the first one is read."""
 _FLAT = re.compile(r"(fc|pre_fc_norm_\w+|norm|layers\.0|enorm|hnorm|eh_proj|shared_head|embed_tokens)\.")
 """Names of a file that holds nothing but a head."""
 _SPLIT = {

@@ -109,6 +109,7 @@ def _make(model: TextModel, found: HeadTensors) -> MTPHead:
         query_heads=query_heads(model.config),
         doubt=doubt,
         array_masks=kind in ARRAY_MASKS,
+        before_norm=FAMILIES[kind].before_norm,
     )
     log.info("an MTP head drafts for '%s': %s (%.3g MB)", model.name, found.where, head.weight_bytes / 1e6)
     return head

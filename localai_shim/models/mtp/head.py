@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class MTPHead:
-    """A head with one layer of the model's kind.
+    """A head with layers of the model's kind, of which one has attention.
 
     Args:
         name: of the checkpoint that it is from.
@@ -26,17 +26,26 @@ class MTPHead:
         query_heads: of its attention.
         doubt: see `DraftHead`.
         array_masks: its attention reads masks as arrays only.
+        before_norm: it reads states before the model's last norm.
     """
 
     def __init__(
-        self, name: str, module: nn.Module, model: nn.Module, *, query_heads: int, doubt: str, array_masks: bool
+        self,
+        name: str,
+        module: nn.Module,
+        model: nn.Module,
+        *,
+        query_heads: int,
+        doubt: str,
+        array_masks: bool,
+        before_norm: bool,
     ) -> None:
         import mlx.core as mx
         from mlx.utils import tree_flatten
 
         self.name, self.query_heads, self.doubt = name, query_heads, doubt
         self._mx, self._module, self._array_masks, self._samples_on_device = mx, module, array_masks, has_gpu()
-        self._forms = host().forms()
+        self._before_norm, self._forms = before_norm, host().forms()
         self._model = weakref.ref(model)  # whose engine drops it, and the head with it
         path = inner_modules(model)
         self._path = [name for name, _ in path]
@@ -60,15 +69,27 @@ class MTPHead:
 
         mx, its = self._mx, self._module
         embedded = self._decoder().embed_tokens(tokens)
-        joined = mx.concatenate([its.embedding(embedded), its.hidden(hidden.astype(embedded.dtype))], axis=-1)
-        x = its.join(joined)
+        hidden = hidden.astype(embedded.dtype)
+        if self._before_norm:
+            hidden = self._scaled(hidden, back=True)
+        x = its.join(mx.concatenate([its.embedding(embedded), its.hidden(hidden)], axis=-1))
         mask = create_attention_mask(x, layers[0], return_array=self._array_masks)
         with self._forms.waited_for(tokens.shape[1] > 1 and not self._samples_on_device):
-            states = its.layer(x, mask, cache=layers[0])
-            last = states[mx.arange(len(ends)), mx.array(list(ends))] if states.shape[1] > 1 else states[:, 0]
+            for layer in its.layers:
+                x = layer(x, mask, cache=layers[0])
+            last = x[mx.arange(len(ends)), mx.array(list(ends))] if x.shape[1] > 1 else x[:, 0]
             last = its.norm(last)
             logits = self._logits(last)
-        return PassOutput(logits.astype(mx.float32), last)
+        return PassOutput(logits.astype(mx.float32), self._scaled(last) if self._before_norm else last)
+
+    def _scaled(self, states: mx.array, *, back: bool = False) -> mx.array:
+        """States times the factors of the model's last norm, or divided by them: then they are as before that norm, but
+        for their length, which the head's own norm takes away.
+        """
+        factors = self._decoder().norm.weight
+        if not back:
+            return states * factors
+        return self._mx.where(factors == 0, 0, states / factors).astype(states.dtype)
 
     def _logits(self, states: mx.array) -> mx.array:
         output = self._output()

@@ -22,24 +22,35 @@ _GROUPS = {16: ("nvfp4", 4), 32: ("mxfp", 0)}
 Tensors = dict[str, "mx.array"]
 
 
-class Names(NamedTuple):
-    """Names of the tensors around a head's layer."""
+class Family(NamedTuple):
+    """What heads of a family have around their layers: names of tensors, and the form of the states that they read."""
 
     embedding: str
     hidden: str
     join: str
     norm: str
+    hidden_first: bool = False
+    """States come before embeddings in what is joined."""
+    before_norm: bool = False
+    """States are those before the model's last norm."""
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Names of a module's parts, with those in a checkpoint."""
+        return {"embedding": self.embedding, "hidden": self.hidden, "join": self.join, "norm": self.norm}
 
 
-QWEN = Names("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm")
-NEXT = Names("enorm", "hnorm", "eh_proj", "shared_head.norm")
-FAMILIES: dict[str, Names] = {
+QWEN = Family("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm")
+NEXT = Family("enorm", "hnorm", "eh_proj", "shared_head.norm")
+MIMO = Family("token_layernorm", "hidden_layernorm", "input_proj", "final_layernorm", True, True)
+FAMILIES: dict[str, Family] = {
     "qwen3_next": QWEN,
     "qwen3_5": QWEN,
     "qwen3_5_moe": QWEN,
     "glm4_moe": NEXT,
     "glm4_moe_lite": NEXT,
     "deepseek_v3": NEXT,
+    "mimo": MIMO,
 }
 """Kinds of models, by mlx-lm's module, whose heads are read."""
 OWN_OUTPUT = ("glm4_moe_lite",)
@@ -68,24 +79,25 @@ def make_parts(kind: str, config: Json, tensors: Tensors) -> Parts:
     """
     from mlx import nn
 
-    names = FAMILIES[kind]
-    if f"{names.join}.weight" not in tensors:
-        raise ValueError(f"it has no '{names.join}.weight'")
-    if names is QWEN:
-        tensors = {name.replace("layers.0.", "layer."): array for name, array in with_stacked_experts(tensors).items()}
+    family = FAMILIES[kind]
+    if f"{family.join}.weight" not in tensors:
+        raise ValueError(f"it has no '{family.join}.weight'")
+    if family is QWEN:
+        tensors = with_stacked_experts(tensors)
         layer, eps = _qwen_layer(kind, config, moe=any("switch_mlp" in name for name in tensors))
     else:
         layer, eps, tensors = _next_layer(kind, config, tensors)
     width = config["hidden_size"]
     made = nn.Module()
     made.embedding, made.hidden, made.norm = (nn.RMSNorm(width, eps=eps) for _ in range(3))
-    made.join, made.layer = nn.Linear(2 * width, width, bias=False), layer
+    made.join, made.layers = nn.Linear(2 * width, width, bias=False), [layer]
     moved: Tensors = {}
     for name, array in tensors.items():
-        part = next((its for its in names._fields if name.startswith(f"{getattr(names, its)}.")), None)
+        part = next((part for part, its in family.names.items() if name.startswith(f"{its}.")), None)
         if part is not None:
-            moved[part + name.removeprefix(getattr(names, part))] = array
-        elif name.startswith("layer."):
+            turned = _with_halves_swapped(array) if part == "join" and family.hidden_first else array
+            moved[part + name.removeprefix(family.names[part])] = turned
+        elif name.startswith("layers."):
             moved[name] = array
         elif name.startswith("shared_head.head.") and kind in OWN_OUTPUT:
             moved[name.replace("shared_head.head", "output")] = array
@@ -113,9 +125,17 @@ def _next_layer(kind: str, config: Json, tensors: Tensors) -> tuple[nn.Module, f
     prefix = "model.layers.0."
     made: Tensors = model.sanitize({prefix + name: array for name, array in tensors.items()})
     made = {name.removeprefix(prefix): array for name, array in made.items() if "rotary_emb.inv_freq" not in name}
-    outside = ("enorm.", "hnorm.", "eh_proj.", "shared_head.", "embed_tokens.")
-    named = {name if name.startswith(outside) else f"layer.{name}": array for name, array in made.items()}
+    outside = (*FAMILIES[kind].names.values(), "shared_head.", "embed_tokens.")
+    named = {name if name.startswith(outside) else f"layers.0.{name}": array for name, array in made.items()}
     return model.model.layers[0], args.rms_norm_eps, named
+
+
+def _with_halves_swapped(array: mx.array) -> mx.array:
+    """A tensor of a layer, packed or not, for inputs whose halves have changed places."""
+    import mlx.core as mx
+
+    first, second = mx.split(array, 2, axis=-1)
+    return mx.concatenate([second, first], axis=-1)
 
 
 def with_stacked_experts(tensors: Mapping[str, mx.array]) -> Tensors:
