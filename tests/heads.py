@@ -10,7 +10,7 @@ from tests.architectures import config_of, make
 from tests.tiny import TEMPLATE, make_tokenizer
 
 QWEN = ("qwen3_next", "qwen3_5", "qwen3_5_moe")
-NEXT = ("glm4_moe", "glm4_moe_lite", "deepseek_v3")
+NEXT = ("glm4_moe", "glm4_moe_lite", "deepseek_v3", "deepseek_v32", "glm_moe_dsa")
 KINDS = (*QWEN, *NEXT, "mimo")
 OUTPUTS = ("o_proj.weight", "out_proj.weight", "down_proj.weight")
 _QWEN_NAMES = "pre_fc_norm_embedding pre_fc_norm_hidden fc norm"

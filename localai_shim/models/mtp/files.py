@@ -22,8 +22,9 @@ _SIDECARS = ("mtp.safetensors", "mtp/weights.safetensors", "mtp/model.safetensor
 _UNUSED = "consolidated"  # the same weights in Mistral's own form
 _PREFIX = re.compile(r"(?:(?:model|language_model)\.)*(?:mtp|mtp_layers\.0)\.")
 """Of the names of a head's tensors; of several heads the first one is read."""
-_FLAT = re.compile(r"(fc|pre_fc_norm_\w+|norm|layers\.0|enorm|hnorm|eh_proj|shared_head|embed_tokens)\.")
+_FLAT = re.compile(r"(fc|pre_fc_norm_\w+|norm|layers\.\d+|enorm|hnorm|eh_proj|shared_head|embed_tokens)\.")
 """Names of a file that holds nothing but a head."""
+_AROUND = re.compile(r"layers\.\d+\.((?:enorm|hnorm|eh_proj|final_layernorm)\..*)")
 _SPLIT = {
     "model.mtp_block.": "",
     "model.shared_head_norm.": "shared_head.norm.",
@@ -100,12 +101,17 @@ def _names(file: Path, layers: int, *, flat: bool) -> Iterator[tuple[str, str]]:
     behind = re.compile(rf"(?:(?:model|language_model)\.)*layers\.{layers}\.")
     for name in names:
         if found := _PREFIX.match(name):
-            short = name[found.end() :]
-            yield name, short.removeprefix("layers.0.") if "layers.0.eh_proj.weight" in name else short
+            yield name, _short(name[found.end() :])
         elif found := behind.match(name):
-            yield name, name[found.end() :]
+            yield name, _short(name[found.end() :])
         elif flat:
             split = next((short for short in _SPLIT if name.startswith(short)), None)
             short = name if split is None else _SPLIT[split] + name.removeprefix(split)
             if split is not None or _FLAT.match(short):
-                yield name, short
+                yield name, _short(short)
+
+
+def _short(name: str) -> str:
+    """A tensor's name in a head; what is around several layers has in some files the name of the first or last one."""
+    found = _AROUND.fullmatch(name)
+    return found[1] if found else name.replace("shared_head_norm.", "shared_head.norm.")

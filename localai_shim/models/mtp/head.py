@@ -46,6 +46,7 @@ class MTPHead:
         self.name, self.query_heads, self.doubt = name, query_heads, doubt
         self._mx, self._module, self._array_masks, self._samples_on_device = mx, module, array_masks, has_gpu()
         self._before_norm, self._forms = before_norm, host().forms()
+        self._has_indexer = any(name.endswith(".indexer") for name, _ in module.named_modules())
         self._model = weakref.ref(model)  # whose engine drops it, and the head with it
         path = inner_modules(model)
         self._path = [name for name, _ in path]
@@ -58,9 +59,9 @@ class MTPHead:
         self.read_bytes = self.weight_bytes + (0 if own else sum(array.nbytes for array in output))
 
     def new_cache(self) -> RowCache:
-        from mlx_lm.models.cache import KVCache
+        from mlx_lm.models.cache import CacheList, KVCache
 
-        return [KVCache()]
+        return [CacheList(KVCache(), KVCache()) if self._has_indexer else KVCache()]
 
     def forward(
         self, tokens: mx.array, hidden: mx.array, layers: RowCache, ends: Sequence[int]
@@ -73,7 +74,8 @@ class MTPHead:
         if self._before_norm:
             hidden = self._scaled(hidden, back=True)
         x = its.join(mx.concatenate([its.embedding(embedded), its.hidden(hidden)], axis=-1))
-        mask = create_attention_mask(x, layers[0], return_array=self._array_masks)
+        keys: Any = layers[0][0] if self._has_indexer else layers[0]  # type: ignore[index]
+        mask = create_attention_mask(x, keys, return_array=self._array_masks)
         with self._forms.waited_for(tokens.shape[1] > 1 and not self._samples_on_device):
             for layer in its.layers:
                 x = layer(x, mask, cache=layers[0])
@@ -86,10 +88,8 @@ class MTPHead:
         """States times the factors of the model's last norm, or divided by them: then they are as before that norm, but
         for their length, which the head's own norm takes away.
         """
-        factors = self._decoder().norm.weight
-        if not back:
-            return states * factors
-        return self._mx.where(factors == 0, 0, states / factors).astype(states.dtype)
+        factors: mx.array = self._decoder().norm.weight
+        return self._mx.where(factors == 0, 0, states / factors).astype(states.dtype) if back else states * factors
 
     def _logits(self, states: mx.array) -> mx.array:
         output = self._output()

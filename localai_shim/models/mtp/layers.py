@@ -50,12 +50,14 @@ FAMILIES: dict[str, Family] = {
     "glm4_moe": NEXT,
     "glm4_moe_lite": NEXT,
     "deepseek_v3": NEXT,
+    "deepseek_v32": NEXT,
+    "glm_moe_dsa": NEXT,
     "mimo": MIMO,
 }
 """Kinds of models, by mlx-lm's module, whose heads are read."""
 OWN_OUTPUT = ("glm4_moe_lite",)
 """Those whose head has another output layer than the model; in others it is the same one once more."""
-ARRAY_MASKS = ("glm4_moe_lite", "deepseek_v3")
+ARRAY_MASKS = ("glm4_moe_lite", "deepseek_v3", "deepseek_v32", "glm_moe_dsa")
 """Those whose attention reads masks as arrays only."""
 
 

@@ -51,3 +51,23 @@ def test_head_of_mimo_reads_states_before_the_models_last_norm_and_joins_them_be
     assert made.hidden is not None
     again = head.forward(mx.array([[8]]), made.hidden[:, None], cache, [0])
     np.testing.assert_allclose(np.array(again.logits), np.array(expected)[:, -1], atol=1e-3)
+
+
+def test_head_of_glm_5_says_what_mlx_vlms_drafter_says_of_the_same_files(tmp_path: Path) -> None:
+    """Oracle: mlx-vlm's own reader and drafter, beyond the tokens that the indexer chooses."""
+    from mlx_vlm.speculative.drafters import load_drafter
+
+    weights, its, config = parts("glm_moe_dsa")
+    folder = heads.save(tmp_path / "model", {**weights, **heads.named("glm_moe_dsa", its, config)}, config, "pt")
+    model, head = loaded(folder)
+    assert head is not None
+    theirs: Any = load_drafter(str(folder))
+    theirs = theirs[0] if isinstance(theirs, tuple) else theirs
+    theirs.reset(model.decoder)
+    tokens = mx.array([[3 + 7 * i % 390 for i in range(3 * config["index_topk"])]])
+    states = mx.random.normal((*tokens.shape, 64), key=mx.random.key(3))
+    hidden = theirs._forward_tokens(tokens, states, mx.int32)
+    made = head.forward(tokens, states, head.new_cache(), [tokens.shape[1] - 1])
+    np.testing.assert_allclose(np.array(made.logits), np.array(theirs._lm_head_fn(hidden))[:, -1], atol=1e-3)
+    assert made.hidden is not None
+    np.testing.assert_allclose(np.array(made.hidden), np.array(hidden)[:, -1], atol=1e-3)

@@ -193,19 +193,21 @@ def test_head_is_found_under_the_names_that_conversions_give_it(
     np.testing.assert_allclose(logits(loaded(folder)), reference("qwen3_5"), atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["qwen3_5", "glm_moe_dsa"])
 def test_folder_that_mlx_vlm_splits_off_is_a_draft_model(
-    tmp_path: Path, reference: Callable[[str], np.ndarray[Any, Any]]
+    kind: str, tmp_path: Path, reference: Callable[[str], np.ndarray[Any, Any]]
 ) -> None:
     from mlx_vlm.split_mtp import split_mtp
 
-    weights, its, config = parts("qwen3_5")
-    published = heads.as_published("qwen3_5", {**weights, **heads.named("qwen3_5", its, config)})
+    weights, its, config = parts(kind)
+    published = {**weights, **heads.named(kind, its, config)}
+    published = heads.as_published(kind, published) if kind in heads.QWEN else published
     source = heads.save(tmp_path / "original", published, config, "pt")
     split = Path(split_mtp(str(source), str(tmp_path / "split")))
-    config["text_config"].pop("mtp_num_hidden_layers")
+    heads.text_of(config).pop("mtp_num_hidden_layers" if kind in heads.QWEN else "num_nextn_predict_layers")
     folder = heads.save(tmp_path / "model", weights, config)
     assert loaded(folder)[1] is None
-    np.testing.assert_allclose(logits(loaded(folder, split)), reference("qwen3_5"), atol=1e-5)
+    np.testing.assert_allclose(logits(loaded(folder, split)), reference(kind), atol=1e-5)
 
 
 @pytest.mark.parametrize("form", ["original", "head alone", "head without a config"])
