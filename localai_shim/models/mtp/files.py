@@ -100,9 +100,7 @@ def _names(file: Path, layers: int, *, flat: bool) -> Iterator[tuple[str, str]]:
         return
     behind = re.compile(rf"(?:(?:model|language_model)\.)*layers\.{layers}\.")
     for name in names:
-        if found := _PREFIX.match(name):
-            yield name, _short(name[found.end() :])
-        elif found := behind.match(name):
+        if found := _PREFIX.match(name) or behind.match(name):
             yield name, _short(name[found.end() :])
         elif flat:
             split = next((short for short in _SPLIT if name.startswith(short)), None)

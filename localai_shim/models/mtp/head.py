@@ -69,7 +69,7 @@ class MTPHead:
         from mlx_lm.models.base import create_attention_mask
 
         mx, its = self._mx, self._module
-        embedded = self._decoder().embed_tokens(tokens)
+        embedded = self._embeddings()(tokens)
         hidden = hidden.astype(embedded.dtype)
         if self._before_norm:
             hidden = self._scaled(hidden, back=True)
@@ -108,10 +108,14 @@ class MTPHead:
     def _decoder(self) -> Any:
         return self._outer()[-1]
 
+    def _embeddings(self) -> Any:
+        decoder = self._decoder()
+        return decoder.embeddings if "embeddings" in decoder else decoder.embed_tokens
+
     def _output(self) -> Any:
         """The output layer: the head's, the model's, or the embeddings."""
         if "output" in self._module:
             return self._module.output
         every = self._outer()
         found = next((each.lm_head for each in every if getattr(each, "lm_head", None) is not None), None)
-        return every[-1].embed_tokens if found is None else found
+        return self._embeddings() if found is None else found

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _FUSED = re.compile(r"(.*)\.(?:experts|switch_mlp)\.gate_up_proj(\.weight|\.scales|\.biases)?")
 _DOWN = re.compile(r"(.*)\.experts\.down_proj(\.weight|\.scales|\.biases)?")
 _EXPERT = re.compile(r"(.*)\.experts\.(\d+)\.(gate_proj|up_proj|down_proj)\.(weight|scales|biases)")
+_BLOCK = re.compile(r"layers\.(\d+)\.mixer\.(\w+)\..*")
+_SCALES = (".k_scale", ".v_scale")  # of keys and values that others keep in 8 bits
 _GROUPS = {16: ("nvfp4", 4), 32: ("mxfp", 0)}
 """Modes of packed weights without biases, by group size."""
 
@@ -43,6 +45,7 @@ class Family(NamedTuple):
 QWEN = Family("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm")
 NEXT = Family("enorm", "hnorm", "eh_proj", "shared_head.norm")
 MIMO = Family("token_layernorm", "hidden_layernorm", "input_proj", "final_layernorm", True, True)
+NEMOTRON = Family("enorm", "hnorm", "eh_proj", "final_layernorm")
 FAMILIES: dict[str, Family] = {
     "qwen3_next": QWEN,
     "qwen3_5": QWEN,
@@ -53,6 +56,7 @@ FAMILIES: dict[str, Family] = {
     "deepseek_v32": NEXT,
     "glm_moe_dsa": NEXT,
     "mimo": MIMO,
+    "nemotron_h": NEMOTRON,
 }
 """Kinds of models, by mlx-lm's module, whose heads are read."""
 OWN_OUTPUT = ("glm4_moe_lite",)
@@ -86,13 +90,15 @@ def make_parts(kind: str, config: Json, tensors: Tensors) -> Parts:
         raise ValueError(f"it has no '{family.join}.weight'")
     if family is QWEN:
         tensors = with_stacked_experts(tensors)
-        layer, eps = _qwen_layer(kind, config, moe=any("switch_mlp" in name for name in tensors))
+        layers, eps = _qwen_layers(kind, config, moe=any("switch_mlp" in name for name in tensors))
+    elif family is NEMOTRON:
+        layers, eps, tensors = _nemotron_layers(config, tensors)
     else:
-        layer, eps, tensors = _next_layer(kind, config, tensors)
+        layers, eps, tensors = _next_layers(kind, config, tensors)
     width = config["hidden_size"]
     made = nn.Module()
     made.embedding, made.hidden, made.norm = (nn.RMSNorm(width, eps=eps) for _ in range(3))
-    made.join, made.layers = nn.Linear(2 * width, width, bias=False), [layer]
+    made.join, made.layers = nn.Linear(2 * width, width, bias=False), layers
     moved: Tensors = {}
     for name, array in tensors.items():
         part = next((part for part, its in family.names.items() if name.startswith(f"{its}.")), None)
@@ -107,19 +113,19 @@ def make_parts(kind: str, config: Json, tensors: Tensors) -> Parts:
     return Parts(made, moved)
 
 
-def _qwen_layer(kind: str, config: Json, *, moe: bool) -> tuple[nn.Module, float]:
+def _qwen_layers(kind: str, config: Json, *, moe: bool) -> tuple[list[nn.Module], float]:
     """A decoder layer with full attention."""
     module = importlib.import_module(f"mlx_lm.models.{'qwen3_next' if kind == 'qwen3_next' else 'qwen3_5'}")
     one = {"num_hidden_layers": 1, "full_attention_interval": 1, "mlp_only_layers": [], "decoder_sparse_step": 1}
     made = {**config, **one, **({} if moe else {"num_experts": 0})}
     if kind == "qwen3_next":
         args = module.ModelArgs.from_dict(made)
-        return module.Qwen3NextDecoderLayer(args, 0), args.rms_norm_eps
+        return [module.Qwen3NextDecoderLayer(args, 0)], args.rms_norm_eps
     args = module.TextModelArgs.from_dict(made)
-    return module.DecoderLayer(args, 0), args.rms_norm_eps
+    return [module.DecoderLayer(args, 0)], args.rms_norm_eps
 
 
-def _next_layer(kind: str, config: Json, tensors: Tensors) -> tuple[nn.Module, float, Tensors]:
+def _next_layers(kind: str, config: Json, tensors: Tensors) -> tuple[list[nn.Module], float, Tensors]:
     """The layer that comes behind a model's own ones, and the tensors in the form that the model's code makes."""
     module = importlib.import_module(f"mlx_lm.models.{kind}")
     args = module.ModelArgs.from_dict({**config, "num_hidden_layers": 1, "first_k_dense_replace": 0})
@@ -129,7 +135,30 @@ def _next_layer(kind: str, config: Json, tensors: Tensors) -> tuple[nn.Module, f
     made = {name.removeprefix(prefix): array for name, array in made.items() if "rotary_emb.inv_freq" not in name}
     outside = (*FAMILIES[kind].names.values(), "shared_head.", "embed_tokens.")
     named = {name if name.startswith(outside) else f"layers.0.{name}": array for name, array in made.items()}
-    return model.model.layers[0], args.rms_norm_eps, named
+    return model.model.layers, args.rms_norm_eps, named
+
+
+def _nemotron_layers(config: Json, tensors: Tensors) -> tuple[list[nn.Module], float, Tensors]:
+    """Blocks of which each has an attention, experts, or an MLP. Their tensors say which: names in configs differ.
+
+    Raises:
+        ValueError: other than one of them has attention.
+    """
+    from mlx_lm.models import nemotron_h
+
+    blocks: dict[int, str] = {}
+    for name in tensors:
+        if found := _BLOCK.match(name):
+            kind = "*" if found[2] == "q_proj" else "E" if found[2] == "gate" else ""
+            blocks[int(found[1])] = kind or blocks.get(int(found[1]), "-")
+    pattern = [blocks[i] for i in sorted(blocks)]
+    if pattern.count("*") != 1:
+        raise ValueError(f"{pattern.count('*')} of its blocks have attention, not one")
+    args = nemotron_h.ModelArgs.from_dict({**config, "hybrid_override_pattern": pattern})
+    model, prefix = nemotron_h.Model(args), "backbone."
+    made: Tensors = model.sanitize({prefix + name: array for name, array in tensors.items()})
+    named = {name.removeprefix(prefix): array for name, array in made.items() if not name.endswith(_SCALES)}
+    return model.layers, args.layer_norm_epsilon, named
 
 
 def _with_halves_swapped(array: mx.array) -> mx.array:

@@ -193,7 +193,7 @@ def test_head_is_found_under_the_names_that_conversions_give_it(
     np.testing.assert_allclose(logits(loaded(folder)), reference("qwen3_5"), atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["qwen3_5", "glm_moe_dsa"])
+@pytest.mark.parametrize("kind", ["qwen3_5", "glm_moe_dsa", "nemotron_h"])
 def test_folder_that_mlx_vlm_splits_off_is_a_draft_model(
     kind: str, tmp_path: Path, reference: Callable[[str], np.ndarray[Any, Any]]
 ) -> None:
