@@ -72,6 +72,24 @@ class Parts(NamedTuple):
     tensors: Tensors
 
 
+def renamed(kind: str, tensors: Tensors) -> Tensors:
+    """Tensors of a layer behind a model's own ones, by the names that a checkpoint of the model's kind has.
+
+    Args:
+        kind: the model's, a key of `FAMILIES`.
+        tensors: by names as in DeepSeek's checkpoints.
+    """
+    family = FAMILIES[kind]
+    if family is NEXT:
+        return tensors
+    names = {NEXT.names[part]: its for part, its in family.names.items()}
+    made: Tensors = {}
+    for name, array in tensors.items():
+        stem, _, ending = name.rpartition(".")
+        made[f"{names[stem]}.{ending}" if stem in names else f"layers.0.{name}"] = array
+    return made
+
+
 def make_parts(kind: str, config: Json, tensors: Tensors) -> Parts:
     """Make a head's module, with the layer that the model's code has.
 
