@@ -163,7 +163,7 @@ _NEXTN = {
     "nextn.shared_head_head": "shared_head.head",
     "nextn.embed_tokens": "embed_tokens",
 }
-"""What an MTP layer has around a layer like the model's, with names as GLM's and DeepSeek's checkpoints have them."""
+"""Tensors around the layer of a head, with their names in checkpoints of GLM and DeepSeek."""
 _NAME = re.compile(r"(?:blk\.(\d+)\.)?([\w.]+)")
 _ENDINGS = ("weight", "bias")
 _ENCODERS = ("v.", "a.", "mm.")

@@ -110,6 +110,6 @@ def _names(file: Path, layers: int, *, flat: bool) -> Iterator[tuple[str, str]]:
 
 
 def _short(name: str) -> str:
-    """A tensor's name in a head; what is around several layers has in some files the name of the first or last one."""
+    """A tensor's name in a head. Some files name the tensors around several layers after the first or the last one."""
     found = _AROUND.fullmatch(name)
     return found[1] if found else name.replace("shared_head_norm.", "shared_head.norm.")

@@ -85,8 +85,9 @@ class MTPHead:
         return PassOutput(logits.astype(mx.float32), self._scaled(last) if self._before_norm else last)
 
     def _scaled(self, states: mx.array, *, back: bool = False) -> mx.array:
-        """States times the factors of the model's last norm, or divided by them: then they are as before that norm, but
-        for their length, which the head's own norm takes away.
+        """Multiply states by the factors of the model's last norm, or divide them by these.
+
+        Then they are those before that norm, except for their length, which the head's own norm removes.
         """
         factors: mx.array = self._decoder().norm.weight
         return self._mx.where(factors == 0, 0, states / factors).astype(states.dtype) if back else states * factors

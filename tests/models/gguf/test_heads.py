@@ -1,4 +1,4 @@
-"""MTP heads in GGUF files draft: llama.cpp's converter wrote the layer, and the model's own code is what computes it."""
+"""MTP heads in GGUF files draft: llama.cpp's converter wrote the layer, and the model's own code computes it."""
 
 from __future__ import annotations
 
