@@ -10,9 +10,26 @@ from tests.architectures import config_of, make
 from tests.tiny import TEMPLATE, make_tokenizer
 
 QWEN = ("qwen3_next", "qwen3_5", "qwen3_5_moe")
-NEXT = ("glm4_moe", "glm4_moe_lite", "deepseek_v3")
-KINDS = (*QWEN, *NEXT)
-OUTPUTS = ("o_proj.weight", "out_proj.weight", "down_proj.weight")
+NEXT = ("glm4_moe", "glm4_moe_lite", "deepseek_v3", "deepseek_v32", "glm_moe_dsa")
+KINDS = (*QWEN, *NEXT, "mimo", "nemotron_h")
+OUTPUTS = ("o_proj.weight", "out_proj.weight", "down_proj.weight", "fc2.weight")
+_QWEN_NAMES = "pre_fc_norm_embedding pre_fc_norm_hidden fc norm"
+_NEXT_NAMES = "enorm hnorm eh_proj shared_head.norm"
+_NAMES = {
+    "mimo": "token_layernorm hidden_layernorm input_proj final_layernorm",
+    "nemotron_h": "layers.0.enorm layers.0.hnorm layers.0.eh_proj layers.1.final_layernorm",
+}
+_PREFIXES = {"mimo": "model.mtp_layers.0.", "nemotron_h": "mtp."}
+_CHANGES: dict[str, dict[str, Any]] = {
+    "nemotron_h": {
+        "hybrid_override_pattern": ["M", "*", "E", "M"],
+        "layer_types": ["linear_attention", "full_attention", "moe", "linear_attention"],
+        "mtp_hybrid_override_pattern": "*E",
+        "moe_shared_expert_intermediate_size": 32,
+    }
+}
+_LAYERS = {"nemotron_h": (1, 2)}
+"""Layers of a model that its head has as well; of others it is one."""
 _SHIFTED = (
     ".input_layernorm.weight",
     ".post_attention_layernorm.weight",
@@ -31,17 +48,27 @@ def text_of(config: dict[str, Any]) -> dict[str, Any]:
 
 def base_of(kind: str) -> str:
     """The beginning of the names of a model's tensors."""
+    if kind == "nemotron_h":
+        return "backbone."
     return "language_model.model." if kind.startswith("qwen3_5") else "model."
+
+
+def norm_of(kind: str) -> str:
+    """The name of the factors of a model's last norm."""
+    return base_of(kind) + ("norm_f.weight" if kind == "nemotron_h" else "norm.weight")
 
 
 def trunk(kind: str, share: float = 1.0) -> tuple[Tensors, dict[str, Any]]:
     """A model's tensors and its config; with a small share its layers change little of what the embeddings say."""
     from mlx.utils import tree_flatten
 
-    weights = dict(tree_flatten(make(kind).parameters()))
-    config = json.loads(json.dumps(config_of(kind)))
+    changes = _CHANGES.get(kind, {})
+    weights = dict(tree_flatten(make(kind, **changes).parameters()))
+    config = json.loads(json.dumps(config_of(kind, **changes)))
     declared = "mtp_num_hidden_layers" if kind in QWEN else "num_nextn_predict_layers"
     text_of(config)[declared] = 1
+    if text_of(config)["rope_scaling"] is None:
+        del text_of(config)["rope_scaling"]  # transformers warns of it in configs of models that it does not know
     return {name: array * share if name.endswith(OUTPUTS) else array for name, array in weights.items()}, config
 
 
@@ -55,25 +82,31 @@ def head(kind: str, weights: Tensors, config: dict[str, Any], *, agrees: bool = 
 
     mx.random.seed(seed)
     base, text = base_of(kind), text_of(config)
-    layer = text.get("full_attention_interval", text["num_hidden_layers"]) - 1
-    prefix, inner = f"{base}layers.{layer}.", "layers.0." if kind in QWEN else ""
-    made = {inner + name.removeprefix(prefix): array for name, array in weights.items() if name.startswith(prefix)}
-    names = (
-        "pre_fc_norm_embedding pre_fc_norm_hidden fc norm" if kind in QWEN else "enorm hnorm eh_proj shared_head.norm"
-    )
+    layers = _LAYERS.get(kind, (text.get("full_attention_interval", text["num_hidden_layers"]) - 1,))
+    made: Tensors = {}
+    for i, layer in enumerate(layers):
+        prefix, inner = f"{base}layers.{layer}.", f"layers.{i}." if _has_layers(kind) else ""
+        made |= {inner + name.removeprefix(prefix): array for name, array in weights.items() if name.startswith(prefix)}
+    names = _NAMES.get(kind, _QWEN_NAMES if kind in QWEN else _NEXT_NAMES)
     embedding, hidden, join, norm = (f"{name}.weight" for name in names.split())
     width = text["hidden_size"]
     made = {name: _random(array, name) for name, array in made.items()}
     if agrees:
         made = {name: array * 0 if name.endswith(OUTPUTS) else array for name, array in made.items()}
-        made |= {embedding: mx.ones(width), hidden: mx.ones(width), norm: weights[f"{base}norm.weight"]}
-        made[join] = mx.concatenate([mx.eye(width), mx.zeros((width, width))], axis=1)
+        made |= {embedding: mx.ones(width), hidden: mx.ones(width), norm: weights[norm_of(kind)]}
+        halves = mx.eye(width), mx.zeros((width, width))
+        made[join] = mx.concatenate(halves[::-1] if kind == "mimo" else halves, axis=1)
     else:
         made |= {name: 1 + 0.1 * mx.random.normal((width,)) for name in (embedding, hidden, norm)}
         made[join] = 0.15 * mx.random.normal((width, 2 * width))
     if kind == "glm4_moe_lite":
         made["shared_head.head.weight"] = weights["lm_head.weight"] * 1.0
     return made
+
+
+def _has_layers(kind: str) -> bool:
+    """The names of a head's layers have their number."""
+    return kind in QWEN or kind == "nemotron_h"
 
 
 def _random(array: Any, name: str) -> Any:
@@ -84,7 +117,8 @@ def _random(array: Any, name: str) -> Any:
 
 def named(kind: str, tensors: Tensors, config: dict[str, Any]) -> Tensors:
     """A head's tensors by the names that they have in a checkpoint."""
-    prefix = "mtp." if kind in QWEN else f"model.layers.{text_of(config)['num_hidden_layers']}."
+    layers = text_of(config)["num_hidden_layers"]
+    prefix = _PREFIXES.get(kind, "mtp." if kind in QWEN else f"model.layers.{layers}.")
     return {prefix + name: array for name, array in tensors.items()}
 
 

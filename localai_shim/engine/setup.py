@@ -69,6 +69,8 @@ class Setup:
     def renew(self, fingerprint: str) -> None:
         """Drop what was kept for a model with other weights; rows use none of it."""
         self.forget()
+        if self.speculation is not None:
+            self.speculation.renew()
         if self.prefixes is not None:
             self.prefixes.renew(fingerprint)
 

@@ -136,6 +136,23 @@ def _flattening(upstream: Callable[..., Experts]) -> Callable[..., Experts]:
     return call
 
 
+def _ending_by_row(upstream: Function) -> Function:
+    """nemotron_h's states after a pass are those after its last place, which holds padding in shorter rows: they lose
+    what came before. mlx-lm's other layers with such states give `ssm_update` the length of each row."""
+    from ..backends.patches import rebound
+
+    def states(self: nn.Module, *args: object) -> mx.array:
+        *_, cache, _ = args
+        lengths = getattr(cache, "lengths", None)
+        if lengths is None:
+            return upstream(self, *args)
+        names = upstream.__globals__
+        update = functools.partial(names["ssm_update"], lengths=lengths)
+        return rebound(upstream, {**names, "ssm_update": update})(self, *args)
+
+    return states
+
+
 def _called(change: Change) -> dict[str, Change]:
     return {"__call__": change}
 
@@ -155,6 +172,7 @@ _MISREADING: dict[tuple[str, str], dict[str, Change]] = {
     ("mlx_lm.models.deepseek_v41", "Attention"): {"__call__": windowed_by_row, "_compress": compressing},
     ("mlx_lm.models.deepseek_v41", "Indexer"): _called(choosing_by_row),
     ("mlx_lm.models.afm7", "AFMModel"): _called(reusing_by_row),
+    ("mlx_lm.models.nemotron_h", "NemotronHMamba2Mixer"): {"_ssm": _ending_by_row},
     ("mlx_lm.models.gpt_bigcode", "GPTBigCodeModel"): _called(embedded_by_row),
     ("mlx_lm.models.llama4", "Model"): {"make_cache": with_rings},
     ("mlx_lm.models.llama4", "LlamaModel"): _called(masked_by_row),

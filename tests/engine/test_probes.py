@@ -66,12 +66,15 @@ def test_a_position_that_all_rows_share_is_found() -> None:
 
 
 @pytest.mark.parametrize("change", [lambda model: model, half], ids=["float32", "bfloat16"])
-@pytest.mark.parametrize("name", only(["gemma3_text"], ["qwen3", "gemma3_text", "gpt2", "falcon_h1", "lfm2"]))
+@pytest.mark.parametrize(
+    "name", only(["gemma3_text", "nemotron_h"], ["qwen3", "gemma3_text", "gpt2", "falcon_h1", "lfm2", "nemotron_h"])
+)
 def test_rounding_is_no_reason_against_several_tokens_in_a_step(name: str, change: Callable[..., TextModel]) -> None:
     assert takes_several(change(text_model(name)))
 
 
 @pytest.mark.parametrize("name", ["baichuan_m1", "mamba", "nemotron_h"])
+@pytest.mark.usefixtures("as_upstream_has_it")
 def test_states_that_see_tokens_which_do_not_count_are_found(name: str) -> None:
     assert agreement(text_model(name)).together
     assert not takes_several(text_model(name))

@@ -70,6 +70,8 @@ class _Record:
     """The sources that a row may have drafts of, and how many of their guesses were right."""
 
     acceptance: dict[Drafter, float]
+    weights: int = 0
+    """Number of the weights that the model had."""
     guess: _Guess | None = None
     since: int = 0
     """Tokens that the row had generated before the guess."""
@@ -122,6 +124,8 @@ class Speculation:
     spent: float = 0.0
     _failures: int = 0
     """Number of times that choosing drafts raised."""
+    _weights: int = 0
+    """Number of times that the model has got other weights."""
 
     @property
     def nbytes(self) -> int:
@@ -205,6 +209,12 @@ class Speculation:
             with self._giving_up():
                 self.costly.keep(rows)
 
+    def renew(self) -> None:
+        """Forget how often drafts were right: the model has other weights."""
+        self._weights += 1
+        if self.costly is not None:
+            self.costly.renew()
+
     # -----------------------------------------------------------------------------------------------------------
 
     @property
@@ -226,7 +236,7 @@ class Speculation:
             off = "; too many failures: this engine runs no more drafts" if self._is_off else ""
             log.exception("drafts failed; rows continue without them%s", off)
             for row in rows:
-                row.drafting[self], row.next_draft_at = _Record({}), inf
+                row.drafting[self], row.next_draft_at = _Record({}, self._weights), inf
 
     def _chosen(self, rows: Sequence[Row], longest: float) -> tuple[list[_Guess | None], int]:
         """The guesses to be run, with those of the costly source, and the most tokens of one."""
@@ -339,10 +349,12 @@ class Speculation:
 
     def _record(self, row: Row) -> _Record:
         record: _Record | None = row.drafting.get(self)
-        if record is None:
+        if record is None or record.weights != self._weights:
             every = [*self.drafters, *([] if self.costly is None else [self.costly])]
+            if record is not None:
+                every = [each for each in every if each in record.acceptance]  # others have failed, or have no drafts
             takes = {each: each.trust for each in every if each is self.costly or each.takes(row)}
-            record = row.drafting[self] = _Record(takes)
+            record = row.drafting[self] = _Record(takes, self._weights)
         return record
 
     def _ask(self, drafter: Drafter, rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:

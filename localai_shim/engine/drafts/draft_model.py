@@ -110,6 +110,9 @@ class DraftModel:
     def joined(self, rows: Sequence[Row], states: Sequence[KnownStates]) -> None:
         """Read no hidden states."""
 
+    def renew(self) -> None:
+        """Draft as before: its own weights stay."""
+
     def seconds(self, rows: int, drafts: int, plain: float) -> float:
         known = self._costs.seconds("draft", (rows, 1))
         return drafts * (UNKNOWN_COST * self._share * plain if known is None else known)

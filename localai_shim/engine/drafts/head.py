@@ -63,30 +63,36 @@ class HeadDrafter:
 
     Attributes:
         trust: the share of its guesses that are right, as far as that is known.
+        reads_hidden: it is not turned off.
     """
 
     source = "mtp"
 
     def __init__(self, head: DraftHead, most: int, model: Model, max_stall: float, costs: CostModel) -> None:
-        self._head: DraftHead | None = head
-        self.most, self.trust, self._costs = most, TRUST, costs
+        self._head, self._doubt = head, head.doubt
+        self.most, self._costs = most, costs
         self._name, self._weight_bytes = model.name, head.weight_bytes
         self._share = head.read_bytes / max(1, model.weight_bytes)
         self._eos, self._on_device = sorted(model.eos_token_ids), model.samples_on_device
         self._stall = STALL_SHARE * max_stall
-        self._compared = self._right = self._unasked = 0
-        self._is_proven = False
         self._trails: dict[Row, Trail] = {}
         self._state_bytes = 0
+        self._begin_proof()
+
+    def _begin_proof(self) -> None:
+        self.trust, self.reads_hidden, self._is_proven = TRUST, True, False
+        self._compared = self._right = self._unasked = 0
+        self._trails.clear()
         self._forget()
+
+    def renew(self) -> None:
+        """Prove itself again, even if it was turned off: the model has other weights, and says other things."""
+        self._begin_proof()
+        self._doubt = "Probably the model's new weights are too far from those that the head was trained with"
 
     def _forget(self) -> None:
         self._cache = Buckets(self._weight_bytes, MAX_STEP_TOKENS)
         self._seats: dict[Row, _Seat] = {}
-
-    @property
-    def reads_hidden(self) -> bool:
-        return self._head is not None
 
     @property
     def nbytes(self) -> int:
@@ -94,7 +100,7 @@ class HeadDrafter:
         return self._cache.nbytes + self._state_bytes * sum(map(len, list(self._trails.values())))
 
     def ran(self, rows: Sequence[Row], hidden: mx.array, first: Sequence[int], counts: Sequence[int]) -> None:
-        if self._head is None:
+        if not self.reads_hidden:
             return
         self._unasked += 1
         self._state_bytes = hidden.shape[-1] * hidden.itemsize
@@ -111,7 +117,7 @@ class HeadDrafter:
         return MAX_PROMPT_TOKENS if used else 0
 
     def joined(self, rows: Sequence[Row], states: Sequence[KnownStates]) -> None:
-        for row in rows if self._head is not None else ():
+        for row in rows if self.reads_hidden else ():
             if row.request.speculation:
                 trail = self._trails[row] = Trail()
                 for at, hidden, first, length in states:
@@ -119,7 +125,7 @@ class HeadDrafter:
 
     def takes(self, row: Row) -> bool:
         trail = self._trails.get(row)
-        return self._head is not None and trail is not None and trail.stop == length_of(row) - 1
+        return self.reads_hidden and trail is not None and trail.stop == length_of(row) - 1
 
     def seconds(self, rows: int, drafts: int, plain: float) -> float:
         known = self._costs.seconds("draft", (rows, 1))
@@ -145,9 +151,9 @@ class HeadDrafter:
         """Draft as `Drafter.draft` says; rows whose states are not all read yet have none."""
         self._unasked = 0
         self._compare(rows)
-        if (head := self._head) is None:
+        if not self.reads_hidden:
             return [()] * len(rows)
-        found: dict[Row, list[int]] = {}
+        head, found = self._head, dict[Row, list[int]]()
         try:
             watch = self._costs.start()
             known = [row for row in rows if self.takes(row)]
@@ -176,8 +182,7 @@ class HeadDrafter:
             self._right += tokens_of(row, at, at + 1)[0] == guess
         if self._compared <= PROOF_GUESSES:
             self.trust = (TRUST * TRUST_GUESSES + self._right) / (TRUST_GUESSES + self._compared)
-        head = self._head
-        if head is None or self._is_proven or self._compared < PROOF_GUESSES:
+        if self._is_proven or self._compared < PROOF_GUESSES:
             return
         self._is_proven = True
         if self._right < MIN_AGREEMENT * self._compared:
@@ -187,9 +192,9 @@ class HeadDrafter:
                 self._name,
                 self._right,
                 self._compared,
-                head.doubt,
+                self._doubt,
             )
-            self._head = None
+            self.reads_hidden = False
             self._trails.clear()
             self._forget()
 

@@ -76,6 +76,9 @@ class CostlyDrafter(Drafter, Protocol):
     def keep(self, rows: Sequence[Row]) -> None:
         """Drop what is kept of all other rows."""
 
+    def renew(self) -> None:
+        """Forget how often it was right: the model for which it drafts has other weights. It keeps no row."""
+
 
 class ForcedTokens:
     """Tokens that a row's grammar leaves no choice about."""

@@ -154,6 +154,16 @@ ARCHITECTURES = {
 Of models that see, the class for texts, whose tokens have one position each. Qwen3-Next takes the class of Qwen
 3.5, whose layers are split as those of the files are.
 """
+MTP_LAYER = "MTP layer"
+_NEXTN = {
+    "nextn.enorm": "enorm",
+    "nextn.hnorm": "hnorm",
+    "nextn.eh_proj": "eh_proj",
+    "nextn.shared_head_norm": "shared_head.norm",
+    "nextn.shared_head_head": "shared_head.head",
+    "nextn.embed_tokens": "embed_tokens",
+}
+"""Tensors around the layer of a head, with their names in checkpoints of GLM and DeepSeek."""
 _NAME = re.compile(r"(?:blk\.(\d+)\.)?([\w.]+)")
 _ENDINGS = ("weight", "bias")
 _ENCODERS = ("v.", "a.", "mm.")
@@ -205,6 +215,12 @@ def layer_of(name: str) -> int | None:
     return int(found[1]) if found is not None and found[1] else None
 
 
+def head_name(architecture: Architecture, name: str) -> str | None:
+    """Name of an MTP layer's tensor in that layer; None: it has none."""
+    known = weight_name(architecture._replace(layer={**architecture.layer, **_NEXTN}, prefix=""), name)
+    return known and known.split(".", 3)[-1]
+
+
 def needless(header: Header, name: str) -> str:
     """Part of a checkpoint that a tensor belongs to and the model does not need; empty for all other tensors."""
     prefix = header.get("general.architecture", "")
@@ -213,7 +229,7 @@ def needless(header: Header, name: str) -> str:
     layers, drafting = header.get(f"{prefix}.block_count", 0), header.get(f"{prefix}.nextn_predict_layers", 0)
     layer = layer_of(name)
     if layer is not None and layers - drafting <= layer < layers and drafting > 0:
-        return "MTP layer"
+        return MTP_LAYER
     if name == ROPE_FACTORS and prefix == "gemma4":  # they say which dimensions rotate, as its class knows
         return "table of rotations"
     return ""

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ...types import Json
 from ..faults.table import corrected
-from .architectures import FACTORS, ROPE_FACTORS, Architecture, architecture_of, needless, weight_name
+from .architectures import (
+    FACTORS,
+    MTP_LAYER,
+    ROPE_FACTORS,
+    Architecture,
+    architecture_of,
+    head_name,
+    layer_of,
+    needless,
+    weight_name,
+)
 from .header import Header
 from .memory import compute
 from .reading import Weight, log_rounding, read_numbers, read_tensors
@@ -50,13 +60,34 @@ def read_arrays(header: Header, config: Json) -> tuple[dict[str, mx.array], dict
 
     log_rounding(header)
     architecture = architecture_of(header)
+    named = partial(weight_name, architecture)
     skipped = {name for name in header.tensors if name in FACTORS or needless(header, name)}
-    arrays: dict[str, mx.array] = {}
-    packings: dict[str, Json] = {}
+    return _read(header, skipped, named, config.get("text_config", config))
+
+
+def read_head(header: Header) -> dict[str, mx.array]:
+    """Arrays of the first MTP layer by their names in it, with norms as factors; none if the file has no such layer.
+
+    Raises:
+        ModelLoadError: the file has become shorter.
+        ValueError: it has tensors that are not known.
+    """
+    layers = {name: layer_of(name) or 0 for name in header.tensors if needless(header, name) == MTP_LAYER}
+    named = partial(head_name, architecture_of(header))
+    its = {name for name, layer in layers.items() if layer == min(layers.values())}
+    if unknown := [name for name in its if named(name) is None]:
+        raise ValueError(f"tensor '{unknown[0]}' is not known")
+    return _read(header, header.tensors.keys() - its, named, {})[0]
+
+
+def _read(
+    header: Header, skipped: Container[str], named: Callable[[str], str | None], config: Json
+) -> tuple[dict[str, mx.array], dict[str, Json]]:
+    architecture, arrays, packings = architecture_of(header), dict[str, "mx.array"](), dict[str, Json]()
     for name, weight in read_tensors(header, skipped):
-        known = weight_name(architecture, name)
+        known = named(name)
         assert known is not None, name  # the header's names were checked
-        for path, part in _parts(architecture, known, weight, config.get("text_config", config)):
+        for path, part in _parts(architecture, known, weight, config):
             layer = path.rpartition(".")[0]
             if part.packing:
                 packings[layer] = dict(part.packing)

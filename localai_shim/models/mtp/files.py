@@ -20,9 +20,11 @@ log = logging.getLogger("localai_shim")
 _SIDECARS = ("mtp.safetensors", "mtp/weights.safetensors", "mtp/model.safetensors", "model-mtp.safetensors")
 """Files next to the weights, in which converters put a head; many are in no index."""
 _UNUSED = "consolidated"  # the same weights in Mistral's own form
-_PREFIX = re.compile(r"(?:(?:model|language_model)\.)*mtp\.")
-_FLAT = re.compile(r"(fc|pre_fc_norm_\w+|norm|layers\.0|enorm|hnorm|eh_proj|shared_head|embed_tokens)\.")
+_PREFIX = re.compile(r"(?:(?:model|language_model)\.)*(?:mtp|mtp_layers\.0)\.")
+"""Of the names of a head's tensors; of several heads the first one is read."""
+_FLAT = re.compile(r"(fc|pre_fc_norm_\w+|norm|layers\.\d+|enorm|hnorm|eh_proj|shared_head|embed_tokens)\.")
 """Names of a file that holds nothing but a head."""
+_AROUND = re.compile(r"layers\.\d+\.((?:enorm|hnorm|eh_proj|final_layernorm)\..*)")
 _SPLIT = {
     "model.mtp_block.": "",
     "model.shared_head_norm.": "shared_head.norm.",
@@ -98,13 +100,16 @@ def _names(file: Path, layers: int, *, flat: bool) -> Iterator[tuple[str, str]]:
         return
     behind = re.compile(rf"(?:(?:model|language_model)\.)*layers\.{layers}\.")
     for name in names:
-        if found := _PREFIX.match(name):
-            short = name[found.end() :]
-            yield name, short.removeprefix("layers.0.") if "layers.0.eh_proj.weight" in name else short
-        elif found := behind.match(name):
-            yield name, name[found.end() :]
+        if found := _PREFIX.match(name) or behind.match(name):
+            yield name, _short(name[found.end() :])
         elif flat:
             split = next((short for short in _SPLIT if name.startswith(short)), None)
             short = name if split is None else _SPLIT[split] + name.removeprefix(split)
             if split is not None or _FLAT.match(short):
-                yield name, short
+                yield name, _short(short)
+
+
+def _short(name: str) -> str:
+    """A tensor's name in a head. Some files name the tensors around several layers after the first or the last one."""
+    found = _AROUND.fullmatch(name)
+    return found[1] if found else name.replace("shared_head_norm.", "shared_head.norm.")

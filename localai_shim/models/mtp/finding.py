@@ -14,7 +14,7 @@ from ..gguf.detection import is_gguf
 from ..misreading_layers import batch_attention
 from .files import HeadTensors, find_tensors
 from .head import MTPHead
-from .layers import ARRAY_MASKS, FAMILIES, QWEN, load, make_parts
+from .layers import ARRAY_MASKS, FAMILIES, QWEN, load, make_parts, renamed
 from .norms import MAX_FACTOR_MEAN, as_factors, mean_of
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ def find_head(model: TextModel) -> MTPHead | None:
     if not _is_declared(model.config) and _kind(model) is None:
         return None
     folder = model.folder
-    if is_gguf(folder) or not folder.is_dir() or not model.gives_hidden:
+    if not (is_gguf(folder) or folder.is_dir()) or not model.gives_hidden:
         return None
     if _kind(model) is None:
         log.info("'%s' declares an MTP head. Heads of this architecture are not supported: none drafts", model.name)
         return None
     try:
-        found = find_tensors(folder, _text(model.config)["num_hidden_layers"])
+        found = _found(folder, model)
         if found is not None:
             return _make(model, found)
     except Exception as error:
@@ -54,6 +54,17 @@ def find_head(model: TextModel) -> MTPHead | None:
             model.name,
         )
     return None
+
+
+def _found(path: Path, model: TextModel) -> HeadTensors | None:
+    """The tensors of a head in a model's own files."""
+    if not is_gguf(path):
+        return find_tensors(path, _text(model.config)["num_hidden_layers"])
+    from ..gguf.header import read_header
+    from ..gguf.weights import read_head
+
+    kind, tensors = _kind(model), read_head(read_header(path))
+    return HeadTensors(renamed(kind, tensors), "mlx", path.name, {}) if kind and tensors else None
 
 
 def head_in(folder: Path, model: TextModel) -> MTPHead | None:
@@ -109,6 +120,7 @@ def _make(model: TextModel, found: HeadTensors) -> MTPHead:
         query_heads=query_heads(model.config),
         doubt=doubt,
         array_masks=kind in ARRAY_MASKS,
+        before_norm=FAMILIES[kind].before_norm,
     )
     log.info("an MTP head drafts for '%s': %s (%.3g MB)", model.name, found.where, head.weight_bytes / 1e6)
     return head

@@ -16,35 +16,52 @@ if TYPE_CHECKING:
 _FUSED = re.compile(r"(.*)\.(?:experts|switch_mlp)\.gate_up_proj(\.weight|\.scales|\.biases)?")
 _DOWN = re.compile(r"(.*)\.experts\.down_proj(\.weight|\.scales|\.biases)?")
 _EXPERT = re.compile(r"(.*)\.experts\.(\d+)\.(gate_proj|up_proj|down_proj)\.(weight|scales|biases)")
+_BLOCK = re.compile(r"layers\.(\d+)\.mixer\.(\w+)\..*")
+_SCALES = (".k_scale", ".v_scale")  # of keys and values that others keep in 8 bits
 _GROUPS = {16: ("nvfp4", 4), 32: ("mxfp", 0)}
 """Modes of packed weights without biases, by group size."""
 
 Tensors = dict[str, "mx.array"]
 
 
-class Names(NamedTuple):
-    """Names of the tensors around a head's layer."""
+class Family(NamedTuple):
+    """What heads of a family have around their layers: names of tensors, and the form of the states that they read."""
 
     embedding: str
     hidden: str
     join: str
     norm: str
+    hidden_first: bool = False
+    """States come before embeddings in what is joined."""
+    before_norm: bool = False
+    """States are those before the model's last norm."""
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Names of a module's parts, with those in a checkpoint."""
+        return {"embedding": self.embedding, "hidden": self.hidden, "join": self.join, "norm": self.norm}
 
 
-QWEN = Names("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm")
-NEXT = Names("enorm", "hnorm", "eh_proj", "shared_head.norm")
-FAMILIES: dict[str, Names] = {
+QWEN = Family("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm")
+NEXT = Family("enorm", "hnorm", "eh_proj", "shared_head.norm")
+MIMO = Family("token_layernorm", "hidden_layernorm", "input_proj", "final_layernorm", True, True)
+NEMOTRON = Family("enorm", "hnorm", "eh_proj", "final_layernorm")
+FAMILIES: dict[str, Family] = {
     "qwen3_next": QWEN,
     "qwen3_5": QWEN,
     "qwen3_5_moe": QWEN,
     "glm4_moe": NEXT,
     "glm4_moe_lite": NEXT,
     "deepseek_v3": NEXT,
+    "deepseek_v32": NEXT,
+    "glm_moe_dsa": NEXT,
+    "mimo": MIMO,
+    "nemotron_h": NEMOTRON,
 }
 """Kinds of models, by mlx-lm's module, whose heads are read."""
 OWN_OUTPUT = ("glm4_moe_lite",)
 """Those whose head has another output layer than the model; in others it is the same one once more."""
-ARRAY_MASKS = ("glm4_moe_lite", "deepseek_v3")
+ARRAY_MASKS = ("glm4_moe_lite", "deepseek_v3", "deepseek_v32", "glm_moe_dsa")
 """Those whose attention reads masks as arrays only."""
 
 
@@ -53,6 +70,24 @@ class Parts(NamedTuple):
 
     module: nn.Module
     tensors: Tensors
+
+
+def renamed(kind: str, tensors: Tensors) -> Tensors:
+    """Tensors of a layer behind a model's own ones, by the names that a checkpoint of the model's kind has.
+
+    Args:
+        kind: the model's, a key of `FAMILIES`.
+        tensors: by names as in DeepSeek's checkpoints.
+    """
+    family = FAMILIES[kind]
+    if family is NEXT:
+        return tensors
+    names = {NEXT.names[part]: its for part, its in family.names.items()}
+    made: Tensors = {}
+    for name, array in tensors.items():
+        stem, _, ending = name.rpartition(".")
+        made[f"{names[stem]}.{ending}" if stem in names else f"layers.0.{name}"] = array
+    return made
 
 
 def make_parts(kind: str, config: Json, tensors: Tensors) -> Parts:
@@ -68,24 +103,27 @@ def make_parts(kind: str, config: Json, tensors: Tensors) -> Parts:
     """
     from mlx import nn
 
-    names = FAMILIES[kind]
-    if f"{names.join}.weight" not in tensors:
-        raise ValueError(f"it has no '{names.join}.weight'")
-    if names is QWEN:
-        tensors = {name.replace("layers.0.", "layer."): array for name, array in with_stacked_experts(tensors).items()}
-        layer, eps = _qwen_layer(kind, config, moe=any("switch_mlp" in name for name in tensors))
+    family = FAMILIES[kind]
+    if f"{family.join}.weight" not in tensors:
+        raise ValueError(f"it has no '{family.join}.weight'")
+    if family is QWEN:
+        tensors = with_stacked_experts(tensors)
+        layers, eps = _qwen_layers(kind, config, moe=any("switch_mlp" in name for name in tensors))
+    elif family is NEMOTRON:
+        layers, eps, tensors = _nemotron_layers(config, tensors)
     else:
-        layer, eps, tensors = _next_layer(kind, config, tensors)
+        layers, eps, tensors = _next_layers(kind, config, tensors)
     width = config["hidden_size"]
     made = nn.Module()
     made.embedding, made.hidden, made.norm = (nn.RMSNorm(width, eps=eps) for _ in range(3))
-    made.join, made.layer = nn.Linear(2 * width, width, bias=False), layer
+    made.join, made.layers = nn.Linear(2 * width, width, bias=False), layers
     moved: Tensors = {}
     for name, array in tensors.items():
-        part = next((its for its in names._fields if name.startswith(f"{getattr(names, its)}.")), None)
+        part = next((part for part, its in family.names.items() if name.startswith(f"{its}.")), None)
         if part is not None:
-            moved[part + name.removeprefix(getattr(names, part))] = array
-        elif name.startswith("layer."):
+            turned = _with_halves_swapped(array) if part == "join" and family.hidden_first else array
+            moved[part + name.removeprefix(family.names[part])] = turned
+        elif name.startswith("layers."):
             moved[name] = array
         elif name.startswith("shared_head.head.") and kind in OWN_OUTPUT:
             moved[name.replace("shared_head.head", "output")] = array
@@ -93,19 +131,19 @@ def make_parts(kind: str, config: Json, tensors: Tensors) -> Parts:
     return Parts(made, moved)
 
 
-def _qwen_layer(kind: str, config: Json, *, moe: bool) -> tuple[nn.Module, float]:
+def _qwen_layers(kind: str, config: Json, *, moe: bool) -> tuple[list[nn.Module], float]:
     """A decoder layer with full attention."""
     module = importlib.import_module(f"mlx_lm.models.{'qwen3_next' if kind == 'qwen3_next' else 'qwen3_5'}")
     one = {"num_hidden_layers": 1, "full_attention_interval": 1, "mlp_only_layers": [], "decoder_sparse_step": 1}
     made = {**config, **one, **({} if moe else {"num_experts": 0})}
     if kind == "qwen3_next":
         args = module.ModelArgs.from_dict(made)
-        return module.Qwen3NextDecoderLayer(args, 0), args.rms_norm_eps
+        return [module.Qwen3NextDecoderLayer(args, 0)], args.rms_norm_eps
     args = module.TextModelArgs.from_dict(made)
-    return module.DecoderLayer(args, 0), args.rms_norm_eps
+    return [module.DecoderLayer(args, 0)], args.rms_norm_eps
 
 
-def _next_layer(kind: str, config: Json, tensors: Tensors) -> tuple[nn.Module, float, Tensors]:
+def _next_layers(kind: str, config: Json, tensors: Tensors) -> tuple[list[nn.Module], float, Tensors]:
     """The layer that comes behind a model's own ones, and the tensors in the form that the model's code makes."""
     module = importlib.import_module(f"mlx_lm.models.{kind}")
     args = module.ModelArgs.from_dict({**config, "num_hidden_layers": 1, "first_k_dense_replace": 0})
@@ -113,9 +151,40 @@ def _next_layer(kind: str, config: Json, tensors: Tensors) -> tuple[nn.Module, f
     prefix = "model.layers.0."
     made: Tensors = model.sanitize({prefix + name: array for name, array in tensors.items()})
     made = {name.removeprefix(prefix): array for name, array in made.items() if "rotary_emb.inv_freq" not in name}
-    outside = ("enorm.", "hnorm.", "eh_proj.", "shared_head.", "embed_tokens.")
-    named = {name if name.startswith(outside) else f"layer.{name}": array for name, array in made.items()}
-    return model.model.layers[0], args.rms_norm_eps, named
+    outside = (*FAMILIES[kind].names.values(), "shared_head.", "embed_tokens.")
+    named = {name if name.startswith(outside) else f"layers.0.{name}": array for name, array in made.items()}
+    return model.model.layers, args.rms_norm_eps, named
+
+
+def _nemotron_layers(config: Json, tensors: Tensors) -> tuple[list[nn.Module], float, Tensors]:
+    """Blocks of which each has an attention, experts, or an MLP. Their tensors say which: names in configs differ.
+
+    Raises:
+        ValueError: other than one of them has attention.
+    """
+    from mlx_lm.models import nemotron_h
+
+    blocks: dict[int, str] = {}
+    for name in tensors:
+        if found := _BLOCK.match(name):
+            kind = "*" if found[2] == "q_proj" else "E" if found[2] == "gate" else ""
+            blocks[int(found[1])] = kind or blocks.get(int(found[1]), "-")
+    pattern = [blocks[i] for i in sorted(blocks)]
+    if pattern.count("*") != 1:
+        raise ValueError(f"{pattern.count('*')} of its blocks have attention, not one")
+    args = nemotron_h.ModelArgs.from_dict({**config, "hybrid_override_pattern": pattern})
+    model, prefix = nemotron_h.Model(args), "backbone."
+    made: Tensors = model.sanitize({prefix + name: array for name, array in tensors.items()})
+    named = {name.removeprefix(prefix): array for name, array in made.items() if not name.endswith(_SCALES)}
+    return model.layers, args.layer_norm_epsilon, named
+
+
+def _with_halves_swapped(array: mx.array) -> mx.array:
+    """A tensor of a layer, packed or not, for inputs whose halves have changed places."""
+    import mlx.core as mx
+
+    first, second = mx.split(array, 2, axis=-1)
+    return mx.concatenate([second, first], axis=-1)
 
 
 def with_stacked_experts(tensors: Mapping[str, mx.array]) -> Tensors:

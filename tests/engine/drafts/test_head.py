@@ -5,22 +5,16 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import mlx.core as mx
-import numpy as np
 import pytest
 
 from localai_shim.engine.costs.cost_model import MAX_STEP_TOKENS, MIN_PLAIN_STEPS, CostModel
 from localai_shim.engine.drafts import head as drafting
 from localai_shim.engine.drafts.head import HeadDrafter
-from localai_shim.engine.drafts.ports import DraftHead
-from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.memory import Memory
 from localai_shim.engine.pieces import Piece, Preempt
-from localai_shim.engine.ports import StepInput
 from localai_shim.engine.row import Row
 from localai_shim.engine.sinks import SyncSink
 from localai_shim.models.loading import load_draft_model, load_model
@@ -30,14 +24,20 @@ from localai_shim.types import GenerationRequest, SamplingParams
 from tests import heads, inside
 from tests.engine.guessing import speculate
 from tests.engine.harness import GREEDY, Running, before_each_step, generate, request
+from tests.engine.head_engines import (
+    DRAFTS,
+    SHARE,
+    counts,
+    drafter,
+    engine_of,
+    guessed_alone,
+    guesses_compared,
+    states_of,
+)
 from tests.engine.sampled_rows import outputs, prompt, requests, same
 from tests.engine.traffic import ids_in_traffic, reversed_prompts
 from tests.samples import only
 from tests.tiny import VOCABULARY
-
-DRAFTS = 4
-SHARE = 0.01
-"""Of what a model's layers add: a head that knows nothing of them is right in about half of its guesses."""
 
 
 @pytest.fixture(scope="module")
@@ -67,26 +67,6 @@ def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drafting, "MIN_AGREEMENT", 0.0)
 
 
-def engine_of(path: str, *, drafts: bool = True, **options: Any) -> Engine[TextModel]:
-    made = EngineOptions(prefill_chunk=48)
-    made.update(options)  # type: ignore[typeddict-item]
-    load = partial(load_draft_model, None, {}) if drafts else None
-    return Engine(lambda: load_model(path, {}), made, load_draft=load)  # type: ignore[arg-type, return-value]
-
-
-def drafter(engine: Engine[Any]) -> HeadDrafter:
-    engine.wait()
-    speculation = inside.setup(engine).speculation
-    assert speculation is not None and isinstance(speculation.costly, HeadDrafter)
-    return speculation.costly
-
-
-def counts(engine: Engine[Any]) -> tuple[int, int]:
-    """(drafted, accepted)"""
-    drafted, accepted = engine.stats().drafts.get("mtp", (0, 0))
-    return drafted, accepted
-
-
 # -- what it guesses ---------------------------------------------------------------------------------------------------
 
 
@@ -94,27 +74,6 @@ def row_of(tokens: Sequence[int], model: TextModel, sampling: SamplingParams = G
     made = Row(request(tokens, sampling, 10_000), SyncSink(), 0, model)
     made.count_token(5, frozenset())
     return made
-
-
-def states_of(model: TextModel, row: Row) -> mx.array:
-    """`[tokens - 1, width]`: the model's states of all tokens of a row but the last one, computed from the start."""
-    tokens = [*row.prompt_tokens, *row.output_tokens][:-1]
-    hidden = model.forward(StepInput(mx.array([tokens]), model.new_cache(), hidden=True)).hidden
-    assert hidden is not None
-    return hidden[0]
-
-
-def guessed_alone(head: DraftHead, model: TextModel, row: Row, start: int, count: int) -> list[int]:
-    """The head's greedy guesses after all of a row's tokens, with entries from the token `start` on."""
-    tokens, states, cache = [*row.prompt_tokens, *row.output_tokens], states_of(model, row)[start:], head.new_cache()
-    out: list[int] = []
-    inputs = mx.array([tokens[start + 1 :]]), states[None]
-    while len(out) < count:
-        logits, hidden = head.forward(*inputs, cache, [inputs[0].shape[1] - 1])
-        out.append(int(np.argmax(np.array(logits)[0])))
-        assert hidden is not None
-        inputs = mx.array([out[-1:]]), hidden[:, None]
-    return out
 
 
 def ran(drafts: HeadDrafter, model: TextModel, row: Row, count: int) -> None:
@@ -212,28 +171,6 @@ def test_rows_whose_states_are_not_known_are_not_drafted_for(folders: Any) -> No
     ran(drafts, model, rows[0], 1)
     assert [drafts.takes(row) for row in rows] == [True, False]
     assert [len(found) for found in drafts.draft(rows, [2, 2])] == [2, 0]
-
-
-@contextmanager
-def guesses_compared(engine: Engine[TextModel]) -> Iterator[list[tuple[Row, list[int], list[int]]]]:
-    """What the head of an engine guesses meanwhile, and what it guesses alone behind what the prefix cache had."""
-    own, model = drafter(engine), engine.model
-    head, draft = own._head, own.draft
-    assert head is not None
-    seen: list[tuple[Row, list[int], list[int]]] = []
-
-    def compared(rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
-        found = draft(rows, most)
-        for row, its in zip(rows, found, strict=True):
-            start = row.request.prompt.cached_tokens or 0
-            seen.append((row, list(its), guessed_alone(head, model, row, start, len(its))))
-        return found
-
-    own.draft = compared  # type: ignore[method-assign]
-    try:
-        yield seen
-    finally:
-        own.draft = draft  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("kind", only(["qwen3_5"], heads.KINDS))
@@ -474,7 +411,7 @@ def test_states_that_wait_are_bounded(folders: Any, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(HeadDrafter, "seconds", lambda self, rows, drafts, plain: 1e9)
     engine = engine_of(folders("qwen3_5"))
     own = drafter(engine)
-    running = Running(engine, request(prompt(3), GREEDY, 200, ignore_eos=True))
+    running = Running(engine, request(prompt(3), GREEDY, 900, ignore_eos=True))
     running.read(150)
     [waiting] = map(len, own._trails.values())
     assert drafting.MIN_TRAIL_TOKENS <= waiting < drafting.MIN_TRAIL_TOKENS + MAX_STEP_TOKENS

@@ -14,46 +14,14 @@ import numpy as np
 import pytest
 
 from localai_shim.models.loading import load_draft_model, load_model
-from localai_shim.models.mtp.head import MTPHead
 from localai_shim.models.text import TextModel
 from localai_shim.types import ModelLoadError
 from tests import heads
+from tests.mtp import loaded, logits, parts
 from tests.samples import only
 from tests.tiny import make_model
 
 Tensors = dict[str, Any]
-
-
-def loaded(folder: Path, draft: Path | None = None) -> tuple[TextModel, MTPHead | None]:
-    """A model, and the head that drafts for it."""
-    model = load_model(str(folder), {})
-    assert isinstance(model, TextModel)
-    head = load_draft_model(None if draft is None else str(draft), {}, model)
-    assert head is None or isinstance(head, MTPHead)
-    return model, head
-
-
-def with_telling_norms(tensors: Tensors) -> Tensors:
-    """Norms of queries and keys as trained ones are: 1.8 on average as factors."""
-    return {
-        name: array * 0 + 1.8 if name.endswith(("q_norm.weight", "k_norm.weight")) else array
-        for name, array in tensors.items()
-    }
-
-
-def parts(kind: str) -> tuple[Tensors, Tensors, dict[str, Any]]:
-    """A model's tensors, its head's, and the config."""
-    weights, config = heads.trunk(kind)
-    return weights, with_telling_norms(heads.head(kind, weights, config, agrees=False)), config
-
-
-def logits(pair: tuple[TextModel, MTPHead | None], width: int = 64) -> np.ndarray[Any, Any]:
-    """What a model's head says about some tokens and states."""
-    _, head = pair
-    assert head is not None
-    mx.random.seed(3)
-    made = head.forward(mx.array([[5, 9, 31]]), mx.random.normal((1, 3, width)), head.new_cache(), [2])
-    return np.array(made.logits)
 
 
 @pytest.fixture(scope="module")
@@ -225,19 +193,21 @@ def test_head_is_found_under_the_names_that_conversions_give_it(
     np.testing.assert_allclose(logits(loaded(folder)), reference("qwen3_5"), atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["qwen3_5", "glm_moe_dsa", "nemotron_h"])
 def test_folder_that_mlx_vlm_splits_off_is_a_draft_model(
-    tmp_path: Path, reference: Callable[[str], np.ndarray[Any, Any]]
+    kind: str, tmp_path: Path, reference: Callable[[str], np.ndarray[Any, Any]]
 ) -> None:
     from mlx_vlm.split_mtp import split_mtp
 
-    weights, its, config = parts("qwen3_5")
-    published = heads.as_published("qwen3_5", {**weights, **heads.named("qwen3_5", its, config)})
+    weights, its, config = parts(kind)
+    published = {**weights, **heads.named(kind, its, config)}
+    published = heads.as_published(kind, published) if kind in heads.QWEN else published
     source = heads.save(tmp_path / "original", published, config, "pt")
     split = Path(split_mtp(str(source), str(tmp_path / "split")))
-    config["text_config"].pop("mtp_num_hidden_layers")
+    heads.text_of(config).pop("mtp_num_hidden_layers" if kind in heads.QWEN else "num_nextn_predict_layers")
     folder = heads.save(tmp_path / "model", weights, config)
     assert loaded(folder)[1] is None
-    np.testing.assert_allclose(logits(loaded(folder, split)), reference("qwen3_5"), atol=1e-5)
+    np.testing.assert_allclose(logits(loaded(folder, split)), reference(kind), atol=1e-5)
 
 
 @pytest.mark.parametrize("form", ["original", "head alone", "head without a config"])
