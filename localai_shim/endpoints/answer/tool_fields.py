@@ -258,7 +258,9 @@ def _allowed_tools(fields: Fields, tools: Sequence[Tool], form: Form) -> ToolCho
     names = []
     for item, path in items:
         kind, inner = _open(item, path, _KINDS, form)
-        named = _hosted_name(kind, inner, path, tools) if kind in BY_TYPE else _named_tool(kind, inner, path, tools, form)
+        named = (
+            _hosted_name(kind, inner, path, tools) if kind in BY_TYPE else _named_tool(kind, inner, path, tools, form)
+        )
         names.append(named)
     return ToolChoice("auto" if mode == "auto" else "required", frozenset(names))
 

@@ -81,7 +81,9 @@ class CodeInterpreter(Kind):
     def read_item(self, fields: Fields) -> Json:
         outputs = None
         if fields.has("outputs"):
-            outputs = [_output(Fields(each, f"{fields.at('outputs')}[{i}]")) for i, each in enumerate(fields.array("outputs"))]
+            outputs = [
+                _output(Fields(each, f"{fields.at('outputs')}[{i}]")) for i, each in enumerate(fields.array("outputs"))
+            ]
         return {"code": fields.string("code"), "container_id": fields.text("container_id"), "outputs": outputs}
 
     def asked(self, item: Json) -> str:

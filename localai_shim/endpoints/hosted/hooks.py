@@ -33,14 +33,23 @@ def read_hooks(hooks: Mapping[str, Hook] | None) -> dict[str, Hook]:
     return dict(hooks or {})
 
 
-def check_hooks(tools: Iterable[HostedTool], hooks: Mapping[str, Hook]) -> None:
+def check_hooks(tools: Iterable[HostedTool], hooks: Mapping[str, Hook], *, special: bool) -> None:
     """Refuse hosted tools of a request that the client's hooks cannot serve.
+
+    Args:
+        special: texts of the request may spell special tokens.
 
     Raises:
         BadRequest: there is no hook, or it takes an option not that the request has.
     """
     for tool in tools:
         name = tool.name
+        if special:
+            raise BadRequest.invalid(
+                "allow_special_tokens",
+                f"'allow_special_tokens' cannot be combined with tools of type '{name}': their results could spell "
+                "special tokens. Leave it out.",
+            )
         if name not in hooks:
             raise BadRequest.unsupported_value(
                 f"{tool.path}.type",
@@ -60,7 +69,9 @@ def check_hooks(tools: Iterable[HostedTool], hooks: Mapping[str, Hook]) -> None:
 def _accepted(tool: HostedTool, hook: Hook) -> set[str]:
     """Options that a hook takes, or does without."""
     takes = _parameters(hook)
-    return {name for name in tool.options if takes is None or name in takes or name in (*tool.hosted.hints, "container")}
+    return {
+        name for name in tool.options if takes is None or name in takes or name in (*tool.hosted.hints, "container")
+    }
 
 
 def _parameters(hook: Hook) -> set[str] | None:

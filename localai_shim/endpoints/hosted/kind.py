@@ -59,6 +59,8 @@ class Kind(ABC):
     """Name of the function that the model sees, and of the hook in `hosted_tools`."""
     types: ClassVar[tuple[str, ...]]
     """Types of the entries in `tools` that ask for it."""
+    shown_types: ClassVar[Mapping[str, str]] = {}
+    """Those of them that responses show as another one in `tool_choice`, because the SDK does not know them there."""
     names: ClassVar[Names]
     description: ClassVar[str]
     argument: ClassVar[str]

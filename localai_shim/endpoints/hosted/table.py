@@ -15,3 +15,11 @@ BY_ITEM: Mapping[str, Kind] = {kind.names.item: kind for kind in KINDS}
 """Kinds by the types of their items."""
 BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS}
 """Kinds by the names of their hooks."""
+
+
+def shown_choice(choice: object) -> object:
+    """A `tool_choice` that was read, as the response shows it."""
+    if not isinstance(choice, Mapping) or choice.get("type") not in BY_TYPE:
+        return choice
+    kind = str(choice["type"])
+    return {**choice, "type": BY_TYPE[kind].shown_types.get(kind, kind)}

@@ -22,6 +22,7 @@ class WebSearch(Kind):
 
     name = "web_search"
     types = ("web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11")
+    shown_types = dict.fromkeys(types[:2], types[2])
     names = Names("web_search_call", "ws", "searching")
     description = (
         "Search the web. Returns pages with their URL, title, and text. Name the URL of each page that your answer is "
@@ -44,7 +45,10 @@ class WebSearch(Kind):
     def outcome(self, returned: Any) -> Outcome:
         what = "a result of 'web_search'"
         found: list[Json] = [
-            {"url": text_of(each, "url", what), **{name: text_of(each, name, what, otherwise="") for name in _RESULT[1:]}}
+            {
+                "url": text_of(each, "url", what),
+                **{name: text_of(each, name, what, otherwise="") for name in _RESULT[1:]},
+            }
             for each in as_list(returned, "what 'web_search' returns")
         ]
         return Outcome(written(found), found)

@@ -24,6 +24,7 @@ from ..answer.tools import ToolPlan, read_flat_tool_plan
 from ..fields import Fields
 from ..hosted.hooks import check_hooks
 from ..hosted.items import as_function_items
+from ..hosted.table import shown_choice
 from ..items.includes import ENCRYPTED, LOGPROBS, read_include
 from ..items.reasoning import unseal
 from ..served import ServedModel, make_prompt
@@ -249,7 +250,7 @@ def read_plan(
     Args:
         counts: the prompt is counted only, and may have any length.
     """
-    check_hooks(given.asked.tools.hosted.values(), model.hooks)
+    check_hooks(given.asked.tools.hosted.values(), model.hooks, special=given.asked.special)
     fields = Fields(body)
     context = read_input(fields, read_context(fields, store), store)
     if not context.items and given.instructions is None:
@@ -404,7 +405,7 @@ def _read_tools(fields: Fields, model: ServedModel) -> tuple[ToolPlan, dict[str,
     plan = read_flat_tool_plan(fields, model)
     return plan, {
         "tools": _echoed_tools(fields.get("tools"), plan.strict),
-        "tool_choice": fields.get("tool_choice", "auto"),
+        "tool_choice": shown_choice(fields.get("tool_choice", "auto")),
         "parallel_tool_calls": fields.get("parallel_tool_calls", True),
     }
 
