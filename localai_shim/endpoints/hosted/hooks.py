@@ -47,13 +47,13 @@ def check_hooks(tools: Iterable[HostedTool], hooks: Mapping[str, Hook], *, speci
         if special:
             raise BadRequest.invalid(
                 "allow_special_tokens",
-                f"'allow_special_tokens' cannot be combined with tools of type '{name}': their results could spell "
+                f"'allow_special_tokens' cannot be combined with tools of type '{tool.type}': their results could spell "
                 "special tokens. Leave it out.",
             )
         if name not in hooks:
             raise BadRequest.unsupported_value(
                 f"{tool.path}.type",
-                f"Tools of type '{name}' are hosted by OpenAI and are not available locally, unless the client has a "
+                f"Tools of type '{tool.type}' are hosted by OpenAI and are not available locally, unless the client has a "
                 f"function that does their work: pass `hosted_tools={{'{name}': function}}` to LocalOpenAI. See "
                 "docs/hosted-tools.md.",
             )
@@ -86,7 +86,7 @@ def _parameters(hook: Hook) -> set[str] | None:
 
 
 def run(tool: HostedTool, hook: Hook, argument: str | None, options: Options) -> Outcome:
-    """Call a hook for a call that the model has made. May wait.
+    """Call a hook for a call of the model. May wait.
 
     Args:
         argument: of the call; None: the model has written none that can be read.

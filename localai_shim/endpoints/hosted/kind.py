@@ -48,6 +48,8 @@ class HostedTool(Tool):
     """A hosted tool of a request, which the model sees as a function."""
 
     hosted: Kind
+    type: str
+    """Type that the request's entry gives."""
     options: Options
     """Fields of the request's entry that its hook gets."""
 
@@ -77,7 +79,7 @@ class Kind(ABC):
         Raises:
             BadRequest: with the path of what is wrong.
         """
-        fields.get("type")
+        kind = fields.text("type")
         options = {name: value for name, value in self.read_options(fields).items() if value is not None}
         fields.finish()
         text = {"type": "string", "description": self.about_argument}
@@ -94,6 +96,7 @@ class Kind(ABC):
             description=self.description,
             path=fields.path,
             hosted=self,
+            type=kind,
             options=options,
         )
 

@@ -65,7 +65,7 @@ class HostedItem(OutputItem):
         """Argument of the call once it is whole; None: it could not be read."""
         self.outcome: Outcome | None = None
         self.has_next = False
-        """The model has made another call behind it, in the same round."""
+        """The model made another call behind it, in the same round."""
         self.is_shown = self.is_ignored = False
 
 

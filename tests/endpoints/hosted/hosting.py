@@ -82,7 +82,7 @@ def script(*replies: str) -> Callable[..., str]:
     return decide
 
 
-def ask(engine: ScriptedEngine, how: str, hooks: dict[str, Any], **body: Any) -> tuple[Response, list[Any]]:
+def ask(engine: ScriptedEngine, how: str, hooks: dict[str, Any], **body: Any) -> tuple[Any, list[Any]]:
     """The response, and its events where it is streamed: legal ones."""
     streamed = how.endswith("streamed")
     fields: Any = {"model": "m", "input": "Weather?", "tools": [SEARCH], **body, "stream": streamed}
@@ -105,6 +105,6 @@ def ask(engine: ScriptedEngine, how: str, hooks: dict[str, Any], **body: Any) ->
     return response, found if streamed else []
 
 
-def types(response: Response) -> list[str]:
+def types(response: Any) -> list[str]:
     """Types of the output's items."""
     return [item.type for item in response.output]
