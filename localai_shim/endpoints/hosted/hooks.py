@@ -47,15 +47,15 @@ def check_hooks(tools: Iterable[HostedTool], hooks: Mapping[str, Hook], *, speci
         if special:
             raise BadRequest.invalid(
                 "allow_special_tokens",
-                f"'allow_special_tokens' cannot be combined with tools of type '{tool.type}': their results could spell "
-                "special tokens. Leave it out.",
+                f"'allow_special_tokens' cannot be combined with tools of type '{tool.type}': their results could "
+                "spell special tokens. Leave it out.",
             )
         if name not in hooks:
             raise BadRequest.unsupported_value(
                 f"{tool.path}.type",
-                f"Tools of type '{tool.type}' are hosted by OpenAI and are not available locally, unless the client has a "
-                f"function that does their work: pass `hosted_tools={{'{name}': function}}` to LocalOpenAI. See "
-                "docs/hosted-tools.md.",
+                f"Tools of type '{tool.type}' are hosted by OpenAI and are not available locally, unless the client "
+                f"has a function that does their work: pass `hosted_tools={{'{name}': function}}` to LocalOpenAI. "
+                "See docs/hosted-tools.md.",
             )
         refused = [option for option in tool.options if option not in _accepted(tool, hooks[name])]
         if refused:
