@@ -6,7 +6,7 @@ as they are. None stands for an option's default.
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict, cast, get_args, get_type_hints
@@ -172,7 +172,6 @@ class RunOptions(TypedDict, total=False):
             "Folder that keeps the prefix cache after the process exits (up to 10 GiB). Can be shared by processes."
         ),
     ]
-
     speculation: Annotated[
         Literal["auto", "off"] | None,
         Option(
@@ -223,7 +222,10 @@ class LocalOptions(_Models, LoadOptions, SearchOptions, RunOptions, total=False)
             "combined with `models`, `engine`, or `tensor_parallel`. See docs/adapters.md."
         ),
     ]
-
+    hosted_tools: Annotated[
+        Mapping[str, Callable[..., Any]] | None,
+        Option("Functions for tools that OpenAI hosts: `web_search`, `code_interpreter`. See docs/hosted-tools.md."),
+    ]
     allow_remote_images: Annotated[
         bool,
         Option(
@@ -332,10 +334,8 @@ def search_options(given: LocalOptions) -> Search:
 
 def _searches_by_default() -> bool:
     value = os.environ.get(LOCAL_MODELS, "").strip().lower()
-    if value in _OFF:
-        return False
-    if value in _ON:
-        return True
+    if value in (*_OFF, *_ON):
+        return value in _ON
     raise ValueError(f"the variable {LOCAL_MODELS} must be 1 or 0, not {value!r}")
 
 
@@ -392,10 +392,9 @@ def check_names(given: LoadOptions | EngineOptions) -> None:
 
 
 def _check_drafts(made: Mapping[str, Any]) -> None:
-    if "draft_model" in made and made.get("speculation") == "off":
-        raise ValueError("`draft_model` has no effect with `speculation='off'`: leave one of them out")
-    if "draft_tokens" in made and made.get("speculation") == "off":
-        raise ValueError("`draft_tokens` has no effect with `speculation='off'`: leave one of them out")
+    for name in ("draft_model", "draft_tokens"):
+        if name in made and made.get("speculation") == "off":
+            raise ValueError(f"`{name}` has no effect with `speculation='off'`: leave one of them out")
     if made.get("draft_tokens", 0) > MAX_DRAFT_TOKENS:
         raise ValueError(f"`draft_tokens` must be at most {MAX_DRAFT_TOKENS}, not {made['draft_tokens']!r}")
 

@@ -18,7 +18,9 @@ class Round(NamedTuple):
     events: Sequence[BaseModel] = ()
     """Events of a stream that were made since the round ended."""
     works: Sequence[Work] = ()
-    """Works of the next round; empty: the answer has finished, or `next_round` is called again for more events."""
+    """Works of the next round; empty: the answer has ended, or `next_round` is called again for more events."""
+    ends: bool = False
+    """The answer has ended: it has `finished` when its reader takes the events."""
 
 
 class Assembler(Generic[Answer]):
@@ -58,7 +60,8 @@ class Assembler(Generic[Answer]):
     def next_round(self) -> Round:
         """Go on when all works of a round have ended and the answer has not `finished`.
 
-        Runs on a thread that may wait. What it raises fails the answer.
+        Runs on a thread that may wait. What it raises fails the answer. It must not set `finished`: the reader, on
+        another thread, would miss the events. `Round.ends` says so.
         """
         raise RuntimeError("all rows of this request have ended, and its answer has not")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..formats.markup import Markup
@@ -47,6 +47,8 @@ class ServedModel:
     """Making a short prompt takes some tenths of a millisecond."""
     adapter: Adapter | None = None
     """The LoRA adapter that requests of this model use."""
+    hooks: Mapping[str, Callable[..., object]] = field(default_factory=dict[str, Callable[..., object]])
+    """The client's functions that serve tools that OpenAI hosts."""
     field_cache: FieldCache = field(default_factory=FieldCache)
     """Fields of the last requests as they were read, for all clients."""
 

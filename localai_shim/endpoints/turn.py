@@ -167,14 +167,16 @@ class Turn:
         if isinstance(event, Failure):
             self._open -= 1
             raise event.error
-        events, works = event.result()
-        if works:
+        events, works, ends = event.result()
+        if ends:
+            self.assembler.finished = True
+        elif works:
             self.rounds.append(works)
             self.defer(self._priority)
             if self.stage is not None:
                 self.stage(self)
             self._submit()
-        elif not self.assembler.finished:
+        else:
             self._go_on()
         return events
 

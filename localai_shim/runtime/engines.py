@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,7 +33,7 @@ from ..threads.system import RLock, Timer
 from ..types import EngineClosedError, EngineError, EngineLike, ModelLoadError
 from .adapters import ClientAdapters, adapter_paths
 from .offload import are_imported, aside, import_modules, importing
-from .served_models import serve
+from .served_models import hooks_of, serve
 from .sources import Source, make_sources
 from .starting import MODULES, start_engine
 from .timelines import Timelines
@@ -100,6 +100,7 @@ def make_runtime(model: ModelPath | None, given: LocalOptions, seconds: float | 
             join(options)
     only = models is not None
     runtime = Runtime(sources, only=only, engine=engine, keep_alive=keep_alive, store_path=store_path, rules=rules)
+    runtime.hooks = hooks_of(given)
     for name, path in adapters.items():
         runtime.adapters.enter(name, path)
     if store_path is not None:
@@ -151,10 +152,8 @@ class _Shared:
     def release(self, holder: object, keep_alive: float, wait: bool) -> None:
         """Release the engine. After its last holder it ends, or stays loaded for `keep_alive` seconds.
 
-        Who is interrupted meanwhile may release it again.
-
-        No thread is waited for with the lock held, nor by a finalizer: these run on any thread, those of engines
-        included.
+        A caller that was interrupted may release it again. No thread is waited for with the lock held, nor by a
+        finalizer: these run on any thread, those of engines included.
         """
         with _lock:
             self.holders.discard(holder)
@@ -265,10 +264,10 @@ class Runtime:
         self.adapters = ClientAdapters(allowed=not only and engine is None and not parallel, offline=offline)
         self.is_scripted = bool(getattr(engine, "is_scripted", False))
         self._engines: dict[Source, _Shared] = {}
-        self._lock = RLock()
-        self._closed = False
+        self._lock, self._closed = RLock(), False
         self.store_path = store_path
         self.make_batches: MakeBatches  # clients set it; it must not hold this object
+        self.hooks: Mapping[str, Callable[..., object]] = {}
         self._state: list[ClientState] = []  # one, once something is stored
         self._holder = object()
         self.timelines = Timelines()
@@ -343,9 +342,10 @@ class Runtime:
         made = serve(engine)
         if adapter is not None:
             made = self.adapters.served(adapter, engine, made)
-        if not made.tokenizer.media_kinds:
+        rules = replace(self._rules, contents=contents) if made.tokenizer.media_kinds else made.media_rules
+        if rules is made.media_rules and not self.hooks:
             return made
-        return replace(made, media_rules=replace(self._rules, contents=contents))
+        return replace(made, media_rules=rules, hooks=self.hooks)
 
     @property
     def is_imported(self) -> bool:

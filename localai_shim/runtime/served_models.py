@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..endpoints.field_cache import FieldCache
-from ..options import LoadOptions
+from ..options import LoadOptions, LocalOptions
 from ..threads.deadline import Budget
 from ..threads.system import Lock
 from ..types import EngineLike, LoadedModel, ModelLoadError
@@ -50,6 +51,20 @@ def serve(engine: EngineLike, like: ServedModel | None = None) -> ServedModel:
         elif made.fingerprint != model.fingerprint:  # its weights were updated
             made = _served[engine] = replace(made, fingerprint=model.fingerprint, field_cache=FieldCache())
         return made
+
+
+def hooks_of(given: LocalOptions) -> Mapping[str, Callable[..., object]]:
+    """A client's functions that serve tools that OpenAI hosts.
+
+    Raises:
+        ValueError: there are no such tools, or they cannot be called.
+    """
+    if (hooks := given.get("hosted_tools")) is None:
+        return {}
+    import_modules("endpoints.hosted.hooks")
+    from ..endpoints.hosted.hooks import read_hooks
+
+    return read_hooks(hooks)
 
 
 def is_described(engine: EngineLike) -> bool:

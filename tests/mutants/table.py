@@ -68,11 +68,13 @@ TABLE = {
         [
             "localai_shim/endpoints/request_fields.py",
             "localai_shim/endpoints/chat",
+            "localai_shim/endpoints/hosted",
             "localai_shim/endpoints/responses",
         ],
         3,
         [
             "tests/endpoints/chat",
+            "tests/endpoints/hosted",
             "tests/endpoints/responses",
             "tests/endpoints/test_fields.py",
             "tests/endpoints/test_text.py",

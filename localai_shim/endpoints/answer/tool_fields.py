@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,6 +19,8 @@ from ...formats.values import MAX_NESTING, nests_too_deeply
 from ...grammar.tool import CustomFormat, Tool
 from ...prompt.items import qualified_name
 from ..fields import Fields, as_array
+from ..hosted.kind import HostedTool
+from ..hosted.table import BY_TYPE
 
 MAX_TOOLS = 128
 Form = Literal["nested", "flat", "legacy"]
@@ -51,6 +53,11 @@ class ToolChoice:
     def among(self, tools: Sequence[Tool]) -> list[Tool]:
         """The tools among these that may be called."""
         return [tool for tool in tools if self.names is None or tool.name in self.names]
+
+    def later(self, names: Collection[str]) -> ToolChoice:
+        """The choice among tools of these names behind a call: no further one has to be made."""
+        left = frozenset(names) if self.names is None else self.names & frozenset(names)
+        return ToolChoice("auto" if left and self.mode != "none" else "none", left)
 
 
 def read_tools(value: object, form: Form = "nested") -> list[Tool]:
@@ -85,6 +92,8 @@ def read_tool_choice(value: object, tools: Sequence[Tool], form: Form = "nested"
     if not isinstance(value, dict):
         raise BadRequest.wrong_type(field, "one of a string or an object", value)
     kind, fields = _open(value, field, (*_KINDS, "allowed_tools"), form)
+    if kind in BY_TYPE:
+        return ToolChoice("required", frozenset({_hosted_name(kind, fields, field, tools)}))
     if kind == "allowed_tools":
         return _allowed_tools(fields, tools, form)
     return ToolChoice("required", frozenset({_named_tool(kind, fields, field, tools, form)}))
@@ -118,7 +127,7 @@ def _tools(value: object, path: str, form: Form) -> list[Tool]:
     if form == "flat" and isinstance(value, dict) and value.get("type") == "namespace":
         return _namespace(Fields(value, path))
     kind, fields = _open(value, path, _KINDS, form)
-    return [_tool(kind, fields, form)]
+    return [BY_TYPE[kind].tool(fields) if kind in BY_TYPE else _tool(kind, fields, form)]
 
 
 def _namespace(fields: Fields) -> list[Tool]:
@@ -140,6 +149,8 @@ def _open(value: object, path: str, kinds: Sequence[str], form: Form) -> tuple[s
     if form == "legacy":
         return "function", fields
     kind = fields.text("type")
+    if form == "flat" and kind in BY_TYPE:
+        return kind, fields
     if kind.startswith(_HOSTED):
         raise BadRequest.unsupported_value(
             f"{path}.type",
@@ -244,8 +255,26 @@ def _allowed_tools(fields: Fields, tools: Sequence[Tool], form: Form) -> ToolCho
     mode = fields.option("mode", ("auto", "required"))
     items = list(_items(fields.array("tools"), fields.at("tools")))
     fields.finish()
-    names = [_named_tool(*_open(item, path, _KINDS, form), path, tools, form) for item, path in items]
+    names = []
+    for item, path in items:
+        kind, inner = _open(item, path, _KINDS, form)
+        named = (
+            _hosted_name(kind, inner, path, tools) if kind in BY_TYPE else _named_tool(kind, inner, path, tools, form)
+        )
+        names.append(named)
     return ToolChoice("auto" if mode == "auto" else "required", frozenset(names))
+
+
+def _hosted_name(kind: str, fields: Fields, path: str, tools: Sequence[Tool]) -> str:
+    """Name that the model has for the hosted tool of a type."""
+    fields.get("type")
+    fields.finish()
+    for tool in tools:
+        if isinstance(tool, HostedTool) and kind in tool.hosted.types:
+            return tool.name
+    raise BadRequest(
+        f"Invalid value for '{path}': no tool of type '{kind}' was specified in the 'tools' parameter.", param=path
+    )
 
 
 def _named_tool(kind: str, fields: Fields, path: str, tools: Sequence[Tool], form: Form) -> str:
@@ -258,7 +287,7 @@ def _named_tool(kind: str, fields: Fields, path: str, tools: Sequence[Tool], for
         names: set[tuple[str | None, str]] = {(None, tool.name)}
         if tool.namespace is not None:
             names |= {tool.namespace, (None, ".".join(tool.namespace))}
-        if tool.kind == kind and (namespace, name) in names:
+        if tool.kind == kind and not isinstance(tool, HostedTool) and (namespace, name) in names:
             return tool.name
     what, offered = "function" if kind == "function" else "custom tool", _FIELDS[form][0]
     raise BadRequest(

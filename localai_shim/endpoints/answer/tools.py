@@ -12,6 +12,7 @@ from ...formats.offered import OfferedTools
 from ...grammar import GrammarError
 from ...grammar.tool import Tool
 from ..fields import Fields
+from ..hosted.kind import HostedTool
 from ..served import ServedModel
 from .tool_fields import ToolChoice, bad_schema, read_tool_choice, read_tools
 
@@ -31,6 +32,8 @@ class ToolPlan:
             thoughts or, with False, without; None: nothing may be called.
         strict: functions that did not say whether they are strict are.
         namespaces: the name that the model knows -> namespace and name, of tools in namespaces.
+        hosted: the hosted tools, by the names that the model knows.
+        later: makes the plan behind a call of a hosted tool; with True no such tool may be called any more.
     """
 
     rendered: list[dict[str, object]] | None = None
@@ -42,6 +45,8 @@ class ToolPlan:
     grammar: Callable[[Mode, bool], str] | None = None
     strict: bool = True
     namespaces: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    hosted: Mapping[str, HostedTool] = field(default_factory=dict[str, HostedTool])
+    later: Callable[[bool], ToolPlan] | None = None
 
 
 def read_tool_plan(fields: Fields, model: ServedModel) -> ToolPlan:
@@ -89,7 +94,15 @@ def _plan(
     rendered = {tool.name: tool.template() for tool in tools}
     namespaces = {tool.name: tool.namespace for tool in tools if tool.namespace is not None}
     field = "functions" if legacy else "tools"
-    plan = ToolPlan(rendered=[*rendered.values()], legacy=legacy, namespaces=namespaces)
+    hosted = {tool.name: tool for tool in tools if isinstance(tool, HostedTool)}
+    plan = ToolPlan(rendered=[*rendered.values()], legacy=legacy, namespaces=namespaces, hosted=hosted)
+    if hosted:
+
+        def later(spent: bool) -> ToolPlan:
+            names = rendered.keys() - hosted.keys() if spent else rendered.keys()
+            return _plan(tools, choice.later(names), parallel, model)
+
+        plan = replace(plan, later=functools.cache(later))
     if choice.mode == "none":  # the prompt is the same as with "auto", and so in the prefix cache
         return replace(plan, forbidden=True)
     # A weak model that has to call and may go on calling does not stop: several forced calls only where asked for.

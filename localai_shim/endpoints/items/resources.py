@@ -12,6 +12,7 @@ from functools import partial
 from ...errors import BadRequest, NotFound
 from ...prompt.items import Item, duplicate_item
 from ..fields import Fields, as_array, given
+from ..hosted import items as hosted_items
 from ..request_fields import new_id
 from . import content as content_parts
 
@@ -23,6 +24,7 @@ PREFIXES = {
     "custom_tool_call_output": "ctco",
     "reasoning": "rs",
     "compaction": "cmp",
+    **hosted_items.PREFIXES,
 }
 """Type of an item -> what its id begins with."""
 
@@ -126,7 +128,7 @@ def _kind(fields: Fields) -> str:
         return "item_reference"
     if kind is None:
         raise BadRequest.missing(at)
-    if kind.startswith(_HOSTED):
+    if kind.startswith(_HOSTED) and kind not in PREFIXES:
         raise _not_supported(at, kind, f": it belongs to a tool that is hosted by OpenAI; {_LOCAL}")
     if kind in _NOT_ITEMS:
         raise _not_supported(at, kind, f". {_NOT_ITEMS[kind]}")
@@ -236,4 +238,5 @@ _READERS: dict[str, Callable[[Fields], dict[str, object]]] = {
     "custom_tool_call_output": _custom_tool_call_output,
     "reasoning": _reasoning,
     "compaction": _compaction,
+    **dict.fromkeys(hosted_items.PREFIXES, hosted_items.read_item),
 }

@@ -13,7 +13,7 @@ from openai.types.chat import ChatCompletionTokenLogprob
 
 from ...output.answer import AnswerParser
 from ...output.text import Delta, TextParser
-from ...types import Prompt, Token
+from ...types import Json, Prompt, Token
 from ..assembler import Assembler
 from ..chat.assembler import invalid_call, new_call_id, token_logprobs
 from ..items.reasoning import seal
@@ -26,7 +26,7 @@ Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "
 Kind = Literal["reasoning", "summary", "message", "refusal", "function", "custom"]
 
 
-class _Form(NamedTuple):
+class Form(NamedTuple):
     """Names that a kind of item has for what it holds."""
 
     type: str
@@ -41,13 +41,13 @@ class _Form(NamedTuple):
     """The field that has the part."""
 
 
-_FORMS: dict[Kind, _Form] = {
-    "message": _Form("message", "response.output_text", "text", "output_text", "content"),
-    "refusal": _Form("message", "response.refusal", "refusal", "refusal", "content"),
-    "reasoning": _Form("reasoning", "response.reasoning_text", "text", "reasoning_text", "content"),
-    "summary": _Form("reasoning", "response.reasoning_summary_text", "text", "summary_text", "summary"),
-    "function": _Form("function_call", "response.function_call_arguments", "arguments"),
-    "custom": _Form("custom_tool_call", "response.custom_tool_call_input", "input"),
+_FORMS: dict[Kind, Form] = {
+    "message": Form("message", "response.output_text", "text", "output_text", "content"),
+    "refusal": Form("message", "response.refusal", "refusal", "refusal", "content"),
+    "reasoning": Form("reasoning", "response.reasoning_text", "text", "reasoning_text", "content"),
+    "summary": Form("reasoning", "response.reasoning_summary_text", "text", "summary_text", "summary"),
+    "function": Form("function_call", "response.function_call_arguments", "arguments"),
+    "custom": Form("custom_tool_call", "response.custom_tool_call_input", "input"),
 }
 _EVENTS: Mapping[str, Callable[..., types.ResponseStreamEvent]] = {
     get_args(event.model_fields["type"].annotation)[0]: event
@@ -72,14 +72,17 @@ def make_event(type: str, **fields: object) -> types.ResponseStreamEvent:
     return _EVENTS[type](type=type, **fields)
 
 
-class _Item:
+class OutputItem:
     """An output item that is being made, or is done."""
 
-    __slots__ = ("at", "call_id", "form", "id", "index", "kind", "logprobs", "name", "namespace", "status", "text")
+    __slots__ = (
+        *("annotations", "at", "call_id", "form", "id", "index", "kind", "logprobs", "name", "namespace", "status"),
+        "text",
+    )
 
-    def __init__(self, kind: Kind, index: int, name: str = "") -> None:
+    def __init__(self, kind: Kind, index: int, name: str = "", form: Form | None = None) -> None:
         self.kind, self.index, self.name = kind, index, name
-        self.form = _FORMS[kind]
+        self.form = form or _FORMS[kind]
         self.namespace: str | None = None
         self.id = new_item_id(self.form.type)
         self.call_id = "" if self.form.part else new_call_id()
@@ -89,6 +92,7 @@ class _Item:
             self.at[f"{self.form.place}_index"] = 0
         self.text: list[str] = []
         self.logprobs: list[ChatCompletionTokenLogprob] = []
+        self.annotations: Sequence[Json] = ()
         self.status = "in_progress"
 
 
@@ -145,8 +149,8 @@ class ResponseAssembler(Assembler[types.Response]):
             **_NOT_YET,
             **fields,
         }
-        self._items: list[_Item] = []
-        self._open: _Item | None = None
+        self._items: list[OutputItem] = []
+        self._open: OutputItem | None = None
         self._invalid: list[dict[str, object]] = []
         self._ending: dict[str, object] = {}
         self._events: list[types.ResponseStreamEvent] = []
@@ -186,6 +190,7 @@ class ResponseAssembler(Assembler[types.Response]):
         details = {"code": "server_error", "message": str(error) or repr(error)}
         self._close("incomplete")
         self._end("failed", error=details)
+        self.finished = True
         self._emit("error", param=None, **details)
         self._emit("response.failed", response=self.result())
         return self._flush()
@@ -198,13 +203,14 @@ class ResponseAssembler(Assembler[types.Response]):
         """
         self._close("incomplete")
         self._end("cancelled")
+        self.finished = True
         self._emit("response.failed", response=self.result())
         return self._flush()
 
     def finish_reasons(self) -> tuple[str, ...]:
         if self.status not in ("completed", "incomplete"):
             return ()
-        called = any(not item.form.part for item in self._items)
+        called = any(item.form.type in ("function_call", "custom_tool_call") for item in self._items)
         return ("length" if self.status == "incomplete" else "tool_calls" if called else "stop",)
 
     @property
@@ -256,12 +262,12 @@ class ResponseAssembler(Assembler[types.Response]):
         if delta.finish_reason is not None:
             self._finish(cut=delta.finish_reason == "length")
 
-    def _item(self, kind: Kind, name: str = "") -> _Item:
+    def _item(self, kind: Kind, name: str = "") -> OutputItem:
         """The open item of this kind, or a new one. Each call has its own item."""
         if self._open is not None and self._open.kind == kind and not name:
             return self._open
         self._close("completed")
-        self._open = item = _Item(kind, len(self._items), name)
+        self._open = item = OutputItem(kind, len(self._items), name)
         if name in self._namespaces:
             item.namespace, item.name = self._namespaces[name]
         self._items.append(item)
@@ -282,7 +288,7 @@ class ResponseAssembler(Assembler[types.Response]):
             item.logprobs += logprobs
         self._add(item, text, logprobs=_brief(logprobs))
 
-    def _add(self, item: _Item, text: str, **more: object) -> None:
+    def _add(self, item: OutputItem, text: str, **more: object) -> None:
         item.text.append(text)
         if self._streams:
             self._emit(item.form.events + ".delta", delta=text, **item.at, **more)
@@ -293,9 +299,13 @@ class ResponseAssembler(Assembler[types.Response]):
         if item is None:
             return
         item.status = status
+        text = "".join(item.text)
+        if item.kind == "message":
+            item.annotations = self._annotations(text)
         if not self._streams:
             return
-        text = "".join(item.text)
+        for i, annotation in enumerate(item.annotations):
+            self._emit("response.output_text.annotation.added", annotation=annotation, annotation_index=i, **item.at)
         more: dict[str, object] = {item.form.text: text}
         if item.kind == "message":
             more["logprobs"] = _brief(item.logprobs)
@@ -305,20 +315,24 @@ class ResponseAssembler(Assembler[types.Response]):
         self._emit_part(item, "done", text)
         self._emit("response.output_item.done", item=self._made(item), output_index=item.index)
 
-    def _emit_part(self, item: _Item, what: Literal["added", "done"], text: str) -> None:
+    def _annotations(self, text: str) -> Sequence[Json]:
+        """Annotations of a message's whole text."""
+        return ()
+
+    def _emit_part(self, item: OutputItem, what: Literal["added", "done"], text: str) -> None:
         """The one part that messages and reasoning have begins or is done."""
         if item.form.part:
             kind = "reasoning_summary_part" if item.kind == "summary" else "content_part"
             self._emit(f"response.{kind}.{what}", part=self._part(item, text), **item.at)
 
-    def _part(self, item: _Item, text: str) -> dict[str, object]:
+    def _part(self, item: OutputItem, text: str) -> dict[str, object]:
         """The one part that messages and reasoning have."""
         part: dict[str, object] = {"type": item.form.part, item.form.text: text}
         if item.kind == "message":
-            part |= {"annotations": [], "logprobs": [one.to_dict() for one in item.logprobs]}
+            part |= {"annotations": [*item.annotations], "logprobs": [one.to_dict() for one in item.logprobs]}
         return part
 
-    def _made(self, item: _Item, *, empty: bool = False) -> dict[str, object]:
+    def _made(self, item: OutputItem, *, empty: bool = False) -> dict[str, object]:
         """The item as the API shows it; `empty`: as it is when it is added."""
         text, form = "" if empty else "".join(item.text), item.form
         made: dict[str, object] = {"id": item.id, "type": form.type, "status": item.status}
@@ -335,6 +349,12 @@ class ResponseAssembler(Assembler[types.Response]):
     # -- the end ------------------------------------------------------------------------------------------------
 
     def _finish(self, *, cut: bool) -> None:
+        """The model has written all of a round."""
+        self._complete(cut=cut)
+        self.finished = True
+
+    def _complete(self, *, cut: bool) -> None:
+        """The response is completed, or incomplete."""
         if not self._items:
             self._item("refusal" if self.refuses else "message")
         self._close("incomplete" if cut else "completed")
@@ -346,7 +366,7 @@ class ResponseAssembler(Assembler[types.Response]):
             self._emit(f"response.{self.status}", response=self.result())
 
     def _end(self, status: Status, **ending: object) -> None:
-        self.status, self.finished = status, True
+        self.status = status
         self._ending = {"usage": response_usage(self._prompts, self._parsers), **self._tokens(), **ending}
 
 

@@ -14,7 +14,7 @@ from ...errors import BadRequest
 from ...prompt.items import Item, item_messages
 from ...prompt.parts import ReadPart
 from ...prompt.template import Conversation
-from ...types import Prompt, map_texts
+from ...types import Json, Prompt, map_texts
 from .. import request_fields
 from ..answer.asked import Asked
 from ..answer.format import AnswerFormat, read_answer_format
@@ -22,6 +22,9 @@ from ..answer.plan import AnswerPlan
 from ..answer.thinking import EFFORTS, read_thinking
 from ..answer.tools import ToolPlan, read_flat_tool_plan
 from ..fields import Fields
+from ..hosted.hooks import check_hooks
+from ..hosted.items import as_function_items
+from ..hosted.table import shown_choice
 from ..items.includes import ENCRYPTED, LOGPROBS, read_include
 from ..items.reasoning import unseal
 from ..served import ServedModel, make_prompt
@@ -30,6 +33,7 @@ from ..turn import Turn
 from .assembler import ResponseAssembler
 from .background import Run
 from .context import Context, read_context, read_input, save_response
+from .hosted import Continuation, HostedAssembler, Hosting
 
 if TYPE_CHECKING:
     from ...state.store import Store
@@ -61,6 +65,8 @@ class PromptFields:
     """The kind of summary of its reasoning."""
     echo: dict[str, object]
     """Fields of the response."""
+    max_tool_calls: int | None
+    """Maximum number of calls of hosted tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +112,8 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     prompt, answer = plan_answer(plan, model, generation.limits.max_tokens or 1, generation.salt)
     # What runs a response in the background stores it, and must not hold on to the client.
     keeps = not background and (read.kept or context.conversation is not None)
-    assembler = ResponseAssembler(
+    tools = plan.fields.asked.tools
+    assembler = (HostedAssembler if tools.hosted else ResponseAssembler)(
         model=model,
         parser=answer.parser(generation.limits, with_tokens=read.logprobs),
         prompt=prompt,
@@ -121,13 +128,55 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         summary=plan.fields.summary is not None,
         encrypted=ENCRYPTED in read.include,
         background=background,
-        namespaces=plan.fields.asked.tools.namespaces,
+        namespaces=tools.namespaces,
         keep=(lambda response: save_response(store(), context, response, kept=read.kept)) if keeps else None,
     )
     if generation.agent is None:
         generation = replace(generation, agent=context.agent(assembler.id))
+    if isinstance(assembler, HostedAssembler):
+        assembler.hosting = _hosting(plan, model, read, generation)
     requests = answer.requests(prompt, 1, generation, param="input")
     return Turn(assembler, requests, read.stream, partial(Run, context) if background else None)
+
+
+def _hosting(
+    plan: PromptPlan, model: ServedModel, read: _ResponseFields, generation: request_fields.Generation
+) -> Hosting:
+    """What a response needs to call hosted tools."""
+    tools, items = plan.fields.asked.tools.hosted, plan.context.items
+    return Hosting(
+        tools,
+        model.hooks,
+        {name: tool.hosted.options_in(tool.options, items) for name, tool in tools.items()},
+        read.include,
+        plan.fields.max_tool_calls,
+        partial(_continue, plan, model, generation, read.logprobs),
+    )
+
+
+def _continue(
+    plan: PromptPlan,
+    model: ServedModel,
+    generation: request_fields.Generation,
+    logprobs: bool,
+    output: list[Json],
+    spent: bool,
+    generated: int,
+) -> Continuation | None:
+    """The round of a response behind its output so far; see `Hosting.go_on`."""
+    limits = generation.limits
+    if limits.max_tokens is not None:
+        left = limits.max_tokens - generated
+        if left <= 0:
+            return None
+        limits = replace(limits, max_tokens=left, min_tokens=min(limits.min_tokens, left))
+    asked, context = plan.fields.asked, plan.context
+    assert asked.tools.later is not None
+    fields = replace(plan.fields, asked=replace(asked, tools=asked.tools.later(spent)))
+    plan = replace(plan, fields=fields, context=replace(context, stored=context.items, given=output))
+    prompt, answer = plan_answer(plan, model, limits.max_tokens or 1, generation.salt)
+    works = answer.requests(prompt, 1, replace(generation, limits=limits), param="input")
+    return Continuation(prompt, answer.parser(limits, with_tokens=logprobs), works)
 
 
 def _read(body: Mapping[str, object], model: ServedModel) -> _ResponseFields:
@@ -172,6 +221,9 @@ def read_prompt_fields(fields: Fields, model: ServedModel) -> PromptFields:
     variables = request_fields.read_template_variables(fields, model, verbosity)
     thinking = read_thinking(fields, variables, model, effort)
     tools, tool_echo = _read_tools(fields, model)
+    most = fields.integer("max_tool_calls", 0, 2**31)
+    if most == 0 and tools.later is not None:
+        tools = tools.later(True)
     truncation = fields.choice("truncation", ("auto", "disabled")) or "disabled"
     echo = {
         "instructions": instructions,
@@ -179,9 +231,10 @@ def read_prompt_fields(fields: Fields, model: ServedModel) -> PromptFields:
         "text": text_echo,
         "truncation": truncation,
         **tool_echo,
+        "max_tool_calls": most,
     }
     asked = Asked(tools, format, thinking, request_fields.read_allow_special_tokens(fields))
-    return PromptFields(instructions, asked, truncation == "auto", summary, echo)
+    return PromptFields(instructions, asked, truncation == "auto", summary, echo, most)
 
 
 def read_plan(
@@ -197,6 +250,7 @@ def read_plan(
     Args:
         counts: the prompt is counted only, and may have any length.
     """
+    check_hooks(given.asked.tools.hosted.values(), model.hooks, special=given.asked.special)
     fields = Fields(body)
     context = read_input(fields, read_context(fields, store), store)
     if not context.items and given.instructions is None:
@@ -236,7 +290,7 @@ def _rendered(plan: PromptPlan, model: ServedModel, items: Sequence[Item]) -> tu
     """The same for some of the items."""
     developer = model.tokenizer.knows_developer
     messages = item_messages(
-        items,
+        as_function_items(items),
         plan.fields.instructions,
         unseal,
         paths=plan.context.paths,
@@ -351,9 +405,8 @@ def _read_tools(fields: Fields, model: ServedModel) -> tuple[ToolPlan, dict[str,
     plan = read_flat_tool_plan(fields, model)
     return plan, {
         "tools": _echoed_tools(fields.get("tools"), plan.strict),
-        "tool_choice": fields.get("tool_choice", "auto"),
+        "tool_choice": shown_choice(fields.get("tool_choice", "auto")),
         "parallel_tool_calls": fields.get("parallel_tool_calls", True),
-        "max_tool_calls": fields.integer("max_tool_calls", 0, 2**31),  # of hosted tools, of which there are none
     }
 
 

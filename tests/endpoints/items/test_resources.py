@@ -24,6 +24,9 @@ CUSTOM = {"type": "custom_tool_call", "call_id": "call_1", "name": "f", "input":
 OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "sunny"}
 CUSTOM_OUTPUT = {"type": "custom_tool_call_output", "call_id": "call_1", "output": "sunny"}
 DONE = {"status": "completed"}
+SEARCHED: dict[str, Any] = {"type": "web_search_call", **DONE, "action": {"type": "search", "query": "x"}}
+RAN = {"type": "code_interpreter_call", **DONE, "code": "1", "container_id": "c", "outputs": None}
+LOGS = {"type": "logs", "logs": "1"}
 SUMMARY = {"type": "summary_text", "text": "Short."}
 THOUGHT = {"type": "reasoning_text", "text": "Long."}
 CITATION = {"type": "url_citation", "url": URL, "title": "t", "start_index": 0, "end_index": 1}
@@ -114,6 +117,22 @@ RESOURCES: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {**OUTPUT, "output": [TEXT, {"type": "input_image", "image_url": URL, "detail": None}]},
         {**OUTPUT, "output": [TEXT, {"type": "input_image", "image_url": URL, "detail": "auto"}], **DONE},
     ),
+    (SEARCHED, SEARCHED),
+    (
+        {**SEARCHED, "status": None, "action": {**SEARCHED["action"], "sources": None, "queries": ["x", "y"]}},
+        {**SEARCHED, "action": {**SEARCHED["action"], "queries": ["x", "y"]}},
+    ),
+    (
+        {**SEARCHED, "action": {**SEARCHED["action"], "sources": [{"type": "url", "url": URL}]}, "output": "[]"},
+        {**SEARCHED, "action": {**SEARCHED["action"], "sources": [{"type": "url", "url": URL}]}, "output": "[]"},
+    ),
+    (
+        {"type": "web_search_call", "status": "failed", "action": {"type": "find_in_page", "url": URL, "pattern": "x"}},
+        {"type": "web_search_call", "status": "failed", "action": {"type": "find_in_page", "url": URL, "pattern": "x"}},
+    ),
+    (RAN, RAN),
+    ({**RAN, "code": None, "outputs": [LOGS]}, {**RAN, "code": None, "outputs": [LOGS]}),
+    ({**RAN, "more_calls": True}, {**RAN, "more_calls": True}),
     (CUSTOM, {**CUSTOM, **DONE}),
     (CUSTOM_OUTPUT, {**CUSTOM_OUTPUT, **DONE}),
     ({**CUSTOM_OUTPUT, "output": [TEXT]}, {**CUSTOM_OUTPUT, "output": [TEXT], **DONE}),
@@ -316,13 +335,20 @@ REFUSED: list[tuple[Any, str, str, str]] = [
     ({"type": "reasoning", "summary": [], "content": [SUMMARY]}, ".content[0].type", "invalid_value", "reasoning_text"),
     ({"type": "reasoning", "summary": [], "encrypted_content": 5}, ".encrypted_content", "invalid_type", "a string"),
     ({"type": "reasoning", "summary": [], "text": "x"}, ".text", "unknown_parameter", "items[2].text"),
+    ({**SEARCHED, "status": "done"}, ".status", "invalid_value", "'searching'"),
+    ({**SEARCHED, "action": {"type": "sing"}}, ".action.type", "invalid_value", "'open_page'"),
+    ({**SEARCHED, "action": {"type": "search", "q": "x"}}, ".action.q", "unknown_parameter", "action.q"),
+    ({**SEARCHED, "results": [{"url": 5}]}, ".results[0].url", "invalid_type", "a string"),
+    ({**RAN, "container_id": None}, ".container_id", "missing_required_parameter", "container_id"),
+    ({**RAN, "outputs": [{"type": "video"}]}, ".outputs[0].type", "invalid_value", "'logs' and 'image'"),
+    ({**RAN, "output": 5}, ".output", "invalid_type", "a string"),
     ({"type": "compaction"}, ".encrypted_content", "missing_required_parameter", "encrypted_content"),
     ({"type": "compaction", "encrypted_content": "x", "status": "completed"}, ".status", "unknown_parameter", "status"),
 ]
 
 HOSTED = [
-    "file_search_call", "web_search_call", "computer_call", "computer_call_output", "code_interpreter_call",
-    "image_generation_call", "local_shell_call", "local_shell_call_output", "shell_call", "shell_call_output",
+    "file_search_call", "computer_call", "computer_call_output", "image_generation_call",
+    "local_shell_call", "local_shell_call_output", "shell_call", "shell_call_output",
     "apply_patch_call", "apply_patch_call_output", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response",
     "mcp_call", "tool_search_call", "tool_search_output", "program", "program_output",
 ]  # fmt: skip

@@ -9,13 +9,14 @@ Written from the SDK's types (`openai.types.responses`), from what its accumulat
 * A response that waits is created with the status `queued`, and `response.queued` follows; any other is created
   `in_progress`. `response.in_progress` comes before any output, and is left out only by a response that fails or is
   cancelled in the queue.
-* Output items come one at a time, and so do the parts of an item: one model writes them one after the other.
+* Output items come one at a time, and so do the parts of an item: one model writes them one after the other. Items of
+  hosted tools stay open until their tool was called, behind all calls of the model's turn.
 * A response that fails or is cancelled may leave its last item without an `output_item.done`; `response.output` then
   ends before that item, or has it as `incomplete` with what was streamed of it.
 * A delta says something: text, or the logprobs of a token whose text is still to come.
 * Reasoning items and custom tool calls may be without a status (the SDK's custom tool call has no such field), in
   `added` and `done` alike. Messages and function calls have one.
-* Only what a local model makes is known here: events and items of hosted tools and of audio are refused.
+* Only what a local model makes is known here: events and items of other hosted tools and of audio are refused.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any, get_args
 
 from openai.types.responses import Response, ResponseOutputItem, ResponseStreamEvent
 
+from tests.endpoints.responses.legal_hosted import CALLS, HostedCalls
 from tests.endpoints.responses.legal_response import check_item, check_response, may_lack, revalidate
 
 __all__ = ["check_response", "check_stream"]
@@ -169,6 +171,7 @@ class _Stream:
         self.response: Response | None = None
         self.items = 0 if starting_after is None else None  # how many were added
         self.item: _Item | None = None  # the one that is being streamed
+        self.hosted = HostedCalls()
         self.done: dict[int, ResponseOutputItem] = {}
         self.ids: set[str] = set()
 
@@ -190,6 +193,8 @@ class _Stream:
             (self._item_added if word == "added" else self._item_done)(event)
         elif event.type == "response.output_text.annotation.added":
             self._annotation(event)
+        elif self.hosted.takes(event):
+            self._in_progress()
         else:
             raise AssertionError("belongs to hosted tools or audio: there is no rule for it")
 
@@ -227,6 +232,7 @@ class _Stream:
         for index, item in self.done.items():
             same = index < len(given) and _dump(given[index]) == _dump(item)
             assert same, f"output {index} is not the item that was done: {item}"
+        assert not self.hosted.open, f"comes while {[*self.hosted.open]} are not done"
         count = self.items
         if self.item is not None:
             cut = response.status in ("failed", "cancelled")
@@ -248,6 +254,11 @@ class _Stream:
         assert not cut, f"comes after an incomplete item, which is the last: {cut}"
         check_item(item)
         assert item.id not in self.ids, f"has an id that was used: {item.id}"
+        if item.type in CALLS:
+            self.hosted.add(item, event.output_index)
+            self.items = event.output_index + 1
+            self.ids.add(item.id)
+            return
         status = getattr(item, "status", None)
         assert status == "in_progress" or may_lack(item), f"has an item with the status {status}"
         for place in _PLACES[item.type]:
@@ -264,6 +275,10 @@ class _Stream:
     def _item_done(self, event: Any) -> None:
         item = event.item
         check_item(item)
+        if item.type in CALLS:
+            self.hosted.done(event)
+            self.done[event.output_index] = item
+            return
         state = self._current(event, item.type, item.id)
         assert state.part is None, f"comes before the {state.part and state.part.kind.field} of its item is done"
         status, before = getattr(item, "status", None), getattr(state.added, "status", None)

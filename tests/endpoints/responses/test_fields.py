@@ -9,6 +9,7 @@ import openai
 import pytest
 
 from localai_shim import LocalOpenAI
+from localai_shim.endpoints.hosted.table import BY_TYPE
 from tests.conftest import refused
 from tests.endpoints.responses.legal import check_stream
 
@@ -325,7 +326,7 @@ INPUT: list[Row] = [
         "not both",
     ),
 ]
-HOSTED_ITEMS = ["web_search_call", "file_search_call", "code_interpreter_call", "mcp_call", "image_generation_call"]
+HOSTED_ITEMS = ["file_search_call", "mcp_call", "image_generation_call"]
 
 
 def _label(row: object) -> str | None:
@@ -369,6 +370,10 @@ def test_hosted_tools_are_refused(narrow: LocalOpenAI, kind: str) -> None:
     hosted: Any = {"type": kind}
     with refused("tools[0].type", "unsupported_value", f"Tools of type '{kind}' are hosted by OpenAI"):
         narrow.responses.create(**CREATE, tools=[hosted])
+    if kind in BY_TYPE:
+        with refused("tool_choice", None, f"no tool of type '{kind}'"):
+            narrow.responses.create(**CREATE, **_choice(hosted))
+        return
     with refused("tool_choice.type", "unsupported_value", f"Tools of type '{kind}' are hosted by OpenAI"):
         narrow.responses.create(**CREATE, **_choice(hosted))
 

@@ -72,7 +72,7 @@ def install(monkeypatch: pytest.MonkeyPatch, searches: Searches) -> None:
 # -- Responses ----------------------------------------------------------------------------------------------------
 
 
-class SearchItem(responses._Item):
+class SearchItem(responses.OutputItem):
     """An output item for a search."""
 
     def __init__(self, index: int) -> None:
@@ -116,7 +116,7 @@ class SearchingResponse(responses.ResponseAssembler):
         self._parsers.append(self._parser)
         return answer.requests(prompt, 1, self.generation, param="input")
 
-    def _made(self, item: responses._Item, *, empty: bool = False) -> dict[str, object]:
+    def _made(self, item: responses.OutputItem, *, empty: bool = False) -> dict[str, object]:
         if not isinstance(item, SearchItem):
             return super()._made(item, empty=empty)
         action = {"type": "search", "query": "weather"}

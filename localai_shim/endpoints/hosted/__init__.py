@@ -1,0 +1,1 @@
+"""Tools that OpenAI hosts, served by functions of the caller's program."""

@@ -1,0 +1,57 @@
+"""Items of hosted tools: as callers send them back, and as prompts have them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...types import Json
+from ..fields import Fields, given
+from .kind import written
+from .table import BY_ITEM
+
+PREFIXES = {name: kind.names.prefix for name, kind in BY_ITEM.items()}
+"""Type of an item -> what its id begins with."""
+MORE = "more_calls"
+"""Field of an item that is true if the model made another call in the same turn, which the next item shows."""
+OUTPUT = "output"
+"""Field of an item with the text that the model has read."""
+_STATUSES = ("in_progress", "searching", "interpreting", "completed", "incomplete", "failed")
+_CALLS = ("function_call", "custom_tool_call")
+
+
+def read_item(fields: Fields) -> Json:
+    """An item that a caller sends back, as it is stored, without its id and type.
+
+    Raises:
+        BadRequest: with the path of what is wrong.
+    """
+    kind = BY_ITEM[str(fields.get("type"))]
+    status = fields.choice("status", _STATUSES) or "completed"
+    more: Json = given(**{OUTPUT: fields.string(OUTPUT), MORE: fields.boolean(MORE)})
+    return {"status": status, **kind.read_item(fields), **more}
+
+
+def as_function_items(items: Sequence[Json]) -> list[Json]:
+    """Items of which those of hosted tools are calls of functions and their outputs.
+
+    The calls of one turn of the model come before their outputs.
+    """
+    made: list[Json] = []
+    outputs: list[Json] = []
+    for item in items:
+        kind = BY_ITEM.get(item["type"])
+        if outputs and kind is None and item["type"] not in _CALLS:
+            made += outputs
+            outputs = []
+        if kind is None:
+            made.append(item)
+            continue
+        call = {"type": "function_call", "id": item["id"], "call_id": item["id"], "name": kind.name}
+        made.append({**call, "arguments": written({kind.argument: kind.asked(item)})})
+        text = item.get(OUTPUT)
+        text = kind.shown_output(item) if text is None else text
+        outputs.append({"type": "function_call_output", "call_id": item["id"], "output": text})
+        if not item.get(MORE):
+            made += outputs
+            outputs = []
+    return made + outputs

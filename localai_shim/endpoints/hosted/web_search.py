@@ -1,0 +1,127 @@
+"""`web_search`: the hook gets a query, and returns pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from ...types import Json
+from ..fields import Fields, as_strings, given
+from .kind import Kind, Names, Options, Outcome, as_list, text_of, written
+
+SOURCES, RESULTS = "web_search_call.action.sources", "web_search_call.results"
+_SIZES = ("low", "medium", "high")
+_PLACE = ("type", "city", "country", "region", "timezone")
+_RESULT = ("url", "title", "text")
+_GONE = "The results of this search are not available any more."
+
+
+class WebSearch(Kind):
+    """Searches that answers make."""
+
+    name = "web_search"
+    types = ("web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11")
+    shown_types = dict.fromkeys(types[:2], types[2])
+    names = Names("web_search_call", "ws", "searching")
+    description = (
+        "Search the web. Returns pages with their URL, title, and text. Name the URL of each page that your answer is "
+        "based on."
+    )
+    argument = "query"
+    about_argument = "The search query."
+    hints = ("search_context_size", "user_location", "search_content_types")
+
+    def read_options(self, fields: Fields) -> dict[str, object]:
+        kinds = fields.get("search_content_types")
+        return {
+            "search_context_size": fields.choice("search_context_size", _SIZES),
+            "user_location": _strings(fields, "user_location", _PLACE),
+            "filters": _filters(fields),
+            "external_web_access": fields.boolean("external_web_access"),
+            "search_content_types": kinds and as_strings(fields.at("search_content_types"), kinds),
+        }
+
+    def outcome(self, returned: Any) -> Outcome:
+        what = "a result of 'web_search'"
+        found: list[Json] = [
+            {
+                "url": text_of(each, "url", what),
+                **{name: text_of(each, name, what, otherwise="") for name in _RESULT[1:]},
+            }
+            for each in as_list(returned, "what 'web_search' returns")
+        ]
+        return Outcome(written(found), found)
+
+    def item_fields(self, argument: str, options: Options, found: Sequence[Json], include: Collection[str]) -> Json:
+        action: Json = {"type": "search", "query": argument, "queries": [argument]}
+        if found and SOURCES in include:
+            action["sources"] = [{"type": "url", "url": url} for url in dict.fromkeys(each["url"] for each in found)]
+        return {"action": action, **({"results": list(found)} if found and RESULTS in include else {})}
+
+    def citations(self, text: str, found: Sequence[Json]) -> list[Json]:
+        """`url_citation` annotations, one for each place that names the URL of a page that was found."""
+        titles = {each["url"]: each["title"] for each in reversed(found) if each["url"]}
+        if not titles:
+            return []
+        urls = "|".join(re.escape(url) for url in sorted(titles, key=len, reverse=True))
+        return [
+            {"type": "url_citation", "url": match[0], "title": titles[match[0]], **_span(match)}
+            for match in re.finditer(rf"(?:{urls})(?![\w%=&#/~+-]|[.?:@][\w%])", text)
+        ]
+
+    def read_item(self, fields: Fields) -> Json:
+        if not fields.has("action"):  # as some programs send it back
+            return {"action": {"type": "search", "query": "", "queries": []}}
+        inner = fields.inner("action")
+        kind = inner.option("type", ("search", "open_page", "find_in_page", "find"))
+        action: Json = {"type": kind, **given(**{name: inner.string(name) for name in ("query", "url", "pattern")})}
+        if inner.has("queries"):
+            action["queries"] = as_strings(inner.at("queries"), inner.get("queries"))
+        if inner.has("sources"):
+            action["sources"] = _each(inner, "sources", ("type", "url", "name"))
+        inner.finish()
+        return {"action": action, **({"results": _each(fields, "results", _RESULT)} if fields.has("results") else {})}
+
+    def asked(self, item: Json) -> str:
+        action = item["action"]
+        asked = (action.get("query"), *action.get("queries", ()), action.get("pattern"), action.get("url"))
+        return next(filter(None, asked), "")
+
+    def shown_output(self, item: Json) -> str:
+        found = item.get("results") or item["action"].get("sources")
+        return written(found) if found else _GONE
+
+
+def _span(match: re.Match[str]) -> Json:
+    return {"start_index": match.start(), "end_index": match.end()}
+
+
+def _filters(fields: Fields) -> dict[str, object] | None:
+    if not fields.has("filters"):
+        return None
+    inner = fields.inner("filters")
+    names = ("allowed_domains", "blocked_domains")
+    read = {name: as_strings(inner.at(name), inner.get(name)) for name in names if inner.has(name)}
+    inner.finish()
+    return {**read}
+
+
+def _strings(fields: Fields, name: str, keys: Sequence[str]) -> dict[str, object] | None:
+    """An object of strings."""
+    if not fields.has(name):
+        return None
+    inner = fields.inner(name)
+    read = given(**{key: inner.string(key) for key in keys})
+    inner.finish()
+    return read
+
+
+def _each(fields: Fields, name: str, keys: Sequence[str]) -> list[dict[str, object]]:
+    """An array of objects of strings."""
+    read = []
+    for i, value in enumerate(fields.array(name)):
+        inner = Fields(value, f"{fields.at(name)}[{i}]")
+        read.append(given(**{key: inner.string(key) for key in keys}))
+        inner.finish()
+    return read

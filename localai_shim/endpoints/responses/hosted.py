@@ -1,0 +1,242 @@
+"""Responses whose hosted tools are called between rounds: their items, their events, and what continues them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from openai.types.responses import ResponseStreamEvent
+
+from ...output.answer import AnswerParser
+from ...output.text import TextParser
+from ...types import GenerationRequest, Json, Prompt
+from ..assembler import Round
+from ..hosted.hooks import Hook, run
+from ..hosted.items import MORE, OUTPUT
+from ..hosted.kind import HostedTool, Options, Outcome
+from ..hosted.partial import StringReader
+from .assembler import Form, Kind, OutputItem, ResponseAssembler
+
+
+class Continuation(NamedTuple):
+    """The next round of a response."""
+
+    prompt: Prompt
+    parser: TextParser | AnswerParser
+    works: Sequence[GenerationRequest]
+
+
+@dataclass(frozen=True, slots=True)
+class Hosting:
+    """What a response needs to call hosted tools.
+
+    Attributes:
+        tools: those of the request, by the names that the model knows.
+        hooks: functions that serve them, by the same names.
+        options: of the hooks, by the same names.
+        include: of the request.
+        most: calls that the response may make; None: any number.
+        go_on: makes the next round behind the output so far, of: its items, whether no more calls may be made, and the
+            number of tokens that were generated. None: no token is left for it.
+    """
+
+    tools: Mapping[str, HostedTool]
+    hooks: Mapping[str, Hook]
+    options: Mapping[str, Options]
+    include: Collection[str]
+    most: int | None
+    go_on: Callable[[list[Json], bool, int], Continuation | None]
+
+
+class HostedItem(OutputItem):
+    """An output item for a call of a hosted tool. Its text is the call's argument."""
+
+    __slots__ = ("argument", "has_next", "is_ignored", "is_shown", "outcome", "reader", "tool", "written")
+
+    def __init__(self, index: int, tool: HostedTool) -> None:
+        kind = tool.hosted
+        super().__init__("function", index, tool.name, Form(kind.names.item, kind.text_events, kind.argument))
+        self.tool = tool
+        self.reader = StringReader(kind.argument)
+        self.written: list[str] = []
+        """Pieces of the arguments as the model wrote them."""
+        self.argument: str | None = None
+        """Argument of the call once it is whole; None: it could not be read."""
+        self.outcome: Outcome | None = None
+        self.has_next = False
+        """The model made another call behind it, in the same round."""
+        self.is_shown = self.is_ignored = False
+
+
+class HostedAssembler(ResponseAssembler):
+    """A response that may call hosted tools. `hosting` must be set before it begins.
+
+    Beyond OpenAI's fields the items of such calls have `output`, the text that the model has read, so that a
+    conversation that is sent back reads the same.
+    """
+
+    hosting: Hosting
+    _calls = 0
+    """Calls of hosted tools so far."""
+    _asked: tuple[HostedItem, ...] = ()
+    """Those of this round."""
+    _last_call: OutputItem | None = None
+    """Last call of this round, of any tool."""
+
+    def fail(self, error: Exception) -> list[ResponseStreamEvent]:
+        self._give_up()
+        return super().fail(error)
+
+    def cancel(self) -> list[ResponseStreamEvent]:
+        self._give_up()
+        return super().cancel()
+
+    def next_round(self) -> Round:
+        """Call the hooks one after the other: first the events say so, then it is done."""
+        item = next((item for item in self._asked if item.outcome is None), None)
+        if item is None:
+            return self._go_on()
+        tool, names = item.tool, item.tool.hosted.names
+        if item.status == "in_progress":
+            item.status = names.working
+            self._emit(f"response.{names.item}.{names.working}", **item.at)
+            return Round(self._flush())
+        outcome = run(tool, self.hosting.hooks[tool.name], item.argument, self.hosting.options[tool.name])
+        item.outcome, item.has_next = outcome, item is not self._last_call
+        item.status = "failed" if outcome.failed else "completed"
+        if not outcome.failed:
+            self._emit(f"response.{names.item}.completed", **item.at)
+        self._emit("response.output_item.done", item=self._made(item), output_index=item.index)
+        return Round(self._flush())
+
+    def _go_on(self) -> Round:
+        """All hooks of the round were called: the next round, or the end if the caller's functions were called, too."""
+        self._asked, self._last_call = (), None
+        if any(map(self._is_own, self._items)):
+            self._complete(cut=False)
+            return Round(self._flush(), ends=True)
+        most, generated = self.hosting.most, sum(parser.generated for parser in self._parsers)
+        spent = most is not None and self._calls >= most
+        made = self.hosting.go_on([self._made(item) for item in self._items], spent, generated)
+        if made is None:
+            self._complete(cut=True)
+            return Round(self._flush(), ends=True)
+        self._parser = made.parser
+        self._prompts.append(made.prompt)
+        self._parsers.append(made.parser)
+        return Round(self._flush(), made.works)
+
+    @staticmethod
+    def _is_own(item: OutputItem) -> bool:
+        """The item is a call of one of the caller's own functions, which end a response."""
+        return not (item.form.part or isinstance(item, HostedItem))
+
+    # -- items --------------------------------------------------------------------------------------------------
+
+    def _item(self, kind: Kind, name: str = "") -> OutputItem:
+        tool = self.hosting.tools.get(name)
+        if tool is None:
+            item = super()._item(kind, name)
+            if self._is_own(item):
+                self._last_call = item
+            return item
+        self._close("completed")
+        self._open = made = HostedItem(len(self._items), tool)
+        made.is_ignored = self.hosting.most is not None and self._calls >= self.hosting.most
+        if not made.is_ignored:
+            self._calls += 1
+            self._items.append(made)
+            self._asked, self._last_call = (*self._asked, made), made
+            if made.form.events:
+                self._show(made)
+        return made
+
+    def _add(self, item: OutputItem, text: str, **more: object) -> None:
+        if not isinstance(item, HostedItem):
+            super()._add(item, text, **more)
+            return
+        item.written.append(text)
+        if item.is_shown and (argument := item.reader.feed(text)):
+            super()._add(item, argument)
+
+    def _close(self, status: Literal["completed", "incomplete"]) -> None:
+        item = self._open
+        if not isinstance(item, HostedItem):
+            super()._close(status)
+            return
+        self._open = None
+        if item.is_ignored:
+            return
+        if status == "incomplete" and not item.is_shown:  # nothing of it was seen
+            self._items.remove(item)
+            self._asked = self._asked[:-1]
+            return
+        item.argument = item.tool.hosted.read_argument("".join(item.written))
+        self._close_argument(item)
+        if status == "incomplete":
+            self._asked = self._asked[:-1]
+            self._drop(item, status)
+
+    def _close_argument(self, item: HostedItem) -> None:
+        """The argument is whole, or cut off."""
+        streamed = "".join(item.text)
+        if not item.is_shown:
+            item.text = [item.argument or ""]
+            self._show(item)
+            return
+        if item.argument is not None and item.argument != streamed:
+            if item.argument.startswith(streamed):
+                super()._add(item, item.argument[len(streamed) :])
+            item.text = [item.argument]
+        self._emit(item.form.events + ".done", **{item.form.text: "".join(item.text)}, **item.at)
+
+    def _show(self, item: HostedItem) -> None:
+        item.is_shown = True
+        self._emit("response.output_item.added", item=self._made(item), output_index=item.index)
+        self._emit(f"response.{item.form.type}.in_progress", **item.at)
+
+    def _drop(self, item: HostedItem, status: Literal["incomplete", "failed"]) -> None:
+        """A call is not made."""
+        item.status = status
+        self._emit("response.output_item.done", item=self._made(item), output_index=item.index)
+
+    def _give_up(self) -> None:
+        """Close what is open, and drop calls that were not made."""
+        self._close("incomplete")
+        for item in self._asked:
+            if item.outcome is None:
+                self._drop(item, "failed")
+        self._asked = ()
+
+    def _made(self, item: OutputItem, *, empty: bool = False) -> dict[str, object]:
+        if not isinstance(item, HostedItem):
+            return super()._made(item, empty=empty)
+        found = () if item.outcome is None else item.outcome.found
+        options, include = self.hosting.options[item.tool.name], self.hosting.include
+        fields = item.tool.hosted.item_fields("".join(item.text), options, found, include)
+        made: dict[str, object] = {"id": item.id, "type": item.form.type, "status": item.status, **fields}
+        if item.outcome is not None:
+            made[OUTPUT] = item.outcome.output
+        return {**made, MORE: True} if item.has_next else made
+
+    def _annotations(self, text: str) -> Sequence[Json]:
+        done = [item for item in self._items if isinstance(item, HostedItem) and item.outcome is not None]
+        kinds = dict.fromkeys(item.tool.hosted for item in done)
+        found = {kind: [each for item in done if item.tool.hosted is kind for each in _found(item)] for kind in kinds}
+        return [each for kind in kinds for each in kind.citations(text, found[kind])]
+
+    # -- the end ------------------------------------------------------------------------------------------------
+
+    def _finish(self, *, cut: bool) -> None:
+        """A round has ended: the response ends with it, or continues with the hooks."""
+        if cut:
+            self._give_up()
+        else:
+            self._close("completed")
+        if not self._asked:
+            super()._finish(cut=cut)
+
+
+def _found(item: HostedItem) -> Sequence[Json]:
+    return () if item.outcome is None else item.outcome.found

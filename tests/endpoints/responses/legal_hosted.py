@@ -1,0 +1,81 @@
+"""The part of the grammar of Responses streams that is about hosted tools, whose items may be open at the same time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+CALLS = {"web_search_call": "searching", "code_interpreter_call": "interpreting"}
+"""Type of an item -> the word of its event, and its status, while its tool works."""
+PREFIXES = {"web_search_call": "ws_", "code_interpreter_call": "ci_"}
+_ENDS = ("completed", "failed", "incomplete")
+_CODE = "code_interpreter_call_code"
+
+
+@dataclass(slots=True)
+class HostedCall:
+    """An item of a hosted tool that was added, and is not done."""
+
+    type: str
+    index: int
+    heard: list[str]
+    """Last words of its events so far, without repeated deltas."""
+    code: str = ""
+
+
+class HostedCalls:
+    """All items of hosted tools that are open."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, HostedCall] = {}
+
+    def add(self, item: Any, index: int) -> None:
+        assert item.status == "in_progress", f"has an item with the status {item.status}"
+        if item.type == "web_search_call":
+            assert item.action.type == "search" and item.action.sources is None, f"has the action {item.action}"
+        else:
+            assert not item.code and item.outputs is None, "has code or outputs before any were streamed"
+            assert item.container_id.startswith("cntr"), f"has the container {item.container_id}"
+        self.open[item.id] = HostedCall(item.type, index, [])
+
+    def takes(self, event: Any) -> bool:
+        """The event is about one of these items, and right."""
+        parts = event.type.split(".")
+        if len(parts) < 3 or parts[1] not in (*CALLS, _CODE):
+            return False
+        call, word = self._call(event), ".".join(parts[2:])
+        if parts[1] == _CODE:
+            word = f"code.{word}"
+        assert word == "code.delta" or word not in call.heard, f"comes twice for {event.item_id}"
+        assert call.heard[-1:] == [word] or call.heard == self._before(call, word), f"comes after {call.heard}"
+        if word == "code.delta":
+            assert event.delta, "says nothing"
+            call.code += event.delta
+        if word == "code.done":
+            assert event.code == call.code, f"has {event.code!r}, and {call.code!r} was streamed"
+        if call.heard[-1:] != [word]:
+            call.heard.append(word)
+        return True
+
+    def _call(self, event: Any) -> HostedCall:
+        call = self.open.get(event.item_id)
+        assert call is not None, f"is about {event.item_id}, which is not open"
+        assert event.output_index == call.index, f"has output_index {event.output_index}, not {call.index}"
+        return call
+
+    @staticmethod
+    def _before(call: HostedCall, word: str) -> list[str]:
+        """The events that must have come before one."""
+        code = [each for each in ("code.delta", "code.done") if call.type == "code_interpreter_call"]
+        order = ["in_progress", *code, CALLS[call.type], "completed"]
+        if word in ("code.done", CALLS[call.type], "completed") and not call.code and "code.delta" in order:
+            order.remove("code.delta")
+        return order[: order.index(word)]
+
+    def done(self, event: Any) -> None:
+        item, call = event.item, self.open.pop(event.item.id)
+        assert event.output_index == call.index, f"has output_index {event.output_index}, not {call.index}"
+        assert item.status in _ENDS, f"has an item with the status {item.status}"
+        assert (item.status == "completed") == ("completed" in call.heard), f"is {item.status} after {call.heard}"
+        if item.type == "code_interpreter_call":
+            assert item.code == call.code, f"has the code {item.code!r}, and {call.code!r} was streamed"
