@@ -22,7 +22,7 @@ TRIES = 4  # of which the shortest counts
 def break_even(layer: KeyValues, query_heads: int) -> float:
     """Tokens of copies that rows save by sharing, from which on their step takes no longer; inf: it always does.
 
-    A product of its own for the shared tokens takes a fixed time, and less for each token than copies do: two lengths
+    A separate product for the shared tokens takes a fixed time, and less for each token than copies do: two lengths
     are measured, and the line between them tells where both take as long.
 
     Args:
