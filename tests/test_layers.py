@@ -107,7 +107,7 @@ MAY = {
     "backends": "backends.cuda backends.x86 engine threads types",
     "backends.cuda": "backends engine",
     "backends.self_test": "backends types",
-    "backends.x86": "backends",
+    "backends.x86": "backends engine",
     "models": (
         "backends backends.self_test engine engine.mirror media models.adapters "
         "models.attention models.checkpoint models.config models.encoders models.gguf models.heads models.local "

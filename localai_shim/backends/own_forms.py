@@ -14,7 +14,7 @@ import mlx.nn as nn
 
 from ..engine.cache_contents import RowCache
 from ..engine.ports import AdapterKernel, SharedKernel
-from .patches import Function
+from .patches import Function, attention_patches, replaced
 from .shared_attention import Attend, attend_shared, sharing, use_sharing
 from .tower_windows import use_windows
 
@@ -48,8 +48,7 @@ class OwnForms:
         return None
 
     def attend(self, queries: mx.array, keys: mx.array, values: mx.array, cache: object) -> mx.array:
-        from mlx_lm.models.base import scaled_dot_product_attention as upstream
-
+        upstream: Function = replaced(attention_patches(lambda function: function))[0][0]  # type: ignore[assignment]
         form = self.attention()
         function = sharing(upstream if form is None else form(upstream), self.attend_shared)
         return function(queries, keys, values, cache, queries.shape[-1] ** -0.5, None)

@@ -24,13 +24,13 @@ import numpy.typing as npt
 
 from . import kv
 from .cache_contents import KeyValues, States
-from .costs.sharing_cost import break_even
 from .kv import Buckets, BuiltBuckets, RowCache
 from .kv.row import is_shareable, leaves
 from .kv.segments import build_row, take_snapshot, takes_padding, unstack
 from .kv.shared import Prefix
 from .kv.slots import SlotCache
 from .ports import Model, StepInput, host
+from .prefix.sharing_cost import break_even
 
 log = logging.getLogger("localai_shim")
 

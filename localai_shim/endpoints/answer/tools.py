@@ -102,7 +102,7 @@ def _plan(
             names = rendered.keys() - hosted.keys() if spent else rendered.keys()
             return _plan(tools, choice.later(names), parallel, model)
 
-        plan = replace(plan, later=functools.cache(later))
+        plan = replace(plan, later=functools.lru_cache(maxsize=2)(later))
     if choice.mode == "none":  # the prompt is the same as with "auto", and so in the prefix cache
         return replace(plan, forbidden=True)
     # A weak model that has to call and may go on calling does not stop: several forced calls only where asked for.

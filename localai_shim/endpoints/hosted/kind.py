@@ -1,4 +1,4 @@
-"""What each kind of hosted tool says of itself."""
+"""Kinds of hosted tools: their functions, hooks, and items."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
 def _hosting(
     plan: PromptPlan, model: ServedModel, read: _ResponseFields, generation: request_fields.Generation
 ) -> Hosting:
-    """What a response needs to call hosted tools."""
+    """Tools, hooks, and limits with which a response calls hosted tools."""
     tools, items = plan.fields.asked.tools.hosted, plan.context.items
     return Hosting(
         tools,

@@ -29,7 +29,7 @@ class Continuation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hosting:
-    """What a response needs to call hosted tools.
+    """Tools, hooks, and limits with which a response calls hosted tools.
 
     Attributes:
         tools: those of the request, by the names that the model knows.

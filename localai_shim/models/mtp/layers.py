@@ -25,7 +25,7 @@ Tensors = dict[str, "mx.array"]
 
 
 class Family(NamedTuple):
-    """What heads of a family have around their layers: names of tensors, and the form of the states that they read."""
+    """Parts around the layers of a family's heads: names of tensors, and the form of the states that they read."""
 
     embedding: str
     hidden: str

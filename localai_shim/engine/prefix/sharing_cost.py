@@ -1,18 +1,18 @@
-"""Measures from when on it saves time that rows hold their first tokens once: see `prefix.sharing`."""
+"""Measures from when on it saves time that rows hold their first tokens once: see `sharing`."""
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 
 import mlx.core as mx
 import numpy as np
 
 from ..cache_contents import KeyValues
+from ..costs.cost_model import Stopwatch
 from ..kv.segments import build_row
 from ..kv.shared import Prefix
 from ..kv.slots import SlotCache
 from ..ports import host
-from .cost_model import Stopwatch
 
 ROWS, OWN_TOKENS, LAYERS = 8, 32, 2  # of the steps that are measured
 SHORT, LONG = 32, 512  # first tokens
@@ -33,7 +33,7 @@ def break_even(layer: KeyValues, query_heads: int) -> float:
     return _break_even(query_heads, keys.shape[1], keys.shape[3], values.shape[3], keys.dtype)
 
 
-@cache
+@lru_cache(maxsize=16)
 def _break_even(query_heads: int, heads: int, key_dim: int, value_dim: int, dtype: mx.Dtype) -> float:
     rows = [
         _Rows(query_heads, mx.zeros((1, heads, 1, key_dim), dtype), mx.zeros((1, heads, 1, value_dim), dtype), *each)
