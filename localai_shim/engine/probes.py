@@ -163,7 +163,12 @@ def _try_shares(model: Model) -> int:
         return 0
     layer = next(layer for layer in leaves(kv.copied(_prefilled(model, _ROWS[:1]))) if is_shareable(layer))
     assert isinstance(layer, KeyValues)
-    return 1 + int(min(break_even(layer, model.query_heads), _NEVER))
+    try:
+        least = break_even(layer, model.query_heads)
+    except Exception as error:  # rows can share, whatever the machine says of the shapes that are measured
+        log.warning("from how many tokens on sharing saves time could not be measured: %s", error)
+        least = _NEVER
+    return 1 + int(min(least, _NEVER))
 
 
 def _decode_shared(model: Model) -> Logits:

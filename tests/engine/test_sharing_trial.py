@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -161,9 +162,17 @@ def test_the_trial_s_result_is_remembered(tmp_path: Path, monkeypatch: pytest.Mo
     assert path.read_text() == "701 tried"
 
 
-def test_rows_can_share_where_it_never_saves_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "break_even", lambda layer, query_heads: float("inf"))
+def refused(layer: object, query_heads: int) -> float:
+    raise RuntimeError("no kernel")
+
+
+@pytest.mark.parametrize("found", [lambda layer, query_heads: float("inf"), refused], ids=["never", "not measured"])
+def test_rows_can_share_where_it_never_saves_time(
+    found: Callable[..., float], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "break_even", found)
     least = least_shared(prepared("qwen3"))
+    assert ("could not be measured: no kernel" in caplog.text) == (found is refused)
     assert least is not None and least > sharing.MOST_SAVED_TOKENS
     prompts = [Prompt([0] * 5_000), Prompt([0] * 5_000)]
     assert sharing.Sharing(None, least).common(prompts[0], prompts[1:]) == 4_999, "memory counts"
