@@ -40,7 +40,7 @@ def parts(kind: str) -> tuple[Tensors, Tensors, dict[str, Any]]:
 
 
 def logits(pair: tuple[TextModel, MTPHead | None], width: int = 64) -> np.ndarray[Any, Any]:
-    """What a model's head says about some tokens and states."""
+    """Logits of a model's head for some tokens and states."""
     _, head = pair
     assert head is not None
     mx.random.seed(3)

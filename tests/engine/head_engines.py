@@ -67,7 +67,7 @@ def guessed_alone(head: DraftHead, model: TextModel, row: Row, start: int, count
 
 @contextmanager
 def guesses_compared(engine: Engine[TextModel]) -> Iterator[list[tuple[Row, list[int], list[int]]]]:
-    """What the head of an engine guesses meanwhile, and what it guesses alone behind what the prefix cache had."""
+    """Guesses of an engine's head meanwhile, and its guesses alone behind the cached tokens."""
     own, model = drafter(engine), engine.model
     head, draft = own._head, own.draft
     assert head is not None

@@ -50,7 +50,7 @@ def crossing(short: float, long: float) -> float:
         short: by how many seconds it takes longer with `SHORT` first tokens.
         long: with `LONG` ones.
     """
-    if short <= 0:
+    if max(short, long) <= 0:
         return 0.0
     if long >= short:
         return float("inf")

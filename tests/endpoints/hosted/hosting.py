@@ -67,7 +67,7 @@ class Door:
 
 
 def made(value: Any) -> Any:
-    """What a hook returns: the value, or what a function makes of it."""
+    """Result of a hook: the value, or that of a function."""
     return value() if callable(value) else value
 
 

@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def weights(folder: str, share: float = 1.0) -> Any:
-    """What a model's layers add, multiplied by a share of it."""
+    """Weights of a model whose layers add only a share of their outputs."""
     import mlx.core as mx
 
     loaded = mx.load(str(Path(folder) / "model.safetensors"))

@@ -31,13 +31,23 @@ def _nothing_is_known() -> Iterator[None]:
     [
         (-0.1, -5.0, 0.0),
         (0.0, 0.0, 0.0),
+        (-0.1, 5.0, math.inf),
         (1.0, 1.0, math.inf),
         (1.0, 2.0, math.inf),
         (1.0, 0.0, (ROWS - 1) * LONG),
         (1.0, -1.0, (ROWS - 1) * (SHORT + LONG) / 2),
         (1.0, 0.5, (ROWS - 1) * (2 * LONG - SHORT)),
     ],
-    ids=["sooner", "equal", "as much later", "later", "equal in the end", "equal between", "equal beyond"],
+    ids=[
+        "sooner",
+        "equal",
+        "sooner at first",
+        "as much later",
+        "later",
+        "equal in the end",
+        "equal between",
+        "equal beyond",
+    ],
 )
 def test_a_line_between_two_lengths_says_from_which_on_sharing_saves_time(
     short: float, long: float, tokens: float
