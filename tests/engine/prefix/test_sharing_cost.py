@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import mlx.core as mx
 import pytest
 
 from localai_shim.backends.own_forms import OwnForms
 from localai_shim.engine.cache_contents import KeyValues
+from localai_shim.engine.costs.cost_model import Stopwatch
 from localai_shim.engine.ports import host
 from localai_shim.engine.prefix import sharing_cost as module
 from localai_shim.engine.prefix.sharing_cost import LONG, ROWS, SHORT, break_even, crossing
@@ -57,21 +58,19 @@ def test_a_line_between_two_lengths_says_from_which_on_sharing_saves_time(
 
 @pytest.mark.parametrize("slow", ["shared", "copies"])
 def test_the_slower_form_is_found(slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A form that runs its work fifty times; the other runs it once."""
-    attend, asked = OwnForms.attend, itertools.count()
+    """By a clock that attention alone moves: by a second, or by fifty in the slow form."""
+    attend, times = OwnForms.attend, [0.0]
 
     def slowly(self: OwnForms, queries: mx.array, keys: mx.array, values: mx.array, cache: object) -> mx.array:
-        next(asked)
-        out = attend(self, queries, keys, values, cache)
-        if (getattr(cache, "shared", None) is None) == (slow == "copies"):
-            for i in range(50):
-                out = out + 0 * attend(self, queries * i, keys, values, cache)
-        return out
+        shares = getattr(cache, "shared", None) is not None
+        times.append(times[-1] + (50 if shares == (slow == "shared") else 1))
+        return attend(self, queries, keys, values, cache)
 
     monkeypatch.setattr(OwnForms, "attend", slowly)
+    monkeypatch.setattr(module, "Stopwatch", partial(Stopwatch, clock=lambda: times[-1]))
     assert break_even(LAYER, 4) == (math.inf if slow == "shared" else 0.0)
-    asks = next(asked)
-    assert break_even(LAYER, 4) == (math.inf if slow == "shared" else 0.0) and next(asked) == asks + 1, "known"
+    asks = len(times)
+    assert break_even(LAYER, 4) == (math.inf if slow == "shared" else 0.0) and len(times) == asks, "known"
 
 
 def test_rows_attend_to_their_first_tokens_whether_these_are_shared_or_copied() -> None:
