@@ -14,7 +14,7 @@ import random
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,17 @@ from .models import SIZES, make_model
 from .parts import ON_REQUEST, PARTS
 from .profiler import StackSampler, cpu_clock, engine_thread
 from .workload import GREEDY, Prompts, settings
+
+GPU_PARTS: dict[str, Callable[[str, int, bool], Section]] = {
+    "decode": gpu.measure,
+    "speculation": gpu.measure_drafts,
+    "heads": gpu.measure_heads,
+    "vision": gpu_vision.measure,
+    "parallel": gpu_parallel.measure,
+    "adapters": adapters.measure_gpu,
+    "swarm": swarm.measure_gpu,
+}
+"""Functions of a shape, repeats, and whether to be quick. `decode` runs if none is named."""
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -60,7 +71,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add(
         "--gpu",
         action="store_true",
-        help="instead: an 8B-shaped model, on a GPU; --only speculation, vision, adapters, ...",
+        help=f"instead: an 8B-shaped model, on a GPU; --only one of {', '.join(GPU_PARTS)}",
     )
     add("--gpu-size", choices=gpu.SIZES, default="8b", help="another shape for --gpu, which then runs on a CPU, too")
     add(
@@ -82,8 +93,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     few = options.quick and not options.figures
     options.streams = [int(n) for n in (options.streams or ("1,32" if few else "1,8,32")).split(",")]
     options.repeats = options.repeats or (2 if options.quick else 3)
-    parts = tuning.PARTS if options.figures else PARTS
-    options.only = options.only.split(",") if options.only else [name for name in parts if name not in ON_REQUEST]
+    parts: Collection[str] = GPU_PARTS if options.gpu else tuning.PARTS if options.figures else PARTS
+    every = ["decode"] if options.gpu else [name for name in parts if name not in ON_REQUEST]
+    options.only = options.only.split(",") if options.only else every
     unknown = [name for name in options.only if name not in parts]
     if unknown:
         parser.error(f"unknown parts: {', '.join(unknown)}")
@@ -107,17 +119,7 @@ def main() -> None:
         sys.exit(any(figure.verdict == "MISS" for figure in section.figures))
     elif options.gpu:
         given = options.gpu_size, options.repeats, options.quick
-        if options.only == ["vision"]:
-            section = gpu_vision.measure(*given)
-        elif options.only == ["parallel"]:
-            section = gpu_parallel.measure(*given)
-        elif options.only == ["adapters"]:
-            section = adapters.measure_gpu(options.gpu_size, options.repeats)
-        elif options.only == ["swarm"]:
-            section = swarm.measure_gpu(*given)
-        else:
-            section = gpu.measure(*given, only_drafts=options.only == ["speculation"])
-        finish(options, {"gpu": section}, {})
+        finish(options, {name: GPU_PARTS[name](*given) for name in options.only}, {})
     else:
         with ExitStack() as stack:
             run_parts(options, stack)

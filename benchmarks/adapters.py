@@ -37,8 +37,12 @@ def measure(bench: Bench) -> Section:
         return _measure("cpu", Path(folder), size, rows, count, rank, bench.repeats)
 
 
-def measure_gpu(name: str, repeats: int) -> Section:
-    """On a GPU: 32 rows over 8 adapters of rank 16, around all products of an 8B-shaped model in bfloat16."""
+def measure_gpu(name: str, repeats: int, quick: bool = False) -> Section:
+    """On a GPU: 32 rows over 8 adapters of rank 16, around all products of an 8B-shaped model in bfloat16.
+
+    Args:
+        quick: changes nothing.
+    """
     if name == "8b" and mx.default_device() != mx.Device(mx.gpu):
         print("There is no GPU here; --gpu-size runs another shape on the CPU.")
         return Section()

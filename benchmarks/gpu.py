@@ -17,10 +17,12 @@ from mlx_lm.utils import load_tokenizer
 from localai_shim import AsyncLocalOpenAI
 from localai_shim.backends.forms import forms
 from localai_shim.engine.engine import Engine, EngineOptions
+from localai_shim.engine.probes import agreement, takes_several
 from localai_shim.models.checkpoint_files import Checkpoint
+from localai_shim.models.mtp.head import MTPHead
 from localai_shim.models.text import LoadOptions, TextModel
 
-from . import batch_generator, gpu_drafts, gpu_shapes, models, report, throughput
+from . import batch_generator, gpu_drafts, gpu_heads, gpu_shapes, models, report, throughput
 from .bare import BareModel
 from .figures import Figure, Section, print_figures, ratios, spread
 from .models import Size
@@ -39,6 +41,7 @@ STREAMS = (1, 32)
 DECODE_TARGETS = {("bf16", 1): 1.0, ("bf16", 32): 1.0, ("4-bit", 32): 4.0}  # times BatchGenerator
 PREFILL_TARGETS = {"bf16": 1.8}
 _GROUP = 64
+_TRIAL_SHARE = 0.02  # of what layers add: sums of random ones round too differently for a trial
 _quantize: Any = nn.quantize
 
 
@@ -51,58 +54,94 @@ class _Test(NamedTuple):
     client: AsyncLocalOpenAI
 
 
-def measure(name: str, repeats: int, quick: bool, only_drafts: bool = False) -> Section:
+def measure(name: str, repeats: int, quick: bool) -> Section:
     """bf16 and 4-bit: decoding at 1 and 32 streams, and the prefill of a long prompt.
 
     Args:
         name: one of `SIZES`; the 8B shape is measured on a GPU only.
         repeats: runs of each method.
         quick: shorter streams.
-        only_drafts: several tokens per step, and nothing else.
     """
-    on_gpu = mx.default_device() == mx.Device(mx.gpu)
-    section = Section()
-    if name == "8b" and not on_gpu:
-        print("There is no GPU here; --gpu-size runs another shape on the CPU.")
-        return section
-    size = SIZES[name]
-    with tempfile.TemporaryDirectory(prefix="benchmarks-") as root:
-        folder = Path(root)
-        model, tokenizer, config = make(folder, size)
-        if only_drafts:
-            gpu_drafts.forget_context(model)
-        for kind, bits in (("bf16", None), ("4-bit", 4)):
-            if bits is not None:
-                _quantize(model, group_size=_GROUP, bits=bits)
-                mx.eval(model.parameters())
-            for key, value in report.machine_facts(model, config).items():
-                print(f"{key}: {value}")
-            if only_drafts:
-                clients = partial(client, folder, model, tokenizer, config, bits)
-                gpu_drafts.measure(section, kind, clients, tokenizer, repeats)
-                gpu_drafts.step_seconds(section, kind, adapted(folder, model, tokenizer, config, bits))
-                continue
-            with client(folder, model, tokenizer, config, bits) as ours:
-                prompts = Prompts(tokenizer, size.prompt_tokens)
-                new_tokens = min(64, size.new_tokens) if quick else size.new_tokens
-                label = kind if on_gpu else f"{kind} (float32 on this CPU)" if bits is None else kind
-                under = _Test(kind, label, model, ours)
-                _decode(section, under, prompts, new_tokens, repeats)
-                length = min(PREFILL, 8 * size.prompt_tokens) if name == "tiny" else PREFILL
-                _prefill(section, under, Prompts(tokenizer, length, seed=9), length, repeats)
-                gpu_shapes.new_lengths(section, label, ours, tokenizer)
-            if on_gpu:
-                gpu_shapes.uneven_rows(section, label, adapted(folder, model, tokenizer, config, bits), repeats)
+    on_gpu, section, size = mx.default_device() == mx.Device(mx.gpu), Section(), SIZES[name]
+    for folder, kind, bits, model, tokenizer, config in _models(name):
+        for key, value in report.machine_facts(model, config).items():
+            print(f"{key}: {value}")
+        with client(folder, model, tokenizer, config, bits) as ours:
+            prompts = Prompts(tokenizer, size.prompt_tokens)
+            new_tokens = min(64, size.new_tokens) if quick else size.new_tokens
+            label = kind if on_gpu else f"{kind} (float32 on this CPU)" if bits is None else kind
+            under = _Test(kind, label, model, ours)
+            _decode(section, under, prompts, new_tokens, repeats)
+            length = min(PREFILL, 8 * size.prompt_tokens) if name == "tiny" else PREFILL
+            _prefill(section, under, Prompts(tokenizer, length, seed=9), length, repeats)
+            gpu_shapes.new_lengths(section, label, ours, tokenizer)
+        if on_gpu:
+            gpu_shapes.uneven_rows(section, label, adapted(folder, model, tokenizer, config, bits), repeats)
     print_figures(section.figures)
     return section
 
 
-def make(folder: Path, size: Size) -> tuple[Any, Any, dict[str, Any]]:
+def measure_drafts(name: str, repeats: int, quick: bool) -> Section:
+    """bf16 and 4-bit: several tokens per step. `quick` changes nothing."""
+    section = Section()
+    for folder, kind, bits, model, tokenizer, config in _models(name, gpu_drafts.forget_context):
+        clients = partial(client, folder, model, tokenizer, config, bits)
+        gpu_drafts.measure(section, kind, clients, tokenizer, repeats)
+        gpu_drafts.step_seconds(section, kind, adapted(folder, model, tokenizer, config, bits))
+    print_figures(section.figures)
+    return section
+
+
+def measure_heads(name: str, repeats: int, quick: bool) -> Section:
+    """bf16 and 4-bit: one sampled stream, then 1 and 8 streams with an MTP head. `quick` changes nothing."""
+    section, own = Section(), gpu_heads.config(SIZES[name])
+    for folder, kind, bits, model, tokenizer, config in _models(name, gpu_heads.prepare, own):
+        with client(folder, model, tokenizer, config, bits) as ours:
+            gpu_heads.measure_sampled(section, kind, ours, tokenizer, repeats)
+        clients = partial(client, folder, model, tokenizer, config, bits)
+        head = gpu_heads.save_head(folder / f"head-{kind}", model, bits, _GROUP)
+        gpu_heads.measure(section, kind, clients, head, tokenizer, repeats)
+    print_figures(section.figures)
+    return section
+
+
+def _models(
+    name: str, prepare: Callable[[Any], None] | None = None, own: dict[str, Any] | None = None
+) -> Iterator[tuple[Path, str, int | None, Any, Any, dict[str, Any]]]:
+    """A model in bfloat16, then packed in 4 bits: its folder, kind, bits, itself, its tokenizer, and its config.
+
+    Args:
+        name: one of `SIZES`; there is none of the 8B shape without a GPU.
+        prepare: makes it forget its context, after the trials of what it can run.
+        own: its config; None: Qwen3's.
+    """
+    if name == "8b" and mx.default_device() != mx.Device(mx.gpu):
+        print("There is no GPU here; --gpu-size runs another shape on the CPU.")
+        return
+    with tempfile.TemporaryDirectory(prefix="benchmarks-") as root:
+        folder = Path(root)
+        model, tokenizer, config = make(folder, SIZES[name], own)
+        if prepare is not None:
+            gpu_drafts.forget_context(model, _TRIAL_SHARE)
+            tried = adapted(folder, model, tokenizer, config, None)
+            for trial in (agreement, takes_several):  # remembered; they compare rows that differ
+                trial(tried)
+            prepare(model)
+        yield folder, "bf16", None, model, tokenizer, config
+        _quantize(model, group_size=_GROUP, bits=4)
+        mx.eval(model.parameters())
+        yield folder, "4-bit", 4, model, tokenizer, config
+
+
+def make(folder: Path, size: Size, config: dict[str, Any] | None = None) -> tuple[Any, Any, dict[str, Any]]:
     """Make a model with random weights, bfloat16 on a GPU: mlx-lm's, its tokenizer, and its config. The folder gets the
     tokenizer only.
+
+    Args:
+        config: without its end of sequence; None: Qwen3's.
     """
     quiet, end = models.make_tokenizer(folder, size.vocabulary)
-    config = {**models.qwen3_config(size, size.vocabulary), "eos_token_id": end}
+    config = {**(config or models.qwen3_config(size, size.vocabulary)), "eos_token_id": end}
     model = models.new_model(config)
     on_gpu = mx.default_device() == mx.Device(mx.gpu)
     models.randomise(model, size.vocabulary, quiet, mx.bfloat16 if on_gpu else mx.float32)
@@ -117,6 +156,7 @@ def client(
     config: dict[str, Any],
     bits: int | None,
     options: EngineOptions | None = None,
+    load_draft: Callable[[TextModel], MTPHead | None] | None = None,
 ) -> Iterator[AsyncLocalOpenAI]:
     """A client whose engine has a model of its own with the same weights: engines change the layers of theirs."""
 
@@ -125,7 +165,8 @@ def client(
         loaded.warm_up()
         return loaded
 
-    engine = Engine(load, options or EngineOptions(speculation="off"))  # compared with steps of one token
+    # It is compared with steps of one token.
+    engine = Engine(load, options or EngineOptions(speculation="off"), load_draft=load_draft)
     try:
         engine.wait()
         yield AsyncLocalOpenAI(engine=engine)
