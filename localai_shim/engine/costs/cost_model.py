@@ -30,9 +30,12 @@ AVERAGE_WEIGHT = 0.25  # of the latest measurement
 MAX_DELAY_FACTOR = 2  # one that took more than so many times the average counts as if it had taken that
 MIN_PLAIN_STEPS = 6  # of one token per row, before their average counts: with the slow first ones drafts seem cheap
 PLAIN_STALE_CHOICES, DRAFTED_STALE_CHOICES = 256, 48  # without a measurement, after which an average does not count
+MAX_RETRIES = 4  # of sizes that did not pay again, each after twice as many choices as the one before
+LASTING = 4  # measurements without a pause, after which a size pays
 NEAR_ROWS = 1.25  # times as many rows, up to which work is taken to cost the same
 FIRST_DRAFT_COST = 0.05  # of a plain step, that a draft is taken to cost before any was measured
 FURTHER_SHARE = 0.25  # of what drafts cost, that as many more are taken to cost: some of it is for any number
+_PLAIN = ("step", 1)
 LAST_STEPS, MIN_STEPS = 8, 3  # plain steps: of the last ones the shortest counts, once there is the minimum
 FURTHER_SIZES = 2  # of those that are measured, beyond the largest that was measured, which have an estimate
 
@@ -44,6 +47,8 @@ class _Average:
     """The first of a size does not count: GPUs prepare for what is new to them."""
     chosen: int = 0
     """Choices that had been made when it was measured last."""
+    retries: int = 0
+    """Number of times that it was measured after it had become stale, and then was not chosen for long."""
 
 
 class Stopwatch:
@@ -63,7 +68,7 @@ class CostModel:
     """Averages of measured work, which get stale: the machine may have been slow, or fast, when they were measured.
 
     Steps of one token get stale late, as measuring them again means to run no drafts. Others do soon: sizes that did
-    not seem to pay are tried again, the smallest first.
+    not seem to pay are tried again, the smallest first, and ever more rarely if they do not pay again.
 
     Args:
         clock: seconds, from any start; engines of a process compare theirs.
@@ -120,7 +125,9 @@ class CostModel:
         average = self._averages.setdefault((kind, self._rounded(tokens)), {}).setdefault(rows, _Average())
         average.count += 1
         if average.count > 1 and self._is_stale(average, tokens):
-            average.count = 1
+            average.count, average.retries = 1, min(average.retries + 1, MAX_RETRIES)
+        elif average.count >= LASTING:
+            average.retries = 0
         if average.count == 1:
             average.seconds = seconds
         elif average.count:
@@ -155,16 +162,17 @@ class CostModel:
 
     def _measured(self, kind: Kind, rows: int, tokens: int) -> float | None:
         """The average of a size, or of near and surrounding numbers of rows: rows end one by one."""
-        averages = self._averages.get((kind, tokens), {})
-        if rows in averages and self._counts(averages[rows], tokens):
+        averages, least = self._averages.get((kind, tokens), {}), MIN_PLAIN_STEPS if (kind, tokens) == _PLAIN else 1
+        if rows in averages and self._counts(averages[rows], tokens, least):
             return averages[rows].seconds
-        return _between({n: each.seconds for n, each in averages.items() if self._counts(each, tokens)}, rows)
+        return _between({n: each.seconds for n, each in averages.items() if self._counts(each, tokens, least)}, rows)
 
-    def _counts(self, average: _Average, tokens: int) -> bool:
-        return average.count >= (MIN_PLAIN_STEPS if tokens == 1 else 1) and not self._is_stale(average, tokens)
+    def _counts(self, average: _Average, tokens: int, least: int) -> bool:
+        return average.count >= least and not self._is_stale(average, tokens)
 
     def _is_stale(self, average: _Average, tokens: int) -> bool:
-        return self._choices - average.chosen > (PLAIN_STALE_CHOICES if tokens == 1 else DRAFTED_STALE_CHOICES)
+        most = PLAIN_STALE_CHOICES if tokens == 1 else DRAFTED_STALE_CHOICES << average.retries
+        return self._choices - average.chosen > most
 
     def _rounded(self, tokens: int) -> int:
         return self.sizes[bisect_left(self.sizes, min(tokens, MAX_STEP_TOKENS))]

@@ -6,6 +6,8 @@ import pytest
 
 from localai_shim.engine.costs.cost_model import (
     DRAFTED_STALE_CHOICES,
+    LASTING,
+    MAX_RETRIES,
     MIN_PLAIN_STEPS,
     PLAIN_STALE_CHOICES,
     STEP_TOKENS,
@@ -82,6 +84,37 @@ def test_sizes_that_are_not_measured_get_stale_and_plain_ones_last() -> None:
     for _ in range(PLAIN_STALE_CHOICES):
         costs.choose()
     assert costs.seconds("step", (2, 1)) is None
+
+
+def choices_until_stale(costs: CostModel) -> int:
+    """Choices, beside plain steps, until steps of two tokens are to be tried again."""
+    for choices in range(1, 10_000):
+        costs.choose()
+        costs.note("step", (2, 1), 1.0)
+        if costs.seconds("step", (2, 2)) == pytest.approx(1.05):
+            return choices
+    raise AssertionError("never")
+
+
+def test_sizes_that_do_not_pay_again_are_tried_ever_more_rarely() -> None:
+    costs, waited = measured({2: 8.0}), []
+    for _ in range(MAX_RETRIES + 3):
+        for _ in range(MIN_PLAIN_STEPS + 1):
+            costs.note("step", (2, 1), 1.0)
+        waited.append(choices_until_stale(costs))
+        costs.note("step", (2, 2), 8.0)
+    assert waited == [DRAFTED_STALE_CHOICES * 2 ** min(n, MAX_RETRIES) + 1 for n in range(MAX_RETRIES + 3)]
+    for _ in range(LASTING):
+        costs.note("step", (2, 2), 1.1)
+    assert choices_until_stale(costs) == DRAFTED_STALE_CHOICES + 1, "it has paid since"
+
+
+def test_a_pass_that_drafts_counts_once_it_was_measured() -> None:
+    costs = CostModel()
+    costs.note("draft", (2, 1), 9.0)
+    assert costs.seconds("draft", (2, 1)) is None, "the first one is slow"
+    costs.note("draft", (2, 1), 0.2)
+    assert costs.seconds("draft", (2, 1)) == 0.2
 
 
 @pytest.mark.parametrize(
