@@ -141,6 +141,8 @@ class MediaRules:
     """Files below this folder may be read; None: no files."""
     contents: Contents | None = field(default=None, compare=False)
     """Contents that were read from there; None: they are read where they are met."""
+    stored: Callable[[str, str], tuple[str, bytes]] | None = field(default=None, compare=False)
+    """(id of an uploaded file, path of the field) -> its name and content; None: there are no such files."""
 
     def read(self, key: Hashable, read: Callable[[], bytes]) -> bytes:
         """Call `read`, which may block, or see `Contents.get`."""

@@ -79,9 +79,9 @@ MAY = {
         "endpoints endpoints.answer endpoints.chat endpoints.hosted endpoints.items errors output prompt state threads "
         "types"
     ),
-    "prompt": "errors formats media output prompt.fit prompt.media threads types",
+    "prompt": "documents errors formats media output prompt.fit prompt.media threads types",
     "prompt.fit": "formats prompt threads types",
-    "prompt.media": "errors media threads types",
+    "prompt.media": "documents errors media threads types",
     "output": "formats formats.reading threads types",
     "formats": "formats.syntaxes grammar",
     "formats.grammar": "formats formats.syntaxes grammar",
@@ -168,7 +168,7 @@ PACKAGES = {
     "cli": "mlx openai rich",
     "client": "PIL anyio httpx2 numpy openai",
     "contrib": "lm_eval numpy openai tqdm",
-    "documents": "pypdf",
+    "documents": "numpy pypdf pypdfium2",
     "endpoints": "openai",
     "endpoints.chat": "openai",
     "endpoints.completions": "openai",

@@ -7,8 +7,6 @@ import re
 
 from ..threads.panics import is_shortage
 from .document import MAX_DOCUMENT_BYTES, Characters, Document, DocumentError
-from .html_text import visible_text
-from .office import office_pages
 from .pdf import pdf_pages
 from .time_limit import TimeLimit
 
@@ -59,10 +57,15 @@ def read_document(data: bytes, filename: str | None, media_type: str | None) -> 
     limit = TimeLimit()
     if _PDF_MARK in data[:_PDF_HEAD_BYTES]:
         return Document(_guarded_pdf(data, limit), is_pdf=True)
-    if data.startswith(_ZIP_MARK) and (pages := office_pages(data, limit)) is not None:
-        return Document(pages)
+    if data.startswith(_ZIP_MARK):
+        from .office import office_pages  # in functions, as the package is imported quickly
+
+        if (pages := office_pages(data, limit)) is not None:
+            return Document(pages)
     text = _decoded(data)
     if _is_html(text, filename, media_type):
+        from .html_text import visible_text
+
         text = visible_text(text, limit)
     Characters().add(len(text))
     return Document((text,))

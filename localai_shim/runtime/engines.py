@@ -342,10 +342,7 @@ class Runtime:
         made = serve(engine)
         if adapter is not None:
             made = self.adapters.served(adapter, engine, made)
-        rules = replace(self._rules, contents=contents) if made.tokenizer.media_kinds else made.media_rules
-        if rules is made.media_rules and not self.hooks:
-            return made
-        return replace(made, media_rules=rules, hooks=self.hooks)
+        return replace(made, media_rules=replace(self._rules, contents=contents), hooks=self.hooks)
 
     @property
     def is_imported(self) -> bool:
