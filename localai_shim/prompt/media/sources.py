@@ -105,9 +105,7 @@ def read_data(value: object, path: str) -> tuple[str | None, bytes]:
         raise _too_long(path, "file")
     data = _decoded(text)
     if data is None:
-        raise _refuse(
-            path, "file", "it is neither a data: URL nor base64, such as 'data:application/pdf;base64,JVBER...'"
-        )
+        raise _refuse(path, "file", "it is neither base64 nor a data: URL, such as 'data:text/plain;base64,SGk='")
     return None, _limited(data, path, "file")
 
 
