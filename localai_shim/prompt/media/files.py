@@ -42,6 +42,8 @@ class FileSource:
     name: str | None
     media_type: str | None
     data: bytes
+    digest: str
+    """Hash of the data."""
     detail: Detail
 
     @property
@@ -56,8 +58,8 @@ class FileSource:
         Raises:
             BadRequest: the file has no text that can be read; names the field and the file.
         """
-        suffix = os.path.splitext(self.name or "")[1].lower() if self.name is not None else None
-        key = hashlib.sha256(self.data).digest(), suffix, self.media_type
+        suffix = None if self.name is None else os.path.splitext(self.name)[1].lower()
+        key = self.digest, suffix, self.media_type
         try:
             return _documents.get_or_make(key, lambda: read_document(self.data, self.name, self.media_type))
         except DocumentError as error:
@@ -78,7 +80,7 @@ class FileSource:
 
     def image_key(self, index: int) -> str:
         """Key of a page's image: equal for the same page of the same file at the same detail."""
-        return hashlib.sha256(f"page {index} {self.detail} ".encode() + self.data).hexdigest()
+        return f"page {index} {self.detail} {self.digest}"
 
     def draw(self, index: int) -> npt.NDArray[np.uint8]:
         """Draw a page: `[height, width, 3]`, RGB.
@@ -127,7 +129,9 @@ def open_file(part: Mapping[str, object], path: str, rules: MediaRules) -> FileS
     own_name, media_type, data = _content(holder[found[0]], found[0], f"{path}.{found[0]}", rules)
     if not data and rules.contents is not None and rules.contents.unread:
         return None
-    return FileSource(f"{path}.{found[0]}", name or own_name, media_type, data, _DETAILS[detail])
+    return FileSource(
+        f"{path}.{found[0]}", name or own_name, media_type, data, hashlib.sha256(data).hexdigest(), _DETAILS[detail]
+    )
 
 
 def _content(value: object, field: str, at: str, rules: MediaRules) -> tuple[str | None, str | None, bytes]:
