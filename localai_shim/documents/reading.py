@@ -73,8 +73,7 @@ def read_document(data: bytes, filename: str | None, media_type: str | None) -> 
 
 def _guarded_pdf(data: bytes, limit: TimeLimit) -> tuple[str, ...]:
     try:
-        with limit.at_each_call():
-            return pdf_pages(data)
+        return limit.run(lambda: pdf_pages(data))
     except DocumentError:
         raise
     except Exception as error:  # whatever broken files lead to

@@ -6,7 +6,7 @@ Shapes follow OpenAI's API reference (https://platform.openai.com/docs/api-refer
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from ..errors import BadRequest, NotFound
@@ -119,20 +119,21 @@ def find(store: Store, id: str) -> Json:
     return body
 
 
-def read_whole(store: Store, id: str, path: str) -> tuple[str, bytes]:
+def read_whole(store: Callable[[], Store], id: str, path: str) -> tuple[str, bytes]:
     """Name and content of a file.
 
     Args:
+        store: where files are.
         path: the field that names it.
 
     Raises:
         NotFound: there is no such file.
     """
     try:
-        body = find(store, id)
+        body = find(store(), id)
     except NotFound as error:
         raise NotFound(error.message, param=path, code=error.code) from None
-    return str(body["filename"]), b"".join(read_pieces(store, KIND, id, CONTENT))
+    return str(body["filename"]), b"".join(read_pieces(store(), KIND, id, CONTENT))
 
 
 def read_pieces(store: Store, kind: Kind, id: str, part: str) -> Iterator[bytes]:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING
 
 from ..formats.markup import Markup
 from ..grammar.compile import GrammarCompiler
-from ..media import NO_SOURCES, MediaRules, media_keys
+from ..media import NO_SOURCES, MediaRules, ReadStored, media_keys
 from ..prompt.history import Message
 from ..prompt.parts import MediaCache, MediaReader
 from ..prompt.template import ChatTokenizer
 from ..types import Adapter, Prompt, Task
 from ..vectors import Embedding, Reranking
 from .field_cache import FieldCache
-
-if TYPE_CHECKING:
-    from ..state.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +72,14 @@ class ServedModel:
         _ = self.grammars.vocabulary.tokenizer
         self.tokenizer.prepare()
 
-    def media_reader(self, store: Callable[[], Store] | None = None, *, truncates: bool = False) -> MediaReader:
+    def media_reader(self, stored: ReadStored | None = None, *, truncates: bool = False) -> MediaReader:
         """Reader of one request's media and files.
 
         Args:
-            store: where uploaded files are; None: there are none.
+            stored: reads uploaded files, see `MediaRules`; None: there are none.
             truncates: turns that do not fit are left out after that.
         """
-        rules = self.media_rules if store is None else replace(self.media_rules, stored=partial(read_stored, store))
+        rules = replace(self.media_rules, stored=stored)
         return MediaReader(self.tokenizer.model, rules, self.media, self.context_length, truncates=truncates)
 
     def with_system(self, messages: list[Message]) -> list[Message]:
@@ -99,20 +94,6 @@ class ServedModel:
         """The most output tokens by the model's own defaults; None: they have no limit."""
         given = self.generation_defaults.get("max_new_tokens")
         return given if isinstance(given, int) and given > 0 else None
-
-
-def read_stored(store: Callable[[], Store], file_id: str, path: str) -> tuple[str, bytes]:
-    """Name and content of an uploaded file.
-
-    Args:
-        path: the field that names it.
-
-    Raises:
-        NotFound: there is no such file.
-    """
-    from .files import read_whole
-
-    return read_whole(store(), file_id, path)
 
 
 def make_prompt(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
+import time
 import zlib
 from pathlib import Path
 
 import pypdf
 import pytest
 
-from localai_shim.documents import DocumentError, read_document, reading
+from localai_shim.documents import DocumentError, read_document, reading, time_limit
 from localai_shim.documents import pdf as pdf_module
 from localai_shim.documents.time_limit import TimeLimit
 from localai_shim.threads.deadline import Deadline, Overdue, until
@@ -83,7 +84,6 @@ def test_forms_that_draw_each_other_many_times_end_at_the_time_limit(monkeypatch
     forms = [b" ".join([b"/F%d Do" % (i + 1)] * 10) for i in range(12)] + [b"q Q"]
     monkeypatch.setattr(reading, "TimeLimit", lambda: TimeLimit(0.3))
     assert "takes longer than 0.3 seconds" in refused(drawing(b"/F0 Do", forms))
-    assert sys.getprofile() is None
 
 
 def test_a_request_that_is_over_ends_the_reading() -> None:
@@ -92,7 +92,53 @@ def test_a_request_that_is_over_ends_the_reading() -> None:
     over.abandon()
     with until(over), pytest.raises(Overdue):
         read_document(drawing(b"/F0 Do", forms), None, None)
-    assert sys.getprofile() is None
+
+
+def endless(caught: list[str]) -> None:
+    """A loop that no function is called in, in a parser that takes each error for a broken object."""
+    while True:
+        try:
+            while True:
+                pass
+        except Exception as error:
+            caught.append(str(error))
+
+
+def test_any_loop_ends_at_the_time_limit() -> None:
+    caught = list[str]()
+    for _ in range(3):
+        with pytest.raises(DocumentError, match=r"takes longer than 0\.2 seconds"):
+            TimeLimit(0.2).run(lambda: endless(caught))
+    assert caught == []
+
+
+def test_what_ends_at_the_time_limit_raises_nothing_afterwards() -> None:
+    def late() -> str:
+        end = time.monotonic() + 0.2
+        while time.monotonic() < end:
+            pass
+        return "read"
+
+    ends = list[str]()
+    for _ in range(10):
+        try:
+            ends.append(TimeLimit(0.1).run(late))
+        except DocumentError:
+            ends.append("ended")
+        assert sum(range(100_000)) > 0, "an error that comes later would be raised here"
+    assert set(ends) <= {"read", "ended"}
+
+
+def test_errors_and_results_come_before_the_time_limit() -> None:
+    with pytest.raises(ZeroDivisionError):
+        TimeLimit(60).run(lambda: 1 / 0)
+    assert TimeLimit(60).run(lambda: 1) == 1
+
+
+def test_a_process_without_threads_reads_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the system has no more threads, or the interpreter ends."""
+    monkeypatch.setattr(time_limit._watchers, "_start", lambda: False)
+    assert read_document(pdf("text"), None, None).text == "text"
 
 
 def test_drawing_commands_that_unpack_to_much_are_an_error() -> None:

@@ -17,6 +17,7 @@ import pytest
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.documents import Document
 from localai_shim.documents.time_limit import TimeLimit
+from localai_shim.media import MediaSize, ProcessedMedia
 from localai_shim.prompt.media import files, sources
 from localai_shim.testing import ScriptedEngine
 from tests.conftest import refused
@@ -167,8 +168,11 @@ def test_the_first_pages_are_drawn_and_all_are_read(seen: Seen, monkeypatch: pyt
 
 def test_pages_that_do_not_fit_are_refused_before_they_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, model = seeing(monkeypatch, context_length=1000)
-    monkeypatch.setattr(model, "unread", lambda size: model.process_size(size), raising=False)
-    model.process_size = lambda size: type("Item", (), {"tokens": [model.pad] * size.width})()  # type: ignore[attr-defined]
+
+    def unread(size: MediaSize) -> ProcessedMedia:
+        return ProcessedMedia("image", 1, {}, "", [model.pad] * size.width)
+
+    monkeypatch.setattr(model, "unread", unread)
     with engine, LocalOpenAI(engine=engine) as client:
         with refused("messages[0].content[0].file.file_data", "context_length_exceeded", "1188 with what is before"):
             ask(client, user(file_part(pdf("", "", ""), "a.pdf", detail="low")))
@@ -360,14 +364,15 @@ class Slow:
         self.entered, self.ended = threading.Event(), threading.Event()
 
     def __call__(self, *_: object) -> Document:
-        self.entered.set()
-        limit = TimeLimit(60)
         try:
-            with limit.at_each_call():
-                while True:
-                    self.ended.is_set()
+            return TimeLimit(600).run(self.read)
         finally:
             self.ended.set()
+
+    def read(self) -> Document:
+        self.entered.set()
+        while True:
+            pass
 
 
 @pytest.mark.anyio

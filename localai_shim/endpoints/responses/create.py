@@ -22,6 +22,7 @@ from ..answer.plan import AnswerPlan
 from ..answer.thinking import EFFORTS, read_thinking
 from ..answer.tools import ToolPlan, read_flat_tool_plan
 from ..fields import Fields
+from ..files import read_whole
 from ..hosted.hooks import check_hooks
 from ..hosted.items import as_function_items
 from ..hosted.table import shown_choice
@@ -255,7 +256,8 @@ def read_plan(
     context = read_input(fields, read_context(fields, store), store)
     if not context.items and given.instructions is None:
         raise BadRequest.missing("input")
-    return PromptPlan(given, context, model.media_reader(store, truncates=given.truncates or counts))
+    reader = model.media_reader(partial(read_whole, store), truncates=given.truncates or counts)
+    return PromptPlan(given, context, reader)
 
 
 def plan_answer(plan: PromptPlan, model: ServedModel, reserve: int, salt: str | None) -> tuple[Prompt, AnswerPlan]:
