@@ -401,15 +401,24 @@ async def test_a_caller_that_leaves_ends_the_reading_and_neighbors_do_not_wait(
 
 @pytest.mark.anyio
 async def test_async_clients_and_streams_read_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = list[str]()
+
+    def fetch(*_: object, **__: object) -> bytes:
+        threads.append(threading.current_thread().name)
+        return NOTE
+
+    monkeypatch.setattr(sources, "fetch", fetch)
     engine = reading(monkeypatch)
     with engine:
-        async with AsyncLocalOpenAI(engine=engine) as client:
+        async with AsyncLocalOpenAI(engine=engine, allow_remote_images=True) as client:
+            await respond(client, user_item(input_file(file_url="https://example.com/notes.txt")))
             file = await client.files.create(file=("notes.txt", NOTE), purpose="user_data")
             stream = await ask(client, user({"type": "file", "file": {"file_id": file.id}}), stream=True)
             assert [chunk async for chunk in stream]
             stream = await respond(client, user_item(input_file(file_id=file.id)), stream=True)
             assert [event.type async for event in stream][-1] == "response.completed"
-    assert [TEXT in prompt for prompt in engine.prompts] == [True, True]
+    assert [TEXT in prompt for prompt in engine.prompts] == [True] * 3
+    assert threads and threading.main_thread().name not in threads
 
 
 def test_truncation_leaves_out_the_oldest_files(monkeypatch: pytest.MonkeyPatch) -> None:
