@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 _TYPE_NAMES: dict[type, str] = {
@@ -83,6 +83,14 @@ class BadRequest(RequestError):
     def missing(cls, param: str) -> BadRequest:
         """A field that must be there."""
         return cls(f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter")
+
+    @classmethod
+    def mutually_exclusive(cls, params: Sequence[str]) -> BadRequest:
+        """Fields of which only one may be there."""
+        text = (
+            f"Mutually exclusive parameters: {', '.join(map(repr, params))}. Ensure you are only providing one of them."
+        )
+        return cls(text, param=params[-1], code="mutually_exclusive_parameters")
 
     @classmethod
     def empty_array(cls, param: str) -> BadRequest:

@@ -131,6 +131,10 @@ class UnreadError(Exception):
     """A request has `Contents` that are still to be read."""
 
 
+ReadStored = Callable[[str, str], tuple[str, bytes]]
+"""(id of an uploaded file, path of the field that names it) -> its name and content."""
+
+
 @dataclass(frozen=True, slots=True)
 class MediaRules:
     """Sources that a request may take media from."""
@@ -141,6 +145,8 @@ class MediaRules:
     """Files below this folder may be read; None: no files."""
     contents: Contents | None = field(default=None, compare=False)
     """Contents that were read from there; None: they are read where they are met."""
+    stored: ReadStored | None = field(default=None, compare=False)
+    """Reads uploaded files; None: there are none."""
 
     def read(self, key: Hashable, read: Callable[[], bytes]) -> bytes:
         """Call `read`, which may block, or see `Contents.get`."""

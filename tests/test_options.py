@@ -14,7 +14,7 @@ import pytest
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.work import prefill, queue
-from localai_shim.media import MediaRules
+from localai_shim.media import Contents, MediaRules
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions
 from localai_shim.testing import ScriptedEngine
@@ -128,7 +128,10 @@ def test_where_media_may_come_from_is_the_clients_own_affair(tmp_path: Path) -> 
     ):
         assert inside.engine(plain) is inside.engine(other)
         copy = other.with_options(timeout=5)
-        rules = [inside.runtime(client).served(inside.engine(client)).media_rules for client in (plain, other, copy)]
+        rules = [
+            inside.runtime(client).served(inside.engine(client), Contents()).media_rules
+            for client in (plain, other, copy)
+        ]
         assert rules == [MediaRules(), *[MediaRules(True, str(tmp_path.resolve()))] * 2]
 
 

@@ -16,7 +16,7 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.media import MediaRules
+from localai_shim.media import Contents, MediaRules
 from localai_shim.prompt.media import sources
 from localai_shim.prompt.media.remote import fetch
 from localai_shim.runtime import offload
@@ -227,5 +227,5 @@ def test_what_was_read_for_a_request_is_not_kept(slow: Slow) -> None:
     with LocalOpenAI(engine=engine, allow_remote_images=True) as client:
         look(client, "a")
         look(client, "a")
-        assert inside.runtime(client).served(engine).media_rules == MediaRules(remote=True)
+        assert inside.runtime(client).served(engine, Contents()).media_rules == MediaRules(remote=True)
     assert server.connected == 2

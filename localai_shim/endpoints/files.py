@@ -6,7 +6,7 @@ Shapes follow OpenAI's API reference (https://platform.openai.com/docs/api-refer
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from ..errors import BadRequest, NotFound
@@ -20,6 +20,9 @@ KIND: Final = "file"
 CONTENT = "content"
 """The part of a stored file that holds its pieces, each a JSON object with `text`."""
 
+PURPOSES = ("assistants", "batch", "user_data", "vision")
+"""Purposes of uploads. There is no fine-tuning, and there are no evals."""
+
 _PIECE_BYTES = 256 * 2**10
 _MAX_LISTED = 10_000
 _MAX_FILE_BYTES = 512 * 2**20
@@ -32,13 +35,9 @@ def create(store: Store, fields: Fields, query: Mapping[str, object]) -> Json:
     purpose, expires_at = fields.text("purpose"), read_expiry(fields, "expires_after")
     name, content = _read_upload(fields.require("file"))
     fields.finish()
-    if purpose != "batch":
-        raise BadRequest.invalid(
-            "purpose",
-            f"Invalid value: '{purpose}'. Supported values are: 'batch'. Other files cannot be used: pass images and "
-            "other media in the messages themselves.",
-        )
-    body = describe(name, len(content), "batch", expires_at)
+    if purpose not in PURPOSES:
+        raise BadRequest.unknown_value("purpose", purpose, PURPOSES)
+    body = describe(name, len(content), purpose, expires_at)
     pieces = (
         content[start : start + _PIECE_BYTES].decode("utf-8", _ANY_BYTES)
         for start in range(0, len(content), _PIECE_BYTES)
@@ -80,7 +79,7 @@ def list_files(store: Store, fields: Fields, query: Mapping[str, object]) -> dic
     return list_object(stored_list(store, KIND, paging, item="File", where=wanted))
 
 
-# -- for batches ------------------------------------------------------------------------------------------------------
+# -- for batches and prompts ------------------------------------------------------------------------------------------
 
 
 def describe(name: str, size: int, purpose: str, expires_at: int | None) -> Json:
@@ -89,7 +88,7 @@ def describe(name: str, size: int, purpose: str, expires_at: int | None) -> Json
     Args:
         name: of the file.
         size: in bytes.
-        purpose: "batch" or "batch_output".
+        purpose: one of `PURPOSES`, or "batch_output".
         expires_at: seconds since 1970; None: it stays.
     """
     return {
@@ -118,6 +117,23 @@ def find(store: Store, id: str) -> Json:
     if body is None:
         raise NotFound(f"No such File object: {id}", param="id", code="file_not_found")
     return body
+
+
+def read_whole(store: Callable[[], Store], id: str, path: str) -> tuple[str, bytes]:
+    """Name and content of a file.
+
+    Args:
+        store: where files are.
+        path: the field that names it.
+
+    Raises:
+        NotFound: there is no such file.
+    """
+    try:
+        body = find(store(), id)
+    except NotFound as error:
+        raise NotFound(error.message, param=path, code=error.code) from None
+    return str(body["filename"]), b"".join(read_pieces(store(), KIND, id, CONTENT))
 
 
 def read_pieces(store: Store, kind: Kind, id: str, part: str) -> Iterator[bytes]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..formats.markup import Markup
 from ..grammar.compile import GrammarCompiler
-from ..media import NO_SOURCES, MediaRules, media_keys
+from ..media import NO_SOURCES, MediaRules, ReadStored, media_keys
 from ..prompt.history import Message
-from ..prompt.parts import MediaCache, MediaReader, ReadPart, no_media
+from ..prompt.parts import MediaCache, MediaReader
 from ..prompt.template import ChatTokenizer
 from ..types import Adapter, Prompt, Task
 from ..vectors import Embedding, Reranking
@@ -72,11 +72,15 @@ class ServedModel:
         _ = self.grammars.vocabulary.tokenizer
         self.tokenizer.prepare()
 
-    def media_reader(self, *, truncates: bool = False) -> ReadPart:
-        """Reader of one request's media; with `truncates` turns that do not fit are left out after that."""
-        if not self.tokenizer.media_kinds:
-            return no_media
-        return MediaReader(self.tokenizer.model, self.media_rules, self.media, self.context_length, truncates=truncates)
+    def media_reader(self, stored: ReadStored | None = None, *, truncates: bool = False) -> MediaReader:
+        """Reader of one request's media and files.
+
+        Args:
+            stored: reads uploaded files, see `MediaRules`; None: there are none.
+            truncates: turns that do not fit are left out after that.
+        """
+        rules = replace(self.media_rules, stored=stored)
+        return MediaReader(self.tokenizer.model, rules, self.media, self.context_length, truncates=truncates)
 
     def with_system(self, messages: list[Message]) -> list[Message]:
         """A conversation with the model's own system prompt, if it has one and the conversation begins with none."""

@@ -14,7 +14,7 @@ from ..types import Json
 from .fit.roles import joined_contents
 from .history import Message
 from .messages import parsed_arguments
-from .parts import MediaPart, ReadPart, joined, no_media
+from .parts import FileParts, MediaPart, ReadPart, joined, no_media
 
 Item = Json
 """A checked item, as it is stored: its type says which fields it has."""
@@ -198,7 +198,7 @@ class _Turns:
     def _content(self, parts: Sequence[Item], path: str) -> str | list[dict[str, str]]:
         return joined([self._part(part, f"{path}[{j}]") for j, part in enumerate(parts)])
 
-    def _part(self, part: Item, path: str) -> str | MediaPart:
+    def _part(self, part: Item, path: str) -> str | MediaPart | FileParts:
         return _text(part) if "text" in part or part["type"] == "refusal" else self._read_part(part, path)
 
     def _opened(self, item: Item, path: str) -> str:

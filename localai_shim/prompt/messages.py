@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from ..errors import BadRequest
 from ..formats.values import MAX_NESTING, json_or_text, nests_too_deeply
 from .history import Call, Message
-from .parts import FILES, KINDS, MediaPart, ReadPart, joined, no_media
+from .media.files import FILES
+from .parts import KINDS, FileParts, MediaPart, ReadPart, joined, no_media
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 # What OpenAI's messages have, and what the SDK and frameworks add to an answer that is sent back.
@@ -100,7 +101,7 @@ def _content(message: Mapping[str, object], role: str, path: str, read_part: Rea
     return joined([_part(part, f"{path}.content[{i}]", role, read_part) for i, part in enumerate(content)])
 
 
-def _part(value: object, path: str, role: str, read_part: ReadPart) -> str | MediaPart:
+def _part(value: object, path: str, role: str, read_part: ReadPart) -> str | MediaPart | FileParts:
     part = _object(value, path)
     kind = part.get("type")
     if kind is None:
@@ -109,7 +110,7 @@ def _part(value: object, path: str, role: str, read_part: ReadPart) -> str | Med
         return _string(part, _TEXT_PARTS[kind], path)
     if isinstance(kind, str) and (kind in KINDS or kind in FILES) and role != "assistant":
         return read_part(part, path)
-    media = () if role == "assistant" else ("image_url", "video_url", "input_audio")
+    media = () if role == "assistant" else ("image_url", "video_url", "input_audio", "file")
     raise BadRequest.unknown_value(f"{path}.type", kind, ("text", "refusal", *media))
 
 

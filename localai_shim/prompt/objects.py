@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import BadRequest
 from .media import PARTS
 
-FIELDS = frozenset({"data", "url", *(field for _, fields in PARTS.values() for field in fields)})
+FIELDS = frozenset({"data", "url", "file_data", *(field for _, fields in PARTS.values() for field in fields)})
 """Names of the fields that may hold such an object, or a list of them."""
 _BASE64_BYTES = 3 * 2**18  # at a time: it holds the GIL
 

@@ -1,8 +1,9 @@
-"""Images, videos and sounds among a message's parts: what stands for them in the messages that templates read.
+"""Images, videos, sounds and files among a message's parts: what stands for them in the messages that templates read.
 
-All items of a request begin to be decoded as their parts are met, on a few spare threads or on the thread that needs
-them, whichever is there first. Before that an item's size tells how many tokens it takes at least: what cannot fit
-into the context is refused, or left out where that is asked for, and nothing of it is decoded.
+A file is its text, and images of a PDF's pages for models that see. All other items of a request begin to be decoded
+as their parts are met, on a few spare threads or on the thread that needs them, whichever is there first. Before that
+an item's size tells how many tokens it takes at least: what cannot fit into the context is refused, or left out where
+that is asked for, and nothing of it is decoded.
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ from ..threads.system import Lock
 from ..threads.workers import Begun
 from .history import Message
 from .media import PARTS
+from .media.files import FILES, MAX_DRAWN_PAGES, FileSource, open_file
 from .tokenizing import Tokenizing
 
 if TYPE_CHECKING:
+    from ..documents import Document
     from .media.parts import MediaSource
 
 CACHE_BYTES = 256 * 2**20
 """Of what processors made, for each model."""
 KINDS = {name: kind for name, (kind, _) in PARTS.items()}
 """Types of parts that are not text."""
-FILES = ("file", "input_file")
 _UNREAD: Any = None  # what models get that look at no data
 _PLURALS: dict[MediaKind, str] = {"image": "images", "video": "video", "audio": "audio"}
 
@@ -57,9 +59,13 @@ class MediaPart(dict[str, str]):
         return self._read()
 
 
+class FileParts(list[str | MediaPart]):
+    """Text of a file, and images of its pages."""
+
+
 Part = Mapping[str, Any]
 """A part of a request's content, or of a stored item's."""
-ReadPart = Callable[[Part, str], MediaPart]
+ReadPart = Callable[[Part, str], MediaPart | FileParts]
 """(a part of one of the types in `KINDS` or `FILES`, its path) -> what stands for it.
 
 Raises BadRequest where the model cannot read it.
@@ -71,11 +77,17 @@ def no_media(part: Part, path: str) -> MediaPart:
     raise _refused(part, path, frozenset())
 
 
-def joined(parts: Sequence[str | MediaPart]) -> str | list[dict[str, str]]:
+def joined(parts: Sequence[str | MediaPart | FileParts]) -> str | list[dict[str, str]]:
     """The content of a message: one text, or the parts that templates read where some are not text."""
-    if not any(isinstance(part, MediaPart) for part in parts):
-        return "".join(part for part in parts if isinstance(part, str))
-    return [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts]
+    flat: list[str | MediaPart] = []
+    for i, part in enumerate(parts):
+        if isinstance(part, FileParts):  # with empty lines around it
+            flat += [*(("\n\n",) if i else ()), *part, *(("\n\n",) if part is not parts[-1] else ())]
+        else:
+            flat.append(part)
+    if not any(isinstance(part, MediaPart) for part in flat):
+        return "".join(part for part in flat if isinstance(part, str))
+    return [{"type": "text", "text": part} if isinstance(part, str) else part for part in flat]
 
 
 def media_parts(messages: Sequence[Message]) -> list[MediaPart]:
@@ -117,23 +129,73 @@ class MediaReader:
     ) -> None:
         self._processor, self._rules, self._cache = processor, rules, cache
         self._space = None if context_length is None else _Space(processor, context_length, truncates)
-        self._read: dict[int, tuple[Part, MediaPart]] = {}  # by the part's id, which is its own while it is held
+        self._decodes = getattr(processor, "decodes_media", True)  # a scripted model looks at no data
+        self._read: dict[int, tuple[Part, MediaPart | FileParts]] = {}  # by the part's id, its own while it is held
 
-    def __call__(self, part: Part, path: str) -> MediaPart:
+    def __call__(self, part: Part, path: str) -> MediaPart | FileParts:
         known = self._read.get(id(part))
         if known is None:
-            kind, kinds = KINDS.get(part["type"]), self._processor.media_kinds
-            if kind is None or kind not in kinds:
-                raise _refused(part, path, kinds)
-            known = self._read[id(part)] = part, MediaPart(kind, path, self._begun(part, path))
+            known = self._read[id(part)] = part, self._made(part, path)
         return known[1]
+
+    def check_read(self) -> None:
+        """Find out whether all files have been read; media are asked for their content later.
+
+        Raises:
+            UnreadError: files or URLs are still to be read.
+        """
+        if self._rules.contents is not None and self._rules.contents.unread:
+            raise UnreadError
+
+    def _made(self, part: Part, path: str) -> MediaPart | FileParts:
+        if part["type"] in FILES:
+            return self._file(part, path)
+        kind, kinds = KINDS.get(part["type"]), self._processor.media_kinds
+        if kind is None or kind not in kinds:
+            raise _refused(part, path, kinds)
+        return MediaPart(kind, path, self._begun(part, path))
+
+    def _file(self, part: Part, path: str) -> FileParts:
+        deadline.check()
+        source = open_file(part, path, self._rules)
+        if source is None:
+            return FileParts()  # see `check_read`
+        if not self._decodes:
+            return FileParts([_scripted_text(source)])
+        document = source.read()
+        if document.is_pdf and "image" in self._processor.media_kinds:
+            return self._with_images(source, document)
+        if not document.has_text:
+            raise source.refused(_SCANNED if document.is_pdf else "it contains no text")
+        return FileParts([_file_text(source, document.text)])
+
+    def _with_images(self, source: FileSource, document: Document) -> FileParts:
+        """The text of a PDF, and images of its first pages."""
+        sizes = source.image_sizes()
+        if len(document.pages) > len(sizes) and not document.has_text:
+            raise source.refused(
+                f"it has {len(document.pages)} pages without text, and images of at most {MAX_DRAWN_PAGES} are read; "
+                "split the file"
+            )
+        made = FileParts([_file_text(source, document.text)])
+        for i, (height, width) in enumerate(sizes):
+            drawn = partial(_drawn, source, i, self._processor, self._cache)
+            if self._space is not None:
+                try:
+                    self._space(MediaSize("image", height, width, detail=source.detail), source.path, page=i)
+                except _TooLargeError as error:
+                    drawn = partial(_same, error.made)
+            made += [
+                f"\n[page {i + 1} of {len(document.pages)}]\n",
+                MediaPart("image", source.path, Begun(drawn).result),
+            ]
+        return made
 
     def _begun(self, part: Part, path: str) -> Callable[[], ProcessedMedia]:
         from .media.parts import open_media
 
         deadline.check()
-        processor, contents = self._processor, self._rules.contents
-        decodes = getattr(processor, "decodes_media", True)  # a scripted model looks at no data
+        processor, contents, decodes = self._processor, self._rules.contents, self._decodes
         try:
             source = open_media(part, path, self._rules, self._space if decodes else None)
         except _TooLargeError as error:
@@ -165,6 +227,36 @@ def _processed(source: MediaSource, processor: Tokenizing, cache: MediaCache) ->
         return error.made
 
 
+def _drawn(source: FileSource, page: int, processor: Tokenizing, cache: MediaCache) -> ProcessedMedia:
+    """A page of a PDF, as the model reads it."""
+
+    def make() -> ProcessedMedia:
+        deadline.check()
+        try:
+            return processor.process(Media("image", source.draw(page), source.path, source.detail))
+        except ValueError as error:
+            raise unreadable("image", source.path, error) from error
+
+    return cache.get_or_make(source.image_key(page), make)
+
+
+def _same(made: ProcessedMedia) -> ProcessedMedia:
+    return made
+
+
+def _file_text(source: FileSource, text: str) -> str:
+    """A file in a prompt, in the form that DeepSeek publishes for its models."""
+    return f"[file name]: {source.shown_name}\n[file content begin]\n{text}\n[file content end]"
+
+
+def _scripted_text(source: FileSource) -> str:
+    """A file in the prompt of a scripted model: its content may be made up."""
+    try:
+        return _file_text(source, source.read().text)
+    except BadRequest:
+        return _file_text(source, "")
+
+
 class _TooLargeError(BadRequest):
     """An item that fits into no prompt, with what stands for it until its turn is left out."""
 
@@ -179,9 +271,9 @@ class _Space:
     def __init__(self, processor: Tokenizing, context_length: int, truncates: bool) -> None:
         self._processor, self._limit, self._truncates = processor, context_length, truncates
         self._lock = Lock()
-        self._taken: dict[str, int] = {}
+        self._taken: dict[tuple[str, int], int] = {}
 
-    def __call__(self, size: MediaSize, path: str) -> None:
+    def __call__(self, size: MediaSize, path: str, page: int = 0) -> None:
         unread = self._processor.unread(size)
         if unread is None:
             return
@@ -191,7 +283,7 @@ class _Space:
                 raise _TooLargeError(unread, path)
             return
         with self._lock:
-            self._taken[path] = tokens
+            self._taken[path, page] = tokens
             total = sum(self._taken.values())
         if total > self._limit:
             what = f"this {size.kind} of {size} takes {tokens} tokens"
@@ -220,11 +312,15 @@ def _refused(part: Part, path: str, kinds: Collection[MediaKind]) -> BadRequest:
     *most, last = ["text", *(plural for kind, plural in _PLURALS.items() if kind in kinds)]
     taken = f"{', '.join(most)} and {last}" if most else "text only"
     if given in FILES:
-        why = f"content parts of type '{given}' are not supported. Send a file's text, or pictures of its pages"
+        why = f"content parts of type '{given}' are not supported here"
     else:
         why = f"content parts of type '{given}' need a model that reads {_PLURALS[KINDS[given]]}"
         why += _SEEING if KINDS[given] == "image" else ""
     return BadRequest.unsupported_value(f"{path}.type", f"This model reads {taken}; {why}.")
 
 
+_SCANNED = (
+    "it contains no text: its pages are images, as in scans, and this model reads text only. Load a model that reads "
+    "images, or recognize the text first"
+)
 _SEEING = ". Load one, such as 'mlx-community/Qwen2.5-VL-7B-Instruct-4bit', or 'builtin:vision' for demos and tests"

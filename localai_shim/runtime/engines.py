@@ -332,7 +332,7 @@ class Runtime:
         """Description of an engine's model for the endpoints; waits until it is loaded.
 
         Args:
-            contents: of the request that it is for.
+            contents: of the request that it is for; None: it is for none, and has no rules and hooks.
             adapter: the name of the one that it uses; it is loaded if it is not.
 
         Raises:
@@ -342,10 +342,9 @@ class Runtime:
         made = serve(engine)
         if adapter is not None:
             made = self.adapters.served(adapter, engine, made)
-        rules = replace(self._rules, contents=contents) if made.tokenizer.media_kinds else made.media_rules
-        if rules is made.media_rules and not self.hooks:
+        if contents is None:
             return made
-        return replace(made, media_rules=rules, hooks=self.hooks)
+        return replace(made, media_rules=replace(self._rules, contents=contents), hooks=self.hooks)
 
     @property
     def is_imported(self) -> bool:

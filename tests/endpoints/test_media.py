@@ -235,7 +235,7 @@ def test_what_one_client_may_read_another_may_not(monkeypatch: pytest.MonkeyPatc
             "unsupported_value",
             "reads text and images; content parts of type 'input_audio' need a model",
         ),
-        ({"type": "file", "file": {}}, ".type", "unsupported_value", "'file' are not supported. Send a file's text"),
+        ({"type": "file", "file": {}}, ".file.file_data", "missing_required_parameter", "file_data"),
         ({"type": "smell"}, ".type", "invalid_value", "'smell'. Supported values are: 'text'"),
     ],
 )
@@ -251,10 +251,18 @@ def test_a_wrong_part_of_an_item_is_refused_by_its_path(seen: Seen) -> None:
     client, _, _ = seen
     with refused("input[0].content[0].image_url", "invalid_image", "it is one pixel high"):
         respond(client, user_item(input_image(data_url(width=4, height=1))))
-    with refused("input[0].content[0].file_id", "unsupported_parameter", "no uploaded files"):
-        respond(client, user_item({"type": "input_image", "file_id": "file_1"}))
-    with refused("input[0].content[0].type", "unsupported_value", "'input_file' are not supported"):
+    with refused("input[0].content[0].file_data", "invalid_file", "'a.pdf' cannot be read: it is not text"):
         respond(client, user_item({"type": "input_file", "file_data": "AAAA", "filename": "a.pdf"}))
+
+
+def test_uploaded_images_are_read_by_their_ids(seen: Seen) -> None:
+    client, engine, _ = seen
+    file = client.files.create(file=("red.png", png(RED)), purpose="vision")
+    respond(client, user_item({"type": "input_image", "file_id": file.id, "detail": "low"}))
+    assert colours(engine) == [RED]
+    with pytest.raises(openai.NotFoundError) as caught:
+        respond(client, user_item({"type": "input_image", "file_id": "file_1"}))
+    assert (caught.value.param, caught.value.code) == ("input[0].content[0].file_id", "file_not_found")
 
 
 def test_what_is_wrong_is_said_each_time(seen: Seen) -> None:

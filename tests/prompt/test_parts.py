@@ -14,7 +14,7 @@ import pytest
 
 from localai_shim.errors import BadRequest
 from localai_shim.formats.table import PLAIN
-from localai_shim.media import MediaKind, MediaRules, ProcessedMedia
+from localai_shim.media import NO_SOURCES, Contents, MediaKind, MediaRules, ProcessedMedia, UnreadError
 from localai_shim.prompt import history
 from localai_shim.prompt.caller_text import CallerText
 from localai_shim.prompt.fit.form import Form
@@ -186,13 +186,42 @@ def test_a_template_that_looks_for_parts_gets_them(tmp_path: Path, template: str
     assert text in ChatTokenizer(tokenizer.model).decode(tokenizer.render(Conversation(messages)))
 
 
-def test_files_are_refused_by_every_model() -> None:
-    for kinds in (set[str](), {"image", "audio"}):
-        model: Any = SimpleNamespace(media_kinds=kinds)
-        reader = MediaReader(model, MediaRules(), MediaCache())
-        with pytest.raises(BadRequest, match=r"'file' are not supported\. Send a file's text") as caught:
-            template_messages([{"role": "user", "content": [{"type": "file", "file": {}}]}], read_part=reader)
-        assert caught.value.param == "messages[0].content[0].type"
+def file_reader(kinds: set[str], rules: MediaRules = NO_SOURCES) -> MediaReader:
+    model: Any = SimpleNamespace(media_kinds=kinds)
+    return MediaReader(model, rules, MediaCache())
+
+
+def content_of(*parts: Any) -> Any:
+    made = template_messages([{"role": "user", "content": list(parts)}], read_part=file_reader(set()))
+    return made[0]["content"]
+
+
+FILE: Any = {"type": "file", "file": {"file_data": "QSBub3RlLg==", "filename": "a\n b.txt"}}
+NOTE = "[file name]: a b.txt\n[file content begin]\nA note.\n[file content end]"
+
+
+def test_files_are_text_with_empty_lines_around_it() -> None:
+    assert content_of(FILE) == NOTE
+    assert (
+        content_of({"type": "text", "text": "Read:"}, FILE, {"type": "text", "text": "And?"})
+        == f"Read:\n\n{NOTE}\n\nAnd?"
+    )
+
+
+def test_a_file_that_is_still_to_be_read_is_asked_for_after_all_others() -> None:
+    rules = MediaRules(remote=True, contents=Contents())
+    reader = file_reader(set(), rules)
+    parts = [{"type": "input_file", "file_url": f"https://example.com/{i}.txt"} for i in range(3)]
+    template_messages([{"role": "user", "content": parts}], read_part=reader)
+    assert rules.contents is not None and len(rules.contents.unread) == 3
+    with pytest.raises(UnreadError):
+        reader.check_read()
+
+
+def test_files_need_a_reader() -> None:
+    with pytest.raises(BadRequest, match="'file' are not supported here") as caught:
+        template_messages([{"role": "user", "content": [FILE]}])
+    assert caught.value.param == "messages[0].content[0].type"
 
 
 # -- several items -----------------------------------------------------------------------------------------------------

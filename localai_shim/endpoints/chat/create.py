@@ -25,6 +25,7 @@ from ..answer.plan import AnswerPlan
 from ..answer.thinking import EFFORTS, read_thinking
 from ..answer.tools import read_tool_plan
 from ..fields import Fields, as_array
+from ..files import read_whole
 from ..optional_fields import Extras, read_extras
 from ..predictions import PredictionCounts
 from ..served import ServedModel, make_prompt
@@ -57,8 +58,9 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     fields = Fields(body)
     given, metadata = fields.require("messages"), request_fields.read_metadata(fields)
     developer = model.tokenizer.knows_developer
-    reader = model.media_reader(truncates=chat.truncation[0] is not None)
+    reader = model.media_reader(partial(read_whole, store), truncates=chat.truncation[0] is not None)
     messages = model.with_system(template_messages(given, knows_developer=developer, read_part=reader))
+    reader.check_read()
     generation = request_fields.read_own(fields, chat.generation, model)
     prompt = chat.prompt(messages, model, generation.salt)
     answer = chat.answer(model, prompt.tokens)

@@ -87,7 +87,7 @@ def _input_image(fields: Fields) -> dict[str, object]:
     if url is None and file_id is None:
         raise BadRequest.missing(fields.at("image_url"))
     if url is not None and file_id is not None:
-        raise _mutually_exclusive(fields, ("image_url", "file_id"))
+        raise BadRequest.mutually_exclusive([fields.at("image_url"), fields.at("file_id")])
     if isinstance(url, str) and not url.lower().startswith(_URLS):
         raise BadRequest.invalid(
             fields.at("image_url"),
@@ -123,23 +123,15 @@ def _input_video(fields: Fields) -> dict[str, object]:
 
 
 def _input_file(fields: Fields) -> dict[str, object]:
-    sources = {name: fields.string(name) for name in ("file_data", "file_id", "file_url")}
-    found = given(**sources)
+    found = given(
+        file_data=_source(fields, "file_data"), file_id=fields.string("file_id"), file_url=fields.string("file_url")
+    )
     if not found:
         raise BadRequest.missing(fields.at("file_data"))
     if len(found) > 1:
-        raise _mutually_exclusive(fields, list(found))
+        raise BadRequest.mutually_exclusive(list(map(fields.at, found)))
     rest = {"filename": fields.string("filename"), "detail": fields.choice("detail", _DETAILS[:3])}
     return {**found, **given(**rest)}
-
-
-def _mutually_exclusive(fields: Fields, names: Sequence[str]) -> BadRequest:
-    return BadRequest(
-        f"Mutually exclusive parameters: {', '.join(repr(fields.at(name)) for name in names)}. Ensure you are only "
-        "providing one of them.",
-        param=fields.at(names[-1]),
-        code="mutually_exclusive_parameters",
-    )
 
 
 def _breakpoint(fields: Fields) -> dict[str, object]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import BadRequest
 from ...prompt.items import Item, item_messages
-from ...prompt.parts import ReadPart
+from ...prompt.parts import MediaReader
 from ...prompt.template import Conversation
 from ...types import Json, Prompt, map_texts
 from .. import request_fields
@@ -22,6 +22,7 @@ from ..answer.plan import AnswerPlan
 from ..answer.thinking import EFFORTS, read_thinking
 from ..answer.tools import ToolPlan, read_flat_tool_plan
 from ..fields import Fields
+from ..files import read_whole
 from ..hosted.hooks import check_hooks
 from ..hosted.items import as_function_items
 from ..hosted.table import shown_choice
@@ -91,8 +92,8 @@ class PromptPlan:
 
     fields: PromptFields
     context: Context
-    read_part: ReadPart
-    """Reads its images, videos and sounds."""
+    read_part: MediaReader
+    """Reads its images, videos, sounds and files."""
 
 
 def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Turn:
@@ -255,7 +256,8 @@ def read_plan(
     context = read_input(fields, read_context(fields, store), store)
     if not context.items and given.instructions is None:
         raise BadRequest.missing("input")
-    return PromptPlan(given, context, model.media_reader(truncates=given.truncates or counts))
+    reader = model.media_reader(partial(read_whole, store), truncates=given.truncates or counts)
+    return PromptPlan(given, context, reader)
 
 
 def plan_answer(plan: PromptPlan, model: ServedModel, reserve: int, salt: str | None) -> tuple[Prompt, AnswerPlan]:
@@ -297,6 +299,7 @@ def _rendered(plan: PromptPlan, model: ServedModel, items: Sequence[Item]) -> tu
         knows_developer=developer,
         read_part=plan.read_part,
     )
+    plan.read_part.check_read()
     conversation = plan.fields.asked.conversation(model.with_system(messages))
     try:
         return model.tokenizer.render(conversation), conversation

@@ -76,14 +76,17 @@ def open_media(part: Mapping[str, object], path: str, rules: MediaRules, fits: F
 
     Raises:
         BadRequest: a field is wrong, or its content cannot or may not be read.
+        NotFound: there is no uploaded file of this id.
     """
     kind, fields = PARTS[str(part["type"])]
-    _refuse_files(part, path, kind)
+    rate = _rate(part, path) if kind == "video" else None
+    if part.get("file_id") is not None:
+        stored = _stored(part["file_id"], f"{path}.file_id", kind, rules)
+        return _opened(stored, f"{path}.file_id", kind, rules, _detail(part, path), rate, fits or _any_size)
     field = next((field for field in fields if part.get(field) is not None), None)
     if field is None:
         raise BadRequest.missing(f"{path}.{fields[0]}")
-    value, at, options = _content(part, field, f"{path}.{field}", kind)
-    rate = _rate(part, path) if kind == "video" else None
+    value, at, options = _content(part, field, f"{path}.{field}", kind, rules)
     return _opened(value, at, kind, rules, _detail(*options), rate, fits or _any_size)
 
 
@@ -92,22 +95,27 @@ def _any_size(size: MediaSize, path: str) -> None:
 
 
 def _content(
-    part: Mapping[str, object], field: str, path: str, kind: MediaKind
+    part: Mapping[str, object], field: str, path: str, kind: MediaKind, rules: MediaRules
 ) -> tuple[object, str, tuple[Mapping[str, object], str]]:
     """The content itself, its path, and what holds `detail`: chat has both in an object, Responses side by side."""
     value = part[field]
     if not isinstance(value, Mapping):
         return value, path, (part, path.removesuffix(f".{field}"))
-    _refuse_files(value, path, kind)
+    if value.get("file_id") is not None:
+        return _stored(value["file_id"], f"{path}.file_id", kind, rules), f"{path}.file_id", (value, path)
     inner = next((name for name in _INNER[kind] if value.get(name) is not None), None)
     if inner is None:
         raise BadRequest.missing(f"{path}.{_INNER[kind][0]}")
     return value[inner], f"{path}.{inner}", (value, path)
 
 
-def _refuse_files(holder: Mapping[str, object], path: str, kind: MediaKind) -> None:
-    if holder.get("file_id") is not None:
-        raise BadRequest.unsupported(f"{path}.file_id", f"There are no uploaded files here: send the {kind} itself.")
+def _stored(file_id: object, path: str, kind: MediaKind, rules: MediaRules) -> bytes:
+    """The content of an uploaded file."""
+    if not isinstance(file_id, str):
+        raise BadRequest.wrong_type(path, "a string", file_id)
+    if rules.stored is None:
+        raise BadRequest.unsupported(path, f"There are no uploaded files here: send the {kind} itself.")
+    return rules.stored(file_id, path)[1]
 
 
 def _opened(

@@ -9,8 +9,10 @@ import re
 import stat
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from ...errors import BadRequest
 from ...media import MediaKind, MediaRules
@@ -20,7 +22,8 @@ from .remote import fetch
 from .sounds import is_sound
 from .videos import is_video
 
-MAX_FILE_BYTES: dict[MediaKind, int] = {"image": 64 << 20, "audio": 64 << 20, "video": 256 << 20}
+SourceKind = MediaKind | Literal["file"]
+MAX_FILE_BYTES: dict[SourceKind, int] = {"image": 64 << 20, "audio": 64 << 20, "video": 256 << 20, "file": 64 << 20}
 """OpenAI takes 50 MB in one request. A video goes through a temporary file."""
 
 _PIECE_CHARACTERS = 1 << 19
@@ -29,7 +32,12 @@ _MAX_PATH_CHARS = 4096  # characters
 _SHOWN_CHARACTERS = 80
 _PLAIN_DIGITS = bytes.maketrans(b"-_", b"+/")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
-_KNOWN = {"image": media_type, "audio": is_sound, "video": is_video}
+_KNOWN: dict[SourceKind, Callable[[bytes], object]] = {
+    "image": media_type,
+    "audio": is_sound,
+    "video": is_video,
+    "file": lambda data: False,  # a URL; base64 is in another field
+}
 _IMAGE_CODES = {
     "url": "invalid_image_url",
     "base64": "invalid_base64_image",
@@ -38,8 +46,8 @@ _IMAGE_CODES = {
 }
 
 
-def read_source(value: object, path: str, kind: MediaKind, rules: MediaRules) -> bytes:
-    """The encoded bytes of an image, sound or video; none where a file or URL is still to be read, see `Contents`.
+def read_source(value: object, path: str, kind: SourceKind, rules: MediaRules) -> bytes:
+    """The bytes of an image, sound, video or other file; none where a file or URL is still to be read, see `Contents`.
 
     Args:
         value: a string from the request (`data:` URL, base64, URL, or the path of a file), which may read only what
@@ -75,7 +83,33 @@ def read_source(value: object, path: str, kind: MediaKind, rules: MediaRules) ->
     return rules.read((kind, text), partial(_allowed_file, text, path, kind, rules))
 
 
-def _data_url(text: str, path: str, kind: MediaKind) -> bytes:
+def read_data(value: object, path: str) -> tuple[str | None, bytes]:
+    """Media type and content of a file that travels with the request: a `data:` URL, base64, or bytes.
+
+    Args:
+        path: the field that it came from.
+
+    Raises:
+        BadRequest: it is none of these, or is longer than `MAX_FILE_BYTES`.
+    """
+    if isinstance(value, bytes | bytearray | memoryview):
+        return None, _limited(bytes(value), path, "file")
+    if not isinstance(value, str):
+        raise BadRequest.wrong_type(path, "a string", value)
+    text = value.strip()
+    if not text:
+        raise BadRequest.empty_string(path)
+    if text[:5].lower() == "data:":
+        return text[5:300].partition(",")[0].removesuffix(";base64") or None, _data_url(text, path, "file")
+    if len(text) > 2 * MAX_FILE_BYTES["file"]:
+        raise _too_long(path, "file")
+    data = _decoded(text)
+    if data is None:
+        raise _refuse(path, "file", "it is neither base64 nor a data: URL, such as 'data:text/plain;base64,SGk='")
+    return None, _limited(data, path, "file")
+
+
+def _data_url(text: str, path: str, kind: SourceKind) -> bytes:
     """The data of a data: URL. Its media type is ignored: the content says what it is, and callers err."""
     comma = text.find(",")
     if comma < 0:
@@ -92,7 +126,7 @@ def _data_url(text: str, path: str, kind: MediaKind) -> bytes:
     return _limited(data, path, kind)
 
 
-def _raw_base64(text: str, kind: MediaKind, rules: MediaRules) -> bytes | None:
+def _raw_base64(text: str, kind: SourceKind, rules: MediaRules) -> bytes | None:
     """The content, if the text is base64 of a format that is known, or cannot be a path; None if it may be one."""
     beginning = _decoded("".join(text[:64].split())[:40])
     no_path = rules.folder is None and (kind == "audio" or len(text) > _MAX_PATH_CHARS)  # `input_audio` takes no URLs
@@ -120,7 +154,7 @@ def _decoded(text: str, start: int = 0) -> bytes | None:
     return b"".join(pieces)
 
 
-def _allowed_file(text: str, path: str, kind: MediaKind, rules: MediaRules) -> bytes:
+def _allowed_file(text: str, path: str, kind: SourceKind, rules: MediaRules) -> bytes:
     """A file that the request names, if it is below the folder that the client allows."""
     if rules.folder is None:
         raise _refuse(
@@ -146,7 +180,7 @@ def _url_path(url: str) -> str:
     return urllib.request.url2pathname(parts.path)
 
 
-def read_file(file: Path, path: str, kind: MediaKind) -> bytes:
+def read_file(file: Path, path: str, kind: SourceKind) -> bytes:
     """The bytes of a regular file.
 
     Raises:
@@ -167,20 +201,20 @@ def read_file(file: Path, path: str, kind: MediaKind) -> bytes:
         raise _refuse(path, kind, f"the file {name!r} cannot be read: {why}", "file") from None
 
 
-def _limited(data: bytes, path: str, kind: MediaKind) -> bytes:
+def _limited(data: bytes, path: str, kind: SourceKind) -> bytes:
     if len(data) > MAX_FILE_BYTES[kind]:
         raise _too_long(path, kind)
     return data
 
 
-def _too_long(path: str, kind: MediaKind) -> BadRequest:
+def _too_long(path: str, kind: SourceKind) -> BadRequest:
     most = f"{MAX_FILE_BYTES[kind] >> 20} MiB, the most that is read of one {kind}"
     return _refuse(path, kind, f"it has more than {most}", "size")
 
 
-def _code(kind: MediaKind, fault: str) -> str:
+def _code(kind: SourceKind, fault: str) -> str:
     return _IMAGE_CODES[fault] if kind == "image" else "invalid_value"
 
 
-def _refuse(path: str, kind: MediaKind, why: str, fault: str = "url") -> BadRequest:
+def _refuse(path: str, kind: SourceKind, why: str, fault: str = "url") -> BadRequest:
     return BadRequest.refused(path, why, _code(kind, fault))

@@ -287,7 +287,7 @@ INPUT: list[Row] = [
     (_part({"type": "input_text", "text": 5}), "input[1].content[0].text", "invalid_type", "expected a string"),
     (_part(IMAGE), "input[1].content[0].type", "unsupported_value", "This model reads text only"),
     (_part({"type": "input_image"}), "input[1].content[0].image_url", "missing_required_parameter", "image_url'"),
-    (_part({"type": "input_file", "file_id": "f"}), "input[1].content[0].type", "unsupported_value", "text only"),
+    (_part({"type": "input_file", "file_data": "!"}), "input[1].content[0].file_data", "invalid_value", "base64"),
     (_items({**CALL, "arguments": None}, OUTPUT), "input[0].arguments", "missing_required_parameter", "arguments'"),
     (_items({**CALL, "arguments": {}}, OUTPUT), "input[0].arguments", "invalid_type", "expected a string"),
     (_items({**CALL, "call_id": None}, OUTPUT), "input[0].call_id", "missing_required_parameter", "call_id'"),

@@ -23,6 +23,7 @@ ELSEWHERE = {
     "state.processes:": "asks the system for processes; tests/state",
     "engine.drafts.draft_model:": "an error turns drafts off; tests/engine/drafts and tests/test_draft_model.py",
     "engine.drafts.head:": "an error turns drafts off; tests/engine/drafts",
+    "documents.time_limit:": "a thread that ends the reading of a file; tests/documents/test_pdf.py",
     "engine.threads:_after_fork": "a thread that passes on Ctrl-C; tests/engine/test_threads.py",
     "engine.threads:_interrupt_main": "the same",
     "engine.threads:_stop_all": "the interpreter's end; tests/soak/life",
