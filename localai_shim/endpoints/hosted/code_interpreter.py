@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from ...errors import BadRequest
-from ...types import Json
+from ...types import CodeFile, CodeResult, Json
 from ..fields import Fields, as_strings, given
 from ..request_fields import new_id
 from .kind import BadResultError, Kind, Names, Options, Outcome, as_list, text_of, value_of
@@ -21,6 +21,7 @@ class CodeInterpreter(Kind):
     """Code that answers run."""
 
     name = "code_interpreter"
+    method = "run"
     types = ("code_interpreter",)
     names = Names("code_interpreter_call", "ci", "interpreting")
     description = "Run Python code. Returns what the code prints, and the names of the files that it writes."
@@ -63,15 +64,14 @@ class CodeInterpreter(Kind):
             returned = {"logs": returned}
         if returned is None or (value_of(returned, "logs") is None and value_of(returned, "files") is None):
             raise BadResultError(f"{what} must have 'logs' or 'files'")
-        logs = text_of(returned, "logs", what, otherwise="")
-        found: list[Json] = [{"type": "logs", "logs": logs}] if logs else []
-        names = []
-        for file in as_list(value_of(returned, "files") or (), "'files'"):
-            names.append(name := text_of(file, "name", "a file"))
-            url = text_of(file, "url", "a file", otherwise="")
-            if url and (mimetypes.guess_type(name)[0] or "").startswith("image/"):
-                found.append({"type": "image", "url": url})
-        lines = [logs.rstrip("\n") or _NOTHING, *(f"It has written the file {name}." for name in names)]
+        files = [
+            CodeFile(text_of(file, "name", "a file"), text_of(file, "url", "a file", otherwise=""))
+            for file in as_list(value_of(returned, "files") or (), "'files'")
+        ]
+        result = CodeResult(text_of(returned, "logs", what, otherwise=""), files)
+        found: list[Json] = [{"type": "logs", "logs": result.logs}] if result.logs else []
+        found += [{"type": "image", "url": file.url} for file in files if file.url and _is_image(file)]
+        lines = [result.logs.rstrip("\n") or _NOTHING, *(f"It has written the file {file.name}." for file in files)]
         return Outcome("\n".join(lines), found)
 
     def item_fields(self, argument: str, options: Options, found: Sequence[Json], include: Collection[str]) -> Json:
@@ -91,6 +91,10 @@ class CodeInterpreter(Kind):
 
     def shown_output(self, item: Json) -> str:
         return "".join(each.get("logs") or "" for each in item.get("outputs") or ()) or _NOTHING
+
+
+def _is_image(file: CodeFile) -> bool:
+    return (mimetypes.guess_type(file.name)[0] or "").startswith("image/")
 
 
 def _output(fields: Fields) -> Json:

@@ -9,31 +9,43 @@ from typing import Any
 
 from ...errors import BadRequest, listed
 from ...threads.deadline import check
-from ...types import log
+from ...types import Hook, log
 from .kind import BadResultError, HostedTool, Options, Outcome
 from .table import BY_NAME
 
-Hook = Callable[..., Any]
+Call = Callable[..., Any]
+"""The function or method of a hook."""
 LOOK_SECONDS = 0.05  # after which an async hook is canceled whose caller has left
 
 
-def read_hooks(hooks: Mapping[str, Hook] | None) -> dict[str, Hook]:
-    """A client's `hosted_tools`.
+def read_hooks(hooks: Mapping[str, Hook] | None) -> dict[str, Call]:
+    """A client's `hosted_tools`: functions, and of objects with the method that their kind names this method.
 
     Raises:
         ValueError: there is no such kind, or a hook cannot be called.
     """
     if hooks is not None and not isinstance(hooks, Mapping):
         raise ValueError(f"`hosted_tools` must be a mapping of names to functions, not {hooks!r}")
-    for name, hook in (hooks or {}).items():
-        if name not in BY_NAME:
-            raise ValueError(f"`hosted_tools` has no kind {name!r}: pass functions for {listed(BY_NAME)}")
-        if not callable(hook):
-            raise ValueError(f"`hosted_tools`: {name!r} must be a function, not {hook!r}")
-    return dict(hooks or {})
+    return {name: _read_hook(name, hook) for name, hook in (hooks or {}).items()}
 
 
-def check_hooks(tools: Iterable[HostedTool], hooks: Mapping[str, Hook], *, special: bool) -> None:
+def _read_hook(name: str, hook: Hook) -> Call:
+    if name not in BY_NAME:
+        raise ValueError(f"`hosted_tools` has no kind {name!r}: pass functions for {listed(BY_NAME)}")
+    method = BY_NAME[name].method
+    found: object = getattr(hook, method, None)
+    if isinstance(hook, type) and found is not None:
+        raise ValueError(f"`hosted_tools`: {name!r} must be an object of {hook!r}, not the class: create one")
+    if callable(found):
+        return found
+    if not callable(hook):
+        raise ValueError(
+            f"`hosted_tools`: {name!r} must be a function, or an object with a method '{method}', not {hook!r}"
+        )
+    return hook
+
+
+def check_hooks(tools: Iterable[HostedTool], hooks: Mapping[str, Call], *, special: bool) -> None:
     """Refuse hosted tools of a request that the client's hooks cannot serve.
 
     Args:
@@ -66,7 +78,7 @@ def check_hooks(tools: Iterable[HostedTool], hooks: Mapping[str, Hook], *, speci
             )
 
 
-def _accepted(tool: HostedTool, hook: Hook) -> set[str]:
+def _accepted(tool: HostedTool, hook: Call) -> set[str]:
     """Options that a hook takes, or does without."""
     takes = _parameters(hook)
     return {
@@ -74,7 +86,7 @@ def _accepted(tool: HostedTool, hook: Hook) -> set[str]:
     }
 
 
-def _parameters(hook: Hook) -> set[str] | None:
+def _parameters(hook: Call) -> set[str] | None:
     """Names of the arguments that a hook takes; None: any, or they are unknown."""
     try:
         found = inspect.signature(hook).parameters.values()
@@ -85,7 +97,7 @@ def _parameters(hook: Hook) -> set[str] | None:
     return {parameter.name for parameter in found if parameter.kind is not parameter.POSITIONAL_ONLY}
 
 
-def run(tool: HostedTool, hook: Hook, argument: str | None, options: Options) -> Outcome:
+def run(tool: HostedTool, hook: Call, argument: str | None, options: Options) -> Outcome:
     """Call a hook for a call of the model. May wait.
 
     Args:
@@ -116,6 +128,12 @@ def run(tool: HostedTool, hook: Hook, argument: str | None, options: Options) ->
         outcome = Outcome(_told(error), failed=True)
     check()
     return outcome
+
+
+def too_long(tool: HostedTool) -> Outcome:
+    """Outcome of a call whose result does not fit the model's context."""
+    log.warning("the function that `hosted_tools` has for '%s' returned more text than fits the context", tool.name)
+    return Outcome(f"Error: the result of {tool.name} is too long for the context. Ask for less.", failed=True)
 
 
 def _told(error: BaseException) -> str:

@@ -59,6 +59,8 @@ class Kind(ABC):
 
     name: ClassVar[str]
     """Name of the function that the model sees, and of the hook in `hosted_tools`."""
+    method: ClassVar[str]
+    """Method of hooks that are objects."""
     types: ClassVar[tuple[str, ...]]
     """Types of the entries in `tools` that ask for it."""
     shown_types: ClassVar[Mapping[str, str]] = {}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from ...types import Json
+from ...types import Json, SearchResult
 from ..fields import Fields, as_strings, given
 from .kind import Kind, Names, Options, Outcome, as_list, text_of, written
 
@@ -21,6 +22,7 @@ class WebSearch(Kind):
     """Searches that answers make."""
 
     name = "web_search"
+    method = "search"
     types = ("web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11")
     shown_types = dict.fromkeys(types[:2], types[2])
     names = Names("web_search_call", "ws", "searching")
@@ -44,13 +46,11 @@ class WebSearch(Kind):
 
     def outcome(self, returned: Any) -> Outcome:
         what = "a result of 'web_search'"
-        found: list[Json] = [
-            {
-                "url": text_of(each, "url", what),
-                **{name: text_of(each, name, what, otherwise="") for name in _RESULT[1:]},
-            }
+        results = [
+            SearchResult(text_of(each, "url", what), *(text_of(each, name, what, otherwise="") for name in _RESULT[1:]))
             for each in as_list(returned, "what 'web_search' returns")
         ]
+        found: list[Json] = [asdict(each) for each in results]
         return Outcome(written(found), found)
 
     def item_fields(self, argument: str, options: Options, found: Sequence[Json], include: Collection[str]) -> Json:

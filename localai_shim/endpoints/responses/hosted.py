@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from openai.types.responses import ResponseStreamEvent
 
+from ...errors import TOO_LONG, BadRequest
 from ...output.answer import AnswerParser
 from ...output.text import TextParser
 from ...types import GenerationRequest, Json, Prompt
 from ..assembler import Round
-from ..hosted.hooks import Hook, run
+from ..hosted.hooks import Call, run, too_long
 from ..hosted.items import MORE, OUTPUT
 from ..hosted.kind import HostedTool, Options, Outcome
 from ..hosted.partial import StringReader
 from .assembler import Form, Kind, OutputItem, ResponseAssembler
+
+ANSWER_SHARE = 16
+"""Part of the context that results of hooks leave for the answer: a sixteenth."""
+TAGS_BYTES = 1024
+"""More than templates write around a result."""
 
 
 class Continuation(NamedTuple):
@@ -39,14 +46,16 @@ class Hosting:
         most: calls that the response may make; None: any number.
         go_on: makes the next round behind the output so far, of: its items, whether no more calls may be made, and the
             number of tokens that were generated. None: no token is left for it.
+        fits: finds out if the context has room for the output so far, and for an answer.
     """
 
     tools: Mapping[str, HostedTool]
-    hooks: Mapping[str, Hook]
+    hooks: Mapping[str, Call]
     options: Mapping[str, Options]
     include: Collection[str]
     most: int | None
     go_on: Callable[[list[Json], bool, int], Continuation | None]
+    fits: Callable[[list[Json]], bool]
 
 
 class HostedItem(OutputItem):
@@ -104,11 +113,25 @@ class HostedAssembler(ResponseAssembler):
             return Round(self._flush())
         outcome = run(tool, self.hosting.hooks[tool.name], item.argument, self.hosting.options[tool.name])
         item.outcome, item.has_next = outcome, item is not self._last_call
+        if not (outcome.failed or self._is_short(outcome) or self.hosting.fits(self._output())):
+            item.outcome = outcome = too_long(tool)
         item.status = "failed" if outcome.failed else "completed"
         if not outcome.failed:
             self._emit(f"response.{names.item}.completed", **item.at)
         self._emit("response.output_item.done", item=self._made(item), output_index=item.index)
         return Round(self._flush())
+
+    def _is_short(self, outcome: Outcome) -> bool:
+        """The context surely has room for an outcome: no token is shorter than a byte of it in the longest spelling."""
+        length = self._model.context_length
+        if length is None:
+            return True
+        room = length - length // ANSWER_SHARE - len(self._prompts[-1].tokens) - self._parsers[-1].generated
+        done = [item.outcome.output for item in self._asked if item.outcome is not None]
+        return sum(len(json.dumps(text)) + TAGS_BYTES for text in done) < room
+
+    def _output(self) -> list[Json]:
+        return [self._made(item) for item in self._items]
 
     def _go_on(self) -> Round:
         """All hooks of the round were called: the next round, or the end if the caller's functions were called, too."""
@@ -118,7 +141,7 @@ class HostedAssembler(ResponseAssembler):
             return Round(self._flush(), ends=True)
         most, generated = self.hosting.most, sum(parser.generated for parser in self._parsers)
         spent = most is not None and self._calls >= most
-        made = self.hosting.go_on([self._made(item) for item in self._items], spent, generated)
+        made = self._continuation(spent, generated)
         if made is None:
             self._complete(cut=True)
             return Round(self._flush(), ends=True)
@@ -126,6 +149,15 @@ class HostedAssembler(ResponseAssembler):
         self._prompts.append(made.prompt)
         self._parsers.append(made.parser)
         return Round(self._flush(), made.works)
+
+    def _continuation(self, spent: bool, generated: int) -> Continuation | None:
+        """The next round; None: the context is full, or no token is left."""
+        try:
+            return self.hosting.go_on(self._output(), spent, generated)
+        except BadRequest as error:
+            if error.code != TOO_LONG:
+                raise
+            return None
 
     @staticmethod
     def _is_own(item: OutputItem) -> bool:
