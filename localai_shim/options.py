@@ -224,7 +224,7 @@ class LocalOptions(_Models, LoadOptions, SearchOptions, RunOptions, total=False)
     ]
     hosted_tools: Annotated[
         Mapping[str, Hook] | None,
-        Option("Functions for tools that OpenAI hosts: `web_search`, `code_interpreter`. See docs/hosted-tools.md."),
+        Option("Your `web_search`, `code_interpreter`, and `image_generation`. See docs/hosted-tools.md."),
     ]
     allow_remote_images: Annotated[
         bool,

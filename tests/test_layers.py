@@ -171,6 +171,7 @@ PACKAGES = {
     "endpoints.chat": "openai",
     "endpoints.completions": "openai",
     "endpoints.embeddings": "numpy openai",
+    "endpoints.hosted": "PIL",
     "endpoints.responses": "openai",
     "engine": "anyio mlx numpy",
     "engine.decode": "mlx numpy",

@@ -10,8 +10,11 @@ from ...errors import BadRequest
 from ...types import CodeFile, CodeResult, Json
 from ..fields import Fields, as_strings, given
 from ..request_fields import new_id
+from .images import is_readable
 from .kind import BadResultError, Kind, Names, Options, Outcome, as_list, text_of, value_of
 
+IMAGES = "images"
+"""Field of an item with the `data:` URLs of images that models read."""
 OUTPUTS = "code_interpreter_call.outputs"
 _SIZES = ("1g", "4g", "16g", "64g")
 _NOTHING = "The code has printed nothing."
@@ -71,12 +74,16 @@ class CodeInterpreter(Kind):
         result = CodeResult(text_of(returned, "logs", what, otherwise=""), files)
         found: list[Json] = [{"type": "logs", "logs": result.logs}] if result.logs else []
         found += [{"type": "image", "url": file.url} for file in files if file.url and _is_image(file)]
+        images = [url for file in files if (url := file.url) and _is_image(file) and is_readable(url)]
+        found += [{IMAGES: images}] if images else []
         lines = [result.logs.rstrip("\n") or _NOTHING, *(f"It has written the file {file.name}." for file in files)]
         return Outcome("\n".join(lines), found)
 
     def item_fields(self, argument: str, options: Options, found: Sequence[Json], include: Collection[str]) -> Json:
-        outputs = list(found) if found and OUTPUTS in include else None
-        return {"code": argument, "container_id": options["container"], "outputs": outputs}
+        outputs = [each for each in found if "type" in each]
+        made: Json = {"code": argument, "container_id": options["container"]}
+        made["outputs"] = outputs if outputs and OUTPUTS in include else None
+        return {**made, **{name: each[name] for each in found for name in (IMAGES,) if name in each}}
 
     def read_item(self, fields: Fields) -> Json:
         outputs = None
@@ -84,13 +91,17 @@ class CodeInterpreter(Kind):
             outputs = [
                 _output(Fields(each, f"{fields.at('outputs')}[{i}]")) for i, each in enumerate(fields.array("outputs"))
             ]
-        return {"code": fields.string("code"), "container_id": fields.text("container_id"), "outputs": outputs}
+        made: Json = {"code": fields.string("code"), "container_id": fields.text("container_id"), "outputs": outputs}
+        return made | ({IMAGES: as_strings(fields.at(IMAGES), fields.get(IMAGES))} if fields.has(IMAGES) else {})
 
     def asked(self, item: Json) -> str:
         return item.get("code") or ""
 
     def shown_output(self, item: Json) -> str:
         return "".join(each.get("logs") or "" for each in item.get("outputs") or ()) or _NOTHING
+
+    def pictures(self, item: Json) -> Sequence[str]:
+        return item.get(IMAGES) or ()
 
 
 def _is_image(file: CodeFile) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from ...errors import BadRequest, listed
 from ...threads.deadline import check
-from ...types import Hook, log
+from ...types import Hook, Json, log
 from .kind import BadResultError, HostedTool, Options, Outcome
 from .table import BY_NAME
 
@@ -97,7 +97,7 @@ def _parameters(hook: Call) -> set[str] | None:
     return {parameter.name for parameter in found if parameter.kind is not parameter.POSITIONAL_ONLY}
 
 
-def run(tool: HostedTool, hook: Call, argument: str | None, options: Options) -> Outcome:
+def run(tool: HostedTool, hook: Call, argument: str | None, options: Options) -> Outcome | Unfinished:
     """Call a hook for a call of the model. May wait.
 
     Args:
@@ -105,7 +105,8 @@ def run(tool: HostedTool, hook: Call, argument: str | None, options: Options) ->
         options: of the response.
 
     Returns:
-        Its outcome. A hook that raises has one, too, which tells the model what happened.
+        Its outcome. A hook that raises has one, too, which tells the model what happened. If the hook returns an
+        iterator, and its kind streams: what continues it.
 
     Raises:
         Overdue: the caller of the request has left. An async hook was canceled.
@@ -114,20 +115,60 @@ def run(tool: HostedTool, hook: Call, argument: str | None, options: Options) ->
     if argument is None:
         return Outcome(f"Error: the argument '{kind.argument}' is missing.", failed=True)
     given = {name: value for name, value in options.items() if takes is None or name in takes or name == "container"}
-    try:
+
+    def call() -> Outcome | Unfinished:
         container = [given.pop("container")] if "container" in given else []
         returned = hook(argument, *container, **given)
-        if inspect.isawaitable(returned):
+        if kind.streams and isinstance(returned, AsyncIterator):
+            returned = iter(asyncio.run(_awaited(_gathered(returned))))
+        elif inspect.isawaitable(returned):
             returned = asyncio.run(_awaited(returned))
-        outcome = kind.outcome(returned)
+        if kind.streams and isinstance(returned, Iterator):
+            return Unfinished(tool, options, returned)
+        return kind.read(returned, options)
+
+    return _guarded(tool, call)
+
+
+class Unfinished:
+    """A hook that returned an iterator of unfinished results, of which the last one is its result."""
+
+    def __init__(self, tool: HostedTool, options: Options, results: Iterator[Any]) -> None:
+        self._tool, self._options, self._results = tool, options, results
+        self._last: list[Any] = []
+        """The last result so far, or nothing."""
+
+    def next(self) -> Outcome | Json:
+        """Fields of the event for the next unfinished result, or the outcome. May wait, and raises as `run` does."""
+        return _guarded(self._tool, self._next)
+
+    def _next(self) -> Outcome | Json:
+        kind = self._tool.hosted
+        for result in self._results:
+            before, self._last = self._last, [result]
+            if before:
+                return kind.partial(before[0], self._options)
+        if not self._last:
+            raise BadResultError(f"the iterator of '{self._tool.name}' is empty")
+        return kind.read(self._last[0], self._options)
+
+
+Returned = TypeVar("Returned")
+
+
+def _guarded(tool: HostedTool, call: Callable[[], Returned]) -> Returned | Outcome:
+    """Result of a part of a hook's call, or the outcome of one that failed."""
+    made: Returned | Outcome
+    try:
+        made = call()
     except BadResultError as error:
         log.warning("the function that `hosted_tools` has for '%s': %s", tool.name, error)
-        outcome = Outcome(f"Error: {tool.name} returned no result that can be read.", failed=True)
+        made = Outcome(f"Error: {tool.name} returned no result that can be read.", failed=True)
     except (Exception, asyncio.CancelledError) as error:
         log.warning("the function that `hosted_tools` has for '%s' raised", tool.name, exc_info=True)
-        outcome = Outcome(_told(error), failed=True)
+        made = Outcome(_told(error), failed=True)
     check()
-    return outcome
+    return made
 
 
 def too_long(tool: HostedTool) -> Outcome:
@@ -139,6 +180,10 @@ def too_long(tool: HostedTool) -> Outcome:
 def _told(error: BaseException) -> str:
     """An exception as the model reads it."""
     return f"Error: {type(error).__name__}: {error}".encode(errors="replace").decode()
+
+
+async def _gathered(results: AsyncIterator[Any]) -> list[Any]:
+    return [result async for result in results]
 
 
 async def _awaited(returned: Awaitable[Any]) -> Any:

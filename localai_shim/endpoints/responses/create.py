@@ -309,7 +309,7 @@ def _rendered(plan: PromptPlan, model: ServedModel, items: Sequence[Item]) -> tu
     """The same for some of the items."""
     developer = model.tokenizer.knows_developer
     messages = item_messages(
-        as_function_items(items),
+        as_function_items(items, sees="image" in model.tokenizer.media_kinds),
         plan.fields.instructions,
         unseal,
         paths=plan.context.paths,

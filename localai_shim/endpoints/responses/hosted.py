@@ -14,8 +14,8 @@ from ...output.answer import AnswerParser
 from ...output.text import TextParser
 from ...types import GenerationRequest, Json, Prompt
 from ..assembler import Round
-from ..hosted.hooks import Call, run, too_long
-from ..hosted.items import MORE, OUTPUT
+from ..hosted.hooks import Call, Unfinished, run, too_long
+from ..hosted.items import MORE, OUTPUT, UNSEEN
 from ..hosted.kind import HostedTool, Options, Outcome
 from ..hosted.partial import StringReader
 from .assembler import Form, Kind, OutputItem, ResponseAssembler
@@ -61,7 +61,10 @@ class Hosting:
 class HostedItem(OutputItem):
     """An output item for a call of a hosted tool. Its text is the call's argument."""
 
-    __slots__ = ("argument", "has_next", "is_ignored", "is_shown", "outcome", "reader", "tool", "written")
+    __slots__ = (
+        *("argument", "has_next", "is_ignored", "is_shown", "outcome", "partial", "reader", "tool", "unfinished"),
+        *("unseen", "written"),
+    )
 
     def __init__(self, index: int, tool: HostedTool) -> None:
         kind = tool.hosted
@@ -73,6 +76,12 @@ class HostedItem(OutputItem):
         self.argument: str | None = None
         """Argument of the call once it is whole; None: it could not be read."""
         self.outcome: Outcome | None = None
+        self.unfinished: Unfinished | None = None
+        """Continues a hook that returns unfinished results first."""
+        self.partial = 0
+        """Number of events for these so far."""
+        self.unseen = False
+        """The context has no room for its images."""
         self.has_next = False
         """The model made another call behind it, in the same round."""
         self.is_shown = self.is_ignored = False
@@ -111,18 +120,46 @@ class HostedAssembler(ResponseAssembler):
             item.status = names.working
             self._emit(f"response.{names.item}.{names.working}", **item.at)
             return Round(self._flush())
-        outcome = run(tool, self.hosting.hooks[tool.name], item.argument, self.hosting.options[tool.name])
-        item.outcome, item.has_next = outcome, item is not self._last_call
-        if not (outcome.failed or self._is_short(outcome) or self.hosting.fits(self._output())):
-            item.outcome = outcome = too_long(tool)
-        item.status = "failed" if outcome.failed else "completed"
-        if not outcome.failed:
-            self._emit(f"response.{names.item}.completed", **item.at)
-        self._emit("response.output_item.done", item=self._made(item), output_index=item.index)
+        options = self.hosting.options[tool.name]
+        outcome: Outcome | Unfinished | Json
+        if item.unfinished is None:
+            outcome = run(tool, self.hosting.hooks[tool.name], item.argument, options)
+        else:
+            outcome = item.unfinished.next()
+        if isinstance(outcome, Unfinished):
+            item.unfinished = outcome
+        elif isinstance(outcome, Outcome):
+            self._end_call(item, outcome)
+        elif item.partial < tool.hosted.most_partial(options):
+            self._emit(f"response.{names.item}.partial_image", partial_image_index=item.partial, **outcome, **item.at)
+            item.partial += 1
         return Round(self._flush())
 
-    def _is_short(self, outcome: Outcome) -> bool:
-        """The context surely has room for an outcome: no token is shorter than a byte of it in the longest spelling."""
+    def _end_call(self, item: HostedItem, outcome: Outcome) -> None:
+        """A hook has ended."""
+        item.outcome, item.has_next = outcome, item is not self._last_call
+        if not (outcome.failed or self._fits(item)):
+            item.outcome = outcome = too_long(item.tool)
+        item.status = "failed" if outcome.failed else "completed"
+        if not outcome.failed:
+            self._emit(f"response.{item.form.type}.completed", **item.at)
+        self._emit("response.output_item.done", item=self._made(item), output_index=item.index)
+
+    def _fits(self, item: HostedItem) -> bool:
+        """The context has room for an item's outcome; if not for its images, they are left out."""
+        has_pictures = self._has_pictures(item)
+        if not any(map(self._has_pictures, self._asked)) and self._is_short():
+            return True
+        if self.hosting.fits(self._output()):
+            return True
+        item.unseen = has_pictures
+        return has_pictures and self.hosting.fits(self._output())
+
+    def _has_pictures(self, item: HostedItem) -> bool:
+        return item.outcome is not None and bool(item.tool.hosted.pictures(self._made(item)))
+
+    def _is_short(self) -> bool:
+        """The context surely has room for the outcomes: no token is shorter than a byte of their longest spelling."""
         length = self._model.context_length
         if length is None:
             return True
@@ -250,6 +287,8 @@ class HostedAssembler(ResponseAssembler):
         made: dict[str, object] = {"id": item.id, "type": item.form.type, "status": item.status, **fields}
         if item.outcome is not None:
             made[OUTPUT] = item.outcome.output
+        if item.unseen:
+            made[UNSEEN] = True
         return {**made, MORE: True} if item.has_next else made
 
     def _annotations(self, text: str) -> Sequence[Json]:
