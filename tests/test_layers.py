@@ -70,7 +70,7 @@ MAY = {
         "types"
     ),
     "endpoints.batches": "endpoints errors state threads types",
-    "endpoints.chat": "endpoints endpoints.answer errors output prompt state types",
+    "endpoints.chat": "endpoints endpoints.answer endpoints.hosted errors output prompt state types",
     "endpoints.completions": "endpoints endpoints.answer errors formats grammar output prompt state types",
     "endpoints.embeddings": "endpoints errors prompt state types vectors",
     "endpoints.hosted": "endpoints errors grammar prompt threads types",

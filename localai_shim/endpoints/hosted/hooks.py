@@ -55,7 +55,8 @@ def check_hooks(tools: Iterable[HostedTool], hooks: Mapping[str, Call], *, speci
         BadRequest: there is no hook, or it takes an option not that the request has.
     """
     for tool in tools:
-        name = tool.name
+        name, is_entry = tool.name, tool.path.endswith("]")
+        what = f"Tools of type '{tool.type}'" if is_entry else f"Searches with '{tool.path}'"
         if special:
             raise BadRequest.invalid(
                 "allow_special_tokens",
@@ -64,8 +65,8 @@ def check_hooks(tools: Iterable[HostedTool], hooks: Mapping[str, Call], *, speci
             )
         if name not in hooks:
             raise BadRequest.unsupported_value(
-                f"{tool.path}.type",
-                f"Tools of type '{tool.type}' are hosted by OpenAI and are not available locally, unless the client "
+                f"{tool.path}.type" if is_entry else tool.path,
+                f"{what} are hosted by OpenAI and are not available locally, unless the client "
                 f"has a function that does their work: pass `hosted_tools={{'{name}': function}}` to LocalOpenAI. "
                 "See docs/hosted-tools.md.",
             )

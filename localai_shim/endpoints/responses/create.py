@@ -24,6 +24,7 @@ from ..answer.tools import ToolPlan, read_flat_tool_plan
 from ..fields import Fields
 from ..hosted.hooks import check_hooks
 from ..hosted.items import as_function_items
+from ..hosted.room import answer_room
 from ..hosted.table import shown_choice
 from ..items.includes import ENCRYPTED, LOGPROBS
 from ..items.reasoning import unseal
@@ -34,7 +35,7 @@ from .assembler import ResponseAssembler
 from .background import Run
 from .context import Context, read_context, read_input, save_response
 from .delivery import read_delivery, read_image, read_include
-from .hosted import ANSWER_SHARE, Continuation, HostedAssembler, Hosting
+from .hosted import Continuation, HostedAssembler, Hosting
 
 if TYPE_CHECKING:
     from ...state.store import Store
@@ -160,9 +161,7 @@ def _fits(plan: PromptPlan, model: ServedModel, generation: request_fields.Gener
     """The context has room for this output, and for an answer behind it; see `Hosting.fits`."""
     if model.context_length is None:
         return True
-    most = generation.limits.max_tokens
-    room = max(1, model.context_length // ANSWER_SHARE)
-    room = room if most is None else min(room, most)
+    room = answer_room(model.context_length, generation.limits.max_tokens)
     context = replace(plan.context, stored=plan.context.items, given=output)
     try:
         tokens, _ = render(replace(plan, context=context), model, room)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -18,12 +17,8 @@ from ..hosted.hooks import Call, Unfinished, run, too_long
 from ..hosted.items import MORE, OUTPUT, UNSEEN
 from ..hosted.kind import HostedTool, Options, Outcome
 from ..hosted.partial import StringReader
+from ..hosted.room import are_short
 from .assembler import Form, Kind, OutputItem, ResponseAssembler
-
-ANSWER_SHARE = 16
-"""Part of the context that results of hooks leave for the answer: a sixteenth."""
-TAGS_BYTES = 1024
-"""More than templates write around a result."""
 
 
 class Continuation(NamedTuple):
@@ -159,13 +154,10 @@ class HostedAssembler(ResponseAssembler):
         return item.outcome is not None and bool(item.tool.hosted.pictures(self._made(item)))
 
     def _is_short(self) -> bool:
-        """The context surely has room for the outcomes: no token is shorter than a byte of their longest spelling."""
-        length = self._model.context_length
-        if length is None:
-            return True
-        room = length - length // ANSWER_SHARE - len(self._prompts[-1].tokens) - self._parsers[-1].generated
+        """The context surely has room for the outcomes of this round."""
+        before = len(self._prompts[-1].tokens) + self._parsers[-1].generated
         done = [item.outcome.output for item in self._asked if item.outcome is not None]
-        return sum(len(json.dumps(text)) + TAGS_BYTES for text in done) < room
+        return are_short(done, before, self._model.context_length)
 
     def _output(self) -> list[Json]:
         return [self._made(item) for item in self._items]
