@@ -40,8 +40,8 @@ MAY = {
         "testing.model threads types"
     ),
     "testing.cassettes": (
-        "client contrib endpoints endpoints.responses errors formats prompt replacing sdk testing "
-        "testing.model threads types"
+        "client contrib endpoints endpoints.chat endpoints.hosted endpoints.responses errors formats prompt replacing "
+        "runtime sdk testing testing.model threads types"
     ),
     "testing.model": "engine errors media output stats threads types vectors",
     "testing.offline": "client replacing testing testing.cassettes",

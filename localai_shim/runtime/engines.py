@@ -345,7 +345,7 @@ class Runtime:
         rules = replace(self._rules, contents=contents) if made.tokenizer.media_kinds else made.media_rules
         if rules is made.media_rules and not self.hooks:
             return made
-        return replace(made, media_rules=rules, hooks=self.hooks)
+        return replace(made, media_rules=rules, hooks={**made.hooks, **self.hooks})
 
     @property
     def is_imported(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -49,6 +49,9 @@ class Searching:
 
 class SearchAssembler(ChatAssembler):
     """A completion that may search the web. `use` must be called before it begins."""
+
+    cited: Mapping[int, list[Json]] | None = None
+    """Recorded annotations of the choices; None: they are made."""
 
     def use(self, searching: Searching) -> None:
         """Serve searches."""
@@ -124,6 +127,8 @@ class SearchAssembler(ChatAssembler):
 
     def _annotations(self, index: int) -> list[Json]:
         """The citations, in the form of this API."""
+        if self.cited is not None:
+            return self.cited.get(index, [])
         cited = self._searching.tool.hosted.citations("".join(self._readers[index].said), self._pages[index])
         return [
             {"type": each["type"], each["type"]: {name: value for name, value in each.items() if name != "type"}}

@@ -120,6 +120,8 @@ def run(tool: HostedTool, hook: Call, argument: str | None, options: Options) ->
     def call() -> Outcome | Unfinished:
         container = [given.pop("container")] if "container" in given else []
         returned = hook(argument, *container, **given)
+        if isinstance(returned, Outcome):  # which was recorded
+            return returned
         if kind.streams and isinstance(returned, AsyncIterator):
             returned = iter(asyncio.run(_awaited(_gathered(returned))))
         elif inspect.isawaitable(returned):

@@ -29,6 +29,8 @@ class Outcome:
     found: Sequence[Json] = ()
     """Results in the form that items have."""
     failed: bool = False
+    item: Json | None = None
+    """Fields of the item that was recorded; None: the kind makes them."""
 
 
 @dataclass(frozen=True, slots=True)

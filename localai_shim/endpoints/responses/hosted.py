@@ -90,6 +90,8 @@ class HostedAssembler(ResponseAssembler):
     """
 
     hosting: Hosting
+    cited: Mapping[str, Sequence[Json]] | None = None
+    """Recorded annotations, by the texts of their messages; None: they are made."""
     _calls = 0
     """Calls of hosted tools so far."""
     _asked: tuple[HostedItem, ...] = ()
@@ -278,12 +280,15 @@ class HostedAssembler(ResponseAssembler):
         fields = item.tool.hosted.item_fields("".join(item.text), options, found, include)
         made: dict[str, object] = {"id": item.id, "type": item.form.type, "status": item.status, **fields}
         if item.outcome is not None:
+            made |= item.outcome.item or {}
             made[OUTPUT] = item.outcome.output
         if item.unseen:
             made[UNSEEN] = True
         return {**made, MORE: True} if item.has_next else made
 
     def _annotations(self, text: str) -> Sequence[Json]:
+        if self.cited is not None:
+            return self.cited.get(text, ())
         done = [item for item in self._items if isinstance(item, HostedItem) and item.outcome is not None]
         kinds = dict.fromkeys(item.tool.hosted for item in done)
         found = {kind: [each for item in done if item.tool.hosted is kind for each in _found(item)] for kind in kinds}
