@@ -171,7 +171,7 @@ PACKAGES = {
     "endpoints.chat": "openai",
     "endpoints.completions": "openai",
     "endpoints.embeddings": "numpy openai",
-    "endpoints.hosted": "PIL",
+    "endpoints.hosted": "PIL openai",
     "endpoints.responses": "openai",
     "engine": "anyio mlx numpy",
     "engine.decode": "mlx numpy",

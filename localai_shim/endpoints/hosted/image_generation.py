@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, get_args
+
+from openai.types.responses.tool import ImageGeneration as SdkTool
 
 from ...types import ImageResult, Json
 from ..fields import Fields, given
@@ -36,8 +38,8 @@ class ImageGeneration(Kind):
     def read_options(self, fields: Fields) -> dict[str, object]:
         fields.get("allowed_callers")
         return {
-            "action": fields.choice("action", ("generate", "edit", "auto")),
-            "background": fields.choice("background", ("transparent", "opaque", "auto")),
+            "action": _choice(fields, "action", ("generate", "edit", "auto")),
+            "background": _choice(fields, "background", ("transparent", "opaque", "auto")),
             "complexity": fields.choice("complexity", ("low", "medium", "high")),
             "frame_count": fields.integer("frame_count", 1),
             "frame_duration_ms": fields.integer("frame_duration_ms", 1),
@@ -46,9 +48,9 @@ class ImageGeneration(Kind):
             "model": fields.string("model"),
             "moderation": fields.choice("moderation", ("auto", "low")),
             "output_compression": fields.integer("output_compression", 0, 100),
-            "output_format": fields.choice("output_format", ("png", "webp", "jpeg", "gif", "svg")),
+            "output_format": _choice(fields, "output_format", ("png", "webp", "jpeg", "gif", "svg")),
             "partial_images": fields.integer("partial_images", 0, 3),
-            "quality": fields.choice("quality", ("low", "medium", "high", "xhigh", "max", "auto")),
+            "quality": _choice(fields, "quality", ("low", "medium", "high", "xhigh", "max", "auto")),
             "size": fields.string("size"),
             "svg": fields.mapping("svg"),
         }
@@ -95,6 +97,13 @@ class ImageGeneration(Kind):
 
     def pictures(self, item: Json) -> Sequence[str]:
         return [url for url in _images_of(item) if not url.startswith("data:image/svg")]
+
+
+def _choice(fields: Fields, name: str, values: Sequence[str]) -> str | None:
+    """A field with one of these values, as far as the SDK has them: a response shows the tool as its type."""
+    known = SdkTool.model_fields.get(name)
+    literals = [] if known is None else [value for each in get_args(known.annotation) for value in get_args(each)]
+    return fields.choice(name, [value for value in values if value in literals] if literals else values)
 
 
 def _result(returned: Any) -> ImageResult:
