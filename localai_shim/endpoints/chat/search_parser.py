@@ -60,7 +60,7 @@ class SearchParser:
 
     @property
     def stop_reason(self) -> int | str | None:
-        """What ended the last round."""
+        """Cause of the last round's end."""
         return self._parser.stop_reason
 
     def text(self, token: Token) -> str | None:
