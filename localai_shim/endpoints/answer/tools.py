@@ -119,7 +119,7 @@ def _plan(
         return ToolPlan(legacy=legacy)
     rendered = {tool.name: tool.template() for tool in tools}
     namespaces = {tool.name: tool.namespace for tool in tools if tool.namespace is not None}
-    field = "functions" if legacy else "tools" if tools[0].path.endswith("]") else tools[0].path
+    field = "functions" if legacy else "tools" if "[" in tools[0].path else tools[0].path
     hosted = {tool.name: tool for tool in tools if isinstance(tool, HostedTool)}
     plan = ToolPlan(rendered=[*rendered.values()], legacy=legacy, namespaces=namespaces, hosted=hosted)
     if hosted:
