@@ -16,13 +16,29 @@ if TYPE_CHECKING:
     from .contrib.reranking import rerank
     from .replacing.program import replace_openai
     from .types import BackendMissingError
+    from .types.hosted import (
+        CodeFile,
+        CodeInterpreterHook,
+        CodeResult,
+        ImageGenerationHook,
+        ImageResult,
+        SearchResult,
+        WebSearchHook,
+    )
 
     __version__: str
 
 __all__ = [
     "AsyncLocalOpenAI",
     "BackendMissingError",
+    "CodeFile",
+    "CodeInterpreterHook",
+    "CodeResult",
+    "ImageGenerationHook",
+    "ImageResult",
     "LocalOpenAI",
+    "SearchResult",
+    "WebSearchHook",
     "async_http_client",
     "http_client",
     "image",
@@ -36,6 +52,8 @@ _ELSEWHERE = {
     "BackendMissingError": "types",
     "replace_openai": "replacing.program",
     "rerank": "contrib.reranking",
+    **dict.fromkeys(("CodeFile", "CodeInterpreterHook", "CodeResult", "ImageGenerationHook"), "types.hosted"),
+    **dict.fromkeys(("ImageResult", "SearchResult", "WebSearchHook"), "types.hosted"),
 }
 
 

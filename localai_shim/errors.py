@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+TOO_LONG = "context_length_exceeded"
+"""Code of the error for a text that is longer than the model reads."""
 _TYPE_NAMES: dict[type, str] = {
     bool: "a boolean",
     int: "an integer",
@@ -128,7 +130,7 @@ class BadRequest(RequestError):
     @classmethod
     def too_many_tokens(cls, param: str, message: str) -> BadRequest:
         """A text that is longer than the model reads."""
-        return cls(message, param=param, code="context_length_exceeded")
+        return cls(message, param=param, code=TOO_LONG)
 
     @classmethod
     def unsupported(cls, param: str, why: str) -> BadRequest:

@@ -6,13 +6,13 @@ as they are. None stands for an option's default.
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict, cast, get_args, get_type_hints
 
 from .media import MediaRules
-from .types import EngineLike
+from .types import EngineLike, Hook
 
 ModelPath = str | os.PathLike[str]
 PerModel = str | Mapping[str, str]
@@ -223,8 +223,8 @@ class LocalOptions(_Models, LoadOptions, SearchOptions, RunOptions, total=False)
         ),
     ]
     hosted_tools: Annotated[
-        Mapping[str, Callable[..., Any]] | None,
-        Option("Functions for tools that OpenAI hosts: `web_search`, `code_interpreter`. See docs/hosted-tools.md."),
+        Mapping[str, Hook] | None,
+        Option("Your `web_search`, `code_interpreter`, and `image_generation`. See docs/hosted-tools.md."),
     ]
     allow_remote_images: Annotated[
         bool,

@@ -40,8 +40,8 @@ MAY = {
         "testing.model threads types"
     ),
     "testing.cassettes": (
-        "client contrib endpoints endpoints.responses errors formats prompt replacing sdk testing "
-        "testing.model threads types"
+        "client contrib endpoints endpoints.chat endpoints.hosted endpoints.responses errors formats prompt replacing "
+        "runtime sdk testing testing.model threads types"
     ),
     "testing.model": "engine errors media output stats threads types vectors",
     "testing.offline": "client replacing testing testing.cassettes",
@@ -70,7 +70,7 @@ MAY = {
         "types"
     ),
     "endpoints.batches": "endpoints errors state threads types",
-    "endpoints.chat": "endpoints endpoints.answer errors output prompt state types",
+    "endpoints.chat": "endpoints endpoints.answer endpoints.hosted errors output prompt state types",
     "endpoints.completions": "endpoints endpoints.answer errors formats grammar output prompt state types",
     "endpoints.embeddings": "endpoints errors prompt state types vectors",
     "endpoints.hosted": "endpoints errors grammar prompt threads types",
@@ -173,6 +173,7 @@ PACKAGES = {
     "endpoints.chat": "openai",
     "endpoints.completions": "openai",
     "endpoints.embeddings": "numpy openai",
+    "endpoints.hosted": "PIL openai",
     "endpoints.responses": "openai",
     "engine": "anyio mlx numpy",
     "engine.decode": "mlx numpy",

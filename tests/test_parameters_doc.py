@@ -130,7 +130,6 @@ REFUSED: dict[str, Any] = {
     "context_management": [{"type": "compaction"}],
     "moderation": {"model": "omni-moderation-latest"},
     "prompt": {"id": "pmpt_1"},
-    "web_search_options": {},
 }
 REFUSED_ROWS = [(method, name) for method in METHODS for name in rows(method, "rejected")]
 

@@ -23,7 +23,7 @@ from typing import assert_type
 import openai
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from localai_shim import AsyncLocalOpenAI, LocalOpenAI, rerank
+from localai_shim import AsyncLocalOpenAI, CodeResult, LocalOpenAI, SearchResult, WebSearchHook, rerank
 from localai_shim.client.routes import Generation
 from localai_shim.contrib.rerank import prepare
 from localai_shim.contrib.reranking import RerankResponse
@@ -71,6 +71,28 @@ def test_mine(local_openai: ScriptedOpenAI) -> None:
     scripted(modl="x")  # E: no such setting
 
 
+class Search:
+    async def search(self, query: str, user_location: object = None) -> list[SearchResult]:
+        return [SearchResult("https://a.example", text=query)]
+
+
+class Wrong:
+    def search(self, query: int) -> list[SearchResult]:
+        return []
+
+    def run(self, code: str, container: str) -> int:
+        return 1
+
+
+def run(code: str, container: str) -> CodeResult:
+    return CodeResult(code, [])
+
+
+hook: WebSearchHook = Search()
+LocalOpenAI(hosted_tools={"web_search": hook, "code_interpreter": run})
+LocalOpenAI(hosted_tools={"web_search": Search(), "code_interpreter": lambda code, container: "x"})
+LocalOpenAI(hosted_tools={"web_search": Wrong()})  # E: the query is a text, and code has logs
+SearchResult(url=3)  # E
 rerank(client, ["rain"], ["sun"])  # E: the query is a text
 client.chat.completions.create(model=3)  # E: a wrong call is still a type error
 LocalOpenAI(modl="x")  # E: no such argument

@@ -54,7 +54,7 @@ def serve(engine: EngineLike, like: ServedModel | None = None) -> ServedModel:
 
 
 def hooks_of(given: LocalOptions) -> Mapping[str, Callable[..., object]]:
-    """A client's functions that serve tools that OpenAI hosts.
+    """A client's functions, or methods of its objects, that serve tools that OpenAI hosts.
 
     Raises:
         ValueError: there are no such tools, or they cannot be called.

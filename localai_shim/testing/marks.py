@@ -29,7 +29,7 @@ def apply_marks(assembler: Assembler[BaseModel], marks: Mapping[int, Mark]) -> N
 
 def change_answers(assembler: Assembler[BaseModel], change: Callable[[BaseModel], None]) -> None:
     """Have a function change an answer's events and the whole answer, from which what is stored is made, too."""
-    begin, feed, result = assembler.begin, assembler.feed, assembler.result
+    begin, feed, result, next_round = assembler.begin, assembler.feed, assembler.result, assembler.next_round
 
     def changed(events: Sequence[BaseModel]) -> Sequence[BaseModel]:
         for event in events:
@@ -40,6 +40,7 @@ def change_answers(assembler: Assembler[BaseModel], change: Callable[[BaseModel]
         begin=lambda: changed(begin()),
         feed=lambda index, token: changed(feed(index, token)),
         result=lambda: changed([result()])[0],
+        next_round=lambda: (made := next_round())._replace(events=changed(made.events)),
     )
 
 

@@ -111,7 +111,8 @@ class Request:
     @property
     def tools(self) -> list[Json]:
         old = [{"type": "function", "function": each} for each in self.body.get("functions") or ()]
-        return list(self.body.get("tools") or old)
+        search = [{"type": "web_search"}] if self.body.get("web_search_options") is not None else []
+        return [*(self.body.get("tools") or old), *search]
 
     @property
     def tool_names(self) -> list[str]:

@@ -14,6 +14,7 @@ from .errors import (
     TooManyRowsError,
 )
 from .events import Event, Failure, FinishReason, Recipient, Sink, Token, Waker
+from .hosted import CodeFile, CodeResult, Hook, ImageResult, SearchResult
 from .prompts import Adapter, Prompt, TokenScore, common_length
 from .values import Json, map_texts
 from .weights import NewWeights, Product
@@ -34,6 +35,8 @@ __all__ = [
     "Adapter",
     "AdapterGoneError",
     "BackendMissingError",
+    "CodeFile",
+    "CodeResult",
     "EmbeddingRequest",
     "EngineClosedError",
     "EngineError",
@@ -43,6 +46,8 @@ __all__ = [
     "FinishReason",
     "GenerationRequest",
     "GrammarConstraint",
+    "Hook",
+    "ImageResult",
     "Input",
     "Json",
     "LoadedModel",
@@ -55,6 +60,7 @@ __all__ = [
     "Recipient",
     "RowError",
     "SamplingParams",
+    "SearchResult",
     "Sink",
     "StopChecker",
     "Task",

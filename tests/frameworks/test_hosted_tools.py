@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 
 from localai_shim import AsyncLocalOpenAI, http_client
 from localai_shim.testing import ScriptedEngine
+from tests.endpoints.functions import call
 from tests.endpoints.hosted.hosting import ANSWER, ASKS_CODE, ASKS_SEARCH, RAN, URL, Hooks, script
+from tests.endpoints.pictures import png
 from tests.frameworks.kit import framework
 
 
@@ -59,8 +62,42 @@ class TestOpenAIAgents:
         assert second.final_output
         assert "Rain in Paris." in engine.prompts[-1]
 
+    def test_its_image_generation_runs_unchanged(self) -> None:
+        agents = framework("agents")
+        tool = agents.ImageGenerationTool(tool_config={"type": "image_generation", "quality": "low"})
+        prompts = []
+
+        def draw(prompt: str, quality: str) -> bytes:
+            prompts.append((prompt, quality))
+            return png()
+
+        async def main() -> Any:
+            with ScriptedEngine(script(call("image_generation", {"prompt": "rain"}), ANSWER)) as engine:
+                async with AsyncLocalOpenAI(engine=engine, hosted_tools={"image_generation": draw}) as client:
+                    model = agents.OpenAIResponsesModel(model="gpt-4o", openai_client=client)
+                    agent = agents.Agent(name="Assistant", tools=[tool], model=model)
+                    first = await agents.Runner.run(agent, "Weather?")
+                    asked = [*first.to_input_list(), {"role": "user", "content": "So?"}]
+                    return first, await agents.Runner.run(agent, asked)
+
+        first, second = asyncio.run(main())
+        image, message = first.new_items
+        assert base64.b64decode(image.raw_item.result) == png() and prompts == [("rain", "low")]
+        assert message.raw_item.content[0].text == first.final_output == ANSWER and second.final_output
+
 
 class TestLangChain:
+    def test_its_chat_completions_search(self) -> None:
+        chat_openai = framework("langchain_openai").ChatOpenAI
+        hooks = Hooks()
+        with (
+            ScriptedEngine(script(ASKS_SEARCH, ANSWER)) as engine,
+            http_client(engine=engine, hosted_tools=hooks.all) as transport,
+        ):
+            model = chat_openai(model="gpt-4o-search-preview", api_key="unused", http_client=transport)
+            made = model.invoke("Weather?", web_search_options={})
+        assert made.content == ANSWER and len(hooks.calls) == 1
+
     @pytest.mark.parametrize("streamed", [False, True])
     def test_its_built_in_tools_run_unchanged(self, engine: ScriptedEngine, streamed: bool) -> None:
         chat_openai = framework("langchain_openai").ChatOpenAI

@@ -49,9 +49,12 @@ class ToolPlan:
     later: Callable[[bool], ToolPlan] | None = None
 
 
-def read_tool_plan(fields: Fields, model: ServedModel) -> ToolPlan:
+def read_tool_plan(fields: Fields, model: ServedModel, search: HostedTool | None = None) -> ToolPlan:
     """`tools`, `tool_choice`, `parallel_tool_calls` of chat.completions, and its deprecated `functions` and
     `function_call`.
+
+    Args:
+        search: a further tool, which may be called unless another one has to be.
 
     Raises:
         BadRequest: with the path of what is wrong, or of what this model has no way to honour.
@@ -70,7 +73,30 @@ def read_tool_plan(fields: Fields, model: ServedModel) -> ToolPlan:
             "Invalid value for 'parallel_tool_calls': it is only allowed when 'tools' are specified.",
             param="parallel_tool_calls",
         )
+    if search is not None:
+        if legacy:
+            raise BadRequest.invalid("functions", f"'functions' and '{search.path}' cannot be combined: pass 'tools'.")
+        every, choice = _with_search(search, tools, choice)
+        return _plan(every, choice, parallel, model)
     return _plan(tools, choice, parallel, model, legacy=legacy)
+
+
+def _with_search(search: HostedTool, tools: Sequence[Tool], choice: ToolChoice) -> tuple[Sequence[Tool], ToolChoice]:
+    """Tools of a request and a search, and what may be called of all.
+
+    Raises:
+        BadRequest: another tool has the name of the search.
+    """
+    for tool in tools:
+        if tool.name == search.name:
+            raise BadRequest.invalid(
+                f"{tool.path}.name",
+                f"'{search.name}' is the name of the search of '{search.path}'. Give your {tool.kind} another name.",
+            )
+    own = frozenset(tool.name for tool in tools) if choice.names is None else choice.names
+    if choice.mode == "required":  # one of the caller's own tools
+        return [*tools, search], ToolChoice("required", own)
+    return [*tools, search], ToolChoice("auto", (own if choice.mode == "auto" else frozenset()) | {search.name})
 
 
 def read_flat_tool_plan(fields: Fields, model: ServedModel) -> ToolPlan:
@@ -93,7 +119,7 @@ def _plan(
         return ToolPlan(legacy=legacy)
     rendered = {tool.name: tool.template() for tool in tools}
     namespaces = {tool.name: tool.namespace for tool in tools if tool.namespace is not None}
-    field = "functions" if legacy else "tools"
+    field = "functions" if legacy else "tools" if "[" in tools[0].path else tools[0].path
     hosted = {tool.name: tool for tool in tools if isinstance(tool, HostedTool)}
     plan = ToolPlan(rendered=[*rendered.values()], legacy=legacy, namespaces=namespaces, hosted=hosted)
     if hosted:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionTokenLogprob
 from openai.types.chat.chat_completion_token_logprob import TopLogprob
 
-from ...output.answer import AnswerParser
-from ...output.text import Delta, TextParser
+from ...output.text import Delta
 from ...output.token_bytes import TokenBytes
 from ...output.tool_calls import CallDelta, InvalidCall
 from ...prompt.template import ChatTokenizer
@@ -24,6 +23,19 @@ from ..usage import usage_fields
 from .copied_models import Original
 
 FinishReason = Literal["stop", "length", "tool_calls", "function_call"]
+
+
+class ChoiceParser(Protocol):
+    """Reads the tokens of a choice: see `TextParser`."""
+
+    @property
+    def generated(self) -> int: ...
+    @property
+    def reasoning_tokens(self) -> int: ...
+    @property
+    def stop_reason(self) -> int | str | None: ...
+    def text(self, token: Token) -> str | None: ...
+    def feed(self, token: Token) -> Delta: ...
 
 
 class ChatAssembler(Assembler[ChatCompletion]):
@@ -49,7 +61,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
         self,
         *,
         model: ServedModel,
-        parsers: Sequence[TextParser | AnswerParser],
+        parsers: Sequence[ChoiceParser],
         prompt: Prompt,
         logprobs: bool,
         metadata: dict[str, str] | None,
@@ -62,6 +74,8 @@ class ChatAssembler(Assembler[ChatCompletion]):
         self._predicted = predicted
         self.id, self._created = new_id("chatcmpl-"), now()
         self._model, self._parsers, self._prompt = model, parsers, prompt
+        self._later: list[tuple[int, Prompt]] = []
+        """Prompts of later rounds, each with its choice."""
         self._logprobs, self._metadata = logprobs, metadata
         self._legacy, self._extras = legacy, extras
         self._only_text = not (extras.token_ids or extras.continuous_usage)
@@ -103,12 +117,8 @@ class ChatAssembler(Assembler[ChatCompletion]):
                 self._start(index, choice, chunks, fields)
             chunks.append(self._chunk(index, fields, delta.tokens))
         if delta.finish_reason is not None:
-            if not choice.started:
-                self._start(index, choice, chunks, {})
-            rest = {} if choice.has_text or choice.called else {"content": ""}  # null is for calls
-            chunks.append(self._chunk(index, rest, finish_reason=self._finish(choice, delta)))
-            if self.finished and self._extras.include_usage:
-                chunks.append(self._make_chunk([], usage=self._usage()))
+            chunks += self._end(index, delta.finish_reason)
+            self.finished = self._open == 0
         return chunks
 
     def collect(self, index: int, token: Token) -> None:
@@ -119,7 +129,8 @@ class ChatAssembler(Assembler[ChatCompletion]):
         if self._extras.token_ids:
             self._choices[index].token_ids.append(token.id)
         if delta.finish_reason is not None:
-            self._finish(self._choices[index], delta)
+            self._finish(self._choices[index], delta.finish_reason)
+            self.finished = self._open == 0
 
     def finish_reasons(self) -> tuple[str, ...]:
         return tuple(choice.finish_reason for choice in self._choices) if self.finished else ()
@@ -182,6 +193,23 @@ class ChatAssembler(Assembler[ChatCompletion]):
         content = "" if "content" in fields else None
         chunks.append(self._chunk(index, {"role": "assistant", "content": content, "refusal": None}))
 
+    def _end(self, index: int, finish_reason: FinishReason) -> list[ChatCompletionChunk]:
+        """The chunks that a choice ends with, and behind the last choice the usage."""
+        choice, chunks = self._choices[index], list[ChatCompletionChunk]()
+        if not choice.started:
+            self._start(index, choice, chunks, {})
+        if annotations := self._annotations(index):
+            chunks.append(self._chunk(index, {"annotations": annotations}))
+        rest = {} if choice.has_text or choice.called else {"content": ""}  # null is for calls
+        chunks.append(self._chunk(index, rest, finish_reason=self._finish(choice, finish_reason)))
+        if self._open == 0 and self._extras.include_usage:
+            chunks.append(self._make_chunk([], usage=self._usage()))
+        return chunks
+
+    def _annotations(self, index: int) -> list[Json]:
+        """Annotations of a choice's whole content."""
+        return []
+
     def _text_chunk(self, choice: _ChoiceState, index: int, text: str) -> ChatCompletionChunk:
         """Make `_chunk` of a delta with nothing but content."""
         if choice.original is None:
@@ -228,10 +256,9 @@ class ChatAssembler(Assembler[ChatCompletion]):
 
     # -- whole answers ------------------------------------------------------------------------------------------
 
-    def _finish(self, choice: _ChoiceState, delta: Delta) -> FinishReason:
+    def _finish(self, choice: _ChoiceState, finish_reason: FinishReason) -> FinishReason:
         self._open -= 1
-        self.finished = self._open == 0
-        choice.finish_reason = delta.finish_reason or "stop"
+        choice.finish_reason = finish_reason
         if choice.finish_reason == "stop" and choice.called:
             choice.finish_reason = "function_call" if self._legacy else "tool_calls"
         return choice.finish_reason
@@ -241,7 +268,7 @@ class ChatAssembler(Assembler[ChatCompletion]):
             "index": index,
             "finish_reason": choice.finish_reason,
             "logprobs": self._scored(choice.tokens) if self._logprobs else None,
-            "message": self._message(choice),
+            "message": {**self._message(choice), "annotations": self._annotations(index)},
             "stop_reason": self._parsers[index].stop_reason,
             "token_ids": choice.token_ids if self._extras.token_ids else None,
         }
@@ -258,7 +285,6 @@ class ChatAssembler(Assembler[ChatCompletion]):
             "role": "assistant",
             "content": text or (None if choice.calls else ""),
             "refusal": None,
-            "annotations": [],
             "reasoning_content": reasoning,
             "reasoning": reasoning,
         }
@@ -275,10 +301,11 @@ class ChatAssembler(Assembler[ChatCompletion]):
         """Of one choice, or of all; `begins`: before its first token."""
         if begins:
             return usage_fields([self._prompt], 0)
+        prompts = [self._prompt, *(prompt for i, prompt in self._later if choice in (None, i))]
         parsers = self._parsers if choice is None else [self._parsers[choice]]
         generated = sum(parser.generated for parser in parsers)
         reasoning = sum(parser.reasoning_tokens for parser in parsers)
-        return usage_fields([self._prompt], generated, reasoning, self._predicted.counts(choice))
+        return usage_fields(prompts, generated, reasoning, self._predicted.counts(choice))
 
 
 @dataclass(slots=True)

@@ -26,12 +26,17 @@ from ..answer.thinking import EFFORTS, read_thinking
 from ..answer.tools import read_tool_plan
 from ..fields import Fields, as_array
 from ..files import read_whole
+from ..hosted.hooks import check_hooks
+from ..hosted.kind import HostedTool
+from ..hosted.room import answer_room
+from ..hosted.web_search import read_search
 from ..optional_fields import Extras, read_extras
 from ..predictions import PredictionCounts
 from ..served import ServedModel, make_prompt
 from ..token_fields import most_tokens, read_truncation, truncated, without_oldest
 from ..turn import Turn
 from .assembler import ChatAssembler
+from .searching import Continuation, SearchAssembler, Searching
 
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletion
@@ -44,7 +49,6 @@ DIFFER = ("messages", "metadata", *request_fields.OWN)
 _REFUSED = {
     "audio": "Local models answer in text only.",
     "moderation": "There is no moderation model in this process.",
-    "web_search_options": "Web search is hosted by OpenAI and is not available locally.",
 }
 
 
@@ -61,11 +65,12 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     reader = model.media_reader(partial(read_whole, store), truncates=chat.truncation[0] is not None)
     messages = model.with_system(template_messages(given, knows_developer=developer, read_part=reader))
     reader.check_read()
+    check_hooks(chat.asked.tools.hosted.values(), model.hooks, special=chat.asked.special)
     generation = request_fields.read_own(fields, chat.generation, model)
     prompt = chat.prompt(messages, model, generation.salt)
     answer = chat.answer(model, prompt.tokens)
     logprobs = generation.sampling.top_logprobs is not None
-    assembler = ChatAssembler(
+    assembler = (SearchAssembler if chat.search else ChatAssembler)(
         model=model,
         parsers=[answer.parser(generation.limits, with_tokens=logprobs) for _ in range(chat.n)],
         prompt=prompt,
@@ -76,8 +81,62 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         extras=chat.extras,
         predicted=PredictionCounts(generation.prediction, chat.n),
     )
+    if isinstance(assembler, SearchAssembler):
+        assembler.use(_searching(chat, messages, model, generation))
     requests = answer.requests(prompt, chat.n, generation, param="messages")
     return Turn(assembler, requests, chat.stream)
+
+
+def _searching(
+    chat: _ChatFields, messages: list[Message], model: ServedModel, generation: request_fields.Generation
+) -> Searching:
+    """The search of a request, and what continues its choices."""
+    assert chat.search is not None
+    plan = chat.later()
+    return Searching(
+        chat.search,
+        model.hooks[chat.search.name],
+        partial(_continue, plan, messages, model, generation),
+        partial(_fits, plan, messages, model, generation),
+    )
+
+
+def _continue(
+    chat: _ChatFields,
+    messages: list[Message],
+    model: ServedModel,
+    generation: request_fields.Generation,
+    more: list[Message],
+    generated: int,
+    choice: int,
+) -> Continuation | None:
+    """The next round of a choice; see `Searching.go_on`."""
+    limits = generation.limits
+    if limits.max_tokens is not None:
+        left = limits.max_tokens - generated
+        if left <= 0:
+            return None
+        limits = replace(limits, max_tokens=left, min_tokens=min(limits.min_tokens, left))
+    prompt = chat.prompt([*messages, *more], model, generation.salt)
+    answer = chat.answer(model, prompt.tokens)
+    generation = replace(generation, limits=limits)
+    work = answer.requests(prompt, choice + 1, generation, param="messages")[choice]  # whose seed is the choice's own
+    parser = answer.parser(limits, with_tokens=generation.sampling.top_logprobs is not None)
+    return Continuation(prompt, parser, work)
+
+
+def _fits(
+    chat: _ChatFields,
+    messages: list[Message],
+    model: ServedModel,
+    generation: request_fields.Generation,
+    more: list[Message],
+) -> bool:
+    """The context has room for more messages; see `Searching.fits`."""
+    if model.context_length is None:
+        return True
+    room = answer_room(model.context_length, generation.limits.max_tokens)
+    return len(chat.prompt([*messages, *more], model, None).tokens) + room <= model.context_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +154,19 @@ class _ChatFields:
     """The prompt ends with what opens an assistant's turn."""
     continues: bool
     """The answer continues the last message."""
+    search: HostedTool | None
+    """The search that it may make."""
+
+    def later(self) -> _ChatFields:
+        """The same for the rounds behind the first one."""
+        later = self.asked.tools.later
+        assert later is not None
+        return replace(
+            self,
+            asked=replace(self.asked, tools=later(False)),
+            opens_turn=True,
+            extras=replace(self.extras, prompt_logprobs=None),
+        )
 
     def prompt(self, messages: list[Message], model: ServedModel, salt: str | None) -> Prompt:
         """The rendered conversation, truncated as the request asks; `salt` as in `Prompt`."""
@@ -145,7 +217,13 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _ChatFields:
     variables = request_fields.read_template_variables(
         fields, model, fields.choice("verbosity", request_fields.VERBOSITIES)
     )
-    tools, format = read_tool_plan(fields, model), read_answer_format(fields, fields.get("response_format"))
+    search = read_search(fields)
+    if search is not None and continues:
+        raise BadRequest.invalid(
+            "web_search_options", "'web_search_options' and 'continue_final_message' cannot be combined: leave one out."
+        )
+    tools = read_tool_plan(fields, model, search)
+    format = read_answer_format(fields, fields.get("response_format"))
     thinking = read_thinking(fields, variables, model, fields.choice("reasoning_effort", EFFORTS))
     stream = fields.boolean("stream") or False
     top_logprobs = _read_top_logprobs(fields)
@@ -162,6 +240,7 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _ChatFields:
         asked=Asked(tools, format, thinking, request_fields.read_allow_special_tokens(fields)),
         opens_turn=opens_turn,
         continues=continues,
+        search=search,
     )
     fields.finish(DIFFER)
     return read

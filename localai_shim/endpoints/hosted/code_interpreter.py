@@ -7,11 +7,14 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from ...errors import BadRequest
-from ...types import Json
+from ...types import CodeFile, CodeResult, Json
 from ..fields import Fields, as_strings, given
 from ..request_fields import new_id
+from .images import is_readable
 from .kind import BadResultError, Kind, Names, Options, Outcome, as_list, text_of, value_of
 
+IMAGES = "images"
+"""Field of an item with the `data:` URLs of images that models read."""
 OUTPUTS = "code_interpreter_call.outputs"
 _SIZES = ("1g", "4g", "16g", "64g")
 _NOTHING = "The code has printed nothing."
@@ -21,6 +24,7 @@ class CodeInterpreter(Kind):
     """Code that answers run."""
 
     name = "code_interpreter"
+    method = "run"
     types = ("code_interpreter",)
     names = Names("code_interpreter_call", "ci", "interpreting")
     description = "Run Python code. Returns what the code prints, and the names of the files that it writes."
@@ -63,20 +67,23 @@ class CodeInterpreter(Kind):
             returned = {"logs": returned}
         if returned is None or (value_of(returned, "logs") is None and value_of(returned, "files") is None):
             raise BadResultError(f"{what} must have 'logs' or 'files'")
-        logs = text_of(returned, "logs", what, otherwise="")
-        found: list[Json] = [{"type": "logs", "logs": logs}] if logs else []
-        names = []
-        for file in as_list(value_of(returned, "files") or (), "'files'"):
-            names.append(name := text_of(file, "name", "a file"))
-            url = text_of(file, "url", "a file", otherwise="")
-            if url and (mimetypes.guess_type(name)[0] or "").startswith("image/"):
-                found.append({"type": "image", "url": url})
-        lines = [logs.rstrip("\n") or _NOTHING, *(f"It has written the file {name}." for name in names)]
+        files = [
+            CodeFile(text_of(file, "name", "a file"), text_of(file, "url", "a file", otherwise=""))
+            for file in as_list(value_of(returned, "files") or (), "'files'")
+        ]
+        result = CodeResult(text_of(returned, "logs", what, otherwise=""), files)
+        found: list[Json] = [{"type": "logs", "logs": result.logs}] if result.logs else []
+        found += [{"type": "image", "url": file.url} for file in files if file.url and _is_image(file)]
+        images = [url for file in files if (url := file.url) and _is_image(file) and is_readable(url)]
+        found += [{IMAGES: images}] if images else []
+        lines = [result.logs.rstrip("\n") or _NOTHING, *(f"It has written the file {file.name}." for file in files)]
         return Outcome("\n".join(lines), found)
 
     def item_fields(self, argument: str, options: Options, found: Sequence[Json], include: Collection[str]) -> Json:
-        outputs = list(found) if found and OUTPUTS in include else None
-        return {"code": argument, "container_id": options["container"], "outputs": outputs}
+        outputs = [each for each in found if "type" in each]
+        made: Json = {"code": argument, "container_id": options["container"]}
+        made["outputs"] = outputs if outputs and OUTPUTS in include else None
+        return {**made, **{name: each[name] for each in found for name in (IMAGES,) if name in each}}
 
     def read_item(self, fields: Fields) -> Json:
         outputs = None
@@ -84,13 +91,21 @@ class CodeInterpreter(Kind):
             outputs = [
                 _output(Fields(each, f"{fields.at('outputs')}[{i}]")) for i, each in enumerate(fields.array("outputs"))
             ]
-        return {"code": fields.string("code"), "container_id": fields.text("container_id"), "outputs": outputs}
+        made: Json = {"code": fields.string("code"), "container_id": fields.text("container_id"), "outputs": outputs}
+        return made | ({IMAGES: as_strings(fields.at(IMAGES), fields.get(IMAGES))} if fields.has(IMAGES) else {})
 
     def asked(self, item: Json) -> str:
         return item.get("code") or ""
 
     def shown_output(self, item: Json) -> str:
         return "".join(each.get("logs") or "" for each in item.get("outputs") or ()) or _NOTHING
+
+    def pictures(self, item: Json) -> Sequence[str]:
+        return item.get(IMAGES) or ()
+
+
+def _is_image(file: CodeFile) -> bool:
+    return (mimetypes.guess_type(file.name)[0] or "").startswith("image/")
 
 
 def _output(fields: Fields) -> Json:

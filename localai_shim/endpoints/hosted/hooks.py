@@ -4,36 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from ...errors import BadRequest, listed
 from ...threads.deadline import check
-from ...types import log
+from ...types import Hook, Json, log
 from .kind import BadResultError, HostedTool, Options, Outcome
 from .table import BY_NAME
 
-Hook = Callable[..., Any]
+Call = Callable[..., Any]
+"""The function or method of a hook."""
 LOOK_SECONDS = 0.05  # after which an async hook is canceled whose caller has left
 
 
-def read_hooks(hooks: Mapping[str, Hook] | None) -> dict[str, Hook]:
-    """A client's `hosted_tools`.
+def read_hooks(hooks: Mapping[str, Hook] | None) -> dict[str, Call]:
+    """A client's `hosted_tools`: functions, and of objects with the method that their kind names this method.
 
     Raises:
         ValueError: there is no such kind, or a hook cannot be called.
     """
     if hooks is not None and not isinstance(hooks, Mapping):
         raise ValueError(f"`hosted_tools` must be a mapping of names to functions, not {hooks!r}")
-    for name, hook in (hooks or {}).items():
-        if name not in BY_NAME:
-            raise ValueError(f"`hosted_tools` has no kind {name!r}: pass functions for {listed(BY_NAME)}")
-        if not callable(hook):
-            raise ValueError(f"`hosted_tools`: {name!r} must be a function, not {hook!r}")
-    return dict(hooks or {})
+    return {name: _read_hook(name, hook) for name, hook in (hooks or {}).items()}
 
 
-def check_hooks(tools: Iterable[HostedTool], hooks: Mapping[str, Hook], *, special: bool) -> None:
+def _read_hook(name: str, hook: Hook) -> Call:
+    if name not in BY_NAME:
+        raise ValueError(f"`hosted_tools` has no kind {name!r}: pass functions for {listed(BY_NAME)}")
+    method = BY_NAME[name].method
+    found: object = getattr(hook, method, None)
+    if isinstance(hook, type) and found is not None:
+        raise ValueError(f"`hosted_tools`: {name!r} must be an object of {hook!r}, not the class: create one")
+    if callable(found):
+        return found
+    if not callable(hook):
+        raise ValueError(
+            f"`hosted_tools`: {name!r} must be a function, or an object with a method '{method}', not {hook!r}"
+        )
+    return hook
+
+
+def check_hooks(tools: Iterable[HostedTool], hooks: Mapping[str, Call], *, special: bool) -> None:
     """Refuse hosted tools of a request that the client's hooks cannot serve.
 
     Args:
@@ -43,7 +55,8 @@ def check_hooks(tools: Iterable[HostedTool], hooks: Mapping[str, Hook], *, speci
         BadRequest: there is no hook, or it takes an option not that the request has.
     """
     for tool in tools:
-        name = tool.name
+        name, is_entry = tool.name, tool.path.endswith("]")
+        what = f"Tools of type '{tool.type}'" if is_entry else f"Searches with '{tool.path}'"
         if special:
             raise BadRequest.invalid(
                 "allow_special_tokens",
@@ -52,8 +65,8 @@ def check_hooks(tools: Iterable[HostedTool], hooks: Mapping[str, Hook], *, speci
             )
         if name not in hooks:
             raise BadRequest.unsupported_value(
-                f"{tool.path}.type",
-                f"Tools of type '{tool.type}' are hosted by OpenAI and are not available locally, unless the client "
+                f"{tool.path}.type" if is_entry else tool.path,
+                f"{what} are hosted by OpenAI and are not available locally, unless the client "
                 f"has a function that does their work: pass `hosted_tools={{'{name}': function}}` to LocalOpenAI. "
                 "See docs/hosted-tools.md.",
             )
@@ -66,7 +79,7 @@ def check_hooks(tools: Iterable[HostedTool], hooks: Mapping[str, Hook], *, speci
             )
 
 
-def _accepted(tool: HostedTool, hook: Hook) -> set[str]:
+def _accepted(tool: HostedTool, hook: Call) -> set[str]:
     """Options that a hook takes, or does without."""
     takes = _parameters(hook)
     return {
@@ -74,7 +87,7 @@ def _accepted(tool: HostedTool, hook: Hook) -> set[str]:
     }
 
 
-def _parameters(hook: Hook) -> set[str] | None:
+def _parameters(hook: Call) -> set[str] | None:
     """Names of the arguments that a hook takes; None: any, or they are unknown."""
     try:
         found = inspect.signature(hook).parameters.values()
@@ -85,7 +98,7 @@ def _parameters(hook: Hook) -> set[str] | None:
     return {parameter.name for parameter in found if parameter.kind is not parameter.POSITIONAL_ONLY}
 
 
-def run(tool: HostedTool, hook: Hook, argument: str | None, options: Options) -> Outcome:
+def run(tool: HostedTool, hook: Call, argument: str | None, options: Options) -> Outcome | Unfinished:
     """Call a hook for a call of the model. May wait.
 
     Args:
@@ -93,7 +106,8 @@ def run(tool: HostedTool, hook: Hook, argument: str | None, options: Options) ->
         options: of the response.
 
     Returns:
-        Its outcome. A hook that raises has one, too, which tells the model what happened.
+        Its outcome. A hook that raises has one, too, which tells the model what happened. If the hook returns an
+        iterator, and its kind streams: what continues it.
 
     Raises:
         Overdue: the caller of the request has left. An async hook was canceled.
@@ -102,25 +116,77 @@ def run(tool: HostedTool, hook: Hook, argument: str | None, options: Options) ->
     if argument is None:
         return Outcome(f"Error: the argument '{kind.argument}' is missing.", failed=True)
     given = {name: value for name, value in options.items() if takes is None or name in takes or name == "container"}
-    try:
+
+    def call() -> Outcome | Unfinished:
         container = [given.pop("container")] if "container" in given else []
         returned = hook(argument, *container, **given)
-        if inspect.isawaitable(returned):
+        if isinstance(returned, Outcome):  # which was recorded
+            return returned
+        if kind.streams and isinstance(returned, AsyncIterator):
+            returned = iter(asyncio.run(_awaited(_gathered(returned))))
+        elif inspect.isawaitable(returned):
             returned = asyncio.run(_awaited(returned))
-        outcome = kind.outcome(returned)
+        if kind.streams and isinstance(returned, Iterator):
+            return Unfinished(tool, options, returned)
+        return kind.read(returned, options)
+
+    return _guarded(tool, call)
+
+
+class Unfinished:
+    """A hook that returned an iterator of unfinished results, of which the last one is its result."""
+
+    def __init__(self, tool: HostedTool, options: Options, results: Iterator[Any]) -> None:
+        self._tool, self._options, self._results = tool, options, results
+        self._last: list[Any] = []
+        """The last result so far, or nothing."""
+
+    def next(self) -> Outcome | Json:
+        """Fields of the event for the next unfinished result, or the outcome. May wait, and raises as `run` does."""
+        return _guarded(self._tool, self._next)
+
+    def _next(self) -> Outcome | Json:
+        kind = self._tool.hosted
+        for result in self._results:
+            before, self._last = self._last, [result]
+            if before:
+                return kind.partial(before[0], self._options)
+        if not self._last:
+            raise BadResultError(f"the iterator of '{self._tool.name}' is empty")
+        return kind.read(self._last[0], self._options)
+
+
+Returned = TypeVar("Returned")
+
+
+def _guarded(tool: HostedTool, call: Callable[[], Returned]) -> Returned | Outcome:
+    """Result of a part of a hook's call, or the outcome of one that failed."""
+    made: Returned | Outcome
+    try:
+        made = call()
     except BadResultError as error:
         log.warning("the function that `hosted_tools` has for '%s': %s", tool.name, error)
-        outcome = Outcome(f"Error: {tool.name} returned no result that can be read.", failed=True)
+        made = Outcome(f"Error: {tool.name} returned no result that can be read.", failed=True)
     except (Exception, asyncio.CancelledError) as error:
         log.warning("the function that `hosted_tools` has for '%s' raised", tool.name, exc_info=True)
-        outcome = Outcome(_told(error), failed=True)
+        made = Outcome(_told(error), failed=True)
     check()
-    return outcome
+    return made
+
+
+def too_long(tool: HostedTool) -> Outcome:
+    """Outcome of a call whose result does not fit the model's context."""
+    log.warning("the function that `hosted_tools` has for '%s' returned more text than fits the context", tool.name)
+    return Outcome(f"Error: the result of {tool.name} is too long for the context. Ask for less.", failed=True)
 
 
 def _told(error: BaseException) -> str:
     """An exception as the model reads it."""
     return f"Error: {type(error).__name__}: {error}".encode(errors="replace").decode()
+
+
+async def _gathered(results: AsyncIterator[Any]) -> list[Any]:
+    return [result async for result in results]
 
 
 async def _awaited(returned: Awaitable[Any]) -> Any:

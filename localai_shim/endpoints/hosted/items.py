@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...types import Json
 from ..fields import Fields, given
-from .kind import written
+from .kind import Kind, written
 from .table import BY_ITEM
 
 PREFIXES = {name: kind.names.prefix for name, kind in BY_ITEM.items()}
@@ -15,7 +15,9 @@ MORE = "more_calls"
 """Field of an item that is true if the model made another call in the same turn, which the next item shows."""
 OUTPUT = "output"
 """Field of an item with the text that the model has read."""
-_STATUSES = ("in_progress", "searching", "interpreting", "completed", "incomplete", "failed")
+UNSEEN = "unseen_images"
+"""Field of an item that is true if its images did not fit into the context of a model that sees."""
+_STATUSES = ("in_progress", "searching", "interpreting", "generating", "completed", "incomplete", "failed")
 _CALLS = ("function_call", "custom_tool_call")
 
 
@@ -27,14 +29,17 @@ def read_item(fields: Fields) -> Json:
     """
     kind = BY_ITEM[str(fields.get("type"))]
     status = fields.choice("status", _STATUSES) or "completed"
-    more: Json = given(**{OUTPUT: fields.string(OUTPUT), MORE: fields.boolean(MORE)})
+    more: Json = given(**{OUTPUT: fields.string(OUTPUT), MORE: fields.boolean(MORE), UNSEEN: fields.boolean(UNSEEN)})
     return {"status": status, **kind.read_item(fields), **more}
 
 
-def as_function_items(items: Sequence[Json]) -> list[Json]:
+def as_function_items(items: Sequence[Json], *, sees: bool = False) -> list[Json]:
     """Items of which those of hosted tools are calls of functions and their outputs.
 
     The calls of one turn of the model come before their outputs.
+
+    Args:
+        sees: the model reads images.
     """
     made: list[Json] = []
     outputs: list[Json] = []
@@ -48,10 +53,19 @@ def as_function_items(items: Sequence[Json]) -> list[Json]:
             continue
         call = {"type": "function_call", "id": item["id"], "call_id": item["id"], "name": kind.name}
         made.append({**call, "arguments": written({kind.argument: kind.asked(item)})})
-        text = item.get(OUTPUT)
-        text = kind.shown_output(item) if text is None else text
-        outputs.append({"type": "function_call_output", "call_id": item["id"], "output": text})
+        output = _output(kind, item, sees=sees)
+        outputs.append({"type": "function_call_output", "call_id": item["id"], "output": output})
         if not item.get(MORE):
             made += outputs
             outputs = []
     return made + outputs
+
+
+def _output(kind: Kind, item: Json, *, sees: bool) -> str | list[Json]:
+    text = item.get(OUTPUT)
+    text = kind.shown_output(item) if text is None else text
+    pictures = kind.pictures(item) if sees and not item.get(UNSEEN) else ()
+    if not pictures:
+        return str(text)
+    images: list[Json] = [{"type": "input_image", "image_url": url, "detail": "auto"} for url in pictures]
+    return [{"type": "input_text", "text": text}, *images]

@@ -29,6 +29,8 @@ class Outcome:
     found: Sequence[Json] = ()
     """Results in the form that items have."""
     failed: bool = False
+    item: Json | None = None
+    """Fields of the item that was recorded; None: the kind makes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class Kind(ABC):
 
     name: ClassVar[str]
     """Name of the function that the model sees, and of the hook in `hosted_tools`."""
+    method: ClassVar[str]
+    """Method of hooks that are objects."""
     types: ClassVar[tuple[str, ...]]
     """Types of the entries in `tools` that ask for it."""
     shown_types: ClassVar[Mapping[str, str]] = {}
@@ -70,6 +74,8 @@ class Kind(ABC):
     about_argument: ClassVar[str]
     hints: ClassVar[Collection[str]] = ()
     """Options that a hook may do without."""
+    streams: ClassVar[bool] = False
+    """Hooks may return an iterator of unfinished results, and the last one."""
     text_events: ClassVar[str] = ""
     """Beginning of the types of events that stream the argument; empty: it is not streamed."""
 
@@ -129,6 +135,22 @@ class Kind(ABC):
         Raises:
             BadResultError: it is something else.
         """
+
+    def read(self, returned: Any, options: Options) -> Outcome:
+        """Read what a hook has returned that was called with these options. Raises as `outcome` does."""
+        return self.outcome(returned)
+
+    def partial(self, returned: Any, options: Options) -> Json:
+        """Fields of the event for an unfinished result. Raises as `outcome` does."""
+        raise NotImplementedError
+
+    def most_partial(self, options: Options) -> int:
+        """Maximum number of events for unfinished results."""
+        return 0
+
+    def pictures(self, item: Json) -> Sequence[str]:
+        """`data:` URLs of an item's images, which models that see read behind the text."""
+        return ()
 
     @abstractmethod
     def item_fields(self, argument: str, options: Options, found: Sequence[Json], include: Collection[str]) -> Json:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
-from ...types import Json
+from ...types import Json, SearchResult
 from ..fields import Fields, as_strings, given
-from .kind import Kind, Names, Options, Outcome, as_list, text_of, written
+from .kind import HostedTool, Kind, Names, Options, Outcome, as_list, text_of, written
 
+CHAT_FIELD = "web_search_options"
+"""Field of chat.completions."""
 SOURCES, RESULTS = "web_search_call.action.sources", "web_search_call.results"
 _SIZES = ("low", "medium", "high")
 _PLACE = ("type", "city", "country", "region", "timezone")
@@ -21,6 +24,7 @@ class WebSearch(Kind):
     """Searches that answers make."""
 
     name = "web_search"
+    method = "search"
     types = ("web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11")
     shown_types = dict.fromkeys(types[:2], types[2])
     names = Names("web_search_call", "ws", "searching")
@@ -44,13 +48,11 @@ class WebSearch(Kind):
 
     def outcome(self, returned: Any) -> Outcome:
         what = "a result of 'web_search'"
-        found: list[Json] = [
-            {
-                "url": text_of(each, "url", what),
-                **{name: text_of(each, name, what, otherwise="") for name in _RESULT[1:]},
-            }
+        results = [
+            SearchResult(text_of(each, "url", what), *(text_of(each, name, what, otherwise="") for name in _RESULT[1:]))
             for each in as_list(returned, "what 'web_search' returns")
         ]
+        found: list[Json] = [asdict(each) for each in results]
         return Outcome(written(found), found)
 
     def item_fields(self, argument: str, options: Options, found: Sequence[Json], include: Collection[str]) -> Json:
@@ -91,6 +93,26 @@ class WebSearch(Kind):
     def shown_output(self, item: Json) -> str:
         found = item.get("results") or item["action"].get("sources")
         return written(found) if found else _GONE
+
+
+def read_search(fields: Fields) -> HostedTool | None:
+    """`web_search_options` of chat.completions, whose search has the same options as that of Responses.
+
+    Raises:
+        BadRequest: with the path of what is wrong.
+    """
+    if not fields.has(CHAT_FIELD):
+        return None
+    inner = fields.inner(CHAT_FIELD)
+    given: Json = {"type": WebSearch.name, "search_context_size": inner.choice("search_context_size", _SIZES)}
+    if inner.has("user_location"):
+        place = inner.inner("user_location")
+        place.option("type", ("approximate",))
+        place.require("approximate")
+        given["user_location"] = {"type": "approximate", **(_strings(place, "approximate", _PLACE[1:]) or {})}
+        place.finish()
+    inner.finish()
+    return replace(WebSearch().tool(Fields(given, CHAT_FIELD)), path=CHAT_FIELD)
 
 
 def _span(match: re.Match[str]) -> Json:

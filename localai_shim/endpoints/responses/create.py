@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...errors import BadRequest
+from ...errors import TOO_LONG, BadRequest
 from ...prompt.items import Item, item_messages
 from ...prompt.parts import MediaReader
 from ...prompt.template import Conversation
@@ -25,8 +25,9 @@ from ..fields import Fields
 from ..files import read_whole
 from ..hosted.hooks import check_hooks
 from ..hosted.items import as_function_items
+from ..hosted.room import answer_room
 from ..hosted.table import shown_choice
-from ..items.includes import ENCRYPTED, LOGPROBS, read_include
+from ..items.includes import ENCRYPTED, LOGPROBS
 from ..items.reasoning import unseal
 from ..served import ServedModel, make_prompt
 from ..token_fields import without_oldest
@@ -34,6 +35,7 @@ from ..turn import Turn
 from .assembler import ResponseAssembler
 from .background import Run
 from .context import Context, read_context, read_input, save_response
+from .delivery import read_delivery, read_image, read_include
 from .hosted import Continuation, HostedAssembler, Hosting
 
 if TYPE_CHECKING:
@@ -152,7 +154,23 @@ def _hosting(
         read.include,
         plan.fields.max_tool_calls,
         partial(_continue, plan, model, generation, read.logprobs),
+        partial(_fits, plan, model, generation),
     )
+
+
+def _fits(plan: PromptPlan, model: ServedModel, generation: request_fields.Generation, output: list[Json]) -> bool:
+    """The context has room for this output, and for an answer behind it; see `Hosting.fits`."""
+    if model.context_length is None:
+        return True
+    room = answer_room(model.context_length, generation.limits.max_tokens)
+    context = replace(plan.context, stored=plan.context.items, given=output)
+    try:
+        tokens, _ = render(replace(plan, context=context), model, room)
+    except BadRequest as error:
+        if error.code != TOO_LONG:
+            raise
+        return False
+    return len(tokens) + room <= model.context_length
 
 
 def _continue(
@@ -184,8 +202,8 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _ResponseFields:
     """Read a request's fields, without those that differ."""
     fields = Fields(body)
     fields.string("model")
-    stream, background, kept = _read_delivery(fields)
-    include = _read_include(fields)
+    stream, background, kept = read_delivery(fields)
+    include = read_include(fields)
     top_logprobs = fields.integer("top_logprobs", 0, 20) or 0
     logprobs = LOGPROBS in include or top_logprobs > 0
     given = request_fields.read_max_tokens(fields, "max_output_tokens", model)
@@ -215,7 +233,7 @@ def read_prompt_fields(fields: Fields, model: ServedModel) -> PromptFields:
     for name in _INPUT:
         fields.get(name)
     fields.refuse(_REFUSED)
-    _read_image(fields)
+    read_image(fields)
     instructions = fields.string("instructions")
     effort, summary = _read_reasoning(fields)
     format, verbosity, text_echo = _read_text(fields)
@@ -292,7 +310,7 @@ def _rendered(plan: PromptPlan, model: ServedModel, items: Sequence[Item]) -> tu
     """The same for some of the items."""
     developer = model.tokenizer.knows_developer
     messages = item_messages(
-        as_function_items(items),
+        as_function_items(items, sees="image" in model.tokenizer.media_kinds),
         plan.fields.instructions,
         unseal,
         paths=plan.context.paths,
@@ -318,47 +336,6 @@ def _without_oldest(items: Sequence[Item], start: int) -> list[Item]:
 
 
 # -- fields ------------------------------------------------------------------------------------------------------
-
-
-def _read_delivery(fields: Fields) -> tuple[bool, bool, bool]:
-    """Read if the response is streamed, runs in the background, and is stored."""
-    stream, background = fields.boolean("stream") or False, fields.boolean("background") or False
-    kept = fields.boolean("store")
-    if background and kept is False:
-        raise BadRequest.invalid(
-            "store", "Invalid value for 'store': a response in the background has to be stored to be found again."
-        )
-    _read_background_options(fields, waits=background and not stream)
-    request_fields.stream_options(fields, stream).finish()
-    return stream, background, kept is not False
-
-
-def _read_background_options(fields: Fields, *, waits: bool) -> None:
-    """`background_options`: the answer is made as soon as possible, which is within any window."""
-    inner = fields.inner("background_options")
-    window = inner.choice("completion_window", ("soonest", "2h", "8h"))
-    if window not in (None, "soonest") and not waits:
-        raise BadRequest.invalid(
-            "background_options.completion_window",
-            f"Invalid value: '{window}'. 'completion_window' requires 'background' without 'stream'.",
-        )
-    inner.string("continuation_id")
-    inner.finish()
-
-
-def _read_image(fields: Fields) -> None:
-    """`image`: how OpenAI may compress the images of a conversation; here none are."""
-    inner = fields.inner("image")
-    if inner.choice("context_compression", ("auto", "enabled", "disabled")) == "enabled":  # which demands it
-        raise BadRequest.unsupported_value("image.context_compression", "Images are not compressed here; pass 'auto'.")
-    inner.finish()
-
-
-def _read_include(fields: Fields) -> frozenset[str]:
-    value = fields.get("include")
-    if isinstance(value, str):  # which a url may have
-        raise BadRequest.wrong_type("include", "an array of strings", value)
-    return read_include({"include": value})
 
 
 def _read_reasoning(fields: Fields) -> tuple[str | None, str | None]:

@@ -8,14 +8,16 @@ from typing import Literal, NamedTuple
 
 from openai.types.responses import ResponseStreamEvent
 
+from ...errors import TOO_LONG, BadRequest
 from ...output.answer import AnswerParser
 from ...output.text import TextParser
 from ...types import GenerationRequest, Json, Prompt
 from ..assembler import Round
-from ..hosted.hooks import Hook, run
-from ..hosted.items import MORE, OUTPUT
+from ..hosted.hooks import Call, Unfinished, run, too_long
+from ..hosted.items import MORE, OUTPUT, UNSEEN
 from ..hosted.kind import HostedTool, Options, Outcome
 from ..hosted.partial import StringReader
+from ..hosted.room import are_short
 from .assembler import Form, Kind, OutputItem, ResponseAssembler
 
 
@@ -39,20 +41,25 @@ class Hosting:
         most: calls that the response may make; None: any number.
         go_on: makes the next round behind the output so far, of: its items, whether no more calls may be made, and the
             number of tokens that were generated. None: no token is left for it.
+        fits: finds out if the context has room for the output so far, and for an answer.
     """
 
     tools: Mapping[str, HostedTool]
-    hooks: Mapping[str, Hook]
+    hooks: Mapping[str, Call]
     options: Mapping[str, Options]
     include: Collection[str]
     most: int | None
     go_on: Callable[[list[Json], bool, int], Continuation | None]
+    fits: Callable[[list[Json]], bool]
 
 
 class HostedItem(OutputItem):
     """An output item for a call of a hosted tool. Its text is the call's argument."""
 
-    __slots__ = ("argument", "has_next", "is_ignored", "is_shown", "outcome", "reader", "tool", "written")
+    __slots__ = (
+        *("argument", "has_next", "is_ignored", "is_shown", "outcome", "partial", "reader", "tool", "unfinished"),
+        *("unseen", "written"),
+    )
 
     def __init__(self, index: int, tool: HostedTool) -> None:
         kind = tool.hosted
@@ -64,6 +71,12 @@ class HostedItem(OutputItem):
         self.argument: str | None = None
         """Argument of the call once it is whole; None: it could not be read."""
         self.outcome: Outcome | None = None
+        self.unfinished: Unfinished | None = None
+        """Continues a hook that returns unfinished results first."""
+        self.partial = 0
+        """Number of events for these so far."""
+        self.unseen = False
+        """The context has no room for its images."""
         self.has_next = False
         """The model made another call behind it, in the same round."""
         self.is_shown = self.is_ignored = False
@@ -77,6 +90,8 @@ class HostedAssembler(ResponseAssembler):
     """
 
     hosting: Hosting
+    cited: Mapping[str, Sequence[Json]] | None = None
+    """Recorded annotations, by the texts of their messages; None: they are made."""
     _calls = 0
     """Calls of hosted tools so far."""
     _asked: tuple[HostedItem, ...] = ()
@@ -102,13 +117,52 @@ class HostedAssembler(ResponseAssembler):
             item.status = names.working
             self._emit(f"response.{names.item}.{names.working}", **item.at)
             return Round(self._flush())
-        outcome = run(tool, self.hosting.hooks[tool.name], item.argument, self.hosting.options[tool.name])
+        options = self.hosting.options[tool.name]
+        outcome: Outcome | Unfinished | Json
+        if item.unfinished is None:
+            outcome = run(tool, self.hosting.hooks[tool.name], item.argument, options)
+        else:
+            outcome = item.unfinished.next()
+        if isinstance(outcome, Unfinished):
+            item.unfinished = outcome
+        elif isinstance(outcome, Outcome):
+            self._end_call(item, outcome)
+        elif item.partial < tool.hosted.most_partial(options):
+            self._emit(f"response.{names.item}.partial_image", partial_image_index=item.partial, **outcome, **item.at)
+            item.partial += 1
+        return Round(self._flush())
+
+    def _end_call(self, item: HostedItem, outcome: Outcome) -> None:
+        """A hook has ended."""
         item.outcome, item.has_next = outcome, item is not self._last_call
+        if not (outcome.failed or self._fits(item)):
+            item.outcome = outcome = too_long(item.tool)
         item.status = "failed" if outcome.failed else "completed"
         if not outcome.failed:
-            self._emit(f"response.{names.item}.completed", **item.at)
+            self._emit(f"response.{item.form.type}.completed", **item.at)
         self._emit("response.output_item.done", item=self._made(item), output_index=item.index)
-        return Round(self._flush())
+
+    def _fits(self, item: HostedItem) -> bool:
+        """The context has room for an item's outcome; if not for its images, they are left out."""
+        has_pictures = self._has_pictures(item)
+        if not any(map(self._has_pictures, self._asked)) and self._is_short():
+            return True
+        if self.hosting.fits(self._output()):
+            return True
+        item.unseen = has_pictures
+        return has_pictures and self.hosting.fits(self._output())
+
+    def _has_pictures(self, item: HostedItem) -> bool:
+        return item.outcome is not None and bool(item.tool.hosted.pictures(self._made(item)))
+
+    def _is_short(self) -> bool:
+        """The context surely has room for the outcomes of this round."""
+        before = len(self._prompts[-1].tokens) + self._parsers[-1].generated
+        done = [item.outcome.output for item in self._asked if item.outcome is not None]
+        return are_short(done, before, self._model.context_length)
+
+    def _output(self) -> list[Json]:
+        return [self._made(item) for item in self._items]
 
     def _go_on(self) -> Round:
         """All hooks of the round were called: the next round, or the end if the caller's functions were called, too."""
@@ -118,7 +172,7 @@ class HostedAssembler(ResponseAssembler):
             return Round(self._flush(), ends=True)
         most, generated = self.hosting.most, sum(parser.generated for parser in self._parsers)
         spent = most is not None and self._calls >= most
-        made = self.hosting.go_on([self._made(item) for item in self._items], spent, generated)
+        made = self._continuation(spent, generated)
         if made is None:
             self._complete(cut=True)
             return Round(self._flush(), ends=True)
@@ -126,6 +180,15 @@ class HostedAssembler(ResponseAssembler):
         self._prompts.append(made.prompt)
         self._parsers.append(made.parser)
         return Round(self._flush(), made.works)
+
+    def _continuation(self, spent: bool, generated: int) -> Continuation | None:
+        """The next round; None: the context is full, or no token is left."""
+        try:
+            return self.hosting.go_on(self._output(), spent, generated)
+        except BadRequest as error:
+            if error.code != TOO_LONG:
+                raise
+            return None
 
     @staticmethod
     def _is_own(item: OutputItem) -> bool:
@@ -217,10 +280,15 @@ class HostedAssembler(ResponseAssembler):
         fields = item.tool.hosted.item_fields("".join(item.text), options, found, include)
         made: dict[str, object] = {"id": item.id, "type": item.form.type, "status": item.status, **fields}
         if item.outcome is not None:
+            made |= item.outcome.item or {}
             made[OUTPUT] = item.outcome.output
+        if item.unseen:
+            made[UNSEEN] = True
         return {**made, MORE: True} if item.has_next else made
 
     def _annotations(self, text: str) -> Sequence[Json]:
+        if self.cited is not None:
+            return self.cited.get(text, ())
         done = [item for item in self._items if isinstance(item, HostedItem) and item.outcome is not None]
         kinds = dict.fromkeys(item.tool.hosted for item in done)
         found = {kind: [each for item in done if item.tool.hosted is kind for each in _found(item)] for kind in kinds}

@@ -51,6 +51,24 @@ class AsyncRayArguments(Placement, AsyncClientArguments, total=False):
     """Arguments of `AsyncRayOpenAI`."""
 
 
+def _check_hooks(hooks: object) -> None:
+    """Refuse functions for hosted tools that cannot be sent to the replicas' processes.
+
+    Raises:
+        ValueError: says which one.
+    """
+    import ray.cloudpickle
+
+    for name, hook in hooks.items() if isinstance(hooks, Mapping) else ():
+        try:
+            ray.cloudpickle.dumps(hook)
+        except Exception as error:  # which objects raise of many kinds
+            raise ValueError(
+                f"`hosted_tools`: {name!r} runs in the replicas' processes, and cannot be sent there: {error}. Create "
+                "locks, connections, and clients when the function is called."
+            ) from error
+
+
 def _start(model: ModelPath | None, given: RayOptions | RayArguments | AsyncRayArguments) -> Pool:
     greenlets.refuse("Replicas")
     if given.get("engine") is not None:
@@ -59,6 +77,7 @@ def _start(model: ModelPath | None, given: RayOptions | RayArguments | AsyncRayA
         raise ValueError(
             "`record_timeline` needs a model in this process: leave it out, because replicas record no timelines"
         )
+    _check_hooks(given.get("hosted_tools"))
     local = cast(LocalOptions, {name: value for name, value in given.items() if name in OWN})
     chosen = {"num_cpus": given.get("num_cpus"), "num_gpus": given.get("num_gpus"), **(given.get("ray_options") or {})}
     ray_options = {name: value for name, value in chosen.items() if value is not None}

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...endpoints.hosted.table import BY_NAME
+from ...runtime.served_models import serve
 from ...types import EmbeddingRequest, GenerationRequest, Json, Work
 from .. import marks
 from ..answers import Mark
@@ -16,6 +19,7 @@ from ..model.engine import ScriptedEngine
 from ..model.replies import LIKELY_LOGPROB, Logprob, Place, PlayedRow, Reply, Script
 from ..model.tokenizer import Piece, ScriptedTokenizer
 from ..requests import api_of, plain
+from . import hosted
 from .cassette import Cassette, RecordMode
 from .matching import DELIVERY
 from .normalizing import Normalize
@@ -79,6 +83,8 @@ class CassetteEngine(ScriptedEngine):
         super().__init__(name="cassette", context_length=None, dimensions=_ENDLESS)
         self.model.takes_any_token = True
         self.cassette = cassette
+        described = serve(ScriptedEngine(tokenizer=self.tokenizer))
+        serve(self, replace(described, hooks=dict.fromkeys(BY_NAME, hosted.not_recorded)))
 
     def stage_call(self, call: Call, turn: Turn) -> None:
         """Put what was recorded into the place of what a model would say. Runs where the request was turn."""
@@ -89,12 +95,18 @@ class CassetteEngine(ScriptedEngine):
         except RecursionError:
             refused = f"{self.cassette.path}: a request is nested so deeply that it cannot be compared."
             raise self.cassette.refuse(refused) from None
-        for index, work in enumerate(turn.works):
-            work.reply = partial(self._replay, played, index)
+        hosted.replay(turn.assembler, played)
+        turn.stage = partial(self._stage_round, played)
+        self._stage_round(played, turn)
         chosen = range(len(turn.works))
         marked: dict[int, Mark] = {index: mark for index in chosen if (mark := _mark(played, index)) is not None}
         marks.apply_marks(turn.assembler, marked)
         marks.change_answers(turn.assembler, lambda answer: _sign(answer, played))
+
+    def _stage_round(self, played: Interaction, turn: Turn) -> None:
+        """Put what was recorded of a round into the place of what a model would say."""
+        for index, work in enumerate(turn.works):
+            work.reply = partial(self._replay, hosted.round_of(played, len(turn.rounds) - 1), index)
 
     def _replay(self, played: Interaction, choice: int, work: Work, place: Place) -> PlayedRow:
         """The row of a recorded answer, which ends where that ended, whatever else was asked for; or its vectors."""
@@ -175,7 +187,7 @@ def _marker(text: str | None) -> str:
 def _call(deltas: Sequence[Json], tokenizer: ScriptedTokenizer) -> list[Piece]:
     """A call as the model writes it."""
     name = "".join(delta.get("name", "") for delta in deltas)
-    written = [delta["arguments"] for delta in deltas if "arguments" in delta] or ["{}"]
+    written = [delta["arguments"] for delta in deltas if "arguments" in delta] or [hosted.arguments(deltas)]
     ending = b"}\n"
     try:
         if not isinstance(json.loads("".join(written)), dict):

@@ -14,6 +14,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 
 from ...client.local import LocalOpenAI
 from ...contrib.reranking import RerankResponse
+from ...endpoints.hosted.table import BY_ITEM
 from ...prompt.items import qualified_name
 from ...replacing.clients import unpatched
 from ...sdk import private as sdk
@@ -90,6 +91,8 @@ def _of_chunk(chunk: ChatCompletionChunk | Completion, made: Interaction) -> Ite
         where = {"choice": choice.index} if choice.index else {}
         for delta in _of_delta(choice.delta) if hasattr(choice, "delta") else _named("content", choice.text):
             yield {**where, **delta}
+        if annotations := getattr(getattr(choice, "delta", None), "annotations", None):
+            yield {**where, "annotations": list(annotations)}
         if choice.logprobs is not None and (tokens := _tokens(choice.logprobs)):
             yield {**where, "tokens": tokens}
         if choice.finish_reason is not None:
@@ -131,11 +134,25 @@ def _of_event(event: Any, made: Interaction) -> Iterator[Json]:
     elif event.type == "response.output_item.added" and event.item.type in ("function_call", "custom_tool_call"):
         name = qualified_name(getattr(event.item, "namespace", None), event.item.name)
         yield {"call": event.output_index, "name": name}
+    elif event.type in ("response.output_item.added", "response.output_item.done"):
+        yield from _of_item(event)
     elif event.type in ("response.completed", "response.incomplete"):
         made.model = event.response.model
         made.usage = event.response.usage.to_dict(mode="json") if event.response.usage else None
         cut = event.response.incomplete_details
         yield {"end": "stop" if cut is None else "content_filter" if cut.reason == "content_filter" else "length"}
+
+
+def _of_item(event: Any) -> Iterator[Json]:
+    """The deltas of a hosted tool's item that begins or is done, and of a message's annotations once it is done."""
+    item, is_done = event.item, event.type == "response.output_item.done"
+    if item.type in BY_ITEM:
+        made = {"item": item.to_dict(mode="json")} if is_done else {"name": BY_ITEM[item.type].name}
+        yield {"call": event.output_index, **made}
+    elif item.type == "message" and is_done:
+        annotations = [each.to_dict(mode="json") for part in item.content for each in getattr(part, "annotations", ())]
+        if annotations:
+            yield {"annotations": annotations}
 
 
 def _tokens(logprobs: Any) -> list[Json]:

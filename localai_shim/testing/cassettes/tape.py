@@ -11,7 +11,8 @@
     {"model": "text-embedding-3-small", "fingerprint": null, "usage": {"prompt_tokens": 3, "total_tokens": 3}}
 
 Times are seconds since the request. A delta has `content`, `reasoning`, `refusal`, or `call` (which of the answer's
-calls) with `name` or `arguments`; `choice` says which choice it belongs to, where it is not the first. With logprobs
+calls) with `name`, `arguments`, or the `item` of a hosted tool; `annotations` are those of the content before them;
+`choice` says which choice it belongs to, where it is not the first. With logprobs
 `tokens` follow: each `token` is a text, or bytes where it is none, and `top` the likeliest ones in its place. A vector
 is float32, little-endian, in base64; a document's score is a vector of one number.
 """
@@ -132,6 +133,8 @@ _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
         "choice": (int,),
         "call": (int,),
         "tokens": (list,),
+        "item": (dict,),
+        "annotations": (list,),
         **dict.fromkeys(("content", "reasoning", "refusal", "name", "arguments", "vector", "end"), (str,)),
     },
     "a token": {"token": (str, list), "logprob": (int, float), "top": (list,)},

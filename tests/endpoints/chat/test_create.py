@@ -67,7 +67,7 @@ REFUSED: list[tuple[dict[str, Any], str, str | None, str]] = [
     ({"modalities": 5}, "modalities", "invalid_type", "expected an array"),
     ({"audio": {"voice": "alloy", "format": "wav"}}, "audio", "unsupported_parameter", "in text only"),
     ({"response_format": {}}, "response_format.type", "missing_required_parameter", "'response_format.type'"),
-    ({"web_search_options": {}}, "web_search_options", "unsupported_parameter", "not available locally"),
+    ({"web_search_options": {}}, "web_search_options", "unsupported_value", "not available locally"),
     (
         {"extra_body": {"chat_template_kwargs": {"mood": "gay"}}},
         "chat_template_kwargs.mood",

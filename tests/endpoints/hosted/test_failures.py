@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 
-from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI, SearchResult
 from localai_shim.testing import ScriptedEngine
 from tests.endpoints.functions import call
 from tests.endpoints.hosted.hosting import (
@@ -37,6 +37,11 @@ def raising(error: BaseException) -> Any:
         raise error
 
     return hook
+
+
+class Searching:
+    def search(self, query: str) -> Any:
+        return [SearchResult(PAGE["url"], PAGE["title"], f"{PAGE['text']} {query}")]
 
 
 def takes_nothing() -> Any:
@@ -69,8 +74,10 @@ def test_a_tool_without_a_hook_is_refused_with_the_argument_to_pass(tool: Any, n
     ("hooks", "fragment"),
     [
         ({"file_search": print}, "no kind 'file_search'"),
-        ({"web_search_preview": print}, "functions for 'web_search' and 'code_interpreter'"),
-        ({"web_search": None}, "'web_search' must be a function"),
+        ({"web_search_preview": print}, "functions for 'web_search', 'code_interpreter', and 'image_generation'"),
+        ({"web_search": None}, "'web_search' must be a function, or an object with a method 'search'"),
+        ({"code_interpreter": Searching()}, "'code_interpreter' must be a function, or an object with a method 'run'"),
+        ({"web_search": Searching}, "must be an object of .*Searching.*, not the class"),
         (print, "must be a mapping"),
     ],
 )

@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-CALLS = {"web_search_call": "searching", "code_interpreter_call": "interpreting"}
+CALLS = {
+    "web_search_call": "searching",
+    "code_interpreter_call": "interpreting",
+    "image_generation_call": "generating",
+}
 """Type of an item -> the word of its event, and its status, while its tool works."""
-PREFIXES = {"web_search_call": "ws_", "code_interpreter_call": "ci_"}
+PREFIXES = {"web_search_call": "ws_", "code_interpreter_call": "ci_", "image_generation_call": "ig_"}
 _ENDS = ("completed", "failed", "incomplete")
 _CODE = "code_interpreter_call_code"
 
@@ -21,6 +25,8 @@ class HostedCall:
     heard: list[str]
     """Last words of its events so far, without repeated deltas."""
     code: str = ""
+    partial: int = 0
+    """Number of unfinished images so far."""
 
 
 class HostedCalls:
@@ -33,6 +39,8 @@ class HostedCalls:
         assert item.status == "in_progress", f"has an item with the status {item.status}"
         if item.type == "web_search_call":
             assert item.action.type == "search" and item.action.sources is None, f"has the action {item.action}"
+        elif item.type == "image_generation_call":
+            assert item.result is None, "has an image before one was generated"
         else:
             assert not item.code and item.outputs is None, "has code or outputs before any were streamed"
             assert item.container_id.startswith("cntr"), f"has the container {item.container_id}"
@@ -44,6 +52,8 @@ class HostedCalls:
         if len(parts) < 3 or parts[1] not in (*CALLS, _CODE):
             return False
         call, word = self._call(event), ".".join(parts[2:])
+        if word == "partial_image":
+            return self._takes_partial(call, event)
         if parts[1] == _CODE:
             word = f"code.{word}"
         assert word == "code.delta" or word not in call.heard, f"comes twice for {event.item_id}"
@@ -55,6 +65,14 @@ class HostedCalls:
             assert event.code == call.code, f"has {event.code!r}, and {call.code!r} was streamed"
         if call.heard[-1:] != [word]:
             call.heard.append(word)
+        return True
+
+    @staticmethod
+    def _takes_partial(call: HostedCall, event: Any) -> bool:
+        assert call.heard[-1:] == ["generating"], f"comes after {call.heard}"
+        assert event.partial_image_index == call.partial, f"has the index {event.partial_image_index}"
+        assert event.partial_image_b64, "has no image"
+        call.partial += 1
         return True
 
     def _call(self, event: Any) -> HostedCall:
@@ -77,5 +95,7 @@ class HostedCalls:
         assert event.output_index == call.index, f"has output_index {event.output_index}, not {call.index}"
         assert item.status in _ENDS, f"has an item with the status {item.status}"
         assert (item.status == "completed") == ("completed" in call.heard), f"is {item.status} after {call.heard}"
+        if item.type == "image_generation_call":
+            assert (item.status == "completed") == bool(item.result), f"is {item.status} with the image {item.result}"
         if item.type == "code_interpreter_call":
             assert item.code == call.code, f"has the code {item.code!r}, and {call.code!r} was streamed"

@@ -326,7 +326,7 @@ INPUT: list[Row] = [
         "not both",
     ),
 ]
-HOSTED_ITEMS = ["file_search_call", "mcp_call", "image_generation_call"]
+HOSTED_ITEMS = ["file_search_call", "mcp_call"]
 
 
 def _label(row: object) -> str | None:

@@ -7,6 +7,7 @@ import copy
 import gc
 import io
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -21,7 +22,7 @@ from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.ray import AsyncRayOpenAI, RayOpenAI, http_client
 from localai_shim.threads import greenlets
 from tests.endpoints.pictures import BLUE, RED, data_url, input_image, user_item
-from tests.scale.ray.kit import KINDS, asynchronous, busy, long_stream, message, until
+from tests.scale.ray.kit import KINDS, asynchronous, busy, long_stream, message, process_ids, until
 from tests.vision import tiny_vision
 
 STREAMS = 64
@@ -59,6 +60,37 @@ def test_a_program_that_gevent_has_patched_is_told_what_to_do(monkeypatch: pytes
     for make in (RayOpenAI, AsyncRayOpenAI, http_client):
         with pytest.raises(ValueError, match=r"Replicas.*gevent.*gthread"):
             make()
+
+
+def search(query: str) -> list[dict[str, str]]:
+    return [{"url": "https://almanac.example", "text": f"Found by {os.getpid()}."}]
+
+
+class Locked:
+    """Cannot be sent to another process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def search(self, query: str) -> list[Any]:
+        return []
+
+
+def test_functions_for_hosted_tools_run_in_the_replicas(cluster: None) -> None:
+    tool: Any = {"type": "web_search"}
+    asked: Any = {"model": "any", "input": "What is the weather in Paris?", "tools": [tool], "tool_choice": tool}
+    with RayOpenAI(replicas=1, num_cpus=0, hosted_tools={"web_search": search}) as client:
+        made: Any = client.responses.create(**asked, temperature=0)
+        events = list(client.responses.create(**asked, temperature=0, stream=True))
+        processes = process_ids(client).values()
+    assert made.output[0].status == "completed"
+    assert [f"Found by {process}." in made.output[0].output for process in processes] == [True]
+    assert events[-1].type == "response.completed"
+
+
+def test_a_function_that_cannot_be_sent_to_the_replicas_is_refused(cluster: None) -> None:
+    with pytest.raises(ValueError, match=r"'web_search' runs in the replicas' processes, and cannot be sent there"):
+        RayOpenAI(replicas=1, num_cpus=0, hosted_tools={"web_search": Locked()})
 
 
 def test_pictures_are_seen_as_by_one_process(cluster: None) -> None:

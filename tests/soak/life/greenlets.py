@@ -211,6 +211,37 @@ def stored():
     last = client.responses.retrieve(running.id).status
     return client.responses.retrieve(response.id).id == response.id, events[-1] == f"response.{last}", stopped
 
+def hosted():
+    """Hooks run on other threads, also async ones, and are canceled with the greenlet that waits for them."""
+    import asyncio
+    pages, begun, ended = [{"url": "https://a.example", "text": "Rain."}], [], []
+    def search(query):
+        time.sleep(0.01)
+        gevent.sleep(0.01)
+        return pages
+    async def search_later(query):
+        await asyncio.sleep(0.01)
+        return pages
+    async def hang(query):
+        begun.append(query)
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.append(query)
+    tool = {"type": "web_search"}
+    asked = dict(model="any", input="Hi", tools=[tool], tool_choice=tool, max_output_tokens=200, temperature=0)
+    made = []
+    for hook in (search, search_later):
+        with LocalOpenAI(hosted_tools={"web_search": hook}) as other:
+            made.append(other.responses.create(**asked).output[0].status)
+            asking = gevent.spawn(lambda: [*other.responses.create(**asked, stream=True)][-1].type)
+            made.append(asking.get(timeout=60))
+    with LocalOpenAI(hosted_tools={"web_search": hang}) as other:
+        asking = gevent.spawn(lambda: other.responses.create(**asked))
+        found = eventually(lambda: begun)
+        asking.kill()
+        return made, found and eventually(lambda: ended)
+
 def deadline():
     """What waits for a store that another process uses ends in time, and stops no other greenlet."""
     import sqlite3

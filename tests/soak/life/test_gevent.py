@@ -32,6 +32,7 @@ EXPECTED: dict[str, object] = {
     "threadpool": [7, True],
     "prepared": [["a"], "messages[0].content[0].type"],
     "stored": [True, True, "cancelled"],
+    "hosted": [["completed", "response.completed"] * 2, True],
     "deadline": [[True] * 4, 5, True, "incomplete"],
     "batches": [True, 5, True],
     "adapters": 3,
