@@ -222,6 +222,13 @@ class LocalOptions(_Models, LoadOptions, SearchOptions, RunOptions, total=False)
             "combined with `models`, `engine`, or `tensor_parallel`. See docs/adapters.md."
         ),
     ]
+    embedding_model: Annotated[
+        ModelPath | None,
+        Option(
+            "Model that embeds the files of vector stores: a name in `models`, or a model as for `model`. Defaults to "
+            "`model`, or to the first of `models` that only embeds, or else to the first. See docs/vector-stores.md."
+        ),
+    ]
     hosted_tools: Annotated[
         Mapping[str, Callable[..., Any]] | None,
         Option("Functions for tools that OpenAI hosts: `web_search`, `code_interpreter`. See docs/hosted-tools.md."),
@@ -241,8 +248,8 @@ class LocalOptions(_Models, LoadOptions, SearchOptions, RunOptions, total=False)
     store: Annotated[
         ModelPath | None,
         Option(
-            "SQLite file for responses, conversations, stored completions, files, and batches. Can be shared by "
-            "clients and processes. By default, up to 256 MiB is kept in memory for this client and its copies; a "
+            "SQLite file for responses, conversations, stored completions, files, batches, and vector stores. Can be "
+            "shared by clients and processes. By default, up to 256 MiB is kept in memory for this client and its copies; a "
             "chain of `previous_response_id` in use is kept even if it is larger."
         ),
     ]

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ..endpoints.batches.runner import Batches
     from ..endpoints.responses.background import Background, Run
     from ..endpoints.turn import Turn
+    from ..endpoints.vector_stores.library import Library
     from ..state.store import Store
 
 
@@ -407,15 +408,31 @@ def _async_http_client(runtime: Runtime, timeout: sdk.Timeout, base_url: str | N
 
 
 def _attach_batches(runtime: Runtime) -> None:
-    """Start the batch runner and resume unfinished batches from the store."""
+    """Start the runners of batches and of vector stores, and resume unfinished work from the store."""
     runtime.make_batches = partial(_make_batches, weakref.ref(runtime))
-    if runtime.store_path is not None and runtime.store().owned("batch"):
-        resume = runtime.batches().resume
-        try:
-            with until(Deadline(RESUME_SECONDS)):
-                resume()
-        except Overdue:  # another process writes just now
-            resume_later(resume)
+    runtime.make_library = partial(_make_library, weakref.ref(runtime))
+    if runtime.store_path is None:
+        return
+    if runtime.store().owned("batch"):
+        _resume(runtime.batches().resume)
+    from ..state.vectors import has_unfinished
+
+    if has_unfinished(runtime.store()):
+        _resume(lambda: runtime.library().ingestion.resume())
+
+
+def _resume(resume: Callable[[], None]) -> None:
+    try:
+        with until(Deadline(RESUME_SECONDS)):
+            resume()
+    except Overdue:  # another process writes just now
+        resume_later(resume)
+
+
+def _make_library(runtime: weakref.ref[Runtime], store: Store, background: Background) -> Library:
+    from .vector_stores import make_library
+
+    return make_library(runtime, store, background)
 
 
 def _make_batches(runtime: weakref.ref[Runtime], store: Store, background: Background) -> Batches:

@@ -9,9 +9,10 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ..errors import BadRequest, NotFound
+from ..errors import BadRequest, NotFound, listed
 from ..prompt.messages import encodable
 from ..state.store import Json, Kind, MissingError, Store
+from ..state.vectors import remove_everywhere
 from .fields import Fields, as_integer
 from .paging import check_query, finish, list_object, read_paging, stored_list, url_value
 from .request_fields import new_id, now
@@ -20,6 +21,8 @@ KIND: Final = "file"
 CONTENT = "content"
 """The part of a stored file that holds its pieces, each a JSON object with `text`."""
 
+PURPOSES = ("assistants", "batch", "user_data")
+"""Purposes of files that callers upload."""
 _PIECE_BYTES = 256 * 2**10
 _MAX_LISTED = 10_000
 _MAX_FILE_BYTES = 512 * 2**20
@@ -32,13 +35,13 @@ def create(store: Store, fields: Fields, query: Mapping[str, object]) -> Json:
     purpose, expires_at = fields.text("purpose"), read_expiry(fields, "expires_after")
     name, content = _read_upload(fields.require("file"))
     fields.finish()
-    if purpose != "batch":
+    if purpose not in PURPOSES:
         raise BadRequest.invalid(
             "purpose",
-            f"Invalid value: '{purpose}'. Supported values are: 'batch'. Other files cannot be used: pass images and "
-            "other media in the messages themselves.",
+            f"Invalid value: '{purpose}'. Supported values are: {listed(PURPOSES)}. Other files cannot be used: pass "
+            "images and other media in the messages themselves.",
         )
-    body = describe(name, len(content), "batch", expires_at)
+    body = describe(name, len(content), purpose, expires_at)
     pieces = (
         content[start : start + _PIECE_BYTES].decode("utf-8", _ANY_BYTES)
         for start in range(0, len(content), _PIECE_BYTES)
@@ -61,10 +64,11 @@ def content(store: Store, fields: Fields, query: Mapping[str, object], id: str) 
 
 
 def delete(store: Store, fields: Fields, query: Mapping[str, object], id: str) -> Json:
-    """DELETE /files/{id}. Batches that were made of it continue."""
+    """DELETE /files/{id}. Batches that were made of it continue; vector stores lose it."""
     finish(fields, query)
     find(store, id)
     store.delete(KIND, id)
+    remove_everywhere(store, id)
     return {"id": id, "object": "file", "deleted": True}
 
 
@@ -89,7 +93,7 @@ def describe(name: str, size: int, purpose: str, expires_at: int | None) -> Json
     Args:
         name: of the file.
         size: in bytes.
-        purpose: "batch" or "batch_output".
+        purpose: such as "batch" or "batch_output".
         expires_at: seconds since 1970; None: it stays.
     """
     return {
