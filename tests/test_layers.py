@@ -129,6 +129,7 @@ MAY = {
         "backends engine media models models.attention models.config models.gguf models.heads options threads types"
     ),
     # -- beneath
+    "documents": "threads",
     "state": "threads types",
     "threads": "",
     "builtin": "",
@@ -155,7 +156,7 @@ CORE = {
         "engine",
         "models",
     ),
-    *("backends", "state", "threads", "builtin", *NOUNS),
+    *("backends", "documents", "state", "threads", "builtin", *NOUNS),
 }
 AROUND = {"localai_shim", "__main__", "cli", "contrib", "ray", "replacing", "scale", "testing"}
 # room -> the packages of others that it may import, where it may import any
@@ -167,6 +168,7 @@ PACKAGES = {
     "cli": "mlx openai rich",
     "client": "PIL anyio httpx2 numpy openai",
     "contrib": "lm_eval numpy openai tqdm",
+    "documents": "pypdf",
     "endpoints": "openai",
     "endpoints.chat": "openai",
     "endpoints.completions": "openai",
