@@ -249,8 +249,8 @@ class LocalOptions(_Models, LoadOptions, SearchOptions, RunOptions, total=False)
         ModelPath | None,
         Option(
             "SQLite file for responses, conversations, stored completions, files, batches, and vector stores. Can be "
-            "shared by clients and processes. By default, up to 256 MiB is kept in memory for this client and its copies; a "
-            "chain of `previous_response_id` in use is kept even if it is larger."
+            "shared by clients and processes. By default, up to 256 MiB is kept in memory for this client and its "
+            "copies; a chain of `previous_response_id` in use is kept even if it is larger."
         ),
     ]
     progress: Annotated[

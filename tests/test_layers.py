@@ -48,13 +48,13 @@ MAY = {
     # -- clients
     "client": (
         "endpoints endpoints.batches endpoints.chat endpoints.completions endpoints.embeddings "
-        "endpoints.items endpoints.responses engine errors grammar media models options runtime sdk state "
+        "endpoints.items endpoints.responses endpoints.vector_stores engine errors grammar media models options runtime sdk state "
         "stats telemetry threads types"
     ),
     "sdk": "errors prompt runtime",
     "runtime": (
-        "backends builtin endpoints endpoints.batches endpoints.hosted endpoints.responses engine engine.mirror "
-        "formats grammar media models models.adapters models.checkpoint models.gguf models.local options output prompt "
+        "backends builtin endpoints endpoints.batches endpoints.hosted endpoints.responses endpoints.vector_stores engine "
+        "engine.mirror formats grammar media models models.adapters models.checkpoint models.gguf models.local options output prompt "
         "state telemetry threads types"
     ),
     "telemetry": "endpoints stats threads types",
@@ -73,12 +73,13 @@ MAY = {
     "endpoints.chat": "endpoints endpoints.answer errors output prompt state types",
     "endpoints.completions": "endpoints endpoints.answer errors formats grammar output prompt state types",
     "endpoints.embeddings": "endpoints errors prompt state types vectors",
-    "endpoints.hosted": "endpoints errors grammar prompt threads types",
+    "endpoints.hosted": "endpoints endpoints.vector_stores errors grammar prompt threads types",
     "endpoints.items": "endpoints endpoints.hosted errors prompt state",
     "endpoints.responses": (
         "endpoints endpoints.answer endpoints.chat endpoints.hosted endpoints.items errors output prompt state threads "
         "types"
     ),
+    "endpoints.vector_stores": ("documents endpoints endpoints.embeddings errors prompt state threads types vectors"),
     "prompt": "errors formats media output prompt.fit prompt.media threads types",
     "prompt.fit": "formats prompt threads types",
     "prompt.media": "errors media threads types",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack
 import anyio
 import openai
 
+from ..endpoints.vector_stores.tool import FileSearchHook
 from ..engine.sinks import SyncSink, make_async_sink
 from ..media import UnreadError
 from ..options import LocalOptions, ModelPath
@@ -26,6 +27,7 @@ from ..sdk.websocket_url import no_websocket_url
 from ..stats import EngineStats
 from ..threads import greenlets
 from ..threads.deadline import Deadline, Overdue, until
+from ..types import EngineClosedError
 from .arguments import (
     AsyncClientArguments,
     ClientArguments,
@@ -411,6 +413,7 @@ def _attach_batches(runtime: Runtime) -> None:
     """Start the runners of batches and of vector stores, and resume unfinished work from the store."""
     runtime.make_batches = partial(_make_batches, weakref.ref(runtime))
     runtime.make_library = partial(_make_library, weakref.ref(runtime))
+    runtime.hooks = {"file_search": FileSearchHook(partial(_library_of, weakref.ref(runtime))), **runtime.hooks}
     if runtime.store_path is None:
         return
     if runtime.store().owned("batch"):
@@ -427,6 +430,13 @@ def _resume(resume: Callable[[], None]) -> None:
             resume()
     except Overdue:  # another process writes just now
         resume_later(resume)
+
+
+def _library_of(runtime: weakref.ref[Runtime]) -> Library:
+    alive = runtime()
+    if alive is None:
+        raise EngineClosedError("the client is gone")
+    return alive.library()
 
 
 def _make_library(runtime: weakref.ref[Runtime], store: Store, background: Background) -> Library:

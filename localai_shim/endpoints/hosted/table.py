@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .code_interpreter import CodeInterpreter
+from .file_search import FileSearch
 from .kind import Kind
 from .web_search import WebSearch
 
-KINDS: tuple[Kind, ...] = (WebSearch(), CodeInterpreter())
+KINDS: tuple[Kind, ...] = (WebSearch(), FileSearch(), CodeInterpreter())
 BY_TYPE: Mapping[str, Kind] = {type: kind for kind in KINDS for type in kind.types}
 """Kinds by the types of entries in `tools`."""
 BY_ITEM: Mapping[str, Kind] = {kind.names.item: kind for kind in KINDS}

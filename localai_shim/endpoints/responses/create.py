@@ -22,7 +22,7 @@ from ..answer.plan import AnswerPlan
 from ..answer.thinking import EFFORTS, read_thinking
 from ..answer.tools import ToolPlan, read_flat_tool_plan
 from ..fields import Fields
-from ..hosted.hooks import check_hooks
+from ..hosted.hooks import check_hooks, hooks_for
 from ..hosted.items import as_function_items
 from ..hosted.table import shown_choice
 from ..items.includes import ENCRYPTED, LOGPROBS, read_include
@@ -146,7 +146,7 @@ def _hosting(
     tools, items = plan.fields.asked.tools.hosted, plan.context.items
     return Hosting(
         tools,
-        model.hooks,
+        hooks_for(model),
         {name: tool.hosted.options_in(tool.options, items) for name, tool in tools.items()},
         read.include,
         plan.fields.max_tool_calls,

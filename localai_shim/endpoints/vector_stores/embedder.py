@@ -1,4 +1,4 @@
-"""Vectors of queries and chunks, from the model that the client names for them. Its engine makes them between others."""
+"""Vectors of queries and chunks, from the model that the client names for them."""
 
 from __future__ import annotations
 

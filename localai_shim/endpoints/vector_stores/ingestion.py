@@ -6,13 +6,16 @@ import os
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
+from typing import Literal
 
+from ...documents import DocumentError, read_document
+from ...documents.document import MAX_DOCUMENT_BYTES
 from ...state.errors import StoreError
 from ...state.vectors import Chunk, FullError, Task, Vectors
+from ...threads.deadline import Deadline, Overdue, check, computing
 from ...threads.system import Lock, Thread, current_thread, main_has_ended, make_thread
 from ...types import EngineClosedError, Json, log
 from .. import files
-from .documents import UnreadableError, read_text
 from .embedder import Open
 
 MAX_THREADS = 4  # files of one client that are embedded concurrently; more wait
@@ -22,11 +25,18 @@ MODEL = "embedding_model"
 """Field of a stored file that is not shown: the name of the model that is to embed it."""
 
 
-class StoppedError(Exception):
-    """The client is being closed; another one may continue."""
+Code = Literal["unsupported_file", "invalid_file"]
 
 
-class GoneError(Exception):
+class _BadFileError(Exception):
+    """A file has no text that can be read. The message says why."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class _GoneError(Exception):
     """The file was removed, canceled, or is embedded by another process."""
 
 
@@ -57,6 +67,8 @@ class Ingestion:
         self._closed = False
         self._waiting: deque[int] = deque()
         self._threads: set[Thread] = set()
+        self._deadlines: set[Deadline] = set()
+        """Of the files that are embedded now: over when the client is closed."""
 
     def check(self) -> None:
         """Raise EngineClosedError if no files can be embedded any more."""
@@ -104,6 +116,8 @@ class Ingestion:
     def stop(self) -> None:
         """Begin to close without waiting or taking a lock: the garbage collector may call this, on any thread."""
         self._closed = True
+        for deadline in list(self._deadlines):
+            deadline.abandon()
 
     # -----------------------------------------------------------------------------------------------------------
 
@@ -132,50 +146,69 @@ class Ingestion:
             self._work_on(number)
 
     def _work_on(self, number: int) -> None:
+        deadline = Deadline()
+        self._deadlines.add(deadline)
+        if self._closed:
+            deadline.abandon()
+        try:
+            with computing(deadline):
+                self._embed_or_fail(number)
+        except (Overdue, EngineClosedError):  # the client is closed, or the interpreter ends: another process continues
+            return
+        finally:
+            self._deadlines.discard(deadline)
+
+    def _embed_or_fail(self, number: int) -> None:
         try:
             task = self._vectors.begin(number, self.owner)
             if task is not None:
                 self._embed(task)
-        except (StoppedError, GoneError):
+        except _GoneError:
             return
-        except UnreadableError as error:
+        except _BadFileError as error:
             self._fail(number, error.code, str(error))
         except FullError as error:
             message = f"{error}. Pass `store=PATH` to the client, which keeps vector stores in a file."
             self._fail(number, "server_error", message)
         except Exception as error:
-            # Engines end with the interpreter, too; then the file is left for the next process.
-            if self._closed or main_has_ended():
-                return
-            if not isinstance(error, EngineClosedError):
-                log.warning("a file of a vector store could not be embedded", exc_info=True)
+            if self._closed or main_has_ended():  # engines end with the interpreter, too
+                raise Overdue from error
+            log.warning("a file of a vector store could not be embedded", exc_info=True)
             self._fail(number, "server_error", f"The file could not be embedded: {error}")
 
     def _embed(self, task: Task) -> None:
-        data = b"".join(files.read_pieces(self._vectors.store, files.KIND, task.file_id, files.CONTENT))
-        if not data and self._vectors.store.get(files.KIND, task.file_id) is None:
-            raise UnreadableError("invalid_file", "The file is no longer there. Upload it again.")
-        text = read_text(data, task.body["filename"])
-        del data
-        if not text.strip():
-            raise UnreadableError("invalid_file", "The file has no text.")
-        opened = self._open(self._check)
+        text = self._read_text(task)
+        opened = self._open(check)
         size = task.body["chunking_strategy"]["static"]
-        spans = opened.spans(text, size["max_chunk_size_tokens"], size["chunk_overlap_tokens"], self._check)
+        spans = opened.spans(text, size["max_chunk_size_tokens"], size["chunk_overlap_tokens"], check)
         while some := list(islice(spans, CHUNKS)):
             texts = [text[span.start : span.stop] for span in some]
-            vectors = opened.chunks(texts, self._check).astype("<f4")
+            vectors = opened.chunks(texts, check).astype("<f4")
             made = [
                 Chunk(span.start, each, vector.tobytes())
                 for span, each, vector in zip(some, texts, vectors, strict=True)
             ]
             if not self._vectors.add_chunks(task.seq, self.owner, made):
-                raise GoneError
+                raise _GoneError
         self._vectors.end(task.seq, self.owner, model=opened.name)
 
-    def _check(self) -> None:
-        if self._closed:
-            raise StoppedError
+    def _read_text(self, task: Task) -> str:
+        file = self._vectors.store.get(files.KIND, task.file_id)
+        if file is None:
+            raise _BadFileError("invalid_file", "The file is no longer there. Upload it again.")
+        name = task.body["filename"]
+        if file["bytes"] > MAX_DOCUMENT_BYTES:
+            raise _BadFileError("invalid_file", f"'{name}' has more than {MAX_DOCUMENT_BYTES >> 20} MiB. Split it.")
+        data = b"".join(files.read_pieces(self._vectors.store, files.KIND, task.file_id, files.CONTENT))
+        try:
+            document = read_document(data, name, None)
+        except DocumentError as error:
+            raise _BadFileError(
+                "unsupported_file" if data else "invalid_file", f"'{name}' cannot be read: {error}."
+            ) from error
+        if not document.has_text:
+            raise _BadFileError("invalid_file", f"'{name}' has no text.")
+        return document.text
 
     def _fail(self, number: int, code: str, message: str) -> None:
         error: Json = {"code": code, "message": message}

@@ -200,8 +200,8 @@ def unknown_store(id: str) -> NotFound:
 
 def _other_model(file_id: str, model: str | None, name: str) -> BadRequest:
     return BadRequest(
-        f"The file '{file_id}' was embedded by another model ({model}) than this client's ({name}). Pass the other one as "
-        "`embedding_model=` to the client, or add the file again.",
+        f"The file '{file_id}' was embedded by another model ({model}) than this client's ({name}). Pass the other "
+        "one as `embedding_model=` to the client, or add the file again.",
         param="vector_store_id",
         code="embedding_model_mismatch",
     )
