@@ -6,7 +6,6 @@ Both override the one method that every resource goes through, `request`; everyt
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack
@@ -14,20 +13,17 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack
 import anyio
 import openai
 
-from ..endpoints.vector_stores.tool import FileSearchHook
 from ..engine.sinks import SyncSink, make_async_sink
 from ..media import UnreadError
 from ..options import LocalOptions, ModelPath
 from ..runtime.engines import Runtime, make_runtime
-from ..runtime.offload import aside, resume_later, run, run_async, turns, wait, wait_async
+from ..runtime.offload import aside, run, run_async, turns, wait, wait_async
 from ..sdk import private as sdk
 from ..sdk import stock_clients
 from ..sdk.event_stream import AnyResponse, LocalStreamResponse
 from ..sdk.websocket_url import no_websocket_url
 from ..stats import EngineStats
 from ..threads import greenlets
-from ..threads.deadline import Deadline, Overdue, until
-from ..types import EngineClosedError
 from .arguments import (
     AsyncClientArguments,
     ClientArguments,
@@ -38,6 +34,7 @@ from .arguments import (
     stock_arguments,
     with_options_described,
 )
+from .attaching import attach_state
 from .call import Call
 from .changes import AsyncModelChanges, ModelChanges
 from .streams import answer, answer_async, follow, follow_async, start
@@ -45,15 +42,11 @@ from .timeline import Timelines
 from .transport import LocalAsyncTransport, LocalTransport
 
 if TYPE_CHECKING:
-    from ..endpoints.batches.runner import Batches
-    from ..endpoints.responses.background import Background, Run
+    from ..endpoints.responses.background import Run
     from ..endpoints.turn import Turn
-    from ..endpoints.vector_stores.library import Library
-    from ..state.store import Store
 
 
 T = TypeVar("T")
-RESUME_SECONDS = 0.1  # that a constructor waits for other processes before it leaves batches to another thread
 
 
 class OfflineClient:
@@ -398,54 +391,12 @@ def async_http_client(
 
 
 def _http_client(runtime: Runtime, timeout: sdk.Timeout, base_url: str | None = None) -> sdk.LocalHttpClient:
-    _attach_batches(runtime)
+    attach_state(runtime)
     transport = LocalTransport(runtime, LocalOpenAI._respond, base_url)
     return sdk.LocalHttpClient(runtime, transport, timeout)
 
 
 def _async_http_client(runtime: Runtime, timeout: sdk.Timeout, base_url: str | None = None) -> sdk.LocalAsyncHttpClient:
-    _attach_batches(runtime)
+    attach_state(runtime)
     transport = LocalAsyncTransport(runtime, AsyncLocalOpenAI._respond, base_url)
     return sdk.LocalAsyncHttpClient(runtime, transport, timeout)
-
-
-def _attach_batches(runtime: Runtime) -> None:
-    """Start the runners of batches and of vector stores, and resume unfinished work from the store."""
-    runtime.make_batches = partial(_make_batches, weakref.ref(runtime))
-    runtime.make_library = partial(_make_library, weakref.ref(runtime))
-    runtime.hooks = {"file_search": FileSearchHook(partial(_library_of, weakref.ref(runtime))), **runtime.hooks}
-    if runtime.store_path is None:
-        return
-    if runtime.store().owned("batch"):
-        _resume(runtime.batches().resume)
-    from ..state.vectors import has_unfinished
-
-    if has_unfinished(runtime.store()):
-        _resume(lambda: runtime.library().ingestion.resume())
-
-
-def _resume(resume: Callable[[], None]) -> None:
-    try:
-        with until(Deadline(RESUME_SECONDS)):
-            resume()
-    except Overdue:  # another process writes just now
-        resume_later(resume)
-
-
-def _library_of(runtime: weakref.ref[Runtime]) -> Library:
-    alive = runtime()
-    if alive is None:
-        raise EngineClosedError("the client is gone")
-    return alive.library()
-
-
-def _make_library(runtime: weakref.ref[Runtime], store: Store, background: Background) -> Library:
-    from .vector_stores import make_library
-
-    return make_library(runtime, store, background)
-
-
-def _make_batches(runtime: weakref.ref[Runtime], store: Store, background: Background) -> Batches:
-    from .batch_lines import make_batches
-
-    return make_batches(runtime, store, background)

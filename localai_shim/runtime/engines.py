@@ -23,7 +23,6 @@ from ..options import (
     processes,
     records_timeline,
     search_options,
-    set_switch_interval,
 )
 from ..telemetry.logs import follow_environment
 from ..threads import greenlets
@@ -31,13 +30,10 @@ from ..threads.deadline import Deadline, until
 from ..threads.system import RLock, Timer
 from ..types import EngineClosedError, EngineLike, ModelLoadError
 from .adapters import ClientAdapters, adapter_paths
-from .client_store import open_store
-from .embedding import EmbeddingModel, read_embedding
-from .listing import listed
 from .offload import are_imported, import_modules, importing
-from .served_models import hooks_of, serve
-from .sources import Source, make_sources
-from .starting import MODULES, start_engine
+from .served_models import hooks_of, listed, serve
+from .sources import EmbeddingModel, Source, make_sources, read_embedding
+from .starting import MODULES, open_store, set_switch_interval, start_engine
 from .timelines import Timelines
 
 if TYPE_CHECKING:

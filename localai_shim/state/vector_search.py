@@ -1,4 +1,4 @@
-"""What a search reads of vector stores: their files, vectors in blocks, chunks with its words, and texts."""
+"""Reads vector stores for a search: files, vectors in blocks, chunks with words of a query, and texts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Searched(NamedTuple):
     file_id: str
     body: Json
     model: str | None
-    """That has made its vectors."""
+    """Name of the model that has made its vectors."""
 
 
 class Found(NamedTuple):
