@@ -175,6 +175,7 @@ PACKAGES = {
     "endpoints.completions": "openai",
     "endpoints.embeddings": "numpy openai",
     "endpoints.responses": "openai",
+    "endpoints.vector_stores": "numpy",
     "engine": "anyio mlx numpy",
     "engine.decode": "mlx numpy",
     "engine.drafts": "mlx numpy",

@@ -110,20 +110,6 @@ class TextTokenizer:
             return _checked(encoding.ids, self)
         return _checked([int(i) for i in tokenizer.encode(text, add_special_tokens=add_special_tokens)], self)
 
-    @property
-    def token_ends(self) -> Callable[[str], list[int]] | None:
-        """Function that finds, for each token of a text, the position of the character behind it.
-
-        None: the tokenizer does not say.
-        """
-        return self._token_ends if is_plain_fast(self.tokenizer._tokenizer) else None
-
-    @panics_are_errors
-    def _token_ends(self, text: str) -> list[int]:
-        backend = self.tokenizer._tokenizer.backend_tokenizer
-        [encoding] = backend.encode_batch([text], add_special_tokens=False)
-        return [end for _, end in encoding.offsets]
-
     @panics_are_errors
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode each text like `encode`; fast tokenizers run several at once."""

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -74,8 +74,6 @@ class ChatTokenizer:
         self.token_bytes = TokenBytes(tokenizer)
         self._accepted: dict[tuple[str, str], bool] = {}
         self.encode_all = getattr(model, "encode_all", lambda texts: list(map(model.encode, texts)))
-        self.token_ends: Callable[[str], list[int]] | None = getattr(model, "token_ends", None)
-        """Ends of a text's tokens, as positions in it; None: the tokenizer does not say where they are."""
 
     @property
     def media_kinds(self) -> frozenset[MediaKind]:

@@ -270,9 +270,8 @@ class EmbeddingModel(NamedTuple):
             return sources[self.name]
         if len(sources) > 1:
             from .offload import import_modules
-            from .starting import MODULES
 
-            import_modules(*MODULES)
+            import_modules("models.loading")
             from ..models.loading import only_tasks
 
             for source in sources.values():

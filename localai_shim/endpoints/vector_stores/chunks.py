@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
+
+from ...threads.panics import panics_are_errors
 
 BLOCK = 2**16
 """Characters that are tokenized together: a long text holds up other threads only for one block."""
@@ -67,20 +70,26 @@ def spans(ends: Sequence[int], length: int, size: int, overlap: int) -> Iterator
         first = last - overlap
 
 
-def word_ends(count: Callable[[Sequence[str]], Sequence[int]]) -> TokenEnds:
-    """Ends of tokens for tokenizers that do not say where theirs are: a word's tokens share its characters evenly.
+def token_ends_of(tokenizer: Any, count: Callable[[str], int]) -> TokenEnds:
+    """Function that finds the ends of a text's tokens.
 
     Args:
-        count: words -> the number of tokens of each.
+        tokenizer: of mlx-lm, or what plays one.
+        count: word -> the number of its tokens; used if the tokenizer does not say where its tokens end.
     """
+    backend = getattr(getattr(tokenizer, "_tokenizer", None), "backend_tokenizer", None)
+    if backend is None:
+        return partial(_word_ends, count=count)
 
+    @panics_are_errors
     def token_ends(text: str) -> list[int]:
-        found = list(_WORD.finditer(text))
-        counts = count([match[0] for match in found])
-        return [
-            match.start() + (match.end() - match.start()) * (i + 1) // tokens
-            for match, tokens in zip(found, counts, strict=True)
-            for i in range(tokens)
-        ]
+        [encoding] = backend.encode_batch([text], add_special_tokens=False)
+        return [end for _, end in encoding.offsets]
 
     return token_ends
+
+
+def _word_ends(text: str, *, count: Callable[[str], int]) -> list[int]:
+    """Ends of tokens of which those of one word share its characters evenly."""
+    found = [(match.start(), match.end(), count(match[0])) for match in _WORD.finditer(text)]
+    return [start + (end - start) * (i + 1) // tokens for start, end, tokens in found for i in range(tokens)]

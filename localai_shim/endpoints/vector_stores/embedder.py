@@ -11,7 +11,7 @@ from ...threads.system import SimpleQueue, make_queue, sleep
 from ...types import EmbeddingRequest, EngineLike, Event, Failure, QueueFullError, Ticket
 from ..embeddings.create import encode_texts, fitting, named_prompt, prompt_tokens
 from ..served import ServedModel
-from .chunks import Span, TokenEnds, ends_of, spans, word_ends
+from .chunks import Span, ends_of, spans, token_ends_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,11 +74,9 @@ class Opened(NamedTuple):
         most = embedding.max_tokens or self.served.context_length or _MOST_TOKENS
         most -= len(tokenizer.encode(self._prompt(_DOCUMENT) or " ")) + 1  # what is around the text
         size = max(1, min(size, most))
-        ends = ends_of(text, tokenizer.token_ends or self._word_ends(), wanted)
+        token_ends = token_ends_of(tokenizer.model.tokenizer, lambda word: len(tokenizer.encode_bare(word)))
+        ends = ends_of(text, token_ends, wanted)
         return spans(ends, len(text), size, min(overlap, size // 2))
-
-    def _word_ends(self) -> TokenEnds:
-        return word_ends(lambda words: [len(self.served.tokenizer.encode_bare(word)) for word in words])
 
     def _prompt(self, names: Sequence[str]) -> str:
         """The first of the model's prompts with one of these names, or its default one."""
