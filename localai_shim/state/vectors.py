@@ -229,8 +229,8 @@ class Vectors:
                 return None
             query = "SELECT start, text FROM vector_chunks WHERE file = ? ORDER BY seq"
             found = connection.execute(query, row).fetchall()
-            ends = [start for start, _ in found[1:]] + [MAX_INTEGER]
-            return [text[: end - start] for (start, text), end in zip(found, ends, strict=True)]
+            ends = [*(start for start, _ in found[1:]), MAX_INTEGER]
+            return [text[: end - start] for (start, text), end in zip(found, ends, strict=False)]
 
     # Batches of files
 
