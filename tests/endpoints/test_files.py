@@ -105,7 +105,7 @@ def test_a_file_that_has_expired_is_gone(
 @pytest.mark.parametrize(
     ("more", "param", "code", "fragment"),
     [
-        ({"purpose": "assistants"}, "purpose", "invalid_value", "Supported values are: 'batch'"),
+        ({"purpose": "fine-tune"}, "purpose", "invalid_value", "values are: 'assistants', 'batch', and 'user_data'"),
         ({"purpose": None}, "purpose", "missing_required_parameter", "purpose"),
         ({"extra_body": {"colour": "red"}}, "colour", "unknown_parameter", "'colour'"),
         (

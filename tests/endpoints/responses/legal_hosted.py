@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-CALLS = {"web_search_call": "searching", "code_interpreter_call": "interpreting"}
+CALLS = {"web_search_call": "searching", "file_search_call": "searching", "code_interpreter_call": "interpreting"}
 """Type of an item -> the word of its event, and its status, while its tool works."""
-PREFIXES = {"web_search_call": "ws_", "code_interpreter_call": "ci_"}
+PREFIXES = {"web_search_call": "ws_", "file_search_call": "fs_", "code_interpreter_call": "ci_"}
 _ENDS = ("completed", "failed", "incomplete")
 _CODE = "code_interpreter_call_code"
 
@@ -33,6 +33,8 @@ class HostedCalls:
         assert item.status == "in_progress", f"has an item with the status {item.status}"
         if item.type == "web_search_call":
             assert item.action.type == "search" and item.action.sources is None, f"has the action {item.action}"
+        elif item.type == "file_search_call":
+            assert item.queries and item.results is None, f"has the results {item.results}"
         else:
             assert not item.code and item.outputs is None, "has code or outputs before any were streamed"
             assert item.container_id.startswith("cntr"), f"has the container {item.container_id}"
