@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...errors import NotFound
-from ...state.store import Json, MissingError, Page
+from ...state.store import Json, MissingError
 from ...state.vectors import STATES
 from ..fields import Fields
-from ..paging import check_query, finish, list_object, read_paging, unknown_after
+from ..paging import check_query, finish
 from ..request_fields import now
 from .fields import read_attributes, read_strategy
 from .library import Library, NewFile, unknown_store
+from .pages import read_range, unknown_start
 
 Query = Mapping[str, object]
 
@@ -76,15 +77,15 @@ def list_files(library: Library, fields: Fields, query: Query, id: str, batch: s
     """GET /vector_stores/{id}/files: newest first; all, or those with one status."""
     fields.finish()
     status = Fields(query).choice("filter", STATES)
-    paging = read_paging(query, default_order="desc", others=("filter",))
+    wanted = read_range(query, ("filter",))
     library.find(id)
     try:
         page = library.vectors.files(
-            id, batch=batch, status=status, after=paging.after, limit=paging.limit, descending=paging.descending
+            id, batch=batch, status=status, after=wanted.start, limit=wanted.limit, descending=wanted.descending
         )
     except MissingError:
-        raise unknown_after("File", paging.after) from None
-    return list_object(Page([shown(id, body) for body in page.data], page.has_more))
+        raise unknown_start("File", wanted) from None
+    return wanted.page([shown(id, body) for body in page.data], page.has_more)
 
 
 def content(library: Library, fields: Fields, query: Query, id: str, file_id: str) -> dict[str, object]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...state.store import Json, MissingError, Page
+from ...state.store import Json, MissingError
 from ...state.vectors import Held
 from ..fields import Fields, as_strings
-from ..paging import check_query, finish, list_object, read_paging, unknown_after
+from ..paging import check_query, finish
 from ..request_fields import new_id, now, read_metadata
 from .fields import MAX_FILES, expires_at, read_expiry, read_queries, read_strategy, read_wanted
 from .library import Library, Result, has_expired, unknown_store
+from .pages import read_range, unknown_start
 from .store_files import attach
 
 Query = Mapping[str, object]
@@ -75,12 +76,12 @@ def delete(library: Library, fields: Fields, query: Query, id: str) -> Json:
 def list_stores(library: Library, fields: Fields, query: Query) -> dict[str, object]:
     """GET /vector_stores: newest first."""
     fields.finish()
-    paging = read_paging(query, default_order="desc")
+    wanted = read_range(query)
     try:
-        found, has_more = library.vectors.list(after=paging.after, limit=paging.limit, descending=paging.descending)
+        found, has_more = library.vectors.list(after=wanted.start, limit=wanted.limit, descending=wanted.descending)
     except MissingError:
-        raise unknown_after("Vector store", paging.after) from None
-    return list_object(Page([shown(*each) for each in found], has_more))
+        raise unknown_start("Vector store", wanted) from None
+    return wanted.page([shown(*each) for each in found], has_more)
 
 
 def search(library: Library, fields: Fields, query: Query, id: str) -> dict[str, object]:

@@ -61,9 +61,7 @@ def test_a_file_whose_embedding_fails_leaves_its_neighbors_alone(caplog: pytest.
         assert sorted(names(client.vector_stores.search(store, query=FRUIT))) == ["0.txt", "2.txt"]
 
 
-def test_a_file_removed_while_it_is_embedded_stays_removed(
-    client: LocalOpenAI, engine: HeldEngine, store: str
-) -> None:
+def test_a_file_removed_while_it_is_embedded_stays_removed(client: LocalOpenAI, engine: HeldEngine, store: str) -> None:
     file = start(client, engine, store)
     client.vector_stores.files.delete(file, vector_store_id=store)
     engine.release()

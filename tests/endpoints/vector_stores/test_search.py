@@ -12,7 +12,11 @@ from localai_shim.state import vector_schema
 from tests.conftest import refused, revalidate
 from tests.endpoints.vector_stores.storing import CODE, FRUIT, PARIS, HeldEngine, add, names
 
-YEARS = {"old.txt": {"year": 1990, "lang": "en", "draft": True}, "new.txt": {"year": 2024, "lang": "fr"}, "none.txt": {}}
+YEARS = {
+    "old.txt": {"year": 1990, "lang": "en", "draft": True},
+    "new.txt": {"year": 2024, "lang": "fr"},
+    "none.txt": {},
+}
 
 
 @pytest.fixture
@@ -139,7 +143,11 @@ def test_filters_select_files_by_their_attributes(client: LocalOpenAI, store: st
         ({"filters": {"type": "gt", "key": "a", "value": True}}, "filters.value", "invalid_type"),
         ({"filters": {"type": "in", "key": "a", "value": "b"}}, "filters.value", "invalid_type"),
         ({"filters": {"type": "and", "filters": []}}, "filters.filters", "empty_array"),
-        ({"filters": {"type": "or", "filters": [{"type": "eq"}]}}, "filters.filters[0].key", "missing_required_parameter"),
+        (
+            {"filters": {"type": "or", "filters": [{"type": "eq"}]}},
+            "filters.filters[0].key",
+            "missing_required_parameter",
+        ),
     ],
 )
 def test_wrong_fields_are_refused(client: LocalOpenAI, store: str, fields: Any, param: str, code: str) -> None:

@@ -96,7 +96,11 @@ def test_a_long_file_has_chunks_that_overlap_and_content_that_does_not(client: L
         (static(100, -1), "static.chunk_overlap_tokens", "integer_below_min_value"),
         (static("100", 0), "static.max_chunk_size_tokens", "invalid_type"),
         ({"type": "static"}, "static", "missing_required_parameter"),
-        ({"type": "static", "static": {"max_chunk_size_tokens": 100}}, "static.chunk_overlap_tokens", "missing_required_parameter"),
+        (
+            {"type": "static", "static": {"max_chunk_size_tokens": 100}},
+            "static.chunk_overlap_tokens",
+            "missing_required_parameter",
+        ),
         ({"type": "auto", "static": {}}, "static", "unknown_parameter"),
     ],
 )
@@ -187,9 +191,7 @@ def test_a_file_that_is_added_again_is_embedded_again(client: LocalOpenAI, store
         lambda files, store: files.list(store, after="file-none"),
     ],
 )
-def test_a_file_that_is_not_there_is_not_found(
-    client: LocalOpenAI, store: str, ask: Callable[[Any, str], Any]
-) -> None:
+def test_a_file_that_is_not_there_is_not_found(client: LocalOpenAI, store: str, ask: Callable[[Any, str], Any]) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
         ask(client.vector_stores.files, store)
     assert caught.value.code == "file_not_found"

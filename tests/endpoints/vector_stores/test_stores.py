@@ -23,7 +23,12 @@ EXPIRY: Any = {"anchor": "last_active_at", "days": 2}
 def test_a_created_store_has_its_fields(client: LocalOpenAI) -> None:
     made = client.vector_stores.create(name="docs", metadata={"team": "red"}, expires_after=EXPIRY)
     revalidate(made)
-    assert (made.name, made.metadata, made.object, made.status) == ("docs", {"team": "red"}, "vector_store", "completed")
+    assert (made.name, made.metadata, made.object, made.status) == (
+        "docs",
+        {"team": "red"},
+        "vector_store",
+        "completed",
+    )
     assert made.expires_at == made.created_at + 2 * DAY and made.last_active_at == made.created_at
     assert made.file_counts.total == made.usage_bytes == 0
     assert client.vector_stores.retrieve(made.id) == made
@@ -68,8 +73,16 @@ def test_stores_are_listed_in_pages(client: LocalOpenAI) -> None:
     assert [each.id for each in client.vector_stores.list(limit=2)] == made[::-1]
     page = client.vector_stores.list(limit=2, order="asc", after=made[0])
     assert [each.id for each in page.data] == made[1:3] and page.has_more
-    with pytest.raises(openai.NotFoundError, match="vs_none"):
-        client.vector_stores.list(after="vs_none")
+    page = client.vector_stores.list(limit=2, order="asc", before=made[3])
+    assert [each.id for each in page.data] == made[1:3]
+    page = client.vector_stores.list(limit=2, before=made[1])
+    assert [each.id for each in page.data] == [made[3], made[2]]
+    for start in ("after", "before"):
+        with pytest.raises(openai.NotFoundError, match="vs_none") as caught:
+            client.vector_stores.list(**{start: "vs_none"})  # type: ignore[arg-type]
+        assert caught.value.param == start
+    with refused("before", "invalid_value", "one of 'after' and 'before'"):
+        client.vector_stores.list(after=made[0], before=made[1])
 
 
 def test_a_deleted_store_is_gone_and_its_files_stay(client: LocalOpenAI, store: str) -> None:
@@ -105,8 +118,18 @@ def test_a_store_that_is_not_there_is_not_found(client: LocalOpenAI, ask: Callab
     [
         ({"name": 1}, "name", "invalid_type", "a string"),
         ({"metadata": {"a": 1}}, "metadata.a", "invalid_type", "a string"),
-        ({"expires_after": {"anchor": "created_at", "days": 1}}, "expires_after.anchor", "invalid_value", "last_active_at"),
-        ({"expires_after": {"anchor": "last_active_at", "days": 0}}, "expires_after.days", "integer_below_min_value", "1"),
+        (
+            {"expires_after": {"anchor": "created_at", "days": 1}},
+            "expires_after.anchor",
+            "invalid_value",
+            "last_active_at",
+        ),
+        (
+            {"expires_after": {"anchor": "last_active_at", "days": 0}},
+            "expires_after.days",
+            "integer_below_min_value",
+            "1",
+        ),
         ({"expires_after": {"anchor": "last_active_at"}}, "expires_after.days", "missing_required_parameter", "days"),
         ({"file_ids": "file-1"}, "file_ids", "invalid_type", "an array"),
         ({"extra_body": {"colour": "red"}}, "colour", "unknown_parameter", "colour"),
