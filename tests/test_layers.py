@@ -48,14 +48,14 @@ MAY = {
     # -- clients
     "client": (
         "endpoints endpoints.batches endpoints.chat endpoints.completions endpoints.embeddings "
-        "endpoints.items endpoints.responses endpoints.vector_stores engine errors grammar media models options runtime sdk state "
-        "stats telemetry threads types"
+        "endpoints.items endpoints.responses endpoints.vector_stores engine errors grammar media models options "
+        "runtime sdk state stats telemetry threads types"
     ),
     "sdk": "errors prompt runtime",
     "runtime": (
-        "backends builtin endpoints endpoints.batches endpoints.hosted endpoints.responses endpoints.vector_stores engine "
-        "engine.mirror formats grammar media models models.adapters models.checkpoint models.gguf models.local options output prompt "
-        "state telemetry threads types"
+        "backends builtin endpoints endpoints.batches endpoints.hosted endpoints.responses endpoints.vector_stores "
+        "engine engine.mirror formats grammar media models models.adapters models.checkpoint models.gguf models.local "
+        "options output prompt state telemetry threads types"
     ),
     "telemetry": "endpoints stats threads types",
     "contrib": "client endpoints endpoints.embeddings errors prompt state types vectors",
@@ -79,7 +79,7 @@ MAY = {
         "endpoints endpoints.answer endpoints.chat endpoints.hosted endpoints.items errors output prompt state threads "
         "types"
     ),
-    "endpoints.vector_stores": ("documents endpoints endpoints.embeddings errors prompt state threads types vectors"),
+    "endpoints.vector_stores": "documents endpoints endpoints.embeddings errors prompt state threads types",
     "prompt": "errors formats media output prompt.fit prompt.media threads types",
     "prompt.fit": "formats prompt threads types",
     "prompt.media": "errors media threads types",

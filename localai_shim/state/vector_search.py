@@ -44,11 +44,32 @@ def searched_files(vectors: Vectors, ids: Sequence[str]) -> dict[int, Searched]:
     return {seq: Searched(unkey(id), json.loads(body), model) for seq, id, body, model in rows}
 
 
-def read_blocks(vectors: Vectors, id: str) -> Iterator[list[tuple[int, int, bytes]]]:
-    """(number, number of the file, vector) of the chunks of a vector store, in blocks."""
+class Extent(NamedTuple):
+    """The chunks of a vector store: as long as it is the same, so are they."""
+
+    last: int
+    """Number of the newest chunk; -1: there is none."""
+    count: int
+    bytes: int
+    """Size of a vector."""
+
+
+def extent_of(vectors: Vectors, id: str) -> Extent:
+    """The extent of a vector store."""
+    query = """SELECT max(seq), count(*) FROM vector_chunks
+        WHERE store = (SELECT seq FROM vector_stores WHERE id = ?)"""
+    with vectors.store.transaction(write=False) as connection:
+        last, count = connection.execute(query, (key(id),)).fetchone()
+        if not count:
+            return Extent(-1, 0, 0)
+        (size,) = connection.execute("SELECT length(vector) FROM vector_chunks WHERE seq = ?", (last,)).fetchone()
+        return Extent(last, count, size)
+
+
+def read_blocks(vectors: Vectors, id: str, last: int = -1) -> Iterator[list[tuple[int, int, bytes]]]:
+    """(number, number of the file, vector) of the chunks of a vector store behind number `last`, in blocks."""
     query = """SELECT seq, file, vector FROM vector_chunks
         WHERE store = (SELECT seq FROM vector_stores WHERE id = ?) AND seq > ? ORDER BY seq LIMIT ?"""
-    last = -1
     while True:
         with vectors.store.transaction(write=False) as connection:
             rows = connection.execute(query, (key(id), last, BLOCK)).fetchall()

@@ -30,9 +30,9 @@ class PoisonedEngine(ScriptedEngine):
 
     def submit(self, works: Any, sink: Sink, ticket: Ticket | None = None) -> Ticket:
         work: Work = works[0]
-        if isinstance(work, EmbeddingRequest):
-            if any(POISON in self.tokenizer.decode(list(text)) for text in work.texts):
-                raise ArithmeticError("no vector")
+        texts = work.texts if isinstance(work, EmbeddingRequest) else ()
+        if any(POISON in self.tokenizer.decode(list(text)) for text in texts):
+            raise ArithmeticError("no vector")
         return super().submit(works, sink, ticket)
 
 
