@@ -41,6 +41,9 @@ RESOURCES = {
     "conversations": "create retrieve update delete",
     "conversations.items": "create list retrieve delete",
     "files": "create retrieve content list delete",
+    "vector_stores": "create retrieve update list delete search",
+    "vector_stores.files": "create retrieve update list delete content",
+    "vector_stores.file_batches": "create retrieve cancel list_files",
     "batches": "create retrieve list cancel",
     "models": "list retrieve",
 }

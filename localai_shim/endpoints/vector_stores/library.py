@@ -184,9 +184,8 @@ class Library:
             for matrix in self._matrices.read(id):
                 kept = np.isin(matrix.files, wanted)
                 numbers += matrix.numbers[kept].tolist()
-                found.append(
-                    np.stack([(matrix.vectors @ query)[kept] for query in queries])
-                )  # 20 times as fast as `@ vectors.T`
+                # One query at a time: `queries @ vectors.T` takes three times as long.
+                found.append(np.stack([(matrix.vectors @ query)[kept] for query in queries]))
         return numbers, np.concatenate(found, axis=1)
 
 
