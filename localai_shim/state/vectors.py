@@ -268,7 +268,7 @@ class Vectors:
 
         Args:
             owner: the process.
-            left: says whether a file's owner has left it. Must not use the store.
+            left: says whether a file's owner works no longer. Must not use the store.
         """
         with self._write() as connection:
             query = "SELECT seq, id, json, owner FROM vector_files WHERE owner IS NOT NULL ORDER BY seq"

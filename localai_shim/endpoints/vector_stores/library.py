@@ -60,7 +60,7 @@ class Library:
         self.ingestion = Ingestion(self.vectors, open, model=model, owner=owner, is_alive=is_alive)
 
     def find(self, id: str) -> Held:
-        """A vector store; what an expired one had is removed.
+        """A vector store. The files of one that has expired are removed.
 
         Raises:
             NotFound: there is none.
