@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -32,8 +33,8 @@ def test_chunks_have_all_of_a_text(text: str, size: int, overlap: int) -> None:
         assert found == []
         return
     assert found[0].start == 0 and found[-1].stop == len(text)
-    assert all(later.start <= earlier.stop for earlier, later in zip(found, found[1:], strict=False))
-    assert all(later.start > earlier.start for earlier, later in zip(found, found[1:], strict=False))
+    assert all(later.start <= earlier.stop for earlier, later in itertools.pairwise(found))
+    assert all(later.start > earlier.start for earlier, later in itertools.pairwise(found))
 
 
 @pytest.mark.parametrize(("size", "overlap"), [(10, 5), (10, 0), (7, 3), (1, 0)])
@@ -42,7 +43,7 @@ def test_chunks_have_as_many_tokens_and_overlap_as_many(size: int, overlap: int)
     found = list(spans(ends, len(TEXT), size, overlap))
     counts = [len(words(TEXT[each.start : each.stop])) for each in found]
     assert set(counts[:-1]) == {size} and counts[-1] <= size
-    shared = [len(words(TEXT[b.start : a.stop])) for a, b in zip(found, found[1:], strict=False)]
+    shared = [len(words(TEXT[b.start : a.stop])) for a, b in itertools.pairwise(found)]
     assert set(shared) <= {overlap}
 
 
