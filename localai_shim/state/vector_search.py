@@ -49,7 +49,7 @@ class Extent(NamedTuple):
 
     last: int
     """Number of the newest chunk; -1: there is none."""
-    count: int
+    chunks: int
     bytes: int
     """Size of a vector."""
 

@@ -142,7 +142,7 @@ def test_numbers_of_chunks_are_never_used_again(vectors: Vectors) -> None:
     fill(vectors, "vs_1", "file-1", "rain")
     first = extent_of(vectors, "vs_1")
     vectors.remove_file("vs_1", "file-1")
-    assert extent_of(vectors, "vs_1").count == 0
+    assert extent_of(vectors, "vs_1").chunks == 0
     fill(vectors, "vs_1", "file-2", "sun")
     assert extent_of(vectors, "vs_1").last > first.last
     assert read_chunks(vectors, [first.last]) == {}

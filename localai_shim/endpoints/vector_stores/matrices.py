@@ -45,9 +45,9 @@ class Matrices:
         Vectors of another size than the newest one's are left out: they are of another model.
         """
         extent = extent_of(self._vectors, id)
-        if not extent.count:
+        if not extent.chunks:
             return
-        if extent.count * extent.bytes > MAX_BYTES:
+        if extent.chunks * extent.bytes > MAX_BYTES:
             yield from self._pieces(id, extent)
             return
         kept = self._kept.get(id)
@@ -60,7 +60,7 @@ class Matrices:
         """The matrix with the chunks that were added, or a new one if some were removed."""
         if old is not None and old.extent.bytes == extent.bytes:
             pieces = [old, *self._pieces(id, extent, old.extent.last)]
-            if sum(len(piece.numbers) for piece in pieces) == extent.count:
+            if sum(len(piece.numbers) for piece in pieces) == extent.chunks:
                 return _joined(pieces, extent)
         return _joined([*self._pieces(id, extent)], extent)
 
