@@ -5,7 +5,6 @@ as they are. None stands for an option's default.
 """
 
 import os
-import sys
 from collections.abc import Mapping
 from numbers import Integral, Real
 from pathlib import Path
@@ -20,7 +19,6 @@ PerModel = str | Mapping[str, str]
 KEEP_ALIVE_SECONDS = 60.0
 SPECULATION = "auto"
 DRAFT_TOKENS, MAX_DRAFT_TOKENS = 4, 15
-MAX_SWITCH_SECONDS = 1.0  # for which whoever holds the GIL could stop an engine
 ALONE = ("adapter_path", "draft_model", "cache_dir")  # without effect on a model in several processes
 LOCAL_MODELS = "LOCALAI_SHIM_LOCAL_MODELS"
 """Variable that turns the search for models of other programs on and off."""
@@ -222,6 +220,13 @@ class LocalOptions(_Models, LoadOptions, SearchOptions, RunOptions, total=False)
             "combined with `models`, `engine`, or `tensor_parallel`. See docs/adapters.md."
         ),
     ]
+    embedding_model: Annotated[
+        ModelPath | None,
+        Option(
+            "Model that embeds the files of vector stores: a name in `models`, or a model as for `model`. Defaults to "
+            "`model`, or to the first of `models` that only embeds, or else to the first. See docs/vector-stores.md."
+        ),
+    ]
     hosted_tools: Annotated[
         Mapping[str, Hook] | None,
         Option("Your `web_search`, `code_interpreter`, and `image_generation`. See docs/hosted-tools.md."),
@@ -241,9 +246,9 @@ class LocalOptions(_Models, LoadOptions, SearchOptions, RunOptions, total=False)
     store: Annotated[
         ModelPath | None,
         Option(
-            "SQLite file for responses, conversations, stored completions, files, and batches. Can be shared by "
-            "clients and processes. By default, up to 256 MiB is kept in memory for this client and its copies; a "
-            "chain of `previous_response_id` in use is kept even if it is larger."
+            "SQLite file for responses, conversations, stored completions, files, batches, and vector stores. Can be "
+            "shared by clients and processes. By default, up to 256 MiB is kept in memory for this client and its "
+            "copies; a chain of `previous_response_id` in use is kept even if it is larger."
         ),
     ]
     progress: Annotated[
@@ -294,7 +299,7 @@ def model_options(given: LocalOptions) -> ModelOptions:
         value = given.get(name)
         if value is None or value is OWN[name].default:
             continue
-        _check_option(name, value)
+        check_option(name, value)
         made[name] = value
     if "kv_group_size" in made and "kv_bits" not in made:
         raise ValueError("`kv_group_size` has no effect without `kv_bits`: pass `kv_bits=4` or `kv_bits=8` as well")
@@ -344,20 +349,6 @@ def processes(options: LoadOptions) -> int:
     return options.get("tensor_parallel") or 1
 
 
-def set_switch_interval(given: LocalOptions) -> None:
-    """Have Python's threads take turns as the client wants, if it says so.
-
-    Raises:
-        ValueError: it is no number of seconds above 0.
-    """
-    seconds = given.get("switch_interval")
-    if seconds is not None:
-        _check_option("switch_interval", seconds)
-        if seconds > MAX_SWITCH_SECONDS:
-            raise ValueError(f"`switch_interval` must be at most {MAX_SWITCH_SECONDS:g}, not {seconds!r}")
-        sys.setswitchinterval(float(seconds))
-
-
 def records_timeline(given: LocalOptions) -> bool:
     """True if a client records a timeline from its start."""
     if (value := given.get("record_timeline")) not in (None, False, True):
@@ -405,7 +396,8 @@ def _check_parallel(made: Mapping[str, Any]) -> None:
         raise ValueError(f"`{alone[0]}` needs a model that runs in one process: leave it or `tensor_parallel` out")
 
 
-def _check_option(name: str, value: Any) -> None:
+def check_option(name: str, value: Any) -> None:
+    """Refuse a number or a choice that an option does not have. Raises ValueError."""
     option, kinds = OWN[name], get_args(TYPES[name])
     if int in kinds or float in kinds:
         check_number(name, value, whole=float not in kinds)

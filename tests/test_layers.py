@@ -48,14 +48,14 @@ MAY = {
     # -- clients
     "client": (
         "endpoints endpoints.batches endpoints.chat endpoints.completions endpoints.embeddings "
-        "endpoints.items endpoints.responses engine errors grammar media models options runtime sdk state "
-        "stats telemetry threads types"
+        "endpoints.items endpoints.responses endpoints.vector_stores engine errors grammar media models options "
+        "runtime sdk state stats telemetry threads types"
     ),
     "sdk": "errors prompt runtime",
     "runtime": (
-        "backends builtin endpoints endpoints.batches endpoints.hosted endpoints.responses engine engine.mirror "
-        "formats grammar media models models.adapters models.checkpoint models.gguf models.local options output prompt "
-        "state telemetry threads types"
+        "backends builtin endpoints endpoints.batches endpoints.hosted endpoints.responses endpoints.vector_stores "
+        "engine engine.mirror formats grammar media models models.adapters models.checkpoint models.gguf models.local "
+        "options output prompt state telemetry threads types"
     ),
     "telemetry": "endpoints stats threads types",
     "contrib": "client endpoints endpoints.embeddings errors prompt state types vectors",
@@ -73,13 +73,14 @@ MAY = {
     "endpoints.chat": "endpoints endpoints.answer endpoints.hosted errors output prompt state types",
     "endpoints.completions": "endpoints endpoints.answer errors formats grammar output prompt state types",
     "endpoints.embeddings": "endpoints errors prompt state types vectors",
-    "endpoints.hosted": "endpoints errors grammar prompt threads types",
+    "endpoints.hosted": "endpoints endpoints.vector_stores errors grammar prompt threads types",
     "endpoints.items": "endpoints endpoints.hosted errors prompt state",
     "endpoints.responses": (
         "endpoints endpoints.answer endpoints.chat endpoints.hosted endpoints.items errors output prompt state threads "
         "types"
     ),
     "prompt": "documents errors formats media output prompt.fit prompt.media threads types",
+    "endpoints.vector_stores": "documents endpoints endpoints.embeddings errors prompt state threads types",
     "prompt.fit": "formats prompt threads types",
     "prompt.media": "documents errors media threads types",
     "output": "formats formats.reading threads types",
@@ -175,6 +176,7 @@ PACKAGES = {
     "endpoints.embeddings": "numpy openai",
     "endpoints.hosted": "PIL openai",
     "endpoints.responses": "openai",
+    "endpoints.vector_stores": "numpy",
     "engine": "anyio mlx numpy",
     "engine.decode": "mlx numpy",
     "engine.drafts": "mlx numpy",

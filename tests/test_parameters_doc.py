@@ -41,6 +41,9 @@ RESOURCES = {
     "conversations": "create retrieve update delete",
     "conversations.items": "create list retrieve delete",
     "files": "create retrieve content list delete",
+    "vector_stores": "create retrieve update list delete search",
+    "vector_stores.files": "create retrieve update list delete content",
+    "vector_stores.file_batches": "create retrieve cancel list_files",
     "batches": "create retrieve list cancel",
     "models": "list retrieve",
 }
@@ -233,6 +236,8 @@ def bound(client: LocalOpenAI, method: str) -> Callable[..., Any]:
             given = {"file": file, "purpose": "batch"}
         elif name != "list":
             given["file_id"] = client.files.create(file=file, purpose="batch").id
+    elif resource.startswith("vector_stores"):
+        return partial(getattr(operator.attrgetter(resource)(client), name), **in_vector_store(client, resource, name))
     elif resource == "batches":
         window: Any = {"completion_window": "24h", "endpoint": "/v1/completions"}
         line = {"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"model": "m", "prompt": "Hi"}}
@@ -261,10 +266,32 @@ def bound(client: LocalOpenAI, method: str) -> Callable[..., Any]:
     return partial(getattr(operator.attrgetter(resource)(client), name), **given)
 
 
+def in_vector_store(client: LocalOpenAI, resource: str, name: str) -> dict[str, Any]:
+    """Fields that a method about vector stores needs."""
+    if resource == "vector_stores" and name in ("create", "list"):
+        return {}
+    given: dict[str, Any] = {"vector_store_id": client.vector_stores.create(name="docs").id}
+    if name == "search":
+        given["query"] = "rain"
+    if resource == "vector_stores":
+        return {**given, "name": "papers"} if name == "update" else given
+    file = client.files.create(file=("some.txt", b"Hello"), purpose="assistants").id
+    batched = resource.endswith("batches")
+    if name == "create":
+        return {**given, "file_ids": [file]} if batched else {**given, "file_id": file}
+    batch = client.vector_stores.file_batches.create_and_poll(file_ids=[file], poll_interval_ms=5, **given)
+    if batched:
+        return {**given, "batch_id": batch.id}
+    if name != "list":
+        given["file_id"] = file
+    return {**given, "attributes": {"a": 1}} if name == "update" else given
+
+
 ACCEPTED_STORED: dict[str, Any] = {
     **{name: values[-1] for name, values in ACCEPTED.items()},
     "include": ["reasoning.encrypted_content"],
     "include_obfuscation": False,
+    "rewrite_query": True,
     "timeout": 60,
 }
 STORED_ROWS = accepted(STORED)

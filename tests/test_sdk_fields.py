@@ -12,10 +12,18 @@ from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_ar
 
 import openai
 import pytest
-from openai.types import batch_create_params, completion_create_params, embedding_create_params
+from openai.types import (
+    batch_create_params,
+    completion_create_params,
+    embedding_create_params,
+    vector_store_create_params,
+    vector_store_search_params,
+    vector_store_update_params,
+)
 from openai.types.chat import completion_create_params as chat_params
 from openai.types.conversations import conversation_create_params
 from openai.types.responses import input_token_count_params, response_compact_params, response_create_params
+from openai.types.vector_stores import file_batch_create_params, file_create_params
 from typing_extensions import is_typeddict
 
 from localai_shim import LocalOpenAI
@@ -33,6 +41,11 @@ ENDPOINTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "/embeddings": (embedding_create_params.EmbeddingCreateParams, {"model": "m", "input": "Hi"}),
     "/batches": (batch_create_params.BatchCreateParams, {}),
     "/conversations": (conversation_create_params.ConversationCreateParams, {}),
+    "/vector_stores": (vector_store_create_params.VectorStoreCreateParams, {}),
+    "/vector_stores/vs_1": (vector_store_update_params.VectorStoreUpdateParams, {}),
+    "/vector_stores/vs_1/search": (vector_store_search_params.VectorStoreSearchParams, {"query": "Hi"}),
+    "/vector_stores/vs_1/files": (file_create_params.FileCreateParams, {"file_id": "file-1"}),
+    "/vector_stores/vs_1/file_batches": (file_batch_create_params.FileBatchCreateParams, {}),
 }
 NAMES = {"arguments": "{}", "image_url": "data:image/png;base64,AAAA", "url": "data:image/png;base64,AAAA"}
 Field = tuple[str, str]

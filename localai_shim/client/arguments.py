@@ -148,7 +148,8 @@ def described(arguments: type) -> Callable[[type[ClientT]], type[ClientT]]:
 def with_options_described(documented: DocumentedT) -> DocumentedT:
     """Insert the options that all local clients share at the top of a docstring's `Args`."""
     lines = [
-        textwrap.fill(f"{name}: {option.doc}", 112, subsequent_indent=" " * 4) for name, option in DOCUMENTED.items()
+        textwrap.fill(f"{name}: {option.doc}", 112, subsequent_indent=" " * 4, break_on_hyphens=False)
+        for name, option in DOCUMENTED.items()
     ]
     text = documented.__doc__ or ""
     head, heading, rest = text.partition("Args:\n")

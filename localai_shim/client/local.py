@@ -6,7 +6,6 @@ Both override the one method that every resource goes through, `request`; everyt
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack
@@ -18,14 +17,13 @@ from ..engine.sinks import SyncSink, make_async_sink
 from ..media import UnreadError
 from ..options import LocalOptions, ModelPath
 from ..runtime.engines import Runtime, make_runtime
-from ..runtime.offload import aside, resume_later, run, run_async, turns, wait, wait_async
+from ..runtime.offload import aside, run, run_async, turns, wait, wait_async
 from ..sdk import private as sdk
 from ..sdk import stock_clients
 from ..sdk.event_stream import AnyResponse, LocalStreamResponse
 from ..sdk.websocket_url import no_websocket_url
 from ..stats import EngineStats
 from ..threads import greenlets
-from ..threads.deadline import Deadline, Overdue, until
 from .arguments import (
     AsyncClientArguments,
     ClientArguments,
@@ -36,6 +34,7 @@ from .arguments import (
     stock_arguments,
     with_options_described,
 )
+from .attaching import attach_state
 from .call import Call
 from .changes import AsyncModelChanges, ModelChanges
 from .streams import answer, answer_async, follow, follow_async, start
@@ -43,14 +42,11 @@ from .timeline import Timelines
 from .transport import LocalAsyncTransport, LocalTransport
 
 if TYPE_CHECKING:
-    from ..endpoints.batches.runner import Batches
-    from ..endpoints.responses.background import Background, Run
+    from ..endpoints.responses.background import Run
     from ..endpoints.turn import Turn
-    from ..state.store import Store
 
 
 T = TypeVar("T")
-RESUME_SECONDS = 0.1  # that a constructor waits for other processes before it leaves batches to another thread
 
 
 class OfflineClient:
@@ -395,30 +391,12 @@ def async_http_client(
 
 
 def _http_client(runtime: Runtime, timeout: sdk.Timeout, base_url: str | None = None) -> sdk.LocalHttpClient:
-    _attach_batches(runtime)
+    attach_state(runtime)
     transport = LocalTransport(runtime, LocalOpenAI._respond, base_url)
     return sdk.LocalHttpClient(runtime, transport, timeout)
 
 
 def _async_http_client(runtime: Runtime, timeout: sdk.Timeout, base_url: str | None = None) -> sdk.LocalAsyncHttpClient:
-    _attach_batches(runtime)
+    attach_state(runtime)
     transport = LocalAsyncTransport(runtime, AsyncLocalOpenAI._respond, base_url)
     return sdk.LocalAsyncHttpClient(runtime, transport, timeout)
-
-
-def _attach_batches(runtime: Runtime) -> None:
-    """Start the batch runner and resume unfinished batches from the store."""
-    runtime.make_batches = partial(_make_batches, weakref.ref(runtime))
-    if runtime.store_path is not None and runtime.store().owned("batch"):
-        resume = runtime.batches().resume
-        try:
-            with until(Deadline(RESUME_SECONDS)):
-                resume()
-        except Overdue:  # another process writes just now
-            resume_later(resume)
-
-
-def _make_batches(runtime: weakref.ref[Runtime], store: Store, background: Background) -> Batches:
-    from .batch_lines import make_batches
-
-    return make_batches(runtime, store, background)

@@ -138,6 +138,7 @@ def _routes() -> list[Route]:
     from ..endpoints.responses import counts
     from ..endpoints.responses import create as responses
     from ..endpoints.responses import stored as stored_responses
+    from ..endpoints.vector_stores.table import ROUTES as VECTOR_STORES
 
     completion, response, conversation = (
         f"/{kind}/([^/]+)" for kind in ("chat/completions", "responses", "conversations")
@@ -182,6 +183,7 @@ def _routes() -> list[Route]:
         ("get", "/batches", _stored(batches.list_batches, Runtime.batches)),
         ("get", "/batches/([^/]+)", _stored(batches.retrieve, Runtime.batches)),
         ("post", "/batches/([^/]+)/cancel", _stored(batches.cancel, Runtime.batches)),
+        *((method, path, _answer(handler, Runtime.library)) for method, path, handler in VECTOR_STORES),
     ]
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from ..errors import BadRequest, NotFound
 from ..prompt.messages import encodable
 from ..state.store import Json, Kind, MissingError, Store
+from ..state.vectors import remove_everywhere
 from .fields import Fields, as_integer
 from .paging import check_query, finish, list_object, read_paging, stored_list, url_value
 from .request_fields import new_id, now
@@ -60,10 +61,11 @@ def content(store: Store, fields: Fields, query: Mapping[str, object], id: str) 
 
 
 def delete(store: Store, fields: Fields, query: Mapping[str, object], id: str) -> Json:
-    """DELETE /files/{id}. Batches that were made of it continue."""
+    """DELETE /files/{id}. Batches that were made of it continue; vector stores lose it."""
     finish(fields, query)
     find(store, id)
     store.delete(KIND, id)
+    remove_everywhere(store, id)
     return {"id": id, "object": "file", "deleted": True}
 
 

@@ -8,7 +8,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..engine import threads
@@ -24,18 +23,17 @@ from ..options import (
     processes,
     records_timeline,
     search_options,
-    set_switch_interval,
 )
 from ..telemetry.logs import follow_environment
 from ..threads import greenlets
 from ..threads.deadline import Deadline, until
 from ..threads.system import RLock, Timer
-from ..types import EngineClosedError, EngineError, EngineLike, ModelLoadError
+from ..types import EngineClosedError, EngineLike, ModelLoadError
 from .adapters import ClientAdapters, adapter_paths
-from .offload import are_imported, aside, import_modules, importing
-from .served_models import hooks_of, serve
-from .sources import Source, make_sources
-from .starting import MODULES, start_engine
+from .offload import are_imported, import_modules, importing
+from .served_models import hooks_of, listed, serve
+from .sources import EmbeddingModel, Source, make_sources, read_embedding
+from .starting import MODULES, open_store, set_switch_interval, start_engine
 from .timelines import Timelines
 
 if TYPE_CHECKING:
@@ -43,8 +41,9 @@ if TYPE_CHECKING:
     from ..endpoints.models import Listed
     from ..endpoints.responses.background import Background
     from ..endpoints.served import ServedModel
+    from ..endpoints.vector_stores.library import Library
     from ..state.store import Store
-    from .client_state import ClientState, MakeBatches
+    from .client_state import ClientState, MakeBatches, MakeLibrary
 
 
 def make_runtime(model: ModelPath | None, given: LocalOptions, seconds: float | None = None) -> Runtime:
@@ -101,26 +100,16 @@ def make_runtime(model: ModelPath | None, given: LocalOptions, seconds: float | 
     only = models is not None
     runtime = Runtime(sources, only=only, engine=engine, keep_alive=keep_alive, store_path=store_path, rules=rules)
     runtime.hooks = hooks_of(given)
+    runtime.embedding = read_embedding(given, sources, options, progress, search)
     for name, path in adapters.items():
         runtime.adapters.enter(name, path)
     if store_path is not None:
         with until(Deadline(seconds)):
-            _open_store(runtime)
+            open_store(runtime)
     if records:
         runtime.timelines.record_all()
     runtime.start()
     return runtime
-
-
-def _open_store(runtime: Runtime) -> None:
-    """Open the file now: better than to fail when the first answer is to be stored."""
-    from ..state.errors import StoreError
-
-    try:
-        aside(runtime.store)
-    except StoreError as error:
-        runtime.close()
-        raise ValueError(f"`store`: {error}") from error
 
 
 class _Shared:
@@ -267,7 +256,9 @@ class Runtime:
         self._lock, self._closed = RLock(), False
         self.store_path = store_path
         self.make_batches: MakeBatches  # clients set it; it must not hold this object
+        self.make_library: MakeLibrary  # likewise
         self.hooks: Mapping[str, Callable[..., object]] = {}
+        self.embedding = EmbeddingModel()
         self._state: list[ClientState] = []  # one, once something is stored
         self._holder = object()
         self.timelines = Timelines()
@@ -287,8 +278,20 @@ class Runtime:
             return self.timelines.noted(self._engine)
         if self.only and name not in self.sources:
             return None
+        return self._engine_of(self.sources.get(name) or next(iter(self.sources.values())))
+
+    def embedding_engine(self) -> EngineLike:
+        """The engine of the model that embeds the files of vector stores, started if it was not."""
+        source = self.embedding.source_among(self.sources)
+        return self.engine_of("") if source is None else self._engine_of(source)
+
+    def embedding_name(self) -> str:
+        """The name of that model, which does not have to be loaded."""
+        source = self.embedding.source_among(self.sources)
+        return self.engine_of("").model.name if source is None else source.name
+
+    def _engine_of(self, source: Source) -> EngineLike:
         threads.check()  # before a lock that a thread of the parent may have held
-        source = self.sources.get(name) or next(iter(self.sources.values()))
         if source not in self._engines:
             self.load_modules()  # before a lock: see `threads.system`
         with self._lock:
@@ -372,6 +375,10 @@ class Runtime:
         """Runner of batches."""
         return self._stored().batches(self.make_batches)
 
+    def library(self) -> Library:
+        """Vector stores."""
+        return self._stored().library(self.make_library)
+
     def _stored(self) -> ClientState:
         import_modules("runtime.client_state")  # before a lock: see `threads.system`
         with self._lock:
@@ -405,20 +412,8 @@ class Runtime:
 
     def _listed(self, source: Source) -> Listed:
         """Entry of a model for lists, without waiting for it to be loaded."""
-        import_modules(*MODULES)
-        from ..endpoints.models import Listed
-        from ..models.checkpoint_files import context_length, read_json
-        from ..models.loading import only_tasks
-
-        config = Path(source.path) / "config.json"
-        made = config.parent if config.parent.is_file() else config
-        created = int(made.stat().st_mtime) if made.exists() else 0
         shared = self._engines.get(source)
-        if shared is not None and shared.engine.is_ready and not shared.engine.is_closed:
-            with contextlib.suppress(EngineError):
-                return Listed.of(shared.engine.model, created, source.path)
-        length = source.options.get("context_length") or context_length(read_json(config), None)
-        return Listed(created, source.path, length, tasks=only_tasks(config.parent))
+        return listed(source, None if shared is None else shared.engine)
 
     def close(self) -> None:
         """Let the engines go; they stay loaded for `keep_alive` seconds."""

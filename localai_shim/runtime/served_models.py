@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..endpoints.field_cache import FieldCache
 from ..options import LoadOptions, LocalOptions
 from ..threads.deadline import Budget
 from ..threads.system import Lock
-from ..types import EngineLike, LoadedModel, ModelLoadError
+from ..types import EngineError, EngineLike, LoadedModel, ModelLoadError
 from .offload import import_modules
-from .sources import format_names
+from .sources import Source, format_names
 
 if TYPE_CHECKING:
+    from ..endpoints.models import Listed
     from ..endpoints.served import ServedModel
 
 _MODULES = ("models.format_evidence", "endpoints.served", "grammar.compile", "grammar.vocabulary", "output.channels")
@@ -70,6 +73,27 @@ def hooks_of(given: LocalOptions) -> Mapping[str, Callable[..., object]]:
 def is_described(engine: EngineLike) -> bool:
     """True if `Runtime.served` returns at once."""
     return engine in _served
+
+
+def listed(source: Source, engine: EngineLike | None) -> Listed:
+    """Entry of a model for lists, without waiting for it to be loaded.
+
+    Args:
+        engine: that runs it; None: it was not asked for yet.
+    """
+    import_modules("models.loading")
+    from ..endpoints.models import Listed
+    from ..models.checkpoint_files import context_length, read_json
+    from ..models.loading import only_tasks
+
+    config = Path(source.path) / "config.json"
+    made = config.parent if config.parent.is_file() else config
+    created = int(made.stat().st_mtime) if made.exists() else 0
+    if engine is not None and engine.is_ready and not engine.is_closed:
+        with contextlib.suppress(EngineError):
+            return Listed.of(engine.model, created, source.path)
+    length = source.options.get("context_length") or context_length(read_json(config), None)
+    return Listed(created, source.path, length, tasks=only_tasks(config.parent))
 
 
 def describe_loaded(model: LoadedModel, options: LoadOptions) -> None:

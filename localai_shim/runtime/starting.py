@@ -1,21 +1,23 @@
-"""Starts the engine of a model: its thread loads what the source names."""
+"""Starts the engine of a model, whose thread loads what the source names, and opens the store of a client."""
 
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from ..options import processes
+from ..options import LocalOptions, check_option, processes
 from . import served_models
-from .offload import import_modules
+from .offload import aside, import_modules
 from .sources import Source
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
     from ..models.loading import Servable
 
+MAX_SWITCH_SECONDS = 1.0  # for which whoever holds the GIL could stop an engine
 LOST_SECONDS = 5.0  # after which an engine whose group was lost fails its requests, whatever its thread waits for
 MODULES = ("models.loading", "engine.engine", "runtime.host")  # that run models
 
@@ -61,3 +63,40 @@ def start_engine(source: Source) -> Engine[Servable]:
     started: weakref.WeakSet[Engine[Servable]] = weakref.WeakSet()
     started.add(made := Engine(start, source.options, name=source.name, load_draft=draft if drafts else None))
     return made
+
+
+class Storing(Protocol):
+    """A runtime, as far as its store goes."""
+
+    def store(self) -> object: ...
+
+    def close(self) -> None: ...
+
+
+def open_store(runtime: Storing) -> None:
+    """Open the file now: better than to fail when the first answer is to be stored.
+
+    Raises:
+        ValueError: the file cannot be used. The runtime is closed.
+    """
+    from ..state.errors import StoreError
+
+    try:
+        aside(runtime.store)
+    except StoreError as error:
+        runtime.close()
+        raise ValueError(f"`store`: {error}") from error
+
+
+def set_switch_interval(given: LocalOptions) -> None:
+    """Have Python's threads take turns as the client wants, if it says so.
+
+    Raises:
+        ValueError: it is no number of seconds above 0.
+    """
+    seconds = given.get("switch_interval")
+    if seconds is not None:
+        check_option("switch_interval", seconds)
+        if seconds > MAX_SWITCH_SECONDS:
+            raise ValueError(f"`switch_interval` must be at most {MAX_SWITCH_SECONDS:g}, not {seconds!r}")
+        sys.setswitchinterval(float(seconds))

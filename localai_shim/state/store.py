@@ -68,9 +68,20 @@ class Store:
                 self._empty = rows.pages(connection)
                 self._page_size = int(connection.execute("PRAGMA page_size").fetchone()[0])
 
+    @property
+    def limit(self) -> int | None:
+        """Most bytes of a store in memory; None: it is a file."""
+        return self._limit
+
     def close(self) -> None:
         """Idempotent. Garbage collection does it, too."""
         self._database.close()
+
+    @contextlib.contextmanager
+    def transaction(self, *, write: bool) -> Iterator[sqlite3.Connection]:
+        """A transaction for other tables than those of objects; see `Database.transaction`."""
+        with self._write() if write else self._read() as connection:
+            yield connection
 
     # Objects
 

@@ -120,7 +120,6 @@ ABSENT: dict[str, Callable[[LocalOpenAI], Any]] = {
     "transcriptions": lambda c: c.audio.transcriptions.create(model="m", file=b"RIFF"),
     "moderations": lambda c: c.moderations.create(input="x"),
     "fine_tuning": lambda c: c.fine_tuning.jobs.list(),
-    "vector_stores": lambda c: c.vector_stores.create(name="x"),
     "uploads": lambda c: c.uploads.cancel("upload_1"),
     "models.delete": lambda c: c.models.delete("tiny-qwen3"),
     "assistants": lambda c: c.post("/assistants", cast_to=object, body={}),

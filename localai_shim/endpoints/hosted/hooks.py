@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from ...errors import BadRequest, listed
 from ...threads.deadline import check
@@ -13,9 +13,28 @@ from ...types import Hook, Json, log
 from .kind import BadResultError, HostedTool, Options, Outcome
 from .table import BY_NAME
 
+if TYPE_CHECKING:
+    from ..served import ServedModel
+
 Call = Callable[..., Any]
 """The function or method of a hook."""
 LOOK_SECONDS = 0.05  # after which an async hook is canceled whose caller has left
+
+
+@runtime_checkable
+class BuiltIn(Protocol):
+    """A hook that comes with the client."""
+
+    def check(self, options: Options, path: str) -> None:
+        """Refuse options of a tool at a path of the request. Raises RequestError."""
+
+    def for_model(self, reader: ServedModel) -> Call:
+        """The hook for a model that reads its results."""
+
+
+def hooks_for(model: ServedModel) -> dict[str, Call]:
+    """The client's hooks, as a model needs them."""
+    return {name: hook.for_model(model) if isinstance(hook, BuiltIn) else hook for name, hook in model.hooks.items()}
 
 
 def read_hooks(hooks: Mapping[str, Hook] | None) -> dict[str, Call]:
@@ -70,6 +89,10 @@ def check_hooks(tools: Iterable[HostedTool], hooks: Mapping[str, Call], *, speci
                 f"has a function that does their work: pass `hosted_tools={{'{name}': function}}` to LocalOpenAI. "
                 "See docs/hosted-tools.md.",
             )
+        hook = hooks[name]
+        if isinstance(hook, BuiltIn):
+            hook.check(tool.options, tool.path)
+            continue
         refused = [option for option in tool.options if option not in _accepted(tool, hooks[name])]
         if refused:
             raise BadRequest.unsupported_value(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .code_interpreter import CodeInterpreter
+from .file_search import FileSearch
 from .image_generation import ImageGeneration
 from .kind import Kind
 from .web_search import WebSearch
 
-KINDS: tuple[Kind, ...] = (WebSearch(), CodeInterpreter(), ImageGeneration())
+KINDS: tuple[Kind, ...] = (WebSearch(), FileSearch(), CodeInterpreter(), ImageGeneration())
 BY_TYPE: Mapping[str, Kind] = {type: kind for kind in KINDS for type in kind.types}
 """Kinds by the types of entries in `tools`."""
 BY_ITEM: Mapping[str, Kind] = {kind.names.item: kind for kind in KINDS}

@@ -23,7 +23,7 @@ from ..answer.thinking import EFFORTS, read_thinking
 from ..answer.tools import ToolPlan, read_flat_tool_plan
 from ..fields import Fields
 from ..files import read_whole
-from ..hosted.hooks import check_hooks
+from ..hosted.hooks import check_hooks, hooks_for
 from ..hosted.items import as_function_items
 from ..hosted.room import answer_room
 from ..hosted.table import shown_choice
@@ -149,7 +149,7 @@ def _hosting(
     tools, items = plan.fields.asked.tools.hosted, plan.context.items
     return Hosting(
         tools,
-        model.hooks,
+        hooks_for(model),
         {name: tool.hosted.options_in(tool.options, items) for name, tool in tools.items()},
         read.include,
         plan.fields.max_tool_calls,

@@ -73,8 +73,11 @@ def test_a_tool_without_a_hook_is_refused_with_the_argument_to_pass(tool: Any, n
 @pytest.mark.parametrize(
     ("hooks", "fragment"),
     [
-        ({"file_search": print}, "no kind 'file_search'"),
-        ({"web_search_preview": print}, "functions for 'web_search', 'code_interpreter', and 'image_generation'"),
+        ({"computer": print}, "no kind 'computer'"),
+        (
+            {"web_search_preview": print},
+            "functions for 'web_search', 'file_search', 'code_interpreter', and 'image_generation'",
+        ),
         ({"web_search": None}, "'web_search' must be a function, or an object with a method 'search'"),
         ({"code_interpreter": Searching()}, "'code_interpreter' must be a function, or an object with a method 'run'"),
         ({"web_search": Searching}, "must be an object of .*Searching.*, not the class"),

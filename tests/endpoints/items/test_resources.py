@@ -24,6 +24,7 @@ CUSTOM = {"type": "custom_tool_call", "call_id": "call_1", "name": "f", "input":
 OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "sunny"}
 CUSTOM_OUTPUT = {"type": "custom_tool_call_output", "call_id": "call_1", "output": "sunny"}
 DONE = {"status": "completed"}
+FOUND: dict[str, Any] = {"type": "file_search_call", **DONE, "queries": ["x"]}
 SEARCHED: dict[str, Any] = {"type": "web_search_call", **DONE, "action": {"type": "search", "query": "x"}}
 RAN = {"type": "code_interpreter_call", **DONE, "code": "1", "container_id": "c", "outputs": None}
 LOGS = {"type": "logs", "logs": "1"}
@@ -118,6 +119,15 @@ RESOURCES: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {**OUTPUT, "output": [TEXT, {"type": "input_image", "image_url": URL, "detail": "auto"}], **DONE},
     ),
     (SEARCHED, SEARCHED),
+    (FOUND, {**FOUND, "results": None}),
+    (
+        {**FOUND, "results": [{"file_id": "file-1", "filename": "a", "text": "b", "score": 0.5}], "output": "[]"},
+        {
+            **FOUND,
+            "results": [{"file_id": "file-1", "filename": "a", "text": "b", "score": 0.5, "attributes": {}}],
+            "output": "[]",
+        },
+    ),
     (
         {**SEARCHED, "status": None, "action": {**SEARCHED["action"], "sources": None, "queries": ["x", "y"]}},
         {**SEARCHED, "action": {**SEARCHED["action"], "queries": ["x", "y"]}},
@@ -339,6 +349,9 @@ REFUSED: list[tuple[Any, str, str, str]] = [
     ({**SEARCHED, "action": {"type": "sing"}}, ".action.type", "invalid_value", "'open_page'"),
     ({**SEARCHED, "action": {"type": "search", "q": "x"}}, ".action.q", "unknown_parameter", "action.q"),
     ({**SEARCHED, "results": [{"url": 5}]}, ".results[0].url", "invalid_type", "a string"),
+    ({**FOUND, "queries": "x"}, ".queries", "invalid_type", "an array"),
+    ({**FOUND, "results": [{"score": "x"}]}, ".results[0].score", "invalid_type", "a decimal"),
+    ({**FOUND, "results": [{"colour": "x"}]}, ".results[0].colour", "unknown_parameter", "colour"),
     ({**RAN, "container_id": None}, ".container_id", "missing_required_parameter", "container_id"),
     ({**RAN, "outputs": [{"type": "video"}]}, ".outputs[0].type", "invalid_value", "'logs' and 'image'"),
     ({**RAN, "output": 5}, ".output", "invalid_type", "a string"),
@@ -347,7 +360,7 @@ REFUSED: list[tuple[Any, str, str, str]] = [
 ]
 
 HOSTED = [
-    "file_search_call", "computer_call", "computer_call_output",
+    "computer_call", "computer_call_output",
     "local_shell_call", "local_shell_call_output", "shell_call", "shell_call_output",
     "apply_patch_call", "apply_patch_call_output", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response",
     "mcp_call", "tool_search_call", "tool_search_output", "program", "program_output",

@@ -7,11 +7,17 @@ from typing import Any
 
 CALLS = {
     "web_search_call": "searching",
+    "file_search_call": "searching",
     "code_interpreter_call": "interpreting",
     "image_generation_call": "generating",
 }
 """Type of an item -> the word of its event, and its status, while its tool works."""
-PREFIXES = {"web_search_call": "ws_", "code_interpreter_call": "ci_", "image_generation_call": "ig_"}
+PREFIXES = {
+    "web_search_call": "ws_",
+    "file_search_call": "fs_",
+    "code_interpreter_call": "ci_",
+    "image_generation_call": "ig_",
+}
 _ENDS = ("completed", "failed", "incomplete")
 _CODE = "code_interpreter_call_code"
 
@@ -41,6 +47,8 @@ class HostedCalls:
             assert item.action.type == "search" and item.action.sources is None, f"has the action {item.action}"
         elif item.type == "image_generation_call":
             assert item.result is None, "has an image before one was generated"
+        elif item.type == "file_search_call":
+            assert item.queries and item.results is None, f"has the results {item.results}"
         else:
             assert not item.code and item.outputs is None, "has code or outputs before any were streamed"
             assert item.container_id.startswith("cntr"), f"has the container {item.container_id}"

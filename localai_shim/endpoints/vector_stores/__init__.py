@@ -1,0 +1,1 @@
+"""Vector stores: https://platform.openai.com/docs/api-reference/vector-stores."""
