@@ -25,6 +25,7 @@ from ..sdk.event_stream import AnyResponse, LocalStreamResponse
 from ..sdk.websocket_url import no_websocket_url
 from ..stats import EngineStats
 from ..threads import greenlets
+from ..threads.caller_loop import note_caller
 from ..threads.deadline import Deadline, Overdue, until
 from .arguments import (
     AsyncClientArguments,
@@ -194,6 +195,7 @@ class LocalOpenAI(ModelChanges, _LocalClient, sdk.OpenAI):
 
     @staticmethod
     def _respond(call: Call) -> AnyResponse:
+        note_caller(waits=True)
         if (imports := call.begin()) is not None:
             wait(imports, call.deadline)
         local = call.local()
@@ -269,6 +271,7 @@ class AsyncLocalOpenAI(AsyncModelChanges, _LocalClient, sdk.AsyncOpenAI):
 
     @staticmethod
     async def _respond(call: Call) -> AnyResponse:
+        note_caller(waits=False)
         if (imports := call.begin()) is not None:
             await wait_async(imports, call.deadline)
         local = call.local()

@@ -59,12 +59,13 @@ def hooks_of(given: LocalOptions) -> Mapping[str, Callable[..., object]]:
     Raises:
         ValueError: there are no such tools, or they cannot be called.
     """
-    if (hooks := given.get("hosted_tools")) is None:
+    hooks, remote = given.get("hosted_tools"), bool(given.get("allow_remote_images"))
+    if hooks is None and not remote:
         return {}
     import_modules("endpoints.hosted.hooks")
     from ..endpoints.hosted.hooks import read_hooks
 
-    return read_hooks(hooks)
+    return read_hooks(hooks, remote=remote)
 
 
 def is_described(engine: EngineLike) -> bool:

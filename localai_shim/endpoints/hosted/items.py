@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from ...types import Json
 from ..fields import Fields, given
 from .kind import written
+from .mcp import items as mcp
 from .table import BY_ITEM
 
-PREFIXES = {name: kind.names.prefix for name, kind in BY_ITEM.items()}
+PREFIXES = {**{name: kind.names.prefix for name, kind in BY_ITEM.items()}, **mcp.PREFIXES}
 """Type of an item -> what its id begins with."""
 MORE = "more_calls"
 """Field of an item that is true if the model made another call in the same turn, which the next item shows."""
@@ -25,6 +26,8 @@ def read_item(fields: Fields) -> Json:
     Raises:
         BadRequest: with the path of what is wrong.
     """
+    if fields.get("type") in mcp.PREFIXES:
+        return mcp.read_item(fields)
     kind = BY_ITEM[str(fields.get("type"))]
     status = fields.choice("status", _STATUSES) or "completed"
     more: Json = given(**{OUTPUT: fields.string(OUTPUT), MORE: fields.boolean(MORE)})
@@ -38,7 +41,17 @@ def as_function_items(items: Sequence[Json]) -> list[Json]:
     """
     made: list[Json] = []
     outputs: list[Json] = []
+    answers = mcp.Answers(items)
     for item in items:
+        if item["type"] in mcp.PREFIXES:
+            shown = answers.shown(item)
+            if shown is not None:
+                made.append(shown.call)
+                outputs.append(shown.output)
+                if item["type"] == mcp.CALL and not item.get(MORE):
+                    made += outputs
+                    outputs = []
+            continue
         kind = BY_ITEM.get(item["type"])
         if outputs and kind is None and item["type"] not in _CALLS:
             made += outputs

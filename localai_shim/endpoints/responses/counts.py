@@ -17,7 +17,7 @@ from ..request_fields import SERVICE_TIERS, new_id, now, read_generation, read_o
 from ..served import ServedModel
 from ..turn import Turn
 from .assembler import response_usage
-from .create import plan_answer, read_plan, read_prompt_fields, render
+from .create import plan_answer, read_plan, read_prompt_fields, render, with_listed
 
 if TYPE_CHECKING:
     from ...output.answer import AnswerParser
@@ -55,7 +55,7 @@ def prepare_count(body: Mapping[str, object], model: ServedModel, store: Callabl
     fields.string("personality")
     given = read_prompt_fields(fields, model)
     fields.finish()
-    plan = read_plan(body, given, model, store, counts=True)
+    plan = with_listed(read_plan(body, given, model, store, counts=True), model)
     tokens, _ = render(plan, model, 1)
     return Turn(_Counted(len(tokens)))
 

@@ -21,9 +21,14 @@ from ..answer.format import AnswerFormat, read_answer_format
 from ..answer.plan import AnswerPlan
 from ..answer.thinking import EFFORTS, read_thinking
 from ..answer.tools import ToolPlan, read_flat_tool_plan
+from ..field_cache import FieldCache
 from ..fields import Fields
 from ..hosted.hooks import check_hooks
 from ..hosted.items import as_function_items
+from ..hosted.mcp.entry import TYPE as MCP
+from ..hosted.mcp.entry import has_servers, shown_entry
+from ..hosted.mcp.items import known_tools
+from ..hosted.mcp.servers import check_servers, find_servers, list_tools
 from ..hosted.table import shown_choice
 from ..items.includes import ENCRYPTED, LOGPROBS, read_include
 from ..items.reasoning import unseal
@@ -33,7 +38,9 @@ from ..turn import Turn
 from .assembler import ResponseAssembler
 from .background import Run
 from .context import Context, read_context, read_input, save_response
-from .hosted import Continuation, HostedAssembler, Hosting
+from .hosted import Continuation, HostedAssembler
+from .mcp import McpAssembler
+from .rounds import Rounds, listed
 
 if TYPE_CHECKING:
     from ...state.store import Store
@@ -104,19 +111,21 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     Raises:
         RequestError: with the field, its value and what to do.
     """
-    read = model.field_cache.get(body, DIFFER, partial(_read, model=model))
+    cache = FieldCache() if has_servers(body) else model.field_cache  # which would keep what they keep secret
+    read = cache.get(body, DIFFER, partial(_read, model=model))
     fields = Fields(body)
     generation = request_fields.read_own(fields, read.generation, model)
     plan = read_plan(body, read.prompt, model, store)
     context, background = plan.context, read.background
-    prompt, answer = plan_answer(plan, model, generation.limits.max_tokens or 1, generation.salt)
+    tools = plan.fields.asked.tools
+    reserve = generation.limits.max_tokens or 1
+    first = None if tools.servers else plan_answer(plan, model, reserve, generation.salt)
     # What runs a response in the background stores it, and must not hold on to the client.
     keeps = not background and (read.kept or context.conversation is not None)
-    tools = plan.fields.asked.tools
-    assembler = (HostedAssembler if tools.hosted else ResponseAssembler)(
+    assembler = (McpAssembler if tools.servers else HostedAssembler if tools.hosted else ResponseAssembler)(
         model=model,
-        parser=answer.parser(generation.limits, with_tokens=read.logprobs),
-        prompt=prompt,
+        parser=first and first[1].parser(generation.limits, with_tokens=read.logprobs),
+        prompt=first and first[0],
         fields={
             **map_texts(read.echo, str),  # which the caller of a response may change
             **_read_own_echo(fields),
@@ -134,49 +143,31 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     if generation.agent is None:
         generation = replace(generation, agent=context.agent(assembler.id))
     if isinstance(assembler, HostedAssembler):
-        assembler.hosting = _hosting(plan, model, read, generation)
-    requests = answer.requests(prompt, 1, generation, param="input")
-    return Turn(assembler, requests, read.stream, partial(Run, context) if background else None)
+        make = partial(_round, plan, model, read.logprobs)
+        most = plan.fields.max_tool_calls
+        rounds = Rounds(tools, context, model.hooks, read.include, most, generation, make)
+        if isinstance(assembler, McpAssembler):
+            assembler.open(rounds.opening(waits=not background))
+        else:
+            assembler.hosting = rounds.hosting()
+    works = () if first is None else first[1].requests(first[0], 1, generation, param="input")
+    return Turn(assembler, works, read.stream, partial(Run, context) if background else None)
 
 
-def _hosting(
-    plan: PromptPlan, model: ServedModel, read: _ResponseFields, generation: request_fields.Generation
-) -> Hosting:
-    """Tools, hooks, and limits with which a response calls hosted tools."""
-    tools, items = plan.fields.asked.tools.hosted, plan.context.items
-    return Hosting(
-        tools,
-        model.hooks,
-        {name: tool.hosted.options_in(tool.options, items) for name, tool in tools.items()},
-        read.include,
-        plan.fields.max_tool_calls,
-        partial(_continue, plan, model, generation, read.logprobs),
-    )
-
-
-def _continue(
+def _round(
     plan: PromptPlan,
     model: ServedModel,
-    generation: request_fields.Generation,
     logprobs: bool,
+    generation: request_fields.Generation,
+    tools: ToolPlan,
     output: list[Json],
-    spent: bool,
-    generated: int,
-) -> Continuation | None:
-    """The round of a response behind its output so far; see `Hosting.go_on`."""
-    limits = generation.limits
-    if limits.max_tokens is not None:
-        left = limits.max_tokens - generated
-        if left <= 0:
-            return None
-        limits = replace(limits, max_tokens=left, min_tokens=min(limits.min_tokens, left))
-    asked, context = plan.fields.asked, plan.context
-    assert asked.tools.later is not None
-    fields = replace(plan.fields, asked=replace(asked, tools=asked.tools.later(spent)))
-    plan = replace(plan, fields=fields, context=replace(context, stored=context.items, given=output))
-    prompt, answer = plan_answer(plan, model, limits.max_tokens or 1, generation.salt)
-    works = answer.requests(prompt, 1, replace(generation, limits=limits), param="input")
-    return Continuation(prompt, answer.parser(limits, with_tokens=logprobs), works)
+) -> Continuation:
+    """A round of a response, see `MakeRound`."""
+    fields = replace(plan.fields, asked=replace(plan.fields.asked, tools=tools))
+    plan = replace(plan, fields=fields, context=replace(plan.context, stored=plan.context.items, given=output))
+    prompt, answer = plan_answer(plan, model, generation.limits.max_tokens or 1, generation.salt)
+    works = answer.requests(prompt, 1, generation, param="input")
+    return Continuation(prompt, answer.parser(generation.limits, with_tokens=logprobs), works)
 
 
 def _read(body: Mapping[str, object], model: ServedModel) -> _ResponseFields:
@@ -251,11 +242,27 @@ def read_plan(
         counts: the prompt is counted only, and may have any length.
     """
     check_hooks(given.asked.tools.hosted.values(), model.hooks, special=given.asked.special)
+    check_servers(given.asked.tools.servers, model.hooks, special=given.asked.special)
     fields = Fields(body)
     context = read_input(fields, read_context(fields, store), store)
     if not context.items and given.instructions is None:
         raise BadRequest.missing("input")
     return PromptPlan(given, context, model.media_reader(truncates=given.truncates or counts))
+
+
+def with_listed(plan: PromptPlan, model: ServedModel) -> PromptPlan:
+    """The plan with the tools of its MCP servers, which list them now if the conversation has no list. May wait."""
+    fields = plan.fields
+    tools = fields.asked.tools
+    if not tools.servers:
+        return plan
+    servers, items = find_servers(model.hooks).of_request(), plan.context.items
+    known = {entry.label: (entry, known_tools(entry, items)) for entry in tools.servers}
+    found = {
+        label: list_tools(servers, entry)[0] if given is None else given for label, (entry, given) in known.items()
+    }
+    asked = replace(fields.asked, tools=listed(tools, found, fields.max_tool_calls))
+    return replace(plan, fields=replace(fields, asked=asked))
 
 
 def plan_answer(plan: PromptPlan, model: ServedModel, reserve: int, salt: str | None) -> tuple[Prompt, AnswerPlan]:
@@ -418,6 +425,8 @@ def _echoed_tools(tools: object, strict: bool) -> list[dict[str, object]]:
     """
     shown: list[dict[str, object]] = []
     for tool in tools if isinstance(tools, list | tuple) else ():
+        if tool["type"] == MCP:
+            tool = shown_entry(tool)
         if "async_" in tool:  # as the SDK writes `async` of its own objects
             tool = {"async": tool["async_"], **{name: value for name, value in tool.items() if name != "async_"}}
         if tool["type"] == "namespace":

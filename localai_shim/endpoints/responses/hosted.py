@@ -14,8 +14,7 @@ from ...types import GenerationRequest, Json, Prompt
 from ..assembler import Round
 from ..hosted.hooks import Hook, run
 from ..hosted.items import MORE, OUTPUT
-from ..hosted.kind import HostedTool, Options, Outcome
-from ..hosted.partial import StringReader
+from ..hosted.kind import CalledTool, HostedTool, Options, Outcome
 from .assembler import Form, Kind, OutputItem, ResponseAssembler
 
 
@@ -41,7 +40,7 @@ class Hosting:
             number of tokens that were generated. None: no token is left for it.
     """
 
-    tools: Mapping[str, HostedTool]
+    tools: Mapping[str, CalledTool]
     hooks: Mapping[str, Hook]
     options: Mapping[str, Options]
     include: Collection[str]
@@ -54,11 +53,12 @@ class HostedItem(OutputItem):
 
     __slots__ = ("argument", "has_next", "is_ignored", "is_shown", "outcome", "reader", "tool", "written")
 
-    def __init__(self, index: int, tool: HostedTool) -> None:
+    def __init__(self, index: int, tool: CalledTool, form: Form | None = None) -> None:
         kind = tool.hosted
-        super().__init__("function", index, tool.name, Form(kind.names.item, kind.text_events, kind.argument))
+        form = form or Form(kind.names.item, kind.text_events, kind.argument)
+        super().__init__("function", index, tool.name, form)
         self.tool = tool
-        self.reader = StringReader(kind.argument)
+        self.reader = kind.reader()
         self.written: list[str] = []
         """Pieces of the arguments as the model wrote them."""
         self.argument: str | None = None
@@ -97,18 +97,28 @@ class HostedAssembler(ResponseAssembler):
         item = next((item for item in self._asked if item.outcome is None), None)
         if item is None:
             return self._go_on()
-        tool, names = item.tool, item.tool.hosted.names
         if item.status == "in_progress":
-            item.status = names.working
-            self._emit(f"response.{names.item}.{names.working}", **item.at)
+            item.status = item.tool.hosted.names.working
+            if item.tool.hosted.says_working:
+                self._emit(f"response.{item.form.type}.{item.status}", **item.at)
             return Round(self._flush())
-        outcome = run(tool, self.hosting.hooks[tool.name], item.argument, self.hosting.options[tool.name])
-        item.outcome, item.has_next = outcome, item is not self._last_call
-        item.status = "failed" if outcome.failed else "completed"
-        if not outcome.failed:
-            self._emit(f"response.{names.item}.completed", **item.at)
-        self._emit("response.output_item.done", item=self._made(item), output_index=item.index)
+        outcome = self._call(item)
+        item.has_next = item is not self._last_call
+        self._end_call(item, outcome)
         return Round(self._flush())
+
+    def _call(self, item: HostedItem) -> Outcome:
+        """Outcome of a call. May wait."""
+        tool = item.tool
+        assert isinstance(tool, HostedTool)
+        return run(tool, self.hosting.hooks[tool.name], item.argument, self.hosting.options[tool.name])
+
+    def _end_call(self, item: HostedItem, outcome: Outcome) -> None:
+        item.outcome = outcome
+        item.status = "failed" if outcome.failed else "completed"
+        if not outcome.failed or item.tool.hosted.says_failed:
+            self._emit(f"response.{item.form.type}.{item.status}", **item.at)
+        self._emit("response.output_item.done", item=self._made(item), output_index=item.index)
 
     def _go_on(self) -> Round:
         """All hooks of the round were called: the next round, or the end if the caller's functions were called, too."""
@@ -122,13 +132,15 @@ class HostedAssembler(ResponseAssembler):
         if made is None:
             self._complete(cut=True)
             return Round(self._flush(), ends=True)
+        self._begin_round(made)
+        return Round(self._flush(), made.works)
+
+    def _begin_round(self, made: Continuation) -> None:
         self._parser = made.parser
         self._prompts.append(made.prompt)
         self._parsers.append(made.parser)
-        return Round(self._flush(), made.works)
 
-    @staticmethod
-    def _is_own(item: OutputItem) -> bool:
+    def _is_own(self, item: OutputItem) -> bool:
         """The item is a call of one of the caller's own functions, which end a response."""
         return not (item.form.part or isinstance(item, HostedItem))
 
@@ -142,7 +154,7 @@ class HostedAssembler(ResponseAssembler):
                 self._last_call = item
             return item
         self._close("completed")
-        self._open = made = HostedItem(len(self._items), tool)
+        self._open = made = self._new_call(len(self._items), tool)
         made.is_ignored = self.hosting.most is not None and self._calls >= self.hosting.most
         if not made.is_ignored:
             self._calls += 1
@@ -151,6 +163,9 @@ class HostedAssembler(ResponseAssembler):
             if made.form.events:
                 self._show(made)
         return made
+
+    def _new_call(self, index: int, tool: CalledTool) -> HostedItem:
+        return HostedItem(index, tool)
 
     def _add(self, item: OutputItem, text: str, **more: object) -> None:
         if not isinstance(item, HostedItem):
@@ -199,6 +214,8 @@ class HostedAssembler(ResponseAssembler):
     def _drop(self, item: HostedItem, status: Literal["incomplete", "failed"]) -> None:
         """A call is not made."""
         item.status = status
+        if status == "failed" and item.tool.hosted.says_failed:
+            self._emit(f"response.{item.form.type}.failed", **item.at)
         self._emit("response.output_item.done", item=self._made(item), output_index=item.index)
 
     def _give_up(self) -> None:
@@ -212,6 +229,7 @@ class HostedAssembler(ResponseAssembler):
     def _made(self, item: OutputItem, *, empty: bool = False) -> dict[str, object]:
         if not isinstance(item, HostedItem):
             return super()._made(item, empty=empty)
+        assert isinstance(item.tool, HostedTool)
         found = () if item.outcome is None else item.outcome.found
         options, include = self.hosting.options[item.tool.name], self.hosting.include
         fields = item.tool.hosted.item_fields("".join(item.text), options, found, include)
