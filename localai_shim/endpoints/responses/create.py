@@ -27,8 +27,8 @@ from ..hosted.hooks import check_hooks
 from ..hosted.items import as_function_items
 from ..hosted.mcp.entry import TYPE as MCP
 from ..hosted.mcp.entry import has_servers, shown_entry
-from ..hosted.mcp.items import known_tools
-from ..hosted.mcp.servers import check_servers, find_servers, list_tools
+from ..hosted.mcp.items import approved_calls
+from ..hosted.mcp.servers import check_servers
 from ..hosted.table import shown_choice
 from ..items.includes import ENCRYPTED, LOGPROBS, read_include
 from ..items.reasoning import unseal
@@ -40,7 +40,7 @@ from .background import Run
 from .context import Context, read_context, read_input, save_response
 from .hosted import Continuation, HostedAssembler
 from .mcp import McpAssembler
-from .rounds import Rounds, listed
+from .rounds import Rounds
 
 if TYPE_CHECKING:
     from ...state.store import Store
@@ -247,22 +247,8 @@ def read_plan(
     context = read_input(fields, read_context(fields, store), store)
     if not context.items and given.instructions is None:
         raise BadRequest.missing("input")
+    approved_calls(context.items, context.paths, [entry.label for entry in given.asked.tools.servers])
     return PromptPlan(given, context, model.media_reader(truncates=given.truncates or counts))
-
-
-def with_listed(plan: PromptPlan, model: ServedModel) -> PromptPlan:
-    """The plan with the tools of its MCP servers, which list them now if the conversation has no list. May wait."""
-    fields = plan.fields
-    tools = fields.asked.tools
-    if not tools.servers:
-        return plan
-    servers, items = find_servers(model.hooks).of_request(), plan.context.items
-    known = {entry.label: (entry, known_tools(entry, items)) for entry in tools.servers}
-    found = {
-        label: list_tools(servers, entry)[0] if given is None else given for label, (entry, given) in known.items()
-    }
-    asked = replace(fields.asked, tools=listed(tools, found, fields.max_tool_calls))
-    return replace(plan, fields=replace(fields, asked=asked))
 
 
 def plan_answer(plan: PromptPlan, model: ServedModel, reserve: int, salt: str | None) -> tuple[Prompt, AnswerPlan]:

@@ -66,13 +66,10 @@ class Rounds:
 
         Args:
             waits: the caller waits for the response.
-
-        Raises:
-            BadRequest: an approval answers nothing, or needs a server that the request does not have.
         """
         entries, items = self.tools.servers, self.context.items
         known = {entry.label: tools for entry in entries if (tools := known_tools(entry, items)) is not None}
-        approved = approved_calls(items, self.context.paths, {entry.label: entry for entry in entries})
+        approved = approved_calls(items, {}, [entry.label for entry in entries])
         return Opening(find_servers(self.hooks).of_request(waits=waits), entries, known, approved, self._open)
 
     def _open(self, found: Mapping[str, Sequence[Json]]) -> tuple[Hosting, Callable[[list[Json], bool], Continuation]]:

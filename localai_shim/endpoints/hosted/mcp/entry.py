@@ -19,7 +19,6 @@ TYPE = "mcp"
 MAX_LABEL_LENGTH = 64
 MAX_NAME_LENGTH = 128
 _WORD = re.compile(r"[a-zA-Z0-9_-]+")
-_SECRET = ("authorization", "headers")
 _REFUSED = {
     "connector_id": "Connectors run at OpenAI, with access that OpenAI holds. Pass 'server_url' of an MCP server, or "
     "give the client a server: hosted_tools={'mcp': {label: server}}.",
@@ -141,20 +140,6 @@ def shown_entry(entry: Json) -> Json:
         parts = urlsplit(entry["server_url"])
         shown["server_url"] = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/<redacted>"
     return shown
-
-
-def without_secrets(body: Json) -> Json:
-    """A request's body without what its entries keep secret."""
-    tools = body.get("tools")
-    if not isinstance(tools, list):
-        return body
-    made = [
-        {name: value for name, value in tool.items() if name not in _SECRET}
-        if isinstance(tool, dict) and tool.get("type") == TYPE
-        else tool
-        for tool in tools
-    ]
-    return {**body, "tools": made}
 
 
 def has_servers(body: Mapping[str, object]) -> bool:

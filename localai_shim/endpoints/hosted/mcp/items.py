@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from ....errors import BadRequest
@@ -172,12 +172,12 @@ def has_answers(items: Sequence[Json]) -> bool:
     return any(item["type"] == RESPONSE for item in items)
 
 
-def approved_calls(items: Sequence[Json], paths: Mapping[str, str], entries: Mapping[str, ServerEntry]) -> list[Json]:
+def approved_calls(items: Sequence[Json], paths: Mapping[str, str], labels: Collection[str]) -> list[Json]:
     """Requests among these items that were approved and were not called yet.
 
     Args:
-        paths: id of an item of the request -> its path.
-        entries: servers of the request, by label.
+        paths: id of an item of the request -> its path. Other items are stored: what is wrong with them is past.
+        labels: of the request's servers.
 
     Raises:
         BadRequest: a response answers no request, answers one twice, or needs a server that is not there.
@@ -189,16 +189,19 @@ def approved_calls(items: Sequence[Json], paths: Mapping[str, str], entries: Map
     for item in items:
         if item["type"] != RESPONSE:
             continue
-        request, path = item["approval_request_id"], f"{paths.get(item['id'], 'input')}.approval_request_id"
-        if request not in requests:
-            raise BadRequest.refused(path, f"there is no approval request with id '{request}'")
-        if request in answered:
-            raise BadRequest.refused(path, f"the approval request '{request}' has been answered already")
-        answered.add(request)
-        if item["approve"] and request not in called:
-            label = requests[request]["server_label"]
-            if label not in entries:
-                why = f"the approved call needs the MCP server '{label}': pass it in 'tools'"
-                raise BadRequest.refused(path, why)
+        request = item["approval_request_id"]
+        label = requests[request]["server_label"] if request in requests else None
+        is_due = item["approve"] and request not in called
+        why = None
+        if label is None:
+            why = f"there is no approval request with id '{request}'"
+        elif request in answered:
+            why = f"the approval request '{request}' has been answered already"
+        elif is_due and label not in labels:
+            why = f"the approved call needs the MCP server '{label}': pass it in 'tools'"
+        elif is_due:
             found.append(requests[request])
+        if why is not None and item["id"] in paths:
+            raise BadRequest.refused(f"{paths[item['id']]}.approval_request_id", why)
+        answered.add(request)
     return found

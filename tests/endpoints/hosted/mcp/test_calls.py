@@ -107,33 +107,39 @@ def test_names_that_a_function_cannot_have_are_changed_for_the_model(label: str,
 # -- choices and limits ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("choice", "allowed"),
-    [
-        ({"type": "mcp", "server_label": "calc", "name": "wipe"}, ["wipe"]),
-        ({"type": "mcp", "server_label": "calc"}, ["add", "wipe"]),
-        ("required", ["add", "wipe"]),
-        (
-            {
-                "type": "allowed_tools",
-                "mode": "required",
-                "tools": [{"type": "mcp", "server_label": "calc", "name": "add"}, {"type": "function", "name": "save"}],
-            },
-            ["add"],
-        ),
-    ],
-)
-def test_tool_choice_forces_a_call_once(choice: Any, allowed: list[str]) -> None:
-    server = Server()
-    tools = [CALLS, *([SAVE] if choice != "required" else [])]
-    with ScriptedEngine(seed=3) as engine:  # whose made-up answers follow the grammar
-        response, _ = ask(engine, "streamed", server, tools=tools, tool_choice=choice)
-    if types(response)[1] == "mcp_call":
-        assert server.calls[0][0] in allowed
-    else:
-        assert choice["type"] == "allowed_tools" and types(response)[1] == "function_call"
-    assert response.status == "completed"
-    assert response.tool_choice == choice or response.tool_choice.model_dump(exclude_none=True) == choice
+CHOICES: list[Any] = [
+    "required",
+    {"type": "mcp", "server_label": "calc"},
+    {"type": "mcp", "server_label": "calc", "name": "add"},
+    {"type": "allowed_tools", "mode": "required", "tools": [{"type": "mcp", "server_label": "calc"}]},
+    {
+        "type": "allowed_tools",
+        "mode": "required",
+        "tools": [{"type": "mcp", "server_label": "calc", "name": "add"}, {"type": "web_search"}],
+    },
+]
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_a_forced_call_is_made_once_and_then_the_model_answers(choice: Any) -> None:
+    """The script asks for another tool at first, and obeys the grammar."""
+    server, hooks = Server(), Hooks()
+    tools = [CALLS] if choice == "required" else [SAVE, CALLS, SEARCH]
+    served = {**hooks.all, "mcp": {"calc": server}}
+    with ScriptedEngine(script(ADDS, ANSWER), obey_constraints=True) as engine:
+        response, _ = ask_hosted(engine, "streamed", served, tools=tools, tool_choice=choice)
+    assert types(response) == ["mcp_list_tools", "mcp_call", "message"] and len(server.calls) == 1
+
+
+def test_a_choice_of_one_tool_bars_the_others_of_its_server() -> None:
+    """An engine that obeys the grammar takes no other."""
+    server, choice = Server(), {"type": "mcp", "server_label": "calc", "name": "wipe"}
+    with ScriptedEngine(script(ADDS, ANSWER), obey_constraints=True) as engine:
+        with pytest.raises(openai.InternalServerError, match="grammar does not allow: ' \"calc__add"):
+            ask(engine, "whole", server, tools=[CALLS, SAVE], tool_choice=choice)
+    with ScriptedEngine(script(WIPES, ANSWER), obey_constraints=True) as engine:
+        ask(engine, "whole", server, tools=[CALLS, SAVE], tool_choice=choice)
+    assert [name for name, _ in server.calls] == ["wipe"]
 
 
 @pytest.mark.parametrize("name", ["divide", "add"])
@@ -175,9 +181,6 @@ def test_allowed_tools_are_the_only_ones_that_the_model_sees(allowed: Any, names
 @pytest.mark.parametrize(("most", "calls"), [(0, 0), (1, 1), (2, 2)])
 def test_max_tool_calls_counts_calls_of_servers(most: int, calls: int) -> None:
     server = Server()
-
-    def decide(request: Any, prompt: str, before: int) -> str:
-        return ADDS if request.may_call("calc__add") else ANSWER
 
     with ScriptedEngine(script(ADDS + ADDS + WIPES, ANSWER)) as engine:
         response, _ = ask(engine, "streamed", server, max_tool_calls=most)
