@@ -224,10 +224,7 @@ class LocalOptions(_Models, LoadOptions, SearchOptions, RunOptions, total=False)
     ]
     hosted_tools: Annotated[
         Mapping[str, Callable[..., Any] | Mapping[str, Any]] | None,
-        Option(
-            "Functions for tools that OpenAI hosts: `web_search`, `code_interpreter`. See docs/hosted-tools.md. `mcp` "
-            "is a mapping of labels to MCP servers. See docs/mcp.md."
-        ),
+        Option("Functions for tools that OpenAI hosts, and MCP servers. See docs/hosted-tools.md and docs/mcp.md."),
     ]
     allow_remote_images: Annotated[
         bool,

@@ -34,7 +34,7 @@ def test_each_framework_is_asked_for_the_same_things() -> None:
     asked = [name for name in vars(kit.Behaviours) if name.startswith("test_")]
     assert len(asked) == 7
     says = {"ask", "stream", "use_tool", "fill_in"}
-    besides = {"lm_eval", "agent_loops", "hosted_tools"}  # the one evaluates, others ask three frameworks once more
+    besides = {"lm_eval", "agent_loops", "hosted_tools", "hosted_mcp"}  # one evaluates, others ask some once more
     frameworks = {name for name, text in FILES.items() if "framework(" in text} - besides
     assert len(frameworks) == 13
     for name in frameworks:

@@ -53,7 +53,8 @@ MAY = {
     ),
     "sdk": "errors prompt runtime",
     "runtime": (
-        "backends builtin endpoints endpoints.batches endpoints.hosted endpoints.responses engine engine.mirror "
+        "backends builtin endpoints endpoints.batches endpoints.hosted endpoints.hosted.mcp endpoints.responses "
+        "engine engine.mirror "
         "formats grammar media models models.adapters models.checkpoint models.gguf models.local options output prompt "
         "state telemetry threads types"
     ),
@@ -66,18 +67,19 @@ MAY = {
     # -- endpoints, and what they translate with
     "endpoints": "errors formats grammar media output prompt state threads types vectors",
     "endpoints.answer": (
-        "endpoints endpoints.hosted endpoints.items errors formats formats.grammar grammar output prompt prompt.fit "
-        "types"
+        "endpoints endpoints.hosted endpoints.hosted.mcp endpoints.items errors formats formats.grammar grammar output "
+        "prompt prompt.fit types"
     ),
     "endpoints.batches": "endpoints errors state threads types",
     "endpoints.chat": "endpoints endpoints.answer errors output prompt state types",
     "endpoints.completions": "endpoints endpoints.answer errors formats grammar output prompt state types",
     "endpoints.embeddings": "endpoints errors prompt state types vectors",
     "endpoints.hosted": "endpoints errors grammar prompt threads types",
-    "endpoints.items": "endpoints endpoints.hosted errors prompt state",
+    "endpoints.hosted.mcp": "endpoints endpoints.hosted errors formats grammar prompt prompt.media threads types",
+    "endpoints.items": "endpoints endpoints.hosted endpoints.hosted.mcp errors prompt state",
     "endpoints.responses": (
-        "endpoints endpoints.answer endpoints.chat endpoints.hosted endpoints.items errors output prompt state threads "
-        "types"
+        "endpoints endpoints.answer endpoints.chat endpoints.hosted endpoints.hosted.mcp endpoints.items errors output "
+        "prompt state threads types"
     ),
     "prompt": "errors formats media output prompt.fit prompt.media threads types",
     "prompt.fit": "formats prompt threads types",

@@ -8,8 +8,6 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-import anyio
-
 from .deadline import check
 from .system import Future
 
@@ -102,30 +100,31 @@ class _Work:
     def __init__(self, call: Callable[[], Awaitable[object]]) -> None:
         self.result: Future[object] = Future()
         self._call = call
-        self._scope: anyio.CancelScope | None = None
-        self._task: object = None
+        self._canceled: Any = None
+        """A task of asyncio, or a cancel scope of trio."""
 
     def begin(self) -> None:
         loop = running()
         if isinstance(loop, asyncio.AbstractEventLoop):
-            self._task = loop.create_task(self._run())  # a loop holds its tasks weakly
+            self._canceled = loop.create_task(self._run())
         else:
-            sys.modules["trio"].lowlevel.spawn_system_task(self._run)
+            trio: Any = sys.modules["trio"]
+            self._canceled = trio.CancelScope()
+            trio.lowlevel.spawn_system_task(self._run_in_scope)
 
     def cancel(self) -> None:
-        if self._scope is not None:
-            self._scope.cancel()
+        self._canceled.cancel()  # it has begun: a loop's calls come in their order
+
+    async def _run_in_scope(self) -> None:
+        with self._canceled:
+            await self._run()
 
     async def _run(self) -> None:
         try:
-            with anyio.CancelScope() as self._scope:
-                made = await self._call()
+            made = await self._call()
         except BaseException as error:
             self.result.set_exception(error)
             if not isinstance(error, Exception):
                 raise
         else:
-            if self._scope.cancelled_caught:
-                self.result.set_exception(asyncio.CancelledError())
-            else:
-                self.result.set_result(made)
+            self.result.set_result(made)

@@ -11,32 +11,24 @@ from ...errors import BadRequest, listed
 from ...threads.deadline import check
 from ...types import log
 from .kind import BadResultError, CalledTool, HostedTool, Options, Outcome
-from .mcp.entry import TYPE as MCP
-from .mcp.servers import read_servers
 from .table import BY_NAME
 
 Hook = Callable[..., Any]
 LOOK_SECONDS = 0.05  # after which an async hook is canceled whose caller has left
 
 
-def read_hooks(hooks: Mapping[str, object] | None, *, remote: bool = False) -> dict[str, Hook]:
-    """A client's `hosted_tools`. Its MCP servers are one hook, too.
-
-    Args:
-        remote: requests may name URLs of servers.
+def read_hooks(hooks: Mapping[str, object] | None) -> dict[str, Hook]:
+    """A client's `hosted_tools`, without its MCP servers.
 
     Raises:
         ValueError: there is no such kind, or a hook cannot be called.
     """
     if hooks is not None and not isinstance(hooks, Mapping):
         raise ValueError(f"`hosted_tools` must be a mapping of names to functions, not {hooks!r}")
-    made: dict[str, Hook] = {MCP: read_servers({}, remote=remote)} if remote else {}
+    made: dict[str, Hook] = {}
     for name, hook in (hooks or {}).items():
-        if name == MCP:
-            made[name] = read_servers(hook, remote=remote)
-            continue
         if name not in BY_NAME:
-            raise ValueError(f"`hosted_tools` has no kind {name!r}: pass functions for {listed((*BY_NAME, MCP))}")
+            raise ValueError(f"`hosted_tools` has no kind {name!r}: pass functions for {listed((*BY_NAME, 'mcp'))}")
         if not callable(hook):
             raise ValueError(f"`hosted_tools`: {name!r} must be a function, not {hook!r}")
         made[name] = hook

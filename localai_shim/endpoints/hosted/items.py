@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, Protocol
 
 from ...types import Json
 from ..fields import Fields, given
 from .kind import written
-from .mcp import items as mcp
 from .table import BY_ITEM
 
-PREFIXES = {**{name: kind.names.prefix for name, kind in BY_ITEM.items()}, **mcp.PREFIXES}
+PREFIXES = {name: kind.names.prefix for name, kind in BY_ITEM.items()}
 """Type of an item -> what its id begins with."""
 MORE = "more_calls"
 """Field of an item that is true if the model made another call in the same turn, which the next item shows."""
@@ -26,29 +26,47 @@ def read_item(fields: Fields) -> Json:
     Raises:
         BadRequest: with the path of what is wrong.
     """
-    if fields.get("type") in mcp.PREFIXES:
-        return mcp.read_item(fields)
     kind = BY_ITEM[str(fields.get("type"))]
     status = fields.choice("status", _STATUSES) or "completed"
     more: Json = given(**{OUTPUT: fields.string(OUTPUT), MORE: fields.boolean(MORE)})
     return {"status": status, **kind.read_item(fields), **more}
 
 
-def as_function_items(items: Sequence[Json]) -> list[Json]:
+class Shown(NamedTuple):
+    """An item as a call of a function, and its output."""
+
+    call: Json
+    output: Json
+    ends: bool
+    """The model made no further call in the same turn, unless the item says so."""
+
+
+class Others(Protocol):
+    """Items that are calls, too, and that hooks do not serve."""
+
+    types: Collection[str]
+
+    def shown(self, item: Json) -> Shown | None:
+        """Such an item as a call; None: it is none, or an earlier item shows it."""
+
+
+def as_function_items(items: Sequence[Json], others: Others | None = None) -> list[Json]:
     """Items of which those of hosted tools are calls of functions and their outputs.
 
     The calls of one turn of the model come before their outputs.
+
+    Args:
+        others: reads further items.
     """
     made: list[Json] = []
     outputs: list[Json] = []
-    answers = mcp.Answers(items)
     for item in items:
-        if item["type"] in mcp.PREFIXES:
-            shown = answers.shown(item)
+        if others is not None and item["type"] in others.types:
+            shown = others.shown(item)
             if shown is not None:
                 made.append(shown.call)
                 outputs.append(shown.output)
-                if item["type"] == mcp.CALL and not item.get(MORE):
+                if shown.ends and not item.get(MORE):
                     made += outputs
                     outputs = []
             continue

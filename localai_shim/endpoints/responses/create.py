@@ -27,7 +27,7 @@ from ..hosted.hooks import check_hooks
 from ..hosted.items import as_function_items
 from ..hosted.mcp.entry import TYPE as MCP
 from ..hosted.mcp.entry import has_servers, shown_entry
-from ..hosted.mcp.items import approved_calls
+from ..hosted.mcp.items import Answers, approved_calls
 from ..hosted.mcp.servers import check_servers
 from ..hosted.table import shown_choice
 from ..items.includes import ENCRYPTED, LOGPROBS, read_include
@@ -283,7 +283,7 @@ def _rendered(plan: PromptPlan, model: ServedModel, items: Sequence[Item]) -> tu
     """The same for some of the items."""
     developer = model.tokenizer.knows_developer
     messages = item_messages(
-        as_function_items(items),
+        as_function_items(items, Answers(items)),
         plan.fields.instructions,
         unseal,
         paths=plan.context.paths,

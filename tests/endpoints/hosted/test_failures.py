@@ -69,7 +69,7 @@ def test_a_tool_without_a_hook_is_refused_with_the_argument_to_pass(tool: Any, n
     ("hooks", "fragment"),
     [
         ({"file_search": print}, "no kind 'file_search'"),
-        ({"web_search_preview": print}, "functions for 'web_search' and 'code_interpreter'"),
+        ({"web_search_preview": print}, "functions for 'web_search', 'code_interpreter', and 'mcp'"),
         ({"web_search": None}, "'web_search' must be a function"),
         (print, "must be a mapping"),
     ],

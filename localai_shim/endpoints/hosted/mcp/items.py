@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
 
 from ....errors import BadRequest
 from ....types import Json
 from ...fields import Fields, given
+from ..items import Shown
 from ..kind import BadResultError
 from . import results
 from .entry import ServerEntry, model_name
@@ -104,15 +104,10 @@ def _plain(value: object, path: str) -> object:
 # -- as prompts have them -------------------------------------------------------------------------------------------
 
 
-class Shown(NamedTuple):
-    """A call of a function, and the output that it had."""
-
-    call: Json
-    output: Json
-
-
 class Answers:
     """What became of the calls that waited for an approval, among all items of a conversation."""
+
+    types = PREFIXES.keys()
 
     def __init__(self, items: Sequence[Json]) -> None:
         self._requests = {item["id"] for item in items if item["type"] == REQUEST}
@@ -146,6 +141,7 @@ def _function(item: Json, output: str) -> Shown:
     return Shown(
         {**call, "name": model_name(item["server_label"], item["name"])},
         {"type": "function_call_output", "call_id": item["id"], "output": output},
+        ends=item["type"] == CALL,
     )
 
 

@@ -12,7 +12,7 @@ from ....prompt.media.remote import PublicTransport, make_transport
 from ....threads.deadline import left
 from ....types import Json
 from . import results
-from .servers import run_here
+from .running import run_here
 
 _SECONDS = 300.0
 """That a server may take for one message if the request has no timeout."""

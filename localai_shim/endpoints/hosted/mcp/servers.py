@@ -16,6 +16,7 @@ from ....types import Json, log
 from ..kind import BadResultError, Outcome
 from . import results
 from .entry import TYPE, McpTool, ServerEntry
+from .running import run_here
 
 _METHODS = ("list_tools", "call_tool")
 
@@ -127,19 +128,6 @@ def _driven(coroutine: Coroutine[object, object, list[Json]]) -> list[Json]:
     except StopIteration as done:
         return cast("list[Json]", done.value)
     raise AssertionError("it waits")
-
-
-def run_here(call: Callable[[], Awaitable[object]]) -> object:
-    """Result of a coroutine, in an event loop of this thread. It is canceled when the caller of the request leaves."""
-    return asyncio.run(_awaited(call))
-
-
-async def _awaited(call: Callable[[], Awaitable[object]]) -> object:
-    task = asyncio.ensure_future(call())
-    while not task.done():
-        check()
-        await asyncio.wait([task], timeout=caller_loop.LOOK_SECONDS)
-    return task.result()
 
 
 # -- checks ---------------------------------------------------------------------------------------------------------

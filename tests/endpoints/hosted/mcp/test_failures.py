@@ -1,4 +1,4 @@
-"""MCP servers that are missing, raise, return something else, hang, or are left; results that look like control tokens."""
+"""MCP servers that are missing, raise, return something else, hang, or are left; results with control tokens."""
 
 from __future__ import annotations
 
@@ -71,9 +71,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("fields", "param", "fragment"), REFUSED)
 def test_entries_that_cannot_be_served_are_refused(fields: Any, param: str, fragment: str) -> None:
-    with ScriptedEngine(script(ANSWER)) as engine:
-        with pytest.raises(openai.BadRequestError, match=fragment) as caught:
-            ask(engine, "whole", Server(), tools=[{**CALLS, **fields}])
+    with ScriptedEngine(script(ANSWER)) as engine, pytest.raises(openai.BadRequestError, match=fragment) as caught:
+        ask(engine, "whole", Server(), tools=[{**CALLS, **fields}])
     assert caught.value.param == param
 
 
@@ -155,9 +154,8 @@ def test_a_list_that_fails_has_an_error_and_the_answer_continues_without_it(
 
 def test_a_choice_of_a_server_whose_list_failed_is_refused() -> None:
     choice = {"type": "mcp", "server_label": "calc"}
-    with ScriptedEngine(script(ANSWER)) as engine:
-        with pytest.raises(openai.BadRequestError, match="tool_choice"):
-            ask(engine, "whole", Server(raising(OSError())), tool_choice=choice)
+    with ScriptedEngine(script(ANSWER)) as engine, pytest.raises(openai.BadRequestError, match="tool_choice"):
+        ask(engine, "whole", Server(raising(OSError())), tool_choice=choice)
 
 
 def test_pages_of_a_list_are_read_one_after_the_other() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
+import trio
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.testing import ScriptedEngine
@@ -61,7 +63,7 @@ class Wrapped:
 
 
 @pytest.fixture
-def engine() -> Any:
+def engine() -> Iterator[ScriptedEngine]:
     with ScriptedEngine(script(ADDS, ANSWER)) as made:
         yield made
 
@@ -102,9 +104,8 @@ def test_a_session_answers_a_response_in_the_background(engine: ScriptedEngine) 
     async def main() -> Any:
         async with AsyncLocalOpenAI(engine=engine, hosted_tools={"mcp": {"calc": Session()}}) as client:
             made = await client.responses.create(**ASK, background=True)
-            while (found := await client.responses.retrieve(made.id)).status in ("queued", "in_progress"):
-                await asyncio.sleep(0.005)
-            return found
+            events = await client.responses.retrieve(made.id, stream=True)
+            return [event async for event in events][-1].response
 
     assert types(asyncio.run(main())) == ITEMS
 
@@ -125,10 +126,9 @@ def test_a_sync_client_that_blocks_the_event_loop_of_an_async_server_says_so(eng
         with LocalOpenAI(engine=engine, hosted_tools={"mcp": {"calc": Session()}}) as client:
             blocked = client.responses.create(**ASK)
             later = await asyncio.to_thread(lambda: client.responses.create(**ASK))
-            background = client.responses.create(**ASK, background=True)
-            while (found := client.responses.retrieve(background.id)).status in ("queued", "in_progress"):
-                await asyncio.sleep(0.005)
-            return blocked, later, found
+            made = client.responses.create(**ASK, background=True)
+            followed = await asyncio.to_thread(lambda: list(client.responses.retrieve(made.id, stream=True)))
+            return blocked, later, followed[-1].response
 
     blocked, later, background = asyncio.run(main())
     assert types(blocked)[0] == "mcp_list_tools" and "use AsyncLocalOpenAI" in blocked.output[0].error
@@ -173,7 +173,6 @@ def test_an_event_loop_that_ends_fails_what_waits_for_its_server(engine: Scripte
 
 
 def test_an_async_server_runs_on_the_event_loop_of_trio(engine: ScriptedEngine) -> None:
-    trio = pytest.importorskip("trio")
     tokens = []
 
     class OfTrio(AsyncServer):
@@ -184,7 +183,7 @@ def test_an_async_server_runs_on_the_event_loop_of_trio(engine: ScriptedEngine) 
 
         async def call_tool(self, name: str, arguments: Any) -> Any:
             tokens.append(trio.lowlevel.current_trio_token())
-            await anyio.sleep(0)
+            await anyio.lowlevel.checkpoint()
             return super(AsyncServer, self).call_tool(name, arguments)
 
     async def main() -> Any:
@@ -196,25 +195,22 @@ def test_an_async_server_runs_on_the_event_loop_of_trio(engine: ScriptedEngine) 
 
 
 def test_an_async_server_of_trio_is_canceled_with_its_request(engine: ScriptedEngine) -> None:
-    trio = pytest.importorskip("trio")
-    ends = []
+    reached, canceled = trio.Event(), trio.Event()
 
     class OfTrio(AsyncServer):
         async def list_tools(self) -> Any:
-            ends.append("reached")
+            reached.set()
             try:
                 await trio.sleep_forever()
             finally:
-                ends.append("canceled")
+                canceled.set()
 
     async def main() -> Any:
         async with AsyncLocalOpenAI(engine=engine, hosted_tools={"mcp": {"calc": OfTrio()}}) as client:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(lambda: client.responses.create(**ASK))
-                while ends != ["reached"]:
-                    await trio.sleep(0.005)
+                await reached.wait()
                 nursery.cancel_scope.cancel()
-            while ends != ["reached", "canceled"]:
-                await trio.sleep(0.005)
+            await canceled.wait()
 
     trio.run(main)

@@ -22,6 +22,8 @@ from tests.engine.harness import eventually
 ASK: dict[str, Any] = {"model": "m", "input": "Weather?", "tools": [CALLS]}
 ITEMS = ["mcp_list_tools", "mcp_call", "message"]
 AGAIN: Any = {"role": "user", "content": "Weather again?"}
+
+
 @pytest.fixture
 def engine() -> Iterator[ScriptedEngine]:
     with ScriptedEngine(script(ADDS, ANSWER)) as made:
