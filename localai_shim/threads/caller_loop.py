@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from .deadline import check
 from .system import Future
 
-LOOK_SECONDS = 0.05  # after which work is canceled whose request nobody waits for any more
+LOOK_SECONDS = 0.05  # after which work is canceled whose request was left
 Loop = Any
 """An event loop of asyncio, or a token of trio."""
 
@@ -62,7 +62,7 @@ def is_usable(loop: Loop) -> bool:
 
 
 def run_on(loop: Loop, call: Callable[[], Awaitable[object]]) -> object:
-    """Result of a coroutine that runs on another thread's event loop. It is canceled if nobody waits for it.
+    """Result of a coroutine that runs on another thread's event loop. It is canceled if its request is left.
 
     Args:
         call: makes the coroutine, on that thread.
@@ -70,7 +70,7 @@ def run_on(loop: Loop, call: Callable[[], Awaitable[object]]) -> object:
     Raises:
         Exception: of the coroutine.
         RuntimeError: the event loop has ended.
-        Overdue: nobody waits for the request any more.
+        Overdue: the caller has left the request.
     """
     work = _Work(call)
     _give(loop, work.begin)

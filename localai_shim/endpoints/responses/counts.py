@@ -65,7 +65,7 @@ def prepare_count(body: Mapping[str, object], model: ServedModel, store: Callabl
 
 
 def _with_listed(plan: PromptPlan, model: ServedModel) -> PromptPlan:
-    """The plan with the tools of its MCP servers, which list them now if the conversation has no list. May wait."""
+    """The plan with the tools of its MCP servers. They list these now unless the conversation has a list. May block."""
     fields = plan.fields
     tools = fields.asked.tools
     if not tools.servers:

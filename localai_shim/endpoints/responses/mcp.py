@@ -76,7 +76,7 @@ class McpAssembler(HostedAssembler):
     """
 
     _steps: Generator[None, None, _Works] | None = None
-    """What is left of the work before the first round."""
+    """Rest of the work before the first round."""
     _servers: Servers
     _listing: ListItem | None = None
 

@@ -73,7 +73,7 @@ class Rounds:
         return Opening(find_servers(self.hooks).of_request(waits=waits), entries, known, approved, self._open)
 
     def _open(self, found: Mapping[str, Sequence[Json]]) -> tuple[Hosting, Callable[[list[Json], bool], Continuation]]:
-        """What hosts the tools of servers, and the first round; see `Opening.host`."""
+        """Make the hosting of the servers' tools, and the first round; see `Opening.host`."""
         rounds = replace(self, tools=listed(self.tools, found, self.most))
         return rounds.hosting(), rounds._first
 

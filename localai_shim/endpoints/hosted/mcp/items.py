@@ -105,9 +105,9 @@ def _plain(value: object, path: str) -> object:
 
 
 class Answers:
-    """What became of the calls that waited for an approval, among all items of a conversation."""
+    """Answers to requests for an approval, and the calls that they led to, among all items of a conversation."""
 
-    types = PREFIXES.keys()
+    types: Collection[str] = tuple(PREFIXES)
 
     def __init__(self, items: Sequence[Json]) -> None:
         self._requests = {item["id"] for item in items if item["type"] == REQUEST}

@@ -15,7 +15,7 @@ from . import results
 from .running import run_here
 
 _SECONDS = 300.0
-"""That a server may take for one message if the request has no timeout."""
+"""Limit for one message of a server if the request has no timeout."""
 
 
 def check_package(path: str) -> None:

@@ -170,7 +170,7 @@ def told(error: object) -> str:
 
 
 def error_of(error: BaseException) -> Json:
-    """What a server, or its connection, has raised, in the form that items have."""
+    """Exception of a server, or of its connection, in the form that items have."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     status = value_of(value_of(error, "response"), "status_code")

@@ -134,9 +134,11 @@ def test_a_forced_call_is_made_once_and_then_the_model_answers(choice: Any) -> N
 def test_a_choice_of_one_tool_bars_the_others_of_its_server() -> None:
     """An engine that obeys the grammar takes no other."""
     server, choice = Server(), {"type": "mcp", "server_label": "calc", "name": "wipe"}
-    with ScriptedEngine(script(ADDS, ANSWER), obey_constraints=True) as engine:
-        with pytest.raises(openai.InternalServerError, match="grammar does not allow: ' \"calc__add"):
-            ask(engine, "whole", server, tools=[CALLS, SAVE], tool_choice=choice)
+    with (
+        ScriptedEngine(script(ADDS, ANSWER), obey_constraints=True) as engine,
+        pytest.raises(openai.InternalServerError, match="grammar does not allow: ' \"calc__add"),
+    ):
+        ask(engine, "whole", server, tools=[CALLS, SAVE], tool_choice=choice)
     with ScriptedEngine(script(WIPES, ANSWER), obey_constraints=True) as engine:
         ask(engine, "whole", server, tools=[CALLS, SAVE], tool_choice=choice)
     assert [name for name, _ in server.calls] == ["wipe"]

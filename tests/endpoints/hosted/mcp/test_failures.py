@@ -77,9 +77,11 @@ def test_entries_that_cannot_be_served_are_refused(fields: Any, param: str, frag
 
 
 def test_two_servers_with_the_same_label_are_refused() -> None:
-    with ScriptedEngine(script(ANSWER)) as engine:
-        with pytest.raises(openai.BadRequestError, match="more than one server named 'calc'") as caught:
-            ask(engine, "whole", Server(), tools=[CALLS, CALLS])
+    with (
+        ScriptedEngine(script(ANSWER)) as engine,
+        pytest.raises(openai.BadRequestError, match="more than one server named 'calc'") as caught,
+    ):
+        ask(engine, "whole", Server(), tools=[CALLS, CALLS])
     assert caught.value.param == "tools[1].server_label"
 
 
@@ -92,15 +94,20 @@ def test_a_function_with_the_name_of_a_tool_is_refused() -> None:
 
 
 def test_texts_that_spell_special_tokens_are_refused_with_servers() -> None:
-    with ScriptedEngine(script(ANSWER)) as engine:
-        with pytest.raises(openai.BadRequestError, match="cannot be combined with tools of type 'mcp'"):
-            ask(engine, "whole", Server(), extra_body={"allow_special_tokens": True})
+    with (
+        ScriptedEngine(script(ANSWER)) as engine,
+        pytest.raises(openai.BadRequestError, match="cannot be combined with tools of type 'mcp'"),
+    ):
+        ask(engine, "whole", Server(), extra_body={"allow_special_tokens": True})
 
 
 def test_chat_completions_say_that_servers_are_for_responses() -> None:
-    with ScriptedEngine(script(ANSWER)) as engine, LocalOpenAI(engine=engine) as client:
-        with pytest.raises(openai.BadRequestError, match="'mcp' are hosted by OpenAI"):
-            client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hi"}], tools=[CALLS])
+    with (
+        ScriptedEngine(script(ANSWER)) as engine,
+        LocalOpenAI(engine=engine) as client,
+        pytest.raises(openai.BadRequestError, match="'mcp' are hosted by OpenAI"),
+    ):
+        client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hi"}], tools=[CALLS])
 
 
 @pytest.mark.parametrize(
