@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import sys
 import threading
@@ -15,7 +16,7 @@ from typing import Any
 import openai
 import pytest
 
-from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI, http_client
 from localai_shim.testing import ScriptedEngine
 from tests.endpoints.functions import call
 from tests.endpoints.hosted.hosting import script, types
@@ -145,6 +146,57 @@ class TestServers:
             with LocalOpenAI(engine=engine, hosted_tools={"mcp": {"calc": url}}) as client:
                 response: Any = client.responses.create(model="m", input="Weather?", tools=[CALLS])
         assert response.output[0].error and "secret" not in response.output[0].error
+
+
+def test_the_program_of_the_documentation_runs(capfd: pytest.CaptureFixture[str]) -> None:
+    """With the server of this folder, which has another tool."""
+    framework("mcp")
+    page = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"^```python mcp\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    command = (
+        f"command={sys.executable!r}, args=[{str(PROGRAM)!r}], env={{'PYTHONPATH': {os.pathsep.join(sys.path)!r}}}"
+    )
+    assert code.count('command="uvx", args=["mcp-server-time"]') == 1
+    exec(compile(code.replace('command="uvx", args=["mcp-server-time"]', command), "docs/mcp.md", "exec"), {})
+    assert capfd.readouterr().out.strip()
+
+
+class TestLangChain:
+    @pytest.mark.parametrize("streamed", [False, True])
+    def test_its_built_in_tool_runs_unchanged(self, streamed: bool, url: str, engine: ScriptedEngine) -> None:
+        chat_openai = framework("langchain_openai").ChatOpenAI
+        with http_client(engine=engine, hosted_tools={"mcp": {"calc": url}}) as transport:
+            model = chat_openai(model="gpt-4o", api_key="unused", http_client=transport, use_responses_api=True)
+            bound = model.bind_tools([{**CALLS, "server_url": url}])
+            if streamed:
+                first: Any = None
+                for chunk in bound.stream("Weather?"):
+                    first = chunk if first is None else first + chunk
+            else:
+                first = bound.invoke("Weather?")
+            bound.invoke([{"role": "user", "content": "Weather?"}, first, {"role": "user", "content": "So?"}])
+        assert str(first.text) == ANSWER
+        assert "<tool_response>\n5\n" in engine.prompts[-1] and len(engine.prompts) == 3
+
+
+class TestPydanticAI:
+    def test_its_mcp_server_tool_runs_unchanged(self, url: str, engine: ScriptedEngine) -> None:
+        ai = framework("pydantic_ai")
+        from pydantic_ai.capabilities import NativeTool
+        from pydantic_ai.models.openai import OpenAIResponsesModel
+        from pydantic_ai.providers.openai import OpenAIProvider
+
+        async def main() -> Any:
+            async with AsyncLocalOpenAI(engine=engine, hosted_tools={"mcp": {"calc": url}}) as client:
+                model = OpenAIResponsesModel("gpt-4o", provider=OpenAIProvider(openai_client=client))
+                tool = NativeTool(ai.MCPServerTool(id="calc", url=url, authorization_token="token"))
+                agent: Any = ai.Agent(model, capabilities=[tool])
+                first = await agent.run("Weather?")
+                return first, await agent.run("So?", message_history=first.all_messages())
+
+        first, second = asyncio.run(main())
+        assert (first.output, second.output) == (ANSWER, ANSWER)
+        assert "<tool_response>\n5\n" in engine.prompts[-1]
 
 
 class TestOpenAIAgents:
