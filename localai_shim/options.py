@@ -229,8 +229,8 @@ class LocalOptions(_Models, LoadOptions, SearchOptions, RunOptions, total=False)
     allow_remote_images: Annotated[
         bool,
         Option(
-            "Allow requests to load images, video, and audio from `http://` and `https://` URLs, and to name MCP servers "
-            "by URL, except private addresses. Defaults to `False`, which rejects such URLs.",
+            "Allow requests to load images, video, and audio from `http://` and `https://` URLs, and to use MCP "
+            "servers by URL, except private addresses. Defaults to `False`, which rejects such URLs.",
             False,
         ),
     ]

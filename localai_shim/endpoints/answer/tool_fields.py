@@ -19,7 +19,7 @@ from ...formats.values import MAX_NESTING, nests_too_deeply
 from ...grammar.tool import CustomFormat, Tool
 from ...prompt.items import qualified_name
 from ..fields import Fields, as_array
-from ..hosted.kind import HostedTool
+from ..hosted.kind import CalledTool, HostedTool
 from ..hosted.mcp.entry import TYPE as MCP
 from ..hosted.mcp.entry import McpTool, ServerEntry, read_server
 from ..hosted.table import BY_TYPE
@@ -320,7 +320,8 @@ def _named_tool(kind: str, fields: Fields, path: str, tools: Sequence[Tool], for
         names: set[tuple[str | None, str]] = {(None, tool.name)}
         if tool.namespace is not None:
             names |= {tool.namespace, (None, ".".join(tool.namespace))}
-        if tool.kind == kind and not isinstance(tool, HostedTool) and (namespace, name) in names:
+        is_own = not isinstance(tool, CalledTool | ServerEntry)
+        if tool.kind == kind and is_own and (namespace, name) in names:
             return tool.name
     what, offered = "function" if kind == "function" else "custom tool", _FIELDS[form][0]
     raise BadRequest(

@@ -247,7 +247,8 @@ def read_plan(
     context = read_input(fields, read_context(fields, store), store)
     if not context.items and given.instructions is None:
         raise BadRequest.missing("input")
-    approved_calls(context.items, context.paths, [entry.label for entry in given.asked.tools.servers])
+    if not counts:
+        approved_calls(context.items, context.paths, [entry.label for entry in given.asked.tools.servers])
     return PromptPlan(given, context, model.media_reader(truncates=given.truncates or counts))
 
 

@@ -70,13 +70,18 @@ class ServerEntry(Tool):
         """Tools that the model sees of those that the server has, in the form that items have."""
         return [self.tool(each) for each in listed if self.allowed.matches(each)]
 
+    @property
+    def _about(self) -> str | None:
+        """Description of the server, for each of its tools."""
+        return f"{self.label}: {self.description}" if self.description else None
+
     def tool(self, listed: Json) -> McpTool:
         """A tool of the server."""
         return McpTool(
             model_name(self.label, listed["name"]),
             parameters=listed["input_schema"],
             strict=False,
-            description=listed.get("description"),
+            description="\n".join(filter(None, (listed.get("description"), self._about))) or None,
             path=self.path,
             hosted=MCP,
             server=self,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, cast
 
 from ....errors import BadRequest
@@ -14,6 +15,7 @@ from ....types import Json
 from . import results
 from .running import run_here
 
+_OLDEST = (2, 1)
 _SECONDS = 300.0
 """Limit for one message of a server if the request has no timeout."""
 
@@ -24,11 +26,17 @@ def check_package(path: str) -> None:
     Raises:
         BadRequest: it says how to install it.
     """
-    if find_spec("mcp") is None:
+    try:
+        found = version("mcp")
+    except PackageNotFoundError:
+        found = ""
+    numbers = re.match(r"(\d+)\.(\d+)", found)
+    if numbers is None or (int(numbers[1]), int(numbers[2])) < _OLDEST:
+        has = f"this environment has {found}" if found else "it is not installed"
         raise BadRequest.unsupported_value(
             path,
-            "MCP servers behind a URL need the package 'mcp': run `pip install 'localai-shim[mcp]'`. Servers of your "
-            "program, as hosted_tools={'mcp': {label: server}}, do not.",
+            f"MCP servers behind a URL need the package 'mcp' 2.1 or newer, and {has}: run `pip install "
+            "'localai-shim[mcp]'`. Servers of your program, as hosted_tools={'mcp': {label: server}}, do not need it.",
         )
 
 

@@ -104,6 +104,14 @@ def test_names_that_a_function_cannot_have_are_changed_for_the_model(label: str,
     assert seen[0].startswith(beginning) and len(seen[0]) <= 128 and set(seen) == {seen[0]}
 
 
+def test_the_description_of_a_server_is_part_of_its_tools() -> None:
+    with ScriptedEngine(script(ANSWER)) as engine:
+        ask(engine, "whole", Server(), tools=[{**CALLS, "server_description": "Works with integers."}])
+        prompt = engine.prompts[0]
+    assert '"description": "Add two numbers.\\ncalc: Works with integers."' in prompt
+    assert '"description": "calc: Works with integers."' in prompt
+
+
 # -- choices and limits ---------------------------------------------------------------------------------------------
 
 

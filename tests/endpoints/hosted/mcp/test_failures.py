@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import logging
 import threading
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim.endpoints.hosted.mcp import remote
 from localai_shim.testing import ScriptedEngine
 from tests.endpoints.hosted.hosting import each_way, script, types
 from tests.endpoints.hosted.mcp.servers import ADD, ADDS, ANSWER, CALLS, WIPE, AsyncServer, Server, ask, kinds, text
@@ -74,6 +76,33 @@ def test_entries_that_cannot_be_served_are_refused(fields: Any, param: str, frag
     with ScriptedEngine(script(ANSWER)) as engine, pytest.raises(openai.BadRequestError, match=fragment) as caught:
         ask(engine, "whole", Server(), tools=[{**CALLS, **fields}])
     assert caught.value.param == param
+
+
+@pytest.mark.parametrize(("version", "says"), [("1.27.2", "this environment has 1.27.2"), (None, "is not installed")])
+def test_a_url_needs_a_package_that_the_error_names(
+    version: str | None, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(name: str) -> str:
+        if version is None:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return version
+
+    monkeypatch.setattr(remote, "version", find)
+    with (
+        ScriptedEngine(script(ANSWER)) as engine,
+        pytest.raises(openai.BadRequestError, match=rf"{says}: run `pip install 'localai-shim\[mcp\]'`") as caught,
+    ):
+        ask(engine, "whole", {"calc": URL}, tools=[CALLS])
+    assert caught.value.param == "tools[0]"
+
+
+def test_a_tool_of_a_server_cannot_be_chosen_as_a_function() -> None:
+    for name in ("calc__add", "mcp.calc"):
+        with (
+            ScriptedEngine(script(ANSWER)) as engine,
+            pytest.raises(openai.BadRequestError, match=f"no function named '{name}'"),
+        ):
+            ask(engine, "whole", Server(), tool_choice={"type": "function", "name": name})
 
 
 def test_two_servers_with_the_same_label_are_refused() -> None:
