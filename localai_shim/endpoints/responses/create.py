@@ -147,7 +147,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         most = plan.fields.max_tool_calls
         rounds = Rounds(tools, context, model.hooks, read.include, most, generation, make)
         if isinstance(assembler, McpAssembler):
-            assembler.open(rounds.opening(waits=not background))
+            assembler.open(rounds.opening(waits=not background), streams=read.stream or background)
         else:
             assembler.hosting = rounds.hosting()
     works = () if first is None else first[1].requests(first[0], 1, generation, param="input")

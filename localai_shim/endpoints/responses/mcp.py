@@ -80,9 +80,13 @@ class McpAssembler(HostedAssembler):
     _servers: Servers
     _listing: ListItem | None = None
 
-    def open(self, opening: Opening) -> None:
-        """Take the work before the first round."""
-        self._servers = opening.servers
+    def open(self, opening: Opening, *, streams: bool) -> None:
+        """Take the work before the first round.
+
+        Args:
+            streams: the events are wanted.
+        """
+        self._servers, self._streams = opening.servers, streams
         self._steps = self._opened(opening)
 
     def next_round(self) -> Round:
