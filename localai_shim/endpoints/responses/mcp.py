@@ -11,6 +11,7 @@ from ..hosted.items import MORE
 from ..hosted.kind import CalledTool, Outcome
 from ..hosted.mcp import items as mcp
 from ..hosted.mcp.entry import McpTool, ServerEntry
+from ..hosted.mcp.results import shown_error
 from ..hosted.mcp.servers import Servers, call_tool, list_tools, unknown_tool
 from .assembler import Form, OutputItem
 from .hosted import Continuation, HostedAssembler, HostedItem, Hosting
@@ -202,7 +203,8 @@ class McpAssembler(HostedAssembler):
             return {"id": item.id, "type": mcp.REQUEST, **called}
         made = {"id": item.id, "type": mcp.CALL, "status": item.status, **called, "output": None, "error": None}
         if item.outcome is not None:
-            made |= {"error": item.outcome.found[0]} if item.outcome.failed else {"output": item.outcome.output}
+            failed, outcome = item.outcome.failed, item.outcome
+            made |= {"error": shown_error(outcome.found[0])} if failed else {"output": outcome.output}
         if item.approved is not None:
             made["approval_request_id"] = item.approved
         return {**made, MORE: True} if item.has_next else made

@@ -53,23 +53,22 @@ def _read_list(fields: Fields) -> Json:
 
 
 def _read_call(fields: Fields) -> Json:
-    error: Json | None = None
+    error: Json | str | None = None
     if isinstance(fields.get("error"), str):  # of older versions of the API
-        error = {"type": "mcp_protocol_error", "code": results.INTERNAL_ERROR, "message": fields.string("error")}
+        error = fields.string("error")
     elif fields.has("error"):
         inner = fields.inner("error")
         kind = inner.option("type", ("mcp_protocol_error", "mcp_tool_execution_error", "http_error"))
-        error = {"type": kind}
         if kind == "mcp_tool_execution_error":
-            error["content"] = _plain(inner.get("content"), inner.at("content"))
+            error = {"type": kind, "content": _plain(inner.get("content"), inner.at("content"))}
         else:
-            error |= {"code": inner.integer("code"), "message": inner.text("message")}
+            error = {"type": kind, "code": inner.integer("code"), "message": inner.text("message")}
         inner.finish()
     return {
         "status": fields.choice("status", _STATUSES) or ("completed" if error is None else "failed"),
         **_read_called(fields),
         "output": fields.string("output"),
-        "error": error,
+        "error": error and results.shown_error(error),
         **given(approval_request_id=fields.string("approval_request_id"), more_calls=fields.boolean("more_calls")),
     }
 

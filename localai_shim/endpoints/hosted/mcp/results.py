@@ -6,6 +6,9 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import import_module
+from typing import get_args
+
+from openai.types.responses.response_output_item import McpCall
 
 from ....formats.values import nests_too_deeply
 from ....types import Json, log
@@ -13,6 +16,7 @@ from ..kind import BadResultError, Outcome, as_list, text_of, value_of, written
 
 MAX_PAGES = 100
 INTERNAL_ERROR, INVALID_PARAMS = -32603, -32602  # codes of JSON-RPC
+_ERRORS_ARE_TEXTS = str in get_args(McpCall.model_fields["error"].annotation)
 _NOTHING = "The tool has returned nothing."
 _EMPTY: Json = {"type": "object", "properties": {}}
 
@@ -162,11 +166,18 @@ def failure(error: Json) -> Outcome:
 def told(error: object) -> str:
     """An error of an item as the model reads it."""
     if not isinstance(error, Mapping):
-        return f"Error: {error}"
+        return str(error)
     content = error.get("content")
     if isinstance(content, list):
         return _text(content) or "Error: the tool has failed."
     return f"Error: {error.get('message')}"
+
+
+def shown_error(error: Json | str) -> Json | str:
+    """An error as items have it: the SDK's 2.x line knows texts only."""
+    if isinstance(error, Mapping):
+        return told(error) if _ERRORS_ARE_TEXTS else error
+    return error if _ERRORS_ARE_TEXTS else {"type": "mcp_protocol_error", "code": INTERNAL_ERROR, "message": error}
 
 
 def error_of(error: BaseException) -> Json:

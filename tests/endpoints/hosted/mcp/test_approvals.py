@@ -184,7 +184,7 @@ def test_an_approved_call_counts_for_max_tool_calls(server: Server) -> None:
     with ScriptedEngine(script(ADDS, ADDS), obey_constraints=True) as engine:
         first, _ = ask(engine, "whole", server, tools=[ASKS])
         given = [{"role": "user", "content": "Weather?"}, *first.output, answer(first.output[-1])]
-        with pytest.raises(openai.InternalServerError, match="grammar does not allow: '<tool_call>'"):
+        with pytest.raises(openai.InternalServerError, match=r"grammar does not allow: .*<tool_call>"):
             ask(engine, "whole", server, tools=[CALLS], input=given, max_tool_calls=1)
     assert len(server.calls) == 1
 
@@ -193,7 +193,7 @@ def test_an_approved_call_of_a_tool_that_is_gone_fails(server: Server, engine: S
     first, _ = ask(engine, "whole", server, tools=[ASKS])
     given = [{"role": "user", "content": "Weather?"}, *first.output, answer(first.output[-1])]
     second, _ = ask(engine, "streamed", server, tools=[{**ASKS, "allowed_tools": ["wipe"]}], input=given)
-    assert (second.output[0].status, second.output[0].error.message) == ("failed", "there is no tool 'add'")
+    assert second.output[0].status == "failed" and "there is no tool 'add'" in str(second.output[0].error)
     assert "Error: there is no tool 'add'" in engine.prompts[-1] and not server.calls
 
 

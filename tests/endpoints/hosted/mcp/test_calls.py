@@ -144,7 +144,7 @@ def test_a_choice_of_one_tool_bars_the_others_of_its_server() -> None:
     server, choice = Server(), {"type": "mcp", "server_label": "calc", "name": "wipe"}
     with (
         ScriptedEngine(script(ADDS, ANSWER), obey_constraints=True) as engine,
-        pytest.raises(openai.InternalServerError, match="grammar does not allow: ' \"calc__add"),
+        pytest.raises(openai.InternalServerError, match=r"grammar does not allow: .*calc__add"),
     ):
         ask(engine, "whole", server, tools=[CALLS, SAVE], tool_choice=choice)
     with ScriptedEngine(script(WIPES, ANSWER), obey_constraints=True) as engine:

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from localai_shim.endpoints.hosted.mcp.items import PREFIXES
 from localai_shim.endpoints.items.resources import item_resource
 from localai_shim.errors import BadRequest
+from tests.endpoints.hosted.mcp.servers import shown_error
 
 CALLED: dict[str, Any] = {"server_label": "calc", "name": "add", "arguments": "{}"}
 SCHEMA = {"type": "object", "properties": {}}
@@ -33,7 +34,13 @@ ITEMS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ),
     (
         {"type": "mcp_call", **CALLED, "error": FAILED, "approval_request_id": "mcpr_1"},
-        {"status": "failed", **CALLED, "output": None, "error": FAILED, "approval_request_id": "mcpr_1"},
+        {
+            "status": "failed",
+            **CALLED,
+            "output": None,
+            "error": shown_error(FAILED, "no"),
+            "approval_request_id": "mcpr_1",
+        },
     ),
     (
         {"type": "mcp_call", **CALLED, "error": {"type": "http_error", "code": 500, "message": "down"}},
@@ -41,7 +48,7 @@ ITEMS: list[tuple[dict[str, Any], dict[str, Any]]] = [
             "status": "failed",
             **CALLED,
             "output": None,
-            "error": {"type": "http_error", "code": 500, "message": "down"},
+            "error": shown_error({"type": "http_error", "code": 500, "message": "down"}, "Error: down"),
         },
     ),
     ({"type": "mcp_approval_request", **CALLED}, CALLED),
