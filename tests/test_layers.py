@@ -172,6 +172,7 @@ PACKAGES = {
     "endpoints": "openai",
     "endpoints.chat": "openai",
     "endpoints.completions": "openai",
+    "endpoints.hosted.mcp": "openai",
     "endpoints.embeddings": "numpy openai",
     "endpoints.responses": "openai",
     "engine": "anyio mlx numpy",
