@@ -228,14 +228,17 @@ class LocalOptions(_Models, LoadOptions, SearchOptions, RunOptions, total=False)
         ),
     ]
     hosted_tools: Annotated[
-        Mapping[str, Hook] | None,
-        Option("Your `web_search`, `code_interpreter`, and `image_generation`. See docs/hosted-tools.md."),
+        Mapping[str, Hook | Mapping[str, Any]] | None,
+        Option(
+            "Your `web_search`, `code_interpreter`, and `image_generation`, and MCP servers. See docs/hosted-tools.md "
+            "and docs/mcp.md."
+        ),
     ]
     allow_remote_images: Annotated[
         bool,
         Option(
-            "Allow requests to load images, video, audio, and files from `http://` and `https://` URLs, except "
-            "private addresses. Defaults to `False`, which rejects such URLs.",
+            "Allow requests to load images, video, audio, and files from `http://` and `https://` URLs, and to use "
+            "MCP servers by URL, except private addresses. Defaults to `False`, which rejects such URLs.",
             False,
         ),
     ]

@@ -35,7 +35,7 @@ def test_each_framework_is_asked_for_the_same_things() -> None:
     assert len(asked) == 7
     says = {"ask", "stream", "use_tool", "fill_in"}
     besides = {"lm_eval"}  # it evaluates
-    besides |= {"agent_loops", "hosted_tools", "file_search", "input_files"}  # they ask three frameworks once more
+    besides |= {"agent_loops", "hosted_tools", "hosted_mcp", "file_search", "input_files"}  # they ask some once more
     frameworks = {name for name, text in FILES.items() if "framework(" in text} - besides
     assert len(frameworks) == 13
     for name in frameworks:

@@ -53,9 +53,9 @@ MAY = {
     ),
     "sdk": "errors prompt runtime",
     "runtime": (
-        "backends builtin endpoints endpoints.batches endpoints.hosted endpoints.responses endpoints.vector_stores "
-        "engine engine.mirror formats grammar media models models.adapters models.checkpoint models.gguf models.local "
-        "options output prompt state telemetry threads types"
+        "backends builtin endpoints endpoints.batches endpoints.hosted endpoints.hosted.mcp endpoints.responses "
+        "endpoints.vector_stores engine engine.mirror formats grammar media models models.adapters models.checkpoint "
+        "models.gguf models.local options output prompt state telemetry threads types"
     ),
     "telemetry": "endpoints stats threads types",
     "contrib": "client endpoints endpoints.embeddings errors prompt state types vectors",
@@ -66,18 +66,19 @@ MAY = {
     # -- endpoints, and what they translate with
     "endpoints": "errors formats grammar media output prompt state threads types vectors",
     "endpoints.answer": (
-        "endpoints endpoints.hosted endpoints.items errors formats formats.grammar grammar output prompt prompt.fit "
-        "types"
+        "endpoints endpoints.hosted endpoints.hosted.mcp endpoints.items errors formats formats.grammar grammar output "
+        "prompt prompt.fit types"
     ),
     "endpoints.batches": "endpoints errors state threads types",
     "endpoints.chat": "endpoints endpoints.answer endpoints.hosted errors output prompt state types",
     "endpoints.completions": "endpoints endpoints.answer errors formats grammar output prompt state types",
     "endpoints.embeddings": "endpoints errors prompt state types vectors",
     "endpoints.hosted": "endpoints endpoints.vector_stores errors grammar prompt threads types",
-    "endpoints.items": "endpoints endpoints.hosted errors prompt state",
+    "endpoints.hosted.mcp": "endpoints endpoints.hosted errors formats grammar prompt prompt.media threads types",
+    "endpoints.items": "endpoints endpoints.hosted endpoints.hosted.mcp errors prompt state",
     "endpoints.responses": (
-        "endpoints endpoints.answer endpoints.chat endpoints.hosted endpoints.items errors output prompt state threads "
-        "types"
+        "endpoints endpoints.answer endpoints.chat endpoints.hosted endpoints.hosted.mcp endpoints.items errors output "
+        "prompt state threads types"
     ),
     "prompt": "documents errors formats media output prompt.fit prompt.media threads types",
     "endpoints.vector_stores": "documents endpoints endpoints.embeddings errors prompt state threads types",
@@ -173,6 +174,7 @@ PACKAGES = {
     "endpoints": "openai",
     "endpoints.chat": "openai",
     "endpoints.completions": "openai",
+    "endpoints.hosted.mcp": "openai",
     "endpoints.embeddings": "numpy openai",
     "endpoints.hosted": "PIL openai",
     "endpoints.responses": "openai",

@@ -24,6 +24,7 @@ from ..sdk.event_stream import AnyResponse, LocalStreamResponse
 from ..sdk.websocket_url import no_websocket_url
 from ..stats import EngineStats
 from ..threads import greenlets
+from ..threads.caller_loop import note_caller
 from .arguments import (
     AsyncClientArguments,
     ClientArguments,
@@ -190,6 +191,7 @@ class LocalOpenAI(ModelChanges, _LocalClient, sdk.OpenAI):
 
     @staticmethod
     def _respond(call: Call) -> AnyResponse:
+        note_caller(waits=True)
         if (imports := call.begin()) is not None:
             wait(imports, call.deadline)
         local = call.local()
@@ -265,6 +267,7 @@ class AsyncLocalOpenAI(AsyncModelChanges, _LocalClient, sdk.AsyncOpenAI):
 
     @staticmethod
     async def _respond(call: Call) -> AnyResponse:
+        note_caller(waits=False)
         if (imports := call.begin()) is not None:
             await wait_async(imports, call.deadline)
         local = call.local()

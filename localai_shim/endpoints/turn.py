@@ -42,7 +42,7 @@ class Turn:
 
     Args:
         assembler: makes the answer.
-        works: those of the first round.
+        works: those of the first round; empty: the assembler makes them, see `Assembler.next_round`.
         stream: the caller takes the answer in events.
         background: makes the `Run` of a response that continues without its caller; None: the caller takes the answer.
 
@@ -94,7 +94,12 @@ class Turn:
             EngineError: the engine takes none, or no more.
         """
         self._engine, self._sink, self._wake_at_end = engine, sink, wake_at_end
-        self._submit()
+        if self.works or self.assembler.finished:
+            self._submit()
+        else:  # its reader begins the first round, as what comes before the first token has to come first
+            found: Future[Round] = Future()
+            found.set_result(Round())
+            _put_found(sink, found)
 
     def feed(self, index: int, event: TurnEvent) -> Sequence[BaseModel]:
         """Take an event of the sink; returns a stream's events that it makes.

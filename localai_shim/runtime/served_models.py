@@ -57,17 +57,23 @@ def serve(engine: EngineLike, like: ServedModel | None = None) -> ServedModel:
 
 
 def hooks_of(given: LocalOptions) -> Mapping[str, Callable[..., object]]:
-    """A client's functions, or methods of its objects, that serve tools that OpenAI hosts.
+    """A client's functions, or methods of its objects, that serve tools that OpenAI hosts, and its MCP servers.
 
     Raises:
         ValueError: there are no such tools, or they cannot be called.
     """
-    if (hooks := given.get("hosted_tools")) is None:
+    hooks, remote = given.get("hosted_tools"), bool(given.get("allow_remote_images"))
+    if hooks is None and not remote:
         return {}
-    import_modules("endpoints.hosted.hooks")
+    import_modules("endpoints.hosted.hooks", "endpoints.hosted.mcp.servers")
     from ..endpoints.hosted.hooks import read_hooks
+    from ..endpoints.hosted.mcp.servers import read_servers
 
-    return read_hooks(hooks)
+    functions, servers = hooks, None
+    if isinstance(hooks, Mapping) and "mcp" in hooks:
+        functions, servers = {name: hook for name, hook in hooks.items() if name != "mcp"}, hooks["mcp"]
+    made = read_hooks(functions)
+    return {**made, "mcp": read_servers(servers or {}, remote=remote)} if servers is not None or remote else made
 
 
 def is_described(engine: EngineLike) -> bool:

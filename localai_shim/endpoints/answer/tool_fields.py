@@ -19,7 +19,9 @@ from ...formats.values import MAX_NESTING, nests_too_deeply
 from ...grammar.tool import CustomFormat, Tool
 from ...prompt.items import qualified_name
 from ..fields import Fields, as_array
-from ..hosted.kind import HostedTool
+from ..hosted.kind import CalledTool, HostedTool
+from ..hosted.mcp.entry import TYPE as MCP
+from ..hosted.mcp.entry import McpTool, ServerEntry, read_server
 from ..hosted.table import BY_TYPE
 
 MAX_TOOLS = 128
@@ -92,6 +94,8 @@ def read_tool_choice(value: object, tools: Sequence[Tool], form: Form = "nested"
     if not isinstance(value, dict):
         raise BadRequest.wrong_type(field, "one of a string or an object", value)
     kind, fields = _open(value, field, (*_KINDS, "allowed_tools"), form)
+    if kind == MCP:
+        return ToolChoice("required", _server_names(fields, field, tools))
     if kind in BY_TYPE:
         return ToolChoice("required", frozenset({_hosted_name(kind, fields, field, tools)}))
     if kind == "allowed_tools":
@@ -113,13 +117,20 @@ def _items(value: object, path: str) -> Iterator[tuple[object, str]]:
 def _checked(field: str, tools: list[Tool]) -> list[Tool]:
     """Tools of which no two share a name, and not too many in all their namespaces."""
     as_array(field, tools, most=MAX_TOOLS)
+    check_names(tools)
+    return tools
+
+
+def check_names(tools: Sequence[Tool]) -> None:
+    """Refuse tools of which two share a name."""
     seen: set[str] = set()
     for tool in tools:
         if tool.name in seen:
-            path = f"{tool.path}.name"
-            raise BadRequest.refused(path, f"there is more than one tool named '{tool.name}'. Names must be unique")
+            is_server = isinstance(tool, ServerEntry)
+            path, what = (f"{tool.path}.server_label", "server") if is_server else (f"{tool.path}.name", "tool")
+            name = tool.label if isinstance(tool, ServerEntry) else tool.name
+            raise BadRequest.refused(path, f"there is more than one {what} named '{name}'. Names must be unique")
         seen.add(tool.name)
-    return tools
 
 
 def _tools(value: object, path: str, form: Form) -> list[Tool]:
@@ -127,6 +138,8 @@ def _tools(value: object, path: str, form: Form) -> list[Tool]:
     if form == "flat" and isinstance(value, dict) and value.get("type") == "namespace":
         return _namespace(Fields(value, path))
     kind, fields = _open(value, path, _KINDS, form)
+    if kind == MCP:
+        return [read_server(fields)]
     return [BY_TYPE[kind].tool(fields) if kind in BY_TYPE else _tool(kind, fields, form)]
 
 
@@ -149,7 +162,7 @@ def _open(value: object, path: str, kinds: Sequence[str], form: Form) -> tuple[s
     if form == "legacy":
         return "function", fields
     kind = fields.text("type")
-    if form == "flat" and kind in BY_TYPE:
+    if form == "flat" and (kind in BY_TYPE or kind == MCP):
         return kind, fields
     if kind.startswith(_HOSTED):
         raise BadRequest.unsupported_value(
@@ -255,9 +268,12 @@ def _allowed_tools(fields: Fields, tools: Sequence[Tool], form: Form) -> ToolCho
     mode = fields.option("mode", ("auto", "required"))
     items = list(_items(fields.array("tools"), fields.at("tools")))
     fields.finish()
-    names = []
+    names: list[str] = []
     for item, path in items:
         kind, inner = _open(item, path, _KINDS, form)
+        if kind == MCP:
+            names += _server_names(inner, path, tools)
+            continue
         named = (
             _hosted_name(kind, inner, path, tools) if kind in BY_TYPE else _named_tool(kind, inner, path, tools, form)
         )
@@ -277,6 +293,23 @@ def _hosted_name(kind: str, fields: Fields, path: str, tools: Sequence[Tool]) ->
     )
 
 
+def _server_names(fields: Fields, path: str, tools: Sequence[Tool]) -> frozenset[str]:
+    """Names that the model has for the tools of an MCP server, or for one of them.
+
+    Before the server has listed its tools, this is the name of its entry.
+    """
+    fields.get("type")
+    label, name = fields.word("server_label"), fields.string("name")
+    fields.finish()
+    entries = [tool for tool in tools if isinstance(tool, ServerEntry) and tool.label == label]
+    found = [tool for tool in tools if isinstance(tool, McpTool) and tool.server.label == label]
+    names = {tool.name for tool in found if name in (None, tool.own_name)} | {tool.name for tool in entries}
+    if names:
+        return frozenset(names)
+    what = f"MCP server '{label}'" if name is None else f"tool '{name}' of an MCP server '{label}'"
+    raise BadRequest(f"Invalid value for '{path}': there is no {what} that the model may call.", param=path)
+
+
 def _named_tool(kind: str, fields: Fields, path: str, tools: Sequence[Tool], form: Form) -> str:
     """Name that the model has for the named tool of this kind; one of a namespace may be named `crm.list_orders`."""
     fields.get("name")
@@ -287,7 +320,8 @@ def _named_tool(kind: str, fields: Fields, path: str, tools: Sequence[Tool], for
         names: set[tuple[str | None, str]] = {(None, tool.name)}
         if tool.namespace is not None:
             names |= {tool.namespace, (None, ".".join(tool.namespace))}
-        if tool.kind == kind and not isinstance(tool, HostedTool) and (namespace, name) in names:
+        is_own = not isinstance(tool, CalledTool | ServerEntry)
+        if tool.kind == kind and is_own and (namespace, name) in names:
             return tool.name
     what, offered = "function" if kind == "function" else "custom tool", _FIELDS[form][0]
     raise BadRequest(

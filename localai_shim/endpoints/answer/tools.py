@@ -11,10 +11,12 @@ from ...formats.grammar.answers import Mode, answer_with_calls
 from ...formats.offered import OfferedTools
 from ...grammar import GrammarError
 from ...grammar.tool import Tool
+from ...types import Json
 from ..fields import Fields
-from ..hosted.kind import HostedTool
+from ..hosted.kind import CalledTool, HostedTool
+from ..hosted.mcp.entry import ServerEntry
 from ..served import ServedModel
-from .tool_fields import ToolChoice, bad_schema, read_tool_choice, read_tools
+from .tool_fields import ToolChoice, bad_schema, check_names, read_tool_choice, read_tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class ToolPlan:
         namespaces: the name that the model knows -> namespace and name, of tools in namespaces.
         hosted: the hosted tools, by the names that the model knows.
         later: makes the plan behind a call of a hosted tool; with True no such tool may be called any more.
+        servers: MCP servers whose tools are not known yet. Nothing is rendered before they are.
+        with_servers: makes the plan with the tools of these servers, by label, in the form that items have.
     """
 
     rendered: list[dict[str, object]] | None = None
@@ -45,8 +49,10 @@ class ToolPlan:
     grammar: Callable[[Mode, bool], str] | None = None
     strict: bool = True
     namespaces: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
-    hosted: Mapping[str, HostedTool] = field(default_factory=dict[str, HostedTool])
+    hosted: Mapping[str, CalledTool] = field(default_factory=dict[str, CalledTool])
     later: Callable[[bool], ToolPlan] | None = None
+    servers: Sequence[ServerEntry] = ()
+    with_servers: Callable[[Mapping[str, Sequence[Json]]], ToolPlan] | None = None
 
 
 def read_tool_plan(fields: Fields, model: ServedModel, search: HostedTool | None = None) -> ToolPlan:
@@ -109,7 +115,22 @@ def read_flat_tool_plan(fields: Fields, model: ServedModel) -> ToolPlan:
     tools = [] if given == [] else read_tools(given, "flat")
     if not tools and choice in ("auto", "none"):
         return ToolPlan()
-    return _plan(tools, read_tool_choice(choice, tools, "flat"), parallel, model)
+    read = read_tool_choice(choice, tools, "flat")
+    servers = [tool for tool in tools if isinstance(tool, ServerEntry)]
+    if not servers:
+        return _plan(tools, read, parallel, model)
+
+    def with_servers(found: Mapping[str, Sequence[Json]]) -> ToolPlan:
+        known = [tool.tools(found[tool.label]) if isinstance(tool, ServerEntry) else [tool] for tool in tools]
+        made = [tool for each in known for tool in each]
+        if not made and choice in (None, "auto", "none"):
+            return ToolPlan()
+        check_names(made)
+        return _plan(made, read_tool_choice(choice, made, "flat"), parallel, model)
+
+    own = [tool for tool in tools if not isinstance(tool, ServerEntry)]
+    plan = _plan(own, ToolChoice("auto"), parallel, model)
+    return ToolPlan(strict=plan.strict, hosted=plan.hosted, servers=servers, with_servers=with_servers)
 
 
 def _plan(
@@ -120,7 +141,7 @@ def _plan(
     rendered = {tool.name: tool.template() for tool in tools}
     namespaces = {tool.name: tool.namespace for tool in tools if tool.namespace is not None}
     field = "functions" if legacy else "tools" if "[" in tools[0].path else tools[0].path
-    hosted = {tool.name: tool for tool in tools if isinstance(tool, HostedTool)}
+    hosted = {tool.name: tool for tool in tools if isinstance(tool, CalledTool)}
     plan = ToolPlan(rendered=[*rendered.values()], legacy=legacy, namespaces=namespaces, hosted=hosted)
     if hosted:
 

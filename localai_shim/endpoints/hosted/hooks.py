@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from ...errors import BadRequest, listed
 from ...threads.deadline import check
-from ...types import Hook, Json, log
-from .kind import BadResultError, HostedTool, Options, Outcome
+from ...types import Json, log
+from .kind import BadResultError, CalledTool, HostedTool, Options, Outcome
 from .table import BY_NAME
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def hooks_for(model: ServedModel) -> dict[str, Call]:
     return {name: hook.for_model(model) if isinstance(hook, BuiltIn) else hook for name, hook in model.hooks.items()}
 
 
-def read_hooks(hooks: Mapping[str, Hook] | None) -> dict[str, Call]:
-    """A client's `hosted_tools`: functions, and of objects with the method that their kind names this method.
+def read_hooks(hooks: Mapping[str, object] | None) -> dict[str, Call]:
+    """A client's `hosted_tools` without its MCP servers: functions, and the methods of objects that their kinds name.
 
     Raises:
         ValueError: there is no such kind, or a hook cannot be called.
@@ -48,9 +48,9 @@ def read_hooks(hooks: Mapping[str, Hook] | None) -> dict[str, Call]:
     return {name: _read_hook(name, hook) for name, hook in (hooks or {}).items()}
 
 
-def _read_hook(name: str, hook: Hook) -> Call:
+def _read_hook(name: str, hook: object) -> Call:
     if name not in BY_NAME:
-        raise ValueError(f"`hosted_tools` has no kind {name!r}: pass functions for {listed(BY_NAME)}")
+        raise ValueError(f"`hosted_tools` has no kind {name!r}: pass functions for {listed((*BY_NAME, 'mcp'))}")
     method = BY_NAME[name].method
     found: object = getattr(hook, method, None)
     if isinstance(hook, type) and found is not None:
@@ -64,7 +64,7 @@ def _read_hook(name: str, hook: Hook) -> Call:
     return hook
 
 
-def check_hooks(tools: Iterable[HostedTool], hooks: Mapping[str, Call], *, special: bool) -> None:
+def check_hooks(tools: Iterable[CalledTool], hooks: Mapping[str, Call], *, special: bool) -> None:
     """Refuse hosted tools of a request that the client's hooks cannot serve.
 
     Args:
@@ -74,6 +74,8 @@ def check_hooks(tools: Iterable[HostedTool], hooks: Mapping[str, Call], *, speci
         BadRequest: there is no hook, or it takes an option not that the request has.
     """
     for tool in tools:
+        if not isinstance(tool, HostedTool):
+            continue
         name, is_entry = tool.name, tool.path.endswith("]")
         what = f"Tools of type '{tool.type}'" if is_entry else f"Searches with '{tool.path}'"
         if special:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, Protocol
 
 from ...types import Json
 from ..fields import Fields, given
@@ -33,17 +34,45 @@ def read_item(fields: Fields) -> Json:
     return {"status": status, **kind.read_item(fields), **more}
 
 
-def as_function_items(items: Sequence[Json], *, sees: bool = False) -> list[Json]:
+class Shown(NamedTuple):
+    """An item as a call of a function, and its output."""
+
+    call: Json
+    output: Json
+    ends: bool
+    """The model made no further call in the same turn, unless the item says so."""
+
+
+class Others(Protocol):
+    """Items that are calls, too, and that hooks do not serve."""
+
+    types: Collection[str]
+
+    def shown(self, item: Json) -> Shown | None:
+        """Such an item as a call; None: it is none, or an earlier item shows it."""
+
+
+def as_function_items(items: Sequence[Json], others: Others | None = None, *, sees: bool = False) -> list[Json]:
     """Items of which those of hosted tools are calls of functions and their outputs.
 
     The calls of one turn of the model come before their outputs.
 
     Args:
+        others: reads further items.
         sees: the model reads images.
     """
     made: list[Json] = []
     outputs: list[Json] = []
     for item in items:
+        if others is not None and item["type"] in others.types:
+            shown = others.shown(item)
+            if shown is not None:
+                made.append(shown.call)
+                outputs.append(shown.output)
+                if shown.ends and not item.get(MORE):
+                    made += outputs
+                    outputs = []
+            continue
         kind = BY_ITEM.get(item["type"])
         if outputs and kind is None and item["type"] not in _CALLS:
             made += outputs

@@ -12,6 +12,7 @@ from ...grammar.tool import Tool
 from ...prompt.messages import parsed_arguments
 from ...types import Json
 from ..fields import Fields
+from .partial import Reader, StringReader
 
 Options = Mapping[str, object]
 
@@ -45,9 +46,48 @@ class Names:
     """Status of an item, and last word of its event, while the hook runs."""
 
 
+class Calls:
+    """Calls of hosted tools, as the model writes them and as events show them."""
+
+    names: ClassVar[Names]
+    argument: ClassVar[str]
+    """Only argument of the function, and the item's field that has it."""
+    text_events: ClassVar[str] = ""
+    """Beginning of the types of events that stream the argument; empty: it is not streamed."""
+    says_working: ClassVar[bool] = True
+    """An event says that the tool works."""
+    says_failed: ClassVar[bool] = False
+    """An event says that a call has failed."""
+
+    def reader(self) -> Reader:
+        """Reader of the argument while the model writes a call."""
+        return StringReader(self.argument)
+
+    def read_argument(self, arguments: str) -> str | None:
+        """The argument of a call as the model wrote it; None: there is none."""
+        read = parsed_arguments(arguments)
+        value = read.get(self.argument) if isinstance(read, dict) else None
+        return value if isinstance(value, str) else None
+
+    def citations(self, text: str, found: Sequence[Json]) -> list[Json]:
+        """Annotations of a message that names something that was found."""
+        return []
+
+    def pictures(self, item: Json) -> Sequence[str]:
+        """`data:` URLs of an item's images, which models that see read behind the text."""
+        return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostedTool(Tool):
-    """A hosted tool of a request, which the model sees as a function."""
+class CalledTool(Tool):
+    """A tool that the client calls for the model, which sees it as a function."""
+
+    hosted: Calls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedTool(CalledTool):
+    """A hosted tool of a request that a hook serves."""
 
     hosted: Kind
     type: str
@@ -56,7 +96,7 @@ class HostedTool(Tool):
     """Fields of the request's entry that its hook gets."""
 
 
-class Kind(ABC):
+class Kind(Calls, ABC):
     """A kind of hosted tool: its function, its hook, and its items."""
 
     name: ClassVar[str]
@@ -67,17 +107,12 @@ class Kind(ABC):
     """Types of the entries in `tools` that ask for it."""
     shown_types: ClassVar[Mapping[str, str]] = {}
     """Those of them that responses show as another one in `tool_choice`, because the SDK does not know them there."""
-    names: ClassVar[Names]
     description: ClassVar[str]
-    argument: ClassVar[str]
-    """Only argument of the function."""
     about_argument: ClassVar[str]
     hints: ClassVar[Collection[str]] = ()
     """Options that a hook may do without."""
     streams: ClassVar[bool] = False
     """Hooks may return an iterator of unfinished results, and the last one."""
-    text_events: ClassVar[str] = ""
-    """Beginning of the types of events that stream the argument; empty: it is not streamed."""
 
     def tool(self, fields: Fields) -> HostedTool:
         """The tool that an entry of `tools` asks for; reads all its fields.
@@ -106,12 +141,6 @@ class Kind(ABC):
             options=options,
         )
 
-    def read_argument(self, arguments: str) -> str | None:
-        """The argument of a call as the model wrote it; None: there is none."""
-        read = parsed_arguments(arguments)
-        value = read.get(self.argument) if isinstance(read, dict) else None
-        return value if isinstance(value, str) else None
-
     @abstractmethod
     def read_options(self, fields: Fields) -> dict[str, object]:
         """Fields of an entry of `tools`, without its type, as its hook gets them."""
@@ -123,10 +152,6 @@ class Kind(ABC):
     def path_of(self, option: str) -> str:
         """Path of an option in an entry of `tools`."""
         return option
-
-    def citations(self, text: str, found: Sequence[Json]) -> list[Json]:
-        """Annotations of a message that names something that was found."""
-        return []
 
     @abstractmethod
     def outcome(self, returned: Any) -> Outcome:
@@ -147,10 +172,6 @@ class Kind(ABC):
     def most_partial(self, options: Options) -> int:
         """Maximum number of events for unfinished results."""
         return 0
-
-    def pictures(self, item: Json) -> Sequence[str]:
-        """`data:` URLs of an item's images, which models that see read behind the text."""
-        return ()
 
     @abstractmethod
     def item_fields(self, argument: str, options: Options, found: Sequence[Json], include: Collection[str]) -> Json:

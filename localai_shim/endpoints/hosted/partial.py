@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Protocol
 
 _PIECES = re.compile(
     r'(?:[^"\\]|\\["\\/bfnrt]|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*'
 )
 """Characters of a JSON string, up to its end or to an escape that is not whole."""
+
+
+class Reader(Protocol):
+    """Reads what events show of the arguments of a call."""
+
+    def feed(self, text: str) -> str:
+        """Take more of the arguments; returns what this adds to the events."""
 
 
 class StringReader:

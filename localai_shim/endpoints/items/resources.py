@@ -13,6 +13,7 @@ from ...errors import BadRequest, NotFound
 from ...prompt.items import Item, duplicate_item
 from ..fields import Fields, as_array, given
 from ..hosted import items as hosted_items
+from ..hosted.mcp import items as mcp_items
 from ..request_fields import new_id
 from . import content as content_parts
 
@@ -25,6 +26,7 @@ PREFIXES = {
     "reasoning": "rs",
     "compaction": "cmp",
     **hosted_items.PREFIXES,
+    **mcp_items.PREFIXES,
 }
 """Type of an item -> what its id begins with."""
 
@@ -239,4 +241,5 @@ _READERS: dict[str, Callable[[Fields], dict[str, object]]] = {
     "reasoning": _reasoning,
     "compaction": _compaction,
     **dict.fromkeys(hosted_items.PREFIXES, hosted_items.read_item),
+    **dict.fromkeys(mcp_items.PREFIXES, mcp_items.read_item),
 }

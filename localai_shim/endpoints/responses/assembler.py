@@ -104,8 +104,8 @@ class ResponseAssembler(Assembler[types.Response]):
 
     Args:
         model: what serves the request.
-        parser: reads the tokens.
-        prompt: what the response continues.
+        parser: reads the tokens; None: the first round has one.
+        prompt: what the response continues; None: the first round has it.
         fields: those of the response that repeat the request.
         logprobs: the text comes with its tokens' logprobs.
         token_ids: the response has the prompt's token ids and the output's, reasoning and calls included; with
@@ -121,8 +121,8 @@ class ResponseAssembler(Assembler[types.Response]):
         self,
         *,
         model: ServedModel,
-        parser: TextParser | AnswerParser,
-        prompt: Prompt,
+        parser: TextParser | AnswerParser | None,
+        prompt: Prompt | None,
         fields: Mapping[str, object],
         logprobs: bool,
         token_ids: bool,
@@ -134,9 +134,12 @@ class ResponseAssembler(Assembler[types.Response]):
     ) -> None:
         super().__init__(keep)
         self.id = new_id("resp_", 24)
-        self._model, self._parser = model, parser
-        self._prompts, self._parsers = [prompt], [parser]
+        self._model = model
+        self._prompts: list[Prompt] = []
+        self._parsers: list[TextParser | AnswerParser] = []
         """Those of each round."""
+        if parser is not None and prompt is not None:
+            self._parser, self._prompts, self._parsers = parser, [prompt], [parser]
         self._logprobs, self._summary, self._encrypted = logprobs, summary, encrypted
         self._sampled: list[Token] | None = [] if token_ids else None
         self._namespaces = namespaces or {}
@@ -232,7 +235,8 @@ class ResponseAssembler(Assembler[types.Response]):
         if self._sampled is None:
             return {}
         logprobs = {"token_logprobs": [token.logprob for token in self._sampled]} if self._logprobs else {}
-        ids = {"prompt_token_ids": list(self._prompts[0].tokens), "token_ids": [token.id for token in self._sampled]}
+        prompt = self._prompts[0].tokens if self._prompts else ()
+        ids = {"prompt_token_ids": list(prompt), "token_ids": [token.id for token in self._sampled]}
         return {**ids, **logprobs}
 
     # -- events -------------------------------------------------------------------------------------------------

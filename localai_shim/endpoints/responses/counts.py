@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from openai.types.responses import CompactedResponse, InputTokenCountResponse
@@ -11,13 +12,16 @@ from ...errors import BadRequest
 from ...types import Prompt, Token
 from ..assembler import Assembler
 from ..fields import Fields
+from ..hosted.mcp.items import known_tools
+from ..hosted.mcp.servers import find_servers, list_tools
 from ..items.reasoning import seal
 from ..items.resources import new_item_id, user_item
 from ..request_fields import SERVICE_TIERS, new_id, now, read_generation, read_own
 from ..served import ServedModel
 from ..turn import Turn
 from .assembler import response_usage
-from .create import plan_answer, read_plan, read_prompt_fields, render
+from .create import PromptPlan, plan_answer, read_plan, read_prompt_fields, render
+from .rounds import listed
 
 if TYPE_CHECKING:
     from ...output.answer import AnswerParser
@@ -55,9 +59,24 @@ def prepare_count(body: Mapping[str, object], model: ServedModel, store: Callabl
     fields.string("personality")
     given = read_prompt_fields(fields, model)
     fields.finish()
-    plan = read_plan(body, given, model, store, counts=True)
+    plan = _with_listed(read_plan(body, given, model, store, counts=True), model)
     tokens, _ = render(plan, model, 1)
     return Turn(_Counted(len(tokens)))
+
+
+def _with_listed(plan: PromptPlan, model: ServedModel) -> PromptPlan:
+    """The plan with the tools of its MCP servers. They list these now unless the conversation has a list. May block."""
+    fields = plan.fields
+    tools = fields.asked.tools
+    if not tools.servers:
+        return plan
+    servers, items = find_servers(model.hooks).of_request(), plan.context.items
+    known = {entry.label: (entry, known_tools(entry, items)) for entry in tools.servers}
+    found = {
+        label: list_tools(servers, entry)[0] if given is None else given for label, (entry, given) in known.items()
+    }
+    asked = replace(fields.asked, tools=listed(tools, found, fields.max_tool_calls))
+    return replace(plan, fields=replace(fields, asked=asked))
 
 
 def prepare_compaction(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Turn:

@@ -21,10 +21,15 @@ from ..answer.format import AnswerFormat, read_answer_format
 from ..answer.plan import AnswerPlan
 from ..answer.thinking import EFFORTS, read_thinking
 from ..answer.tools import ToolPlan, read_flat_tool_plan
+from ..field_cache import FieldCache
 from ..fields import Fields
 from ..files import read_whole
 from ..hosted.hooks import check_hooks, hooks_for
 from ..hosted.items import as_function_items
+from ..hosted.mcp.entry import TYPE as MCP
+from ..hosted.mcp.entry import has_servers, shown_entry
+from ..hosted.mcp.items import Answers, approved_calls
+from ..hosted.mcp.servers import check_servers
 from ..hosted.room import answer_room
 from ..hosted.table import shown_choice
 from ..items.includes import ENCRYPTED, LOGPROBS
@@ -36,7 +41,9 @@ from .assembler import ResponseAssembler
 from .background import Run
 from .context import Context, read_context, read_input, save_response
 from .delivery import read_delivery, read_image, read_include
-from .hosted import Continuation, HostedAssembler, Hosting
+from .hosted import Continuation, HostedAssembler
+from .mcp import McpAssembler
+from .rounds import Rounds
 
 if TYPE_CHECKING:
     from ...state.store import Store
@@ -107,19 +114,21 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     Raises:
         RequestError: with the field, its value and what to do.
     """
-    read = model.field_cache.get(body, DIFFER, partial(_read, model=model))
+    cache = FieldCache() if has_servers(body) else model.field_cache  # which would keep what they keep secret
+    read = cache.get(body, DIFFER, partial(_read, model=model))
     fields = Fields(body)
     generation = request_fields.read_own(fields, read.generation, model)
     plan = read_plan(body, read.prompt, model, store)
     context, background = plan.context, read.background
-    prompt, answer = plan_answer(plan, model, generation.limits.max_tokens or 1, generation.salt)
+    tools = plan.fields.asked.tools
+    reserve = generation.limits.max_tokens or 1
+    first = None if tools.servers else plan_answer(plan, model, reserve, generation.salt)
     # What runs a response in the background stores it, and must not hold on to the client.
     keeps = not background and (read.kept or context.conversation is not None)
-    tools = plan.fields.asked.tools
-    assembler = (HostedAssembler if tools.hosted else ResponseAssembler)(
+    assembler = (McpAssembler if tools.servers else HostedAssembler if tools.hosted else ResponseAssembler)(
         model=model,
-        parser=answer.parser(generation.limits, with_tokens=read.logprobs),
-        prompt=prompt,
+        parser=first and first[1].parser(generation.limits, with_tokens=read.logprobs),
+        prompt=first and first[0],
         fields={
             **map_texts(read.echo, str),  # which the caller of a response may change
             **_read_own_echo(fields),
@@ -137,35 +146,32 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     if generation.agent is None:
         generation = replace(generation, agent=context.agent(assembler.id))
     if isinstance(assembler, HostedAssembler):
-        assembler.hosting = _hosting(plan, model, read, generation)
-    requests = answer.requests(prompt, 1, generation, param="input")
-    return Turn(assembler, requests, read.stream, partial(Run, context) if background else None)
+        make, fits = partial(_round, plan, model, read.logprobs), partial(_fits, plan, model, generation)
+        most = plan.fields.max_tool_calls
+        rounds = Rounds(tools, context, hooks_for(model), read.include, most, generation, make, fits)
+        if isinstance(assembler, McpAssembler):
+            assembler.open(rounds.opening(waits=not background), streams=read.stream or background)
+        else:
+            assembler.hosting = rounds.hosting()
+    works = () if first is None else first[1].requests(first[0], 1, generation, param="input")
+    return Turn(assembler, works, read.stream, partial(Run, context) if background else None)
 
 
-def _hosting(
-    plan: PromptPlan, model: ServedModel, read: _ResponseFields, generation: request_fields.Generation
-) -> Hosting:
-    """Tools, hooks, and limits with which a response calls hosted tools."""
-    tools, items = plan.fields.asked.tools.hosted, plan.context.items
-    return Hosting(
-        tools,
-        hooks_for(model),
-        {name: tool.hosted.options_in(tool.options, items) for name, tool in tools.items()},
-        read.include,
-        plan.fields.max_tool_calls,
-        partial(_continue, plan, model, generation, read.logprobs),
-        partial(_fits, plan, model, generation),
-    )
+def _behind(plan: PromptPlan, tools: ToolPlan, output: list[Json]) -> PromptPlan:
+    """The plan of a round behind this output, with these tools."""
+    fields = replace(plan.fields, asked=replace(plan.fields.asked, tools=tools))
+    return replace(plan, fields=fields, context=replace(plan.context, stored=plan.context.items, given=output))
 
 
-def _fits(plan: PromptPlan, model: ServedModel, generation: request_fields.Generation, output: list[Json]) -> bool:
+def _fits(
+    plan: PromptPlan, model: ServedModel, generation: request_fields.Generation, tools: ToolPlan, output: list[Json]
+) -> bool:
     """The context has room for this output, and for an answer behind it; see `Hosting.fits`."""
     if model.context_length is None:
         return True
     room = answer_room(model.context_length, generation.limits.max_tokens)
-    context = replace(plan.context, stored=plan.context.items, given=output)
     try:
-        tokens, _ = render(replace(plan, context=context), model, room)
+        tokens, _ = render(_behind(plan, tools, output), model, room)
     except BadRequest as error:
         if error.code != TOO_LONG:
             raise
@@ -173,29 +179,19 @@ def _fits(plan: PromptPlan, model: ServedModel, generation: request_fields.Gener
     return len(tokens) + room <= model.context_length
 
 
-def _continue(
+def _round(
     plan: PromptPlan,
     model: ServedModel,
-    generation: request_fields.Generation,
     logprobs: bool,
+    generation: request_fields.Generation,
+    tools: ToolPlan,
     output: list[Json],
-    spent: bool,
-    generated: int,
-) -> Continuation | None:
-    """The round of a response behind its output so far; see `Hosting.go_on`."""
-    limits = generation.limits
-    if limits.max_tokens is not None:
-        left = limits.max_tokens - generated
-        if left <= 0:
-            return None
-        limits = replace(limits, max_tokens=left, min_tokens=min(limits.min_tokens, left))
-    asked, context = plan.fields.asked, plan.context
-    assert asked.tools.later is not None
-    fields = replace(plan.fields, asked=replace(asked, tools=asked.tools.later(spent)))
-    plan = replace(plan, fields=fields, context=replace(context, stored=context.items, given=output))
-    prompt, answer = plan_answer(plan, model, limits.max_tokens or 1, generation.salt)
-    works = answer.requests(prompt, 1, replace(generation, limits=limits), param="input")
-    return Continuation(prompt, answer.parser(limits, with_tokens=logprobs), works)
+) -> Continuation:
+    """A round of a response, see `MakeRound`."""
+    behind = _behind(plan, tools, output)
+    prompt, answer = plan_answer(behind, model, generation.limits.max_tokens or 1, generation.salt)
+    works = answer.requests(prompt, 1, generation, param="input")
+    return Continuation(prompt, answer.parser(generation.limits, with_tokens=logprobs), works)
 
 
 def _read(body: Mapping[str, object], model: ServedModel) -> _ResponseFields:
@@ -270,10 +266,13 @@ def read_plan(
         counts: the prompt is counted only, and may have any length.
     """
     check_hooks(given.asked.tools.hosted.values(), model.hooks, special=given.asked.special)
+    check_servers(given.asked.tools.servers, model.hooks, special=given.asked.special)
     fields = Fields(body)
     context = read_input(fields, read_context(fields, store), store)
     if not context.items and given.instructions is None:
         raise BadRequest.missing("input")
+    if not counts:
+        approved_calls(context.items, context.paths, [entry.label for entry in given.asked.tools.servers])
     reader = model.media_reader(partial(read_whole, store), truncates=given.truncates or counts)
     return PromptPlan(given, context, reader)
 
@@ -310,7 +309,7 @@ def _rendered(plan: PromptPlan, model: ServedModel, items: Sequence[Item]) -> tu
     """The same for some of the items."""
     developer = model.tokenizer.knows_developer
     messages = item_messages(
-        as_function_items(items, sees="image" in model.tokenizer.media_kinds),
+        as_function_items(items, Answers(items), sees="image" in model.tokenizer.media_kinds),
         plan.fields.instructions,
         unseal,
         paths=plan.context.paths,
@@ -398,6 +397,8 @@ def _echoed_tools(tools: object, strict: bool) -> list[dict[str, object]]:
     """
     shown: list[dict[str, object]] = []
     for tool in tools if isinstance(tools, list | tuple) else ():
+        if tool["type"] == MCP:
+            tool = shown_entry(tool)
         if "async_" in tool:  # as the SDK writes `async` of its own objects
             tool = {"async": tool["async_"], **{name: value for name, value in tool.items() if name != "async_"}}
         if tool["type"] == "namespace":

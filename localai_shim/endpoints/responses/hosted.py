@@ -15,8 +15,7 @@ from ...types import GenerationRequest, Json, Prompt
 from ..assembler import Round
 from ..hosted.hooks import Call, Unfinished, run, too_long
 from ..hosted.items import MORE, OUTPUT, UNSEEN
-from ..hosted.kind import HostedTool, Options, Outcome
-from ..hosted.partial import StringReader
+from ..hosted.kind import CalledTool, HostedTool, Options, Outcome
 from ..hosted.room import are_short
 from .assembler import Form, Kind, OutputItem, ResponseAssembler
 
@@ -44,7 +43,7 @@ class Hosting:
         fits: finds out if the context has room for the output so far, and for an answer.
     """
 
-    tools: Mapping[str, HostedTool]
+    tools: Mapping[str, CalledTool]
     hooks: Mapping[str, Call]
     options: Mapping[str, Options]
     include: Collection[str]
@@ -61,11 +60,12 @@ class HostedItem(OutputItem):
         *("unseen", "written"),
     )
 
-    def __init__(self, index: int, tool: HostedTool) -> None:
+    def __init__(self, index: int, tool: CalledTool, form: Form | None = None) -> None:
         kind = tool.hosted
-        super().__init__("function", index, tool.name, Form(kind.names.item, kind.text_events, kind.argument))
+        form = form or Form(kind.names.item, kind.text_events, kind.argument)
+        super().__init__("function", index, tool.name, form)
         self.tool = tool
-        self.reader = StringReader(kind.argument)
+        self.reader = kind.reader()
         self.written: list[str] = []
         """Pieces of the arguments as the model wrote them."""
         self.argument: str | None = None
@@ -112,35 +112,50 @@ class HostedAssembler(ResponseAssembler):
         item = next((item for item in self._asked if item.outcome is None), None)
         if item is None:
             return self._go_on()
-        tool, names = item.tool, item.tool.hosted.names
         if item.status == "in_progress":
-            item.status = names.working
-            self._emit(f"response.{names.item}.{names.working}", **item.at)
+            item.status = item.tool.hosted.names.working
+            if item.tool.hosted.says_working:
+                self._emit(f"response.{item.form.type}.{item.status}", **item.at)
             return Round(self._flush())
-        options = self.hosting.options[tool.name]
-        outcome: Outcome | Unfinished | Json
-        if item.unfinished is None:
-            outcome = run(tool, self.hosting.hooks[tool.name], item.argument, options)
-        else:
-            outcome = item.unfinished.next()
+        outcome = self._call(item)
         if isinstance(outcome, Unfinished):
             item.unfinished = outcome
         elif isinstance(outcome, Outcome):
+            item.has_next = item is not self._last_call
             self._end_call(item, outcome)
-        elif item.partial < tool.hosted.most_partial(options):
-            self._emit(f"response.{names.item}.partial_image", partial_image_index=item.partial, **outcome, **item.at)
-            item.partial += 1
+        else:
+            self._show_partial(item, outcome)
         return Round(self._flush())
 
+    def _call(self, item: HostedItem) -> Outcome | Unfinished | Json:
+        """Outcome of a call, or the fields of the event for an unfinished result. May wait."""
+        if item.unfinished is not None:
+            return item.unfinished.next()
+        tool = item.tool
+        assert isinstance(tool, HostedTool)
+        return run(tool, self.hosting.hooks[tool.name], item.argument, self.hosting.options[tool.name])
+
+    def _show_partial(self, item: HostedItem, fields: Json) -> None:
+        tool = item.tool
+        assert isinstance(tool, HostedTool)
+        if item.partial < tool.hosted.most_partial(self.hosting.options[tool.name]):
+            name = f"response.{item.form.type}.partial_image"
+            self._emit(name, partial_image_index=item.partial, **fields, **item.at)
+            item.partial += 1
+
     def _end_call(self, item: HostedItem, outcome: Outcome) -> None:
-        """A hook has ended."""
-        item.outcome, item.has_next = outcome, item is not self._last_call
+        item.outcome = outcome
         if not (outcome.failed or self._fits(item)):
-            item.outcome = outcome = too_long(item.tool)
+            item.outcome = outcome = self._too_long(item)
         item.status = "failed" if outcome.failed else "completed"
-        if not outcome.failed:
-            self._emit(f"response.{item.form.type}.completed", **item.at)
+        if not outcome.failed or item.tool.hosted.says_failed:
+            self._emit(f"response.{item.form.type}.{item.status}", **item.at)
         self._emit("response.output_item.done", item=self._made(item), output_index=item.index)
+
+    def _too_long(self, item: HostedItem) -> Outcome:
+        """Outcome of a call whose result does not fit the context."""
+        assert isinstance(item.tool, HostedTool)
+        return too_long(item.tool)
 
     def _fits(self, item: HostedItem) -> bool:
         """The context has room for an item's outcome; if not for its images, they are left out."""
@@ -157,6 +172,8 @@ class HostedAssembler(ResponseAssembler):
 
     def _is_short(self) -> bool:
         """The context surely has room for the outcomes of this round."""
+        if not self._prompts:  # before the first round
+            return False
         before = len(self._prompts[-1].tokens) + self._parsers[-1].generated
         done = [item.outcome.output for item in self._asked if item.outcome is not None]
         return are_short(done, before, self._model.context_length)
@@ -176,10 +193,13 @@ class HostedAssembler(ResponseAssembler):
         if made is None:
             self._complete(cut=True)
             return Round(self._flush(), ends=True)
+        self._begin_round(made)
+        return Round(self._flush(), made.works)
+
+    def _begin_round(self, made: Continuation) -> None:
         self._parser = made.parser
         self._prompts.append(made.prompt)
         self._parsers.append(made.parser)
-        return Round(self._flush(), made.works)
 
     def _continuation(self, spent: bool, generated: int) -> Continuation | None:
         """The next round; None: the context is full, or no token is left."""
@@ -190,8 +210,7 @@ class HostedAssembler(ResponseAssembler):
                 raise
             return None
 
-    @staticmethod
-    def _is_own(item: OutputItem) -> bool:
+    def _is_own(self, item: OutputItem) -> bool:
         """The item is a call of one of the caller's own functions, which end a response."""
         return not (item.form.part or isinstance(item, HostedItem))
 
@@ -205,7 +224,7 @@ class HostedAssembler(ResponseAssembler):
                 self._last_call = item
             return item
         self._close("completed")
-        self._open = made = HostedItem(len(self._items), tool)
+        self._open = made = self._new_call(len(self._items), tool)
         made.is_ignored = self.hosting.most is not None and self._calls >= self.hosting.most
         if not made.is_ignored:
             self._calls += 1
@@ -214,6 +233,9 @@ class HostedAssembler(ResponseAssembler):
             if made.form.events:
                 self._show(made)
         return made
+
+    def _new_call(self, index: int, tool: CalledTool) -> HostedItem:
+        return HostedItem(index, tool)
 
     def _add(self, item: OutputItem, text: str, **more: object) -> None:
         if not isinstance(item, HostedItem):
@@ -262,6 +284,8 @@ class HostedAssembler(ResponseAssembler):
     def _drop(self, item: HostedItem, status: Literal["incomplete", "failed"]) -> None:
         """A call is not made."""
         item.status = status
+        if status == "failed" and item.tool.hosted.says_failed:
+            self._emit(f"response.{item.form.type}.failed", **item.at)
         self._emit("response.output_item.done", item=self._made(item), output_index=item.index)
 
     def _give_up(self) -> None:
@@ -275,6 +299,7 @@ class HostedAssembler(ResponseAssembler):
     def _made(self, item: OutputItem, *, empty: bool = False) -> dict[str, object]:
         if not isinstance(item, HostedItem):
             return super()._made(item, empty=empty)
+        assert isinstance(item.tool, HostedTool)
         found = () if item.outcome is None else item.outcome.found
         options, include = self.hosting.options[item.tool.name], self.hosting.include
         fields = item.tool.hosted.item_fields("".join(item.text), options, found, include)

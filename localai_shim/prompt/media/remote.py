@@ -161,6 +161,49 @@ async def _ask(target: httpx.URL, addresses: list[str], connections: httpx.Async
     raise AssertionError("there is an address")
 
 
+class PublicTransport(httpx.AsyncBaseTransport):
+    """Connections of an HTTP client that reach public hosts only, by the same rules as `fetch`, redirects included.
+
+    Args:
+        resolve: host and port -> addresses.
+        transport: makes what connects to an address.
+    """
+
+    def __init__(self, resolve: Resolve = resolve_name, transport: Transport = make_transport) -> None:
+        self._resolve, self._transport = resolve, transport
+        self._connections: dict[str, httpx.AsyncBaseTransport] = {}
+        """By host, as TLS has checked one name."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        target = request.url
+        try:
+            addresses = await _addresses(target, self._resolve)
+        except (_Refused, OSError) as error:
+            raise httpx.ConnectError(f"the URL cannot be used: {error}", request=request) from None
+        host = target.netloc.decode("ascii")
+        if host not in self._connections:
+            self._connections[host] = self._transport()
+        headers = [(name, value) for name, value in request.headers.raw if name.lower() != b"host"]
+        for address in addresses:
+            pinned = httpx.Request(
+                request.method,
+                target.copy_with(host=address),
+                headers=[(b"Host", target.netloc), *headers],
+                stream=request.stream,  # of which nothing is read before there is a connection
+                extensions={**request.extensions, "sni_hostname": target.raw_host.decode("ascii")},
+            )
+            try:
+                return await self._connections[host].handle_async_request(pinned)
+            except (httpx.ConnectError, httpx.ConnectTimeout):
+                if address is addresses[-1]:
+                    raise
+        raise AssertionError("there is an address")
+
+    async def aclose(self) -> None:
+        for connections in self._connections.values():
+            await connections.aclose()
+
+
 async def _content(response: httpx.Response, limit: int) -> bytes:
     if response.status_code != 200:
         raise _Refused(f"the server answered with status {response.status_code}")

@@ -76,7 +76,7 @@ def test_a_tool_without_a_hook_is_refused_with_the_argument_to_pass(tool: Any, n
         ({"computer": print}, "no kind 'computer'"),
         (
             {"web_search_preview": print},
-            "functions for 'web_search', 'file_search', 'code_interpreter', and 'image_generation'",
+            "functions for 'web_search', 'file_search', 'code_interpreter', 'image_generation', and 'mcp'",
         ),
         ({"web_search": None}, "'web_search' must be a function, or an object with a method 'search'"),
         ({"code_interpreter": Searching()}, "'code_interpreter' must be a function, or an object with a method 'run'"),

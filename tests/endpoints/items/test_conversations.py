@@ -183,7 +183,7 @@ BAD_BODIES: list[tuple[dict[str, Any], str, str]] = [
     ({"items": [HELLO, {"role": "user"}]}, "items[1].content", "missing_required_parameter"),
     ({"items": [HELLO] * 21}, "items", "array_above_max_length"),
     ({"items": [*numbered(2), *numbered(1)]}, "items[2].id", "duplicate_item"),
-    ({"items": [{"type": "mcp_call"}]}, "items[0].type", "unsupported_value"),
+    ({"items": [{"type": "shell_call"}]}, "items[0].type", "unsupported_value"),
 ]
 
 

@@ -362,8 +362,8 @@ REFUSED: list[tuple[Any, str, str, str]] = [
 HOSTED = [
     "computer_call", "computer_call_output",
     "local_shell_call", "local_shell_call_output", "shell_call", "shell_call_output",
-    "apply_patch_call", "apply_patch_call_output", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response",
-    "mcp_call", "tool_search_call", "tool_search_output", "program", "program_output",
+    "apply_patch_call", "apply_patch_call_output",
+    "tool_search_call", "tool_search_output", "program", "program_output",
 ]  # fmt: skip
 
 

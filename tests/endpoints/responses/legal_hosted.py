@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tests.endpoints.responses import legal_mcp
+
 CALLS = {
     "web_search_call": "searching",
     "file_search_call": "searching",
     "code_interpreter_call": "interpreting",
     "image_generation_call": "generating",
+    **legal_mcp.WORDS,
 }
 """Type of an item -> the word of its event, and its status, while its tool works."""
 PREFIXES = {
@@ -17,6 +20,7 @@ PREFIXES = {
     "file_search_call": "fs_",
     "code_interpreter_call": "ci_",
     "image_generation_call": "ig_",
+    **legal_mcp.PREFIXES,
 }
 _ENDS = ("completed", "failed", "incomplete")
 _CODE = "code_interpreter_call_code"
@@ -42,6 +46,10 @@ class HostedCalls:
         self.open: dict[str, HostedCall] = {}
 
     def add(self, item: Any, index: int) -> None:
+        if item.type in legal_mcp.WORDS:
+            legal_mcp.check_added(item)
+            self.open[item.id] = HostedCall(item.type, index, [])
+            return
         assert item.status == "in_progress", f"has an item with the status {item.status}"
         if item.type == "web_search_call":
             assert item.action.type == "search" and item.action.sources is None, f"has the action {item.action}"
@@ -57,6 +65,9 @@ class HostedCalls:
     def takes(self, event: Any) -> bool:
         """The event is about one of these items, and right."""
         parts = event.type.split(".")
+        if parts[1] in legal_mcp.EVENTS:
+            legal_mcp.take(self._call(event), event)
+            return True
         if len(parts) < 3 or parts[1] not in (*CALLS, _CODE):
             return False
         call, word = self._call(event), ".".join(parts[2:])
@@ -101,6 +112,9 @@ class HostedCalls:
     def done(self, event: Any) -> None:
         item, call = event.item, self.open.pop(event.item.id)
         assert event.output_index == call.index, f"has output_index {event.output_index}, not {call.index}"
+        if item.type in legal_mcp.WORDS:
+            legal_mcp.check_done(call, item)
+            return
         assert item.status in _ENDS, f"has an item with the status {item.status}"
         assert (item.status == "completed") == ("completed" in call.heard), f"is {item.status} after {call.heard}"
         if item.type == "image_generation_call":

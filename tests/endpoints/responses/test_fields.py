@@ -251,7 +251,7 @@ TOOLS: list[Row] = [
     (_allowed(tools=[{"type": "custom", "name": "x"}]), "tool_choice.tools[0]", None, "no custom tool named 'x'"),
 ]
 HOSTED_TOOLS = [
-    *("web_search", "web_search_preview", "code_interpreter", "mcp", "image_generation"),
+    *("web_search", "web_search_preview", "code_interpreter", "image_generation"),
     *("computer", "computer_use_preview", "tool_search"),
 ]
 
@@ -326,7 +326,7 @@ INPUT: list[Row] = [
         "not both",
     ),
 ]
-HOSTED_ITEMS = ["computer_call", "mcp_call"]
+HOSTED_ITEMS = ["computer_call", "shell_call"]
 
 
 def _label(row: object) -> str | None:

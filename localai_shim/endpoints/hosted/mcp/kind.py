@@ -1,0 +1,34 @@
+"""Calls of tools of MCP servers: their arguments are a whole object of JSON."""
+
+from __future__ import annotations
+
+from ....prompt.messages import parsed_arguments
+from ..kind import Calls, Names
+from ..partial import Reader
+
+
+class _WholeReader:
+    """Reads all arguments of a call as they are written."""
+
+    def feed(self, text: str) -> str:
+        return text
+
+
+class McpCalls(Calls):
+    """Calls of tools of servers."""
+
+    names = Names("mcp_call", "mcp", "calling")
+    argument = "arguments"
+    text_events = "response.mcp_call_arguments"
+    says_working = False
+    says_failed = True
+
+    def reader(self) -> Reader:
+        return _WholeReader()
+
+    def read_argument(self, arguments: str) -> str | None:
+        """The arguments of a call as the model wrote them, if they are an object."""
+        return arguments if isinstance(parsed_arguments(arguments or "{}"), dict) else None
+
+
+MCP = McpCalls()
