@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from ...types import Json
 from ..fields import Fields, given
-from .kind import Kind, written
+from .kind import Calls, Kind, written
 from .table import BY_ITEM
 
 PREFIXES = {name: kind.names.prefix for name, kind in BY_ITEM.items()}
@@ -92,9 +92,13 @@ def as_function_items(items: Sequence[Json], others: Others | None = None, *, se
 
 def _output(kind: Kind, item: Json, *, sees: bool) -> str | list[Json]:
     text = item.get(OUTPUT)
-    text = kind.shown_output(item) if text is None else text
+    return with_pictures(str(kind.shown_output(item) if text is None else text), kind, item, sees=sees)
+
+
+def with_pictures(text: str, kind: Calls, item: Json, *, sees: bool) -> str | list[Json]:
+    """Output of a call as the model reads it: a text, and the item's images if the model reads images."""
     pictures = kind.pictures(item) if sees and not item.get(UNSEEN) else ()
     if not pictures:
-        return str(text)
+        return text
     images: list[Json] = [{"type": "input_image", "image_url": url, "detail": "auto"} for url in pictures]
     return [{"type": "input_text", "text": text}, *images]

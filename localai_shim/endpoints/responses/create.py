@@ -308,8 +308,9 @@ def render(plan: PromptPlan, model: ServedModel, reserve: int) -> tuple[list[int
 def _rendered(plan: PromptPlan, model: ServedModel, items: Sequence[Item]) -> tuple[list[int], Conversation]:
     """The same for some of the items."""
     developer = model.tokenizer.knows_developer
+    sees = "image" in model.tokenizer.media_kinds
     messages = item_messages(
-        as_function_items(items, Answers(items), sees="image" in model.tokenizer.media_kinds),
+        as_function_items(items, Answers(items, sees=sees), sees=sees),
         plan.fields.instructions,
         unseal,
         paths=plan.context.paths,

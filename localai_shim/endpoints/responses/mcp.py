@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from ...types import GenerationRequest, Json
 from ..assembler import Round
 from ..hosted.hooks import Unfinished
-from ..hosted.items import MORE
+from ..hosted.items import MORE, UNSEEN
 from ..hosted.kind import CalledTool, Outcome
 from ..hosted.mcp import items as mcp
 from ..hosted.mcp.entry import McpTool, ServerEntry
+from ..hosted.mcp.kind import IMAGES
 from ..hosted.mcp.results import shown_error
 from ..hosted.mcp.servers import Servers, call_tool, list_tools, too_long, unknown_tool
 from .assembler import Form, OutputItem
@@ -74,7 +75,7 @@ class McpItem(HostedItem):
 class McpAssembler(HostedAssembler):
     """A response that may call tools of MCP servers. `open` must be called before it begins.
 
-    Beyond OpenAI's fields, items of calls have `more_calls`, as those of other hosted tools.
+    Beyond OpenAI's fields, items of calls have `more_calls`, as those of other hosted tools, and `images`.
     """
 
     _steps: Generator[None, None, _Works] | None = None
@@ -210,6 +211,10 @@ class McpAssembler(HostedAssembler):
         if item.outcome is not None:
             failed, outcome = item.outcome.failed, item.outcome
             made |= {"error": shown_error(outcome.found[0])} if failed else {"output": outcome.output}
+            if outcome.found and not failed:
+                made[IMAGES] = [each["image_url"] for each in outcome.found]
+        if item.unseen:
+            made[UNSEEN] = True
         if item.approved is not None:
             made["approval_request_id"] = item.approved
         return {**made, MORE: True} if item.has_next else made

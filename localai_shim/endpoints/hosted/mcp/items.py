@@ -6,11 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ....errors import BadRequest
 from ....types import Json
-from ...fields import Fields, given
-from ..items import Shown
+from ...fields import Fields, as_strings, given
+from ..images import is_readable
+from ..items import MORE, UNSEEN, Shown, with_pictures
 from ..kind import BadResultError
 from . import results
 from .entry import ServerEntry, model_name
+from .kind import IMAGES, MCP
 
 LIST, CALL, REQUEST, RESPONSE = "mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response"
 PREFIXES = {LIST: "mcpl", CALL: "mcp", REQUEST: "mcpr", RESPONSE: "mcpa"}
@@ -69,8 +71,22 @@ def _read_call(fields: Fields) -> Json:
         **_read_called(fields),
         "output": fields.string("output"),
         "error": error and results.shown_error(error),
-        **given(approval_request_id=fields.string("approval_request_id"), more_calls=fields.boolean("more_calls")),
+        **given(
+            approval_request_id=fields.string("approval_request_id"),
+            **{MORE: fields.boolean(MORE), UNSEEN: fields.boolean(UNSEEN), IMAGES: _read_images(fields)},
+        ),
     }
+
+
+def _read_images(fields: Fields) -> list[str] | None:
+    value = fields.get(IMAGES)
+    if value is None:
+        return None
+    urls = as_strings(fields.at(IMAGES), value)
+    for i, url in enumerate(urls):
+        if not is_readable(url):
+            raise BadRequest.refused(f"{fields.at(IMAGES)}[{i}]", "it is no `data:` URL of an image")
+    return urls
 
 
 def _read_request(fields: Fields) -> Json:
@@ -104,11 +120,17 @@ def _plain(value: object, path: str) -> object:
 
 
 class Answers:
-    """Answers to requests for an approval, and the calls that they led to, among all items of a conversation."""
+    """Answers to requests for an approval, and the calls that they led to, among all items of a conversation.
+
+    Args:
+        items: all of them.
+        sees: the model reads images.
+    """
 
     types: Collection[str] = tuple(PREFIXES)
 
-    def __init__(self, items: Sequence[Json]) -> None:
+    def __init__(self, items: Sequence[Json], *, sees: bool = False) -> None:
+        self._sees = sees
         self._requests = {item["id"] for item in items if item["type"] == REQUEST}
         self._responses = {item["approval_request_id"]: item for item in items if item["type"] == RESPONSE}
         self._calls = {
@@ -123,19 +145,22 @@ class Answers:
             return _function(item, self._output(item["id"]))
         if item["type"] != CALL or item.get("approval_request_id") in self._requests:
             return None
-        return _function(item, _output_of(item))
+        return _function(item, self._output_of(item))
 
-    def _output(self, request: str) -> str:
+    def _output_of(self, call: Json) -> str | list[Json]:
+        return with_pictures(_text_of(call), MCP, call, sees=self._sees)
+
+    def _output(self, request: str) -> str | list[Json]:
         """Output of a call that waited."""
         if request in self._calls:
-            return _output_of(self._calls[request])
+            return self._output_of(self._calls[request])
         response = self._responses.get(request)
         if response is None or response["approve"]:
             return _UNANSWERED
         return f"{_DENIED} Reason: {response['reason']}" if response.get("reason") else _DENIED
 
 
-def _function(item: Json, output: str) -> Shown:
+def _function(item: Json, output: str | list[Json]) -> Shown:
     call = {"type": "function_call", "id": item["id"], "call_id": item["id"], "arguments": item["arguments"]}
     return Shown(
         {**call, "name": model_name(item["server_label"], item["name"])},
@@ -144,7 +169,7 @@ def _function(item: Json, output: str) -> Shown:
     )
 
 
-def _output_of(call: Json) -> str:
+def _text_of(call: Json) -> str:
     if call.get("error") is not None:
         return results.told(call["error"])
     return _LOST if call.get("output") is None else str(call["output"])

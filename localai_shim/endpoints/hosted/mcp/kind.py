@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ....prompt.messages import parsed_arguments
+from ....types import Json
 from ..kind import Calls, Names
 from ..partial import Reader
+
+IMAGES = "images"
+"""Field of an item with the `data:` URLs of its result's images."""
 
 
 class _WholeReader:
@@ -22,6 +28,10 @@ class McpCalls(Calls):
     text_events = "response.mcp_call_arguments"
     says_working = False
     says_failed = True
+
+    def pictures(self, item: Json) -> Sequence[str]:
+        made: list[str] = item.get(IMAGES, [])
+        return made
 
     def reader(self) -> Reader:
         return _WholeReader()

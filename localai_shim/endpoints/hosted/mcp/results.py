@@ -12,6 +12,7 @@ from openai.types.responses.response_output_item import McpCall
 
 from ....formats.values import nests_too_deeply
 from ....types import Json, log
+from ..images import is_readable
 from ..kind import BadResultError, Outcome, as_list, text_of, value_of, written
 
 MAX_PAGES = 100
@@ -120,7 +121,16 @@ def read_result(returned: object) -> Outcome:
         blocks = [{"type": "text", "text": written(plain(structured))}]
     if _either(returned, "isError", "is_error") is True:
         return failure({"type": "mcp_tool_execution_error", "content": blocks})
-    return Outcome(_text(blocks) or _NOTHING)
+    images = [{"image_url": url} for block in blocks if (url := _image(block)) is not None]
+    return Outcome(_text(blocks) or _NOTHING, images)
+
+
+def _image(block: Json) -> str | None:
+    """`data:` URL of a block with an image that models can read; None: it has none."""
+    if block["type"] != "image":
+        return None
+    url = f"data:{_kind(block)};base64,{block.get('data')}"
+    return url if is_readable(url) else None
 
 
 def _block(block: object) -> Json:
@@ -148,7 +158,7 @@ def _shown(block: object) -> str:
         return text if isinstance(text, str) else f"[{_kind(inner)} {inner.get('uri')}, which is not text]"
     if block.get("type") == "resource_link":
         return f"[{block.get('name')}: {block.get('uri')}]"
-    return f"[{block.get('type')} of type {_kind(block)}, which cannot be shown]"
+    return f"[{block.get('type')} of type {_kind(block)}]"
 
 
 def _kind(block: Mapping[str, object]) -> object:

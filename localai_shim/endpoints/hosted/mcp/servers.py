@@ -190,7 +190,7 @@ def check_servers(entries: Iterable[ServerEntry], hooks: Mapping[str, object], *
             raise BadRequest.unsupported_value(
                 f"{entry.path}.server_url",
                 "URLs are used only if the client has allow_remote_images=True, which allows all public URLs of "
-                f"requests. Or name this server: pass `hosted_tools={{'mcp': {{'{entry.label}': url}}` to "
+                f"requests. Or name this server: pass `hosted_tools={{'mcp': {{'{entry.label}': url}}}}` to "
                 "LocalOpenAI. See docs/mcp.md.",
             )
         from .remote import check_package

@@ -310,7 +310,7 @@ RESULTS: list[tuple[Any, str]] = [
     (SimpleNamespace(content=["a"], is_error=False), "a"),
     ({"content": []}, "The tool has returned nothing."),
     ({"content": [], "structuredContent": {"sum": 5}}, '{"sum": 5}'),
-    ({"content": [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]}, "[image of type image/png, which"),
+    ({"content": [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]}, "[image of type image/png]"),
     ({"content": [{"type": "resource_link", "name": "log", "uri": "file:///log"}]}, "[log: file:///log]"),
     ({"content": [{"type": "resource", "resource": {"uri": "x:y", "text": "inside"}}]}, "inside"),
     ({"content": [{"type": "resource", "resource": {"uri": "x:y", "blob": "aGk="}}]}, "[data x:y, which is not text]"),
