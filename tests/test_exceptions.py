@@ -13,6 +13,7 @@ HOMES = {
     "errors.py": "of requests, in the terms of OpenAI's error body",
     "types/errors.py": "of engines",
     "state/errors.py": "of the store",
+    "documents/document.py": "of files",
     "grammar/__init__.py": "of grammars",
     "media.py": "of prompts with media",
     "threads/deadline.py": "of work that takes too long",

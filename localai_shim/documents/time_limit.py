@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from ..threads import deadline
-from ..threads.system import Event, Lock, get_ident
+from ..threads.system import Event, Lock, get_ident, sleep
 from ..threads.workers import Workers
 from .document import DocumentError
 
@@ -51,20 +51,25 @@ class TimeLimit:
             DocumentError: the time is over.
             Overdue: the request that the file is for is over.
         """
-        watch = _Watch(self.check)
         try:
-            try:
-                return work()
-            finally:
-                watch.end()
+            return self._watched(work)
         except _OverTimeError as error:
-            watch.end()
             self.check()
             raise DocumentError("reading was interrupted; try again") from error
 
+    def _watched(self, work: Callable[[], T]) -> T:
+        watch = _Watch(self.check)
+        try:
+            made = work()
+        except BaseException as error:
+            watch.end(has_come=isinstance(error, _OverTimeError))
+            raise
+        watch.end(has_come=False)
+        return made
+
 
 class _Watch:
-    """Another thread that raises an error in this one as soon as a check fails.
+    """Another thread that raises an error in this one, once, as soon as a check fails.
 
     Python raises it between two of its instructions, so that it ends any loop in Python.
 
@@ -74,14 +79,27 @@ class _Watch:
 
     def __init__(self, check: Callable[[], None]) -> None:
         self._thread = get_ident()
-        self._lock, self._ended = Lock(), Event()
+        self._lock, self._ended, self._raised = Lock(), Event(), False
         _watchers.submit(partial(self._watch, check))
 
-    def end(self) -> None:
-        """End the watch. Nothing is raised in this thread afterwards. May be called again."""
-        with self._lock:
-            self._ended.set()
-            _raise_in(self._thread, None)
+    def end(self, *, has_come: bool) -> None:
+        """End the watch. Nothing is raised in this thread afterwards.
+
+        An error that is on its way is awaited. CPython cannot take it back: it would look for the error at each
+        instruction from then on, and a profiler would hang.
+
+        Args:
+            has_come: the error has been raised.
+        """
+        while True:
+            try:
+                with self._lock:
+                    self._ended.set()
+                while self._raised and not has_come:
+                    sleep(0)
+                return
+            except _OverTimeError:
+                has_come = True
 
     def _watch(self, check: Callable[[], None]) -> None:
         if get_ident() == self._thread:  # no other thread could be started
@@ -92,13 +110,14 @@ class _Watch:
             except (DocumentError, deadline.Overdue):
                 with self._lock:
                     if not self._ended.is_set():
+                        self._raised = True
                         _raise_in(self._thread, _OverTimeError)
+                return
 
 
-def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    """Raise an error in a thread at its next instruction; None: take an error back that was not raised yet."""
-    raised = None if error is None else ctypes.py_object(error)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
+def _raise_in(thread: int, error: type[BaseException]) -> None:
+    """Raise an error in a thread at its next instruction."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
 
 
 _watchers = Workers("reading")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from ..errors import BadRequest
 from ..formats.values import MAX_NESTING, json_or_text, nests_too_deeply
 from .history import Call, Message
-from .media.files import FILES
+from .media import FILES
 from .parts import KINDS, FileParts, MediaPart, ReadPart, joined, no_media
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")

@@ -19,12 +19,12 @@ from ..threads.cache import LRUCache
 from ..threads.system import Lock
 from ..threads.workers import Begun
 from .history import Message
-from .media import PARTS
-from .media.files import FILES, MAX_DRAWN_PAGES, FileSource, open_file
+from .media import FILES, PARTS
 from .tokenizing import Tokenizing
 
 if TYPE_CHECKING:
     from ..documents import Document
+    from .media.files import FileSource
     from .media.parts import MediaSource
 
 CACHE_BYTES = 256 * 2**20
@@ -156,6 +156,8 @@ class MediaReader:
         return MediaPart(kind, path, self._begun(part, path))
 
     def _file(self, part: Part, path: str) -> FileParts:
+        from .media.files import open_file
+
         deadline.check()
         source = open_file(part, path, self._rules)
         if source is None:
@@ -171,6 +173,8 @@ class MediaReader:
 
     def _with_images(self, source: FileSource, document: Document) -> FileParts:
         """The text of a PDF, and images of its first pages."""
+        from .media.files import MAX_DRAWN_PAGES
+
         sizes = source.image_sizes()
         if len(document.pages) > len(sizes) and not document.has_text:
             raise source.refused(

@@ -23,3 +23,7 @@ class DuplicateError(StoreError):
     def __init__(self, id: str) -> None:
         super().__init__(f"there is an item with the id {id!r} already")
         self.id = id
+
+
+class FullError(StoreError):
+    """A store in memory has no room for more chunks."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ..types import Json
 from . import vector_schema as schema
-from .errors import MissingError, StoreError
+from .errors import FullError, MissingError
 from .rows import key, unkey
 from .store import MAX_INTEGER, Page, Store
 
@@ -19,10 +19,6 @@ STATES = ("in_progress", "completed", "cancelled", "failed")
 MEMORY_SHARE = 0.5
 """Share of a store in memory that chunks may take: they are never evicted."""
 _IN_STORE = "store = (SELECT seq FROM vector_stores WHERE id = ?)"
-
-
-class FullError(StoreError):
-    """A store in memory has no room for more chunks."""
 
 
 class Held(NamedTuple):

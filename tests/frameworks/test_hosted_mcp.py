@@ -140,6 +140,7 @@ class TestServers:
         assert "is not a public host" in response.output[0].error and not seen
 
     def test_a_server_that_is_gone_fails_its_list_without_secrets(self, engine: ScriptedEngine) -> None:
+        framework("mcp")
         with socket.socket() as taken:  # which nothing listens to
             taken.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{taken.getsockname()[1]}/mcp?key=secret"

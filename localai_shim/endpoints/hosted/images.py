@@ -6,11 +6,12 @@ import base64
 import binascii
 import io
 import warnings
-from typing import NamedTuple
-
-from PIL import Image
+from typing import TYPE_CHECKING, NamedTuple
 
 from .kind import BadResultError
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 _FORMATS = {"png": "PNG", "jpeg": "JPEG", "webp": "WEBP", "gif": "GIF"}
 """Pillow's names."""
@@ -45,6 +46,8 @@ def image_file(value: object, format: str | None = None, quality: int | None = N
     Raises:
         BadResultError: it is none of these.
     """
+    from PIL import Image
+
     if isinstance(value, str):
         value = _decoded(value)
     if isinstance(value, bytes | bytearray | memoryview):
@@ -82,6 +85,8 @@ def _decoded(text: str) -> bytes:
 
 
 def _opened(data: bytes) -> Image.Image:
+    from PIL import Image
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)

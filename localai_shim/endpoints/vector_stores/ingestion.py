@@ -10,8 +10,8 @@ from typing import Literal
 
 from ...documents import DocumentError, read_document
 from ...documents.document import MAX_DOCUMENT_BYTES
-from ...state.errors import StoreError
-from ...state.vectors import Chunk, FullError, Task, Vectors
+from ...state.errors import FullError, StoreError
+from ...state.vectors import Chunk, Task, Vectors
 from ...threads.deadline import Deadline, Overdue, check, computing
 from ...threads.system import Lock, Thread, current_thread, main_has_ended, make_thread
 from ...types import EngineClosedError, Json, log

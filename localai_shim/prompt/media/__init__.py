@@ -20,3 +20,5 @@ PARTS: dict[str, tuple[MediaKind, tuple[str, ...]]] = {
     "audio_url": ("audio", ("audio_url",)),
 }
 """Types of parts that are not text: what each is, and the fields that may hold its content."""
+FILES = ("file", "input_file")
+"""Types of parts that hold a file."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-FILES = ("file", "input_file")
-"""Types of parts that hold a file."""
 MAX_DRAWN_PAGES = 20
 """Pages of a PDF that models that read images see; the text of all others is read, too."""
 _SOURCES = ("file_data", "file_id", "file_url")

@@ -116,7 +116,7 @@ def test_short_prompts_that_come_together_share_the_pass_that_gives_their_first_
 
 
 def test_beside_running_rows_a_prompt_joins_with_its_last_token() -> None:
-    with counted("qwen3") as (engine, calls):
+    with counted("qwen3", max_stall=60.0) as (engine, calls):
         busy = Running(engine, request(tokens(30), max_tokens=500))
         busy.read(3)
         calls.clear()
