@@ -347,7 +347,7 @@ class Runtime:
             made = self.adapters.served(adapter, engine, made)
         if contents is None:
             return made
-        return replace(made, media_rules=replace(self._rules, contents=contents), hooks={**made.hooks, **self.hooks})
+        return replace(made, media_rules=replace(self._rules, contents=contents), hooks={**self.hooks, **made.hooks})
 
     @property
     def is_imported(self) -> bool:

@@ -12,6 +12,9 @@ import pytest
 
 from localai_shim import LocalOpenAI
 from localai_shim.testing import ScriptedEngine, play_cassette, scripted, tool_call
+from localai_shim.testing.cassettes.cassette import Cassette
+from localai_shim.testing.cassettes.engine import CassetteEngine
+from tests.endpoints.functions import call
 from tests.endpoints.hosted.hosting import (
     ANSWER,
     ASKS_CODE,
@@ -25,6 +28,7 @@ from tests.endpoints.hosted.hosting import (
     script,
     types,
 )
+from tests.endpoints.hosted.mcp.servers import CALLS, Server
 from tests.endpoints.pictures import png
 from tests.endpoints.responses.legal import check_response, check_stream
 
@@ -239,3 +243,28 @@ def test_what_openai_has_answered_is_played(path: Path) -> None:
     assert response.output[0].action.sources[0].url == URL
     [annotation] = response.output[2].content[0].annotations
     assert (annotation.url, annotation.start_index, response.output_text) == (URL, 3, "It rains.")
+
+
+def test_a_cassette_plays_a_search_in_files_without_the_vector_store(path: Path) -> None:
+    with (
+        ScriptedEngine(script(call("file_search", {"query": "rain"}), "Found.")) as engine,
+        LocalOpenAI(engine=engine) as source,
+    ):
+        asked: Any = {"type": "file_search", "vector_store_ids": [source.vector_stores.create().id]}
+        with play_cassette(path, record_mode="once", source=source) as client:
+            recorded = client.responses.create(model="m", input="Find.", tools=[asked])
+    with play_cassette(path) as client:
+        played = client.responses.create(model="m", input="Find.", tools=[asked])
+    assert said(recorded)["output"] == said(played)["output"]
+    assert [item.type for item in played.output] == ["file_search_call", "message"]
+
+
+def test_a_request_with_an_mcp_server_cannot_be_recorded(path: Path) -> None:
+    cassette = Cassette(path)
+    with (
+        CassetteEngine(cassette) as engine,
+        LocalOpenAI(engine=engine, hosted_tools={"mcp": {"calc": Server()}}) as client,
+        pytest.raises(openai.BadRequestError, match="MCP servers cannot be recorded"),
+    ):
+        client.responses.create(model="m", input="Add.", tools=[CALLS])
+    assert cassette.misses, "the test fails, too"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...endpoints.hosted.table import BY_NAME
+from ...endpoints.responses.mcp import McpAssembler
 from ...runtime.served_models import serve
 from ...types import EmbeddingRequest, GenerationRequest, Json, Work
 from .. import marks
@@ -88,6 +89,11 @@ class CassetteEngine(ScriptedEngine):
 
     def stage_call(self, call: Call, turn: Turn) -> None:
         """Put what was recorded into the place of what a model would say. Runs where the request was turn."""
+        if isinstance(turn.assembler, McpAssembler):
+            raise self.cassette.refuse(
+                f"{self.cassette.path}: requests with MCP servers cannot be recorded. Script the answer: the server of "
+                "the client is then called."
+            )
         if not turn.works:
             return
         try:
