@@ -67,11 +67,11 @@ class Swarm:
 @contextmanager
 def copies() -> Iterator[None]:
     """Models that are loaded meanwhile run rows that hold copies of what they share."""
-    before, _setup.shares = _setup.shares, lambda model: False
+    before, _setup._sharing = _setup._sharing, lambda model, prefixes: None
     try:
         yield
     finally:
-        _setup.shares = before
+        _setup._sharing = before
 
 
 class Agents:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,8 +11,9 @@ from typing import Any
 
 import openai
 import pytest
+from mlx_lm.utils import load_tokenizer
 
-from benchmarks import gpu_vision
+from benchmarks import gpu_vision, swarm
 from benchmarks.soak import checks
 from benchmarks.soak.bad import BAD
 from benchmarks.soak.checks import Outcomes
@@ -18,7 +21,9 @@ from benchmarks.soak.requests import MISHAPS, Drawn, Item, draw, make_pool
 from benchmarks.soak.scripts import Variation, chat, embeddings
 from benchmarks.vision import BareVision
 from benchmarks.vision_models import SIZES, make_vision_model
-from localai_shim import LocalOpenAI
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from localai_shim.builtin import CHECKPOINT
+from localai_shim.engine.prefix import sharing
 from localai_shim.models.loading import load_model
 from localai_shim.models.vision.model import VisionModel
 from localai_shim.sdk import private as sdk
@@ -53,6 +58,17 @@ def test_the_bare_model_beside_it_can_be_asked(folder: Path) -> None:
     bare = BareVision(folder)
     assert bare.tower_seconds(SIZE.side, 1) > 0
     assert bare.decode([8, 8], 2).streams[0].times
+
+
+def test_agents_share_tokens_unless_the_benchmark_wants_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "MOST_SAVED_TOKENS", 0)
+    agents, held = swarm.Agents(load_tokenizer(CHECKPOINT), own=40), list[int]()
+    for how in (contextlib.nullcontext(), swarm.copies()):
+        with how:
+            client = AsyncLocalOpenAI(keep_alive=0, speculation="off")
+            held.append(swarm.run(client, agents.take(4, 600), 32).kv_bytes)
+            asyncio.run(client.close())
+    assert 1.5 * held[0] < held[1]
 
 
 def test_the_same_seed_draws_the_same_requests() -> None:
