@@ -102,7 +102,7 @@ def measure(section: Section, label: str, clients: Clients, folder: Path, tokeni
     """Decode rates with a head and without, in turns.
 
     Args:
-        clients: makes one with an engine of its own, of options and a function that loads the draft model.
+        clients: makes one with its own engine, from options and a function that loads the draft model.
         folder: the head's.
     """
     heads: list[MTPHead] = []

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..engine.engine import Engine
     from ..models.loading import Servable
 
-MAX_SWITCH_SECONDS = 1.0  # for which whoever holds the GIL could stop an engine
+MAX_SWITCH_SECONDS = 1.0  # for which another thread could keep the GIL from an engine
 LOST_SECONDS = 5.0  # after which an engine whose group was lost fails its requests, whatever its thread waits for
 MODULES = ("models.loading", "engine.engine", "runtime.host")  # that run models
 

@@ -1,4 +1,4 @@
-"""Text of PDFs. Broken, encrypted, and malicious ones end with an error of their own."""
+"""Text of PDFs. Broken, encrypted, and malicious ones raise `DocumentError`."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_errors_and_results_come_before_the_time_limit() -> None:
 
 
 def test_a_process_without_threads_reads_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when the system has no more threads, or the interpreter ends."""
+    """The system has no more threads, or the interpreter ends."""
     monkeypatch.setattr(time_limit._watchers, "_start", lambda: False)
     assert read_document(pdf("text"), None, None).text == "text"
 

@@ -87,7 +87,7 @@ def test_sizes_that_are_not_measured_get_stale_and_plain_ones_last() -> None:
 
 
 def choices_until_stale(costs: CostModel) -> int:
-    """Choices, beside plain steps, until steps of two tokens are to be tried again."""
+    """Number of choices, next to plain steps, until steps of two tokens are tried again."""
     for choices in range(1, 10_000):
         costs.choose()
         costs.note("step", (2, 1), 1.0)
