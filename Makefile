@@ -34,7 +34,7 @@ GEMMA := 1 2 3 4
 
 SUITE := $(abspath $(VENV))/json-schema-suite
 
-.PHONY: install test-converter demo test test-metal test-exhaustive test-all test-parallel test-soak test-openai2 test-frameworks test-frameworks-all test-ray test-reference test-templates test-weights mutants lint bench figures docs clean
+.PHONY: install test-converter demo test test-metal test-exhaustive test-all slow test-parallel test-soak test-openai2 test-frameworks test-frameworks-all test-ray test-reference test-templates test-weights mutants lint bench figures docs clean
 
 install: $(VENV)/.installed
 
@@ -44,7 +44,7 @@ demo: $(VENV)/.installed
 # PART=0/3 runs the tests of one third of the files, the same ones each time: others are not even imported. Of few files
 # with many tests it runs one third of the tests.
 test test-metal test-openai2: export TEST_FILES = $(PART)
-test-exhaustive test-parallel test-soak: export TEST_PART = $(PART)
+test-exhaustive test-parallel test-soak test-ray test-weights: export TEST_PART = $(PART)
 
 test: $(VENV)/.dev $(SUITE)
 	JSON_SCHEMA_TEST_SUITE=$(SUITE)/json $(BIN)/python $(TOGETHER)
@@ -56,6 +56,12 @@ test-exhaustive: $(VENV)/.dev $(SUITE)
 	$(BIN)/python $(SWEEPS_ALONE)
 
 test-all: test test-exhaustive
+
+# Runs everything, and lists anew what `make test` leaves out because it takes longest.
+slow: REPORT := $(abspath $(VENV))/slow.xml
+slow: $(VENV)/.dev $(SUITE)
+	JSON_SCHEMA_TEST_SUITE=$(SUITE)/json $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'not timed' --junitxml=$(REPORT)
+	$(BIN)/python -m tests.slow $(REPORT)
 
 # Metal's branches, computed on a CPU, on a system that looks like macOS (tests/machines). Linux only. Not those of
 # layers that ask nothing of a device or a system.

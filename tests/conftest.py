@@ -21,6 +21,7 @@ gc.disable()  # until everything is imported and collected, all of which stays
 
 from tests import cores, machines, temporary
 from tests.samples import in_part, mark_many
+from tests.slow import slow
 
 cores.keep_to_one()  # before any library starts a thread
 machines.imitate()
@@ -324,12 +325,12 @@ def _is_of_this_part(path: Path) -> bool:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of a test with many cases `make test` runs a sample.
+    """`make test` runs a sample of a test with many cases, and leaves out what takes long.
 
     `make test PART=0/3` runs the tests of one third of the files, and `make test-exhaustive PART=0/3` one third of the
     tests, the same ones each time.
     """
-    mark_many(items)
+    mark_many(items, slow())
     part = os.environ.get("TEST_PART")
     left = {item for item in items if not (_is_of_this_part(item.path) and in_part(item.nodeid, part))}
     if left:  # files that are named in the command are imported in any case

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, TypeVar
 
 import pytest
 
 T = TypeVar("T")
 
-MOST_CASES = 10  # of a test in `make test`
-FEWEST_COMBINED = 4  # of a test whose cases combine several parameters
+MOST_CASES = 3  # of a test in `make test`
+FEWEST_COMBINED = 2  # of a test whose cases combine several parameters
 
 exhaustive = pytest.mark.exhaustive
 """A sweep that make test-all runs and make test leaves out."""
@@ -48,17 +48,21 @@ def in_part(name: str, part: str | None) -> bool:
     return zlib.crc32(name.encode()) % parts == number
 
 
-def mark_many(items: Iterable[pytest.Item]) -> None:
-    """Mark all but a few of the cases of each test that has many, those without marks of their own.
+def mark_many(items: Iterable[pytest.Item], slow: Container[str] = ()) -> None:
+    """Mark tests that take long, and all but a few of the cases of each other test, those without marks of their own.
 
     Of cases of one parameter a `sample` stays, and of those that combine several parameters a `covering`.
+
+    Args:
+        items: tests of a run.
+        slow: names of those that take long; see `tests/slow.py`.
     """
     tests: dict[str, list[Any]] = {}
     for item in items:
         if not {"exhaustive", "timed"} & {mark.name for mark in item.iter_markers()}:
             tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for name, cases in tests.items():
-        quick = _quick(name, cases) if len(cases) > FEWEST_COMBINED else range(len(cases))
+        quick = () if name in slow else _quick(name, cases) if len(cases) > FEWEST_COMBINED else range(len(cases))
         for i, item in enumerate(cases):
             if i not in quick:
                 item.add_marker(exhaustive)

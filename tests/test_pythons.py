@@ -48,6 +48,8 @@ def commands(workflow: dict[str, Any]) -> list[str]:
                 "test-metal",
                 "test-parallel",
                 "test-soak",
+                "test-ray",
+                "test-weights",
                 "test-reference",
                 "install",
                 "demo",
@@ -79,7 +81,7 @@ def test_the_workflow_runs_all_that_has_to_hold() -> None:
 def test_all_of_what_runs_in_parts_with_each_commit_runs_each_week() -> None:
     run = (ROOT / ".ci/run").read_text(encoding="utf-8")
     in_parts = set(re.findall(r"^make (test-\S+) PART=", run, re.MULTILINE))
-    assert len(in_parts) == 5
+    assert len(in_parts) == 7
     assert {f"make {target}" for target in in_parts} <= {*commands(WEEKLY)}
 
 

@@ -15,6 +15,7 @@ import pytest
 from tests.heartbeat import stays_free
 from tests.samples import FEWEST_COMBINED, MOST_CASES, covering, in_part, mark_many
 from tests.scripts import run
+from tests.slow import QUICK_SHARE, slow, slowest
 
 pytest_plugins = ["pytester"]
 
@@ -120,7 +121,7 @@ def test_of_a_test_with_many_cases_a_sample_is_quick(pytester: pytest.Pytester) 
         @pytest.mark.parametrize("case", range(40))
         def test_many(case): ...
 
-        @pytest.mark.parametrize("case", range(10))
+        @pytest.mark.parametrize("case", range(3))
         def test_few(case): ...
 
         @pytest.mark.parametrize("a", range(5))
@@ -133,9 +134,35 @@ def test_of_a_test_with_many_cases_a_sample_is_quick(pytester: pytest.Pytester) 
     many = [name for name in quick if name.startswith("test_many")]
     combined = [name for name in quick if name.startswith("test_combined")]
     assert len(many) == MOST_CASES and len(quick) == 2 * MOST_CASES + len(combined)
-    assert len(combined) == 5 and {name[-2] for name in combined} == {*"01234"}
+    assert len(combined) == MOST_CASES == len({name[-2] for name in combined})
     assert {name[-6:-3] for name in combined} == {"b-c", "d-e", "f-g"}
     assert {"test_many[0]", "test_many[39]"} <= {*many}
+
+
+def test_of_a_test_that_takes_long_no_case_is_quick(pytester: pytest.Pytester) -> None:
+    items = pytester.getitems("def test_long(): ...\n\ndef test_short(): ...\n")
+    mark_many(items, {items[0].nodeid})
+    assert [item.get_closest_marker("exhaustive") is None for item in items] == [False, True]
+
+
+def test_what_takes_longest_is_slow_up_to_a_share_of_the_time_and_each_file_has_a_quick_test() -> None:
+    seconds = {f"tests/test_a.py::test_{i}": [float(i)] for i in range(1, 11)}
+    seconds |= {"tests/test_alone.py::test_it": [100.0], "tests/test_layers.py::test_it": [5.0, 5.0]}
+    found = slowest({**seconds, "tests/test_layers.py::test_that": [50.0]})
+    assert found == sorted(f"tests/test_a.py::test_{i}" for i in range(2, 11))  # the others cannot be slow
+    many = slowest({f"tests/test_a.py::test_{i}": [float(i)] for i in range(1, 101)})
+    assert sum(range(1, 101 - len(many))) <= QUICK_SHARE * sum(range(1, 101)) < sum(range(1, 102 - len(many)))
+
+
+def test_each_test_that_is_listed_as_slow_exists() -> None:
+    defined = {
+        f"tests/{named(path)}::{node.name}"
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    }
+    known = {"::".join((name.split("::")[0], name.split("::")[-1])) for name in slow()}
+    assert sorted(known - defined) == []
 
 
 @pytest.mark.parametrize("parts", [3, 6, 12])
