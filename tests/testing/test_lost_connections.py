@@ -147,11 +147,18 @@ def patience(server: Server | None) -> dict[str, Any]:
     return {"timeout": 0.2 if server in SILENT else 60.0, "max_retries": 0}
 
 
+@contextmanager
+def connected(server: Server | None) -> Iterator[openai.OpenAI]:
+    """The SDK's client of a server."""
+    with serving(server) as address, openai.OpenAI(api_key="x", base_url=address, **patience(server)) as client:
+        yield client
+
+
 @pytest.mark.parametrize(("server", "script", "fields"), CASES.values(), ids=CASES)
 def test_scripted_and_patched_clients_raise_what_the_sdk_raises(
     server: Server | None, script: Any, fields: dict[str, Any]
 ) -> None:
-    with serving(server) as address, openai.OpenAI(api_key="x", base_url=address, **patience(server)) as stock:
+    with connected(server) as stock:
         expected = ask(stock, **fields)
     with scripted(script, script, assert_complete=False) as client:
         assert ask(client.with_options(max_retries=0), **fields) == expected
@@ -174,7 +181,7 @@ async def test_async_clients_do_so_too(
 
 
 def test_who_reads_the_lines_of_a_stream_gets_the_exception_of_httpx() -> None:
-    with serving(cut_a_stream) as address, openai.OpenAI(api_key="x", base_url=address, **patience(cut_a_stream)) as stock:
+    with connected(cut_a_stream) as stock:
         expected = read_lines(stock, stream=True)
     assert expected[1] is sdk.httpx.RemoteProtocolError
     with scripted(cut("one two"), cut("one two")) as client:
@@ -184,7 +191,7 @@ def test_who_reads_the_lines_of_a_stream_gets_the_exception_of_httpx() -> None:
 
 
 def test_a_model_that_takes_longer_than_a_stream_waits_is_a_connection_that_stalls() -> None:
-    with serving(stall_in_a_stream) as address, openai.OpenAI(api_key="x", base_url=address, **patience(stall_in_a_stream)) as stock:
+    with connected(stall_in_a_stream) as stock:
         expected = ask(stock, stream=True)
     with ScriptedEngine([Reply("one two", hang=True)] * 2) as engine:
         local = LocalOpenAI(engine=engine, timeout=0.2)
