@@ -147,7 +147,7 @@ def patience(server: Server | None) -> dict[str, Any]:
     return {"timeout": 0.2 if server in SILENT else 60.0, "max_retries": 0}
 
 
-@contextmanager
+@contextlib.contextmanager
 def connected(server: Server | None) -> Iterator[openai.OpenAI]:
     """The SDK's client of a server."""
     with serving(server) as address, openai.OpenAI(api_key="x", base_url=address, **patience(server)) as client:
