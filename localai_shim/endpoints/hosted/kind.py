@@ -56,6 +56,8 @@ class Calls:
     """Beginning of the types of events that stream the argument; empty: it is not streamed."""
     says_working: ClassVar[bool] = True
     """An event says that the tool works."""
+    in_order: ClassVar[bool] = False
+    """Calls of one turn are made one after the other: each may depend on the one before it."""
     says_failed: ClassVar[bool] = False
     """An event says that a call has failed."""
 
