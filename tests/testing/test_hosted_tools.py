@@ -12,8 +12,6 @@ import pytest
 
 from localai_shim import LocalOpenAI
 from localai_shim.testing import ScriptedEngine, play_cassette, scripted, tool_call
-from localai_shim.testing.cassettes.cassette import Cassette
-from localai_shim.testing.cassettes.engine import CassetteEngine
 from tests.endpoints.functions import call
 from tests.endpoints.hosted.hosting import (
     ANSWER,
@@ -28,7 +26,6 @@ from tests.endpoints.hosted.hosting import (
     script,
     types,
 )
-from tests.endpoints.hosted.mcp.servers import CALLS, Server
 from tests.endpoints.pictures import png
 from tests.endpoints.responses.legal import check_response, check_stream
 
@@ -257,14 +254,3 @@ def test_a_cassette_plays_a_search_in_files_without_the_vector_store(path: Path)
         played = client.responses.create(model="m", input="Find.", tools=[asked])
     assert said(recorded)["output"] == said(played)["output"]
     assert [item.type for item in played.output] == ["file_search_call", "message"]
-
-
-def test_a_request_with_an_mcp_server_cannot_be_recorded(path: Path) -> None:
-    cassette = Cassette(path)
-    with (
-        CassetteEngine(cassette) as engine,
-        LocalOpenAI(engine=engine, hosted_tools={"mcp": {"calc": Server()}}) as client,
-        pytest.raises(openai.BadRequestError, match="MCP servers cannot be recorded"),
-    ):
-        client.responses.create(model="m", input="Add.", tools=[CALLS])
-    assert cassette.misses, "the test fails, too"

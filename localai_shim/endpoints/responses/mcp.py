@@ -79,6 +79,8 @@ class McpAssembler(HostedAssembler):
     Beyond OpenAI's fields, items of calls have `more_calls`, as those of other hosted tools, and `images`.
     """
 
+    listed: Callable[[str], tuple[list[Json], str | None]] | None = None
+    """Gives the recorded tools of a server by its label, and the error if there is one; None: servers are asked."""
     _servers: Servers
     _listing: ListItem | None = None
 
@@ -101,7 +103,8 @@ class McpAssembler(HostedAssembler):
                 self._emit("response.output_item.added", item=self._made(item), output_index=item.index)
                 self._emit(f"response.{mcp.LIST}.in_progress", **item.at)
                 yield
-                item.tools, item.error = list_tools(opening.servers, entry)
+                found_list = list_tools(opening.servers, entry) if self.listed is None else self.listed(entry.label)
+                item.tools, item.error = found_list
                 found[entry.label] = item.tools
                 self._end_list(item)
                 yield
@@ -206,6 +209,7 @@ class McpAssembler(HostedAssembler):
             made |= {"error": shown_error(outcome.found[0])} if failed else {"output": outcome.output}
             if outcome.found and not failed:
                 made[IMAGES] = [each["image_url"] for each in outcome.found]
+            made |= outcome.item or {}
         if item.unseen:
             made[UNSEEN] = True
         if item.approved is not None:
