@@ -9,7 +9,7 @@ from ....types import Json
 from ...fields import Fields, as_strings, given
 from ..images import is_readable
 from ..items import MORE, UNSEEN, Shown, with_pictures
-from ..kind import BadResultError
+from ..kind import BadResultError, written
 from . import results
 from .entry import ServerEntry, model_name
 from .kind import IMAGES, MCP
@@ -17,6 +17,8 @@ from .kind import IMAGES, MCP
 LIST, CALL, REQUEST, RESPONSE = "mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response"
 PREFIXES = {LIST: "mcpl", CALL: "mcp", REQUEST: "mcpr", RESPONSE: "mcpa"}
 """Type of an item -> what its id begins with."""
+MAX_TOLD_CHARACTERS = 200
+"""Maximum length of the error of a list that the model reads."""
 _STATUSES = ("in_progress", "calling", "completed", "incomplete", "failed")
 _DENIED = "Error: the user has denied this call."
 _UNANSWERED = "Error: the user has not approved this call."
@@ -185,6 +187,20 @@ def known_tools(entry: ServerEntry, items: Sequence[Json]) -> list[Json] | None:
         return None
     tools: list[Json] = lists[-1]["tools"]
     return None if (entry.allowed.names or frozenset()) - {tool["name"] for tool in tools} else tools
+
+
+def failed_lists(items: Sequence[Json]) -> dict[str, str]:
+    """Errors of servers that could not list their tools, by label."""
+    return {item["server_label"]: str(item["error"]) for item in items if item["type"] == LIST and item.get("error")}
+
+
+def told_failures(failed: Mapping[str, str]) -> str | None:
+    """Text that says which tools are missing and why; None: none are. Errors are quoted: they are data of others."""
+    lines = []
+    for label, error in failed.items():
+        short = error if len(error) <= MAX_TOLD_CHARACTERS else f"{error[:MAX_TOLD_CHARACTERS]}…"
+        lines.append(f"The tools of the MCP server '{label}' are not available now. Its error: {written(short)}")
+    return "\n".join(lines) or None
 
 
 def has_answers(items: Sequence[Json]) -> bool:
