@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from ...types import Json
@@ -32,6 +32,21 @@ def read_item(fields: Fields) -> Json:
     status = fields.choice("status", _STATUSES) or "completed"
     more: Json = given(**{OUTPUT: fields.string(OUTPUT), MORE: fields.boolean(MORE), UNSEEN: fields.boolean(UNSEEN)})
     return {"status": status, **kind.read_item(fields), **more}
+
+
+def citations(text: str, found: Mapping[Calls, Sequence[Json]], earlier: Sequence[Json]) -> list[Json]:
+    """Annotations of a message.
+
+    Args:
+        found: results of the response's own calls, by their kinds.
+        earlier: items of the conversation before the response, oldest first.
+    """
+    every = {kind: list(results) for kind, results in found.items()}
+    for item in reversed(earlier):  # the latest title of a page counts
+        kind = BY_ITEM.get(item["type"])
+        if kind is not None:
+            every.setdefault(kind, []).extend(kind.found_in(item))
+    return [each for kind, results in every.items() for each in kind.citations(text, results)]
 
 
 class Shown(NamedTuple):

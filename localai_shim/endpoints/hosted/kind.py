@@ -194,6 +194,10 @@ class Kind(Calls, ABC):
     def asked(self, item: Json) -> str:
         """Argument of the call that an item shows."""
 
+    def found_in(self, item: Json) -> list[Json]:
+        """Results of a call that an item shows, as far as it has them, in the form that `citations` takes."""
+        return []
+
     @abstractmethod
     def shown_output(self, item: Json) -> str:
         """Text that the model reads of an item that does not say what it has read before."""

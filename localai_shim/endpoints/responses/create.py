@@ -146,6 +146,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         namespaces=tools.namespaces,
         keep=(lambda response: save_response(store(), context, response, kept=read.kept)) if keeps else None,
     )
+    assembler.earlier = context.items
     if generation.agent is None:
         generation = replace(generation, agent=context.agent(assembler.id))
     if isinstance(assembler, HostedAssembler):

@@ -16,7 +16,7 @@ from ...types import GenerationRequest, Json, Prompt
 from ..assembler import Round
 from ..hosted.hooks import Call, run, too_long
 from ..hosted.items import MORE, OUTPUT, UNSEEN
-from ..hosted.kind import CalledTool, HostedTool, Options, Outcome
+from ..hosted.kind import CalledTool, Calls, HostedTool, Options, Outcome
 from ..hosted.room import are_short
 from ..hosted.running import Running, Show
 from .assembler import Form, Kind, OutputItem, ResponseAssembler
@@ -90,8 +90,6 @@ class HostedAssembler(ResponseAssembler):
     """
 
     hosting: Hosting
-    cited: Mapping[str, Sequence[Json]] | None = None
-    """Recorded annotations, by the texts of their messages; None: they are made."""
     recorded: Callable[[str], Outcome | None] | None = None
     """Gives the recorded outcomes of a tool, by its name and in the order of its calls; None: tools are called."""
     _steps: Generator[None, None, Sequence[GenerationRequest]] | None = None
@@ -340,13 +338,10 @@ class HostedAssembler(ResponseAssembler):
             made[UNSEEN] = True
         return {**made, MORE: True} if item.has_next else made
 
-    def _annotations(self, text: str) -> Sequence[Json]:
-        if self.cited is not None:
-            return self.cited.get(text, ())
+    def _found(self) -> Mapping[Calls, Sequence[Json]]:
         done = [item for item in self._items if isinstance(item, HostedItem) and item.outcome is not None]
         kinds = dict.fromkeys(item.tool.hosted for item in done)
-        found = {kind: [each for item in done if item.tool.hosted is kind for each in _found(item)] for kind in kinds}
-        return [each for kind in kinds for each in kind.citations(text, found[kind])]
+        return {kind: [each for item in done if item.tool.hosted is kind for each in _found(item)] for kind in kinds}
 
     # -- the end ------------------------------------------------------------------------------------------------
 

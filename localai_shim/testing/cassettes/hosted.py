@@ -12,6 +12,7 @@ from ...endpoints.hosted.items import OUTPUT
 from ...endpoints.hosted.kind import Outcome, written
 from ...endpoints.hosted.mcp.items import CALL, LIST, REQUEST
 from ...endpoints.hosted.table import BY_ITEM
+from ...endpoints.responses.assembler import ResponseAssembler
 from ...endpoints.responses.hosted import HostedAssembler
 from ...endpoints.responses.mcp import McpAssembler
 from ...types import Json
@@ -34,8 +35,9 @@ def replay(assembler: Assembler[BaseModel], played: Interaction) -> None:
     if isinstance(assembler, SearchAssembler):
         found = [delta for delta in played.deltas if "annotations" in delta]
         assembler.cited = {delta.get("choice", 0): delta["annotations"] for delta in found}
-    if isinstance(assembler, HostedAssembler):
+    if isinstance(assembler, ResponseAssembler):
         assembler.cited = _cited(played.deltas)
+    if isinstance(assembler, HostedAssembler):
         items = _items(played.deltas)
         names = dict.fromkeys(map(_tool_name, items))
         assembler.recorded = partial(_next, {name: iter(_calls(items, name)) for name in names})
