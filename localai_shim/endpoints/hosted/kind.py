@@ -79,6 +79,10 @@ class Calls:
         """`data:` URLs of an item's images, which models that see read behind the text."""
         return ()
 
+    def sounds(self, item: Json) -> Sequence[str]:
+        """`data:` URLs of an item's audio, which models that hear read behind the text."""
+        return ()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalledTool(Tool):

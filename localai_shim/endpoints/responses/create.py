@@ -312,9 +312,9 @@ def render(plan: PromptPlan, model: ServedModel, reserve: int) -> tuple[list[int
 def _rendered(plan: PromptPlan, model: ServedModel, items: Sequence[Item]) -> tuple[list[int], Conversation]:
     """The same for some of the items."""
     developer = model.tokenizer.knows_developer
-    sees = "image" in model.tokenizer.media_kinds
+    reads = model.tokenizer.media_kinds
     messages = item_messages(
-        as_function_items(items, Answers(items, sees=sees), sees=sees),
+        as_function_items(items, Answers(items, reads), reads=reads),
         plan.fields.instructions,
         unseal,
         paths=plan.context.paths,

@@ -76,7 +76,7 @@ class HostedItem(OutputItem):
         self.partial = 0
         """Number of events for unfinished results so far."""
         self.unseen = False
-        """The context has no room for its images."""
+        """The context has no room for its images and audio."""
         self.has_next = False
         """The model made another call behind it, in the same round."""
         self.is_shown = self.is_ignored = False
@@ -185,17 +185,20 @@ class HostedAssembler(ResponseAssembler):
         return too_long(item.tool)
 
     def _fits(self, item: HostedItem) -> bool:
-        """The context has room for an item's outcome; if not for its images, they are left out."""
-        has_pictures = self._has_pictures(item)
-        if not any(map(self._has_pictures, self._asked)) and self._is_short():
+        """The context has room for an item's outcome; if not for its images and audio, they are left out."""
+        has_media = self._has_media(item)
+        if not any(map(self._has_media, self._asked)) and self._is_short():
             return True
         if self.hosting.fits(self._output()):
             return True
-        item.unseen = has_pictures
-        return has_pictures and self.hosting.fits(self._output())
+        item.unseen = has_media
+        return has_media and self.hosting.fits(self._output())
 
-    def _has_pictures(self, item: HostedItem) -> bool:
-        return item.outcome is not None and bool(item.tool.hosted.pictures(self._made(item)))
+    def _has_media(self, item: HostedItem) -> bool:
+        if item.outcome is None:
+            return False
+        kind, made = item.tool.hosted, self._made(item)
+        return bool(kind.pictures(made) or kind.sounds(made))
 
     def _is_short(self) -> bool:
         """The context surely has room for the outcomes of this round."""

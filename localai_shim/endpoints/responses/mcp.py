@@ -10,8 +10,7 @@ from ..hosted.items import MORE, UNSEEN
 from ..hosted.kind import CalledTool, Outcome
 from ..hosted.mcp import items as mcp
 from ..hosted.mcp.entry import McpTool, ServerEntry
-from ..hosted.mcp.kind import IMAGES
-from ..hosted.mcp.results import shown_error
+from ..hosted.mcp.results import media_fields, shown_error
 from ..hosted.mcp.servers import Servers, call_tool, list_tools, too_long, unknown_tool
 from ..hosted.running import Show
 from .assembler import Form, OutputItem
@@ -207,8 +206,8 @@ class McpAssembler(HostedAssembler):
         if item.outcome is not None:
             failed, outcome = item.outcome.failed, item.outcome
             made |= {"error": shown_error(outcome.found[0])} if failed else {"output": outcome.output}
-            if outcome.found and not failed:
-                made[IMAGES] = [each["image_url"] for each in outcome.found]
+            if not failed:
+                made |= media_fields(outcome.found)
             made |= outcome.item or {}
         if item.unseen:
             made[UNSEEN] = True

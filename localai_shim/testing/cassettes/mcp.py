@@ -10,8 +10,7 @@ from ...endpoints.hosted.items import UNSEEN
 from ...endpoints.hosted.kind import BadResultError, Outcome
 from ...endpoints.hosted.mcp.entry import TYPE, ServerEntry, model_name, shown_entry
 from ...endpoints.hosted.mcp.items import CALL, LIST, REQUEST
-from ...endpoints.hosted.mcp.kind import IMAGES
-from ...endpoints.hosted.mcp.results import told
+from ...endpoints.hosted.mcp.results import found_media, told
 from ...endpoints.hosted.mcp.servers import Servers
 from ...types import Json
 
@@ -101,5 +100,4 @@ def outcome(item: Json) -> Outcome:
     if error is not None:
         found = error if isinstance(error, dict) else {"content": [{"type": "text", "text": error}]}
         return Outcome(told(error), [found], failed=True)
-    images: list[Json] = [{"image_url": url} for url in item.get(IMAGES) or ()]
-    return Outcome(item.get("output") or "", images, item={UNSEEN: True} if item.get(UNSEEN) else None)
+    return Outcome(item.get("output") or "", found_media(item), item={UNSEEN: True} if item.get(UNSEEN) else None)

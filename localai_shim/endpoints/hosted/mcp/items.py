@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ....errors import BadRequest
+from ....media import MediaKind
 from ....types import Json
 from ...fields import Fields, as_strings, given
 from ..images import is_readable
-from ..items import MORE, UNSEEN, Shown, with_pictures
+from ..items import MORE, UNSEEN, Shown, with_media
 from ..kind import BadResultError, written
 from . import results
 from .entry import ServerEntry, model_name
-from .kind import IMAGES, MCP
+from .kind import AUDIO, IMAGES, MCP
+from .sounds import is_sound_url
 
 LIST, CALL, REQUEST, RESPONSE = "mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response"
 PREFIXES = {LIST: "mcpl", CALL: "mcp", REQUEST: "mcpr", RESPONSE: "mcpa"}
@@ -75,19 +77,22 @@ def _read_call(fields: Fields) -> Json:
         "error": error and results.shown_error(error),
         **given(
             approval_request_id=fields.string("approval_request_id"),
-            **{MORE: fields.boolean(MORE), UNSEEN: fields.boolean(UNSEEN), IMAGES: _read_images(fields)},
+            **{MORE: fields.boolean(MORE), UNSEEN: fields.boolean(UNSEEN)},
+            **{IMAGES: _read_media(fields, IMAGES, is_readable, "an image")},
+            **{AUDIO: _read_media(fields, AUDIO, is_sound_url, "WAV, MP3, or FLAC audio")},
         ),
     }
 
 
-def _read_images(fields: Fields) -> list[str] | None:
-    value = fields.get(IMAGES)
+def _read_media(fields: Fields, name: str, is_usable: Callable[[str], bool], what: str) -> list[str] | None:
+    """`data:` URLs of a field; None: it is not there."""
+    value = fields.get(name)
     if value is None:
         return None
-    urls = as_strings(fields.at(IMAGES), value)
+    urls = as_strings(fields.at(name), value)
     for i, url in enumerate(urls):
-        if not is_readable(url):
-            raise BadRequest.refused(f"{fields.at(IMAGES)}[{i}]", "it is no `data:` URL of an image")
+        if not is_usable(url):
+            raise BadRequest.refused(f"{fields.at(name)}[{i}]", f"it is no `data:` URL of {what}")
     return urls
 
 
@@ -126,13 +131,13 @@ class Answers:
 
     Args:
         items: all of them.
-        sees: the model reads images.
+        reads: media that the model reads.
     """
 
     types: Collection[str] = tuple(PREFIXES)
 
-    def __init__(self, items: Sequence[Json], *, sees: bool = False) -> None:
-        self._sees = sees
+    def __init__(self, items: Sequence[Json], reads: Collection[MediaKind] = ()) -> None:
+        self._reads = reads
         self._requests = {item["id"] for item in items if item["type"] == REQUEST}
         self._responses = {item["approval_request_id"]: item for item in items if item["type"] == RESPONSE}
         self._calls = {
@@ -150,7 +155,7 @@ class Answers:
         return _function(item, self._output_of(item))
 
     def _output_of(self, call: Json) -> str | list[Json]:
-        return with_pictures(_text_of(call), MCP, call, sees=self._sees)
+        return with_media(_text_of(call), MCP, call, self._reads)
 
     def _output(self, request: str) -> str | list[Json]:
         """Output of a call that waited."""

@@ -103,7 +103,7 @@ def test_calls_of_one_address_use_one_connection(net: Net, kept: Connections) ->
     assert ask(kept, B) is not net.made[0] and len(net.made) == 2 and not net.closed
 
 
-def test_other_headers_and_other_rules_have_another_connection(net: Net, kept: Connections) -> None:
+def test_requests_with_other_headers_or_rules_have_another_connection(net: Net, kept: Connections) -> None:
     for address in (A, A._replace(headers=(("Authorization", "hunter2"),)), A._replace(public=True)):
         ask(kept, address)
         assert "hunter2" not in repr(address)
