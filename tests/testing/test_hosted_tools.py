@@ -26,6 +26,7 @@ from tests.endpoints.hosted.hosting import (
     script,
     types,
 )
+from tests.endpoints.hosted.mcp.servers import CALLS, Server
 from tests.endpoints.pictures import png
 from tests.endpoints.responses.legal import check_response, check_stream
 
@@ -65,6 +66,34 @@ def test_a_generated_answer_may_search() -> None:
     with scripted(client={"hosted_tools": hooks.all}) as client:
         response = client.responses.create(**ASK, tool_choice={"type": "web_search"})
     assert types(response)[0] == "web_search_call" and len(hooks.calls) == 1
+
+
+def test_a_generated_answer_makes_a_required_call_once() -> None:
+    hooks, server = Hooks(), Server()
+    with scripted(client={"hosted_tools": {**hooks.all, "mcp": {"calc": server}}}) as client:
+        search = client.responses.create(model="m", input="Weather?", tools=[SEARCH], tool_choice="required")
+        add = client.responses.create(model="m", input="Weather?", tools=[CALLS], tool_choice="required")
+    assert types(search) == ["web_search_call", "message"] and len(hooks.calls) == 1
+    assert types(add)[:2] == ["mcp_list_tools", "mcp_call"] and types(add)[-1] == "message"
+
+
+def test_a_script_calls_a_tool_of_an_mcp_server() -> None:
+    server = Server()
+    add = tool_call("calc__add", a=2, b=3)
+    with scripted(add, "It is 5.", client={"hosted_tools": {"mcp": {"calc": server}}}) as client:
+        response = client.responses.create(model="m", input="Weather?", tools=[CALLS])
+        client.assert_tool_called("calc__add", a=2, b=3)
+    assert types(response) == ["mcp_list_tools", "mcp_call", "message"] and server.calls == [("add", {"a": 2, "b": 3})]
+
+
+def test_a_script_that_calls_a_tool_of_another_server_is_told() -> None:
+    """The request has no server of this label."""
+    reply = tool_call("other__add", a=2)
+    with (
+        pytest.raises(AssertionError, match="calls 'other__add'"),
+        scripted(reply, client={"hosted_tools": {"mcp": {"calc": Server()}}}) as client,
+    ):
+        client.responses.create(model="m", input="Weather?", tools=[CALLS])
 
 
 # -- cassettes ------------------------------------------------------------------------------------------------------
