@@ -68,7 +68,7 @@ def until(deadline: Deadline) -> Iterator[None]:
 
 
 _computing: list[Deadline] = []
-"""Of what computes; a deadline is there once for each thread."""
+"""Deadlines of work that computes, each once for each thread."""
 os.register_at_fork(after_in_child=_computing.clear)  # which has none of the threads
 
 

@@ -23,7 +23,7 @@ _hooks = Workers("hooks")
 
 
 class Running(Generic[Key]):
-    """Calls that have begun. Lanes run concurrently, and the calls of one lane one after the other.
+    """Calls that run on threads: lanes concurrently, and the calls of one lane one after the other.
 
     Args:
         lanes: the calls, each with a key that tells it from the others.

@@ -28,7 +28,7 @@ Work = Callable[[Any], Awaitable[object]]
 
 
 class Address(NamedTuple):
-    """A server, and who asks it: requests with other headers have other connections."""
+    """A server and the headers of requests to it: requests with other headers have other connections."""
 
     url: str
     headers: tuple[tuple[str, str], ...]
@@ -107,7 +107,7 @@ class _Loop:
         """Also those that are not kept any more."""
 
     def forget(self) -> None:
-        """Forget the parent's thread in a forked child. What it holds stays: closing it would reach the parent's."""
+        """Forget the parent's thread in a forked child. Its event loop is not closed: that would reach the parent's."""
         if self._thread is not None:
             _lost.append((self._thread, self._kept, self._open))
         self.reset()
