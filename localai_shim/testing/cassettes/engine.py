@@ -140,7 +140,7 @@ def _items(call: Call) -> Sequence[Json]:
 
 
 def _item(item: Json) -> Json:
-    """An item without its id and status, which differ from one store to the next. Items of MCP servers keep their ids."""
+    """An item without status and, except for MCP servers, without id: both differ from one store to the next."""
     left_out = ("status",) if item["type"] in mcp.TYPES else ("id", "status")
     return {name: value for name, value in item.items() if name not in left_out and value is not None}
 
