@@ -73,7 +73,7 @@ def test_models_read_only_what_they_can_read() -> None:
 @pytest.mark.parametrize(
     "url", ["", "data:audio/wav;base64,AA==", "data:audio/wav,x", f"data:text/plain;base64,{DATA}"]
 )
-def test_other_data_is_no_audio(url: str) -> None:
+def test_broken_and_unlabeled_data_is_no_audio(url: str) -> None:
     assert is_sound_url(URL) and not is_sound_url(url)
 
 
