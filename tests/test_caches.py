@@ -56,6 +56,7 @@ FEW = {
 """Caches without a bound, and why their keys are few."""
 HAND_MADE = {
     "engine/prompts/features.py": "features in use stay, and memory pressure sets a second limit",
+    "endpoints/hosted/mcp/connections.py": "a connection that is dropped is closed, and later if it is in use",
     "threads/cache.py": "the class that all others use",
 }
 """Modules that drop old entries themselves. `engine/prefix/` does, too, in a tree: parents stay while children do."""

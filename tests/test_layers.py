@@ -40,8 +40,8 @@ MAY = {
         "testing.model threads types"
     ),
     "testing.cassettes": (
-        "client contrib endpoints endpoints.chat endpoints.hosted endpoints.responses errors formats prompt replacing "
-        "runtime sdk testing testing.model threads types"
+        "client contrib endpoints endpoints.chat endpoints.hosted endpoints.hosted.mcp endpoints.responses errors "
+        "formats prompt replacing runtime sdk testing testing.model threads types"
     ),
     "testing.model": "engine errors media output stats threads types vectors",
     "testing.offline": "client replacing testing testing.cassettes",
@@ -73,8 +73,8 @@ MAY = {
     "endpoints.chat": "endpoints endpoints.answer endpoints.hosted errors output prompt state types",
     "endpoints.completions": "endpoints endpoints.answer errors formats grammar output prompt state types",
     "endpoints.embeddings": "endpoints errors prompt state types vectors",
-    "endpoints.hosted": "endpoints endpoints.vector_stores errors grammar prompt threads types",
-    "endpoints.hosted.mcp": "endpoints endpoints.hosted errors formats grammar prompt prompt.media threads types",
+    "endpoints.hosted": "endpoints endpoints.vector_stores errors formats grammar media prompt threads types",
+    "endpoints.hosted.mcp": "endpoints endpoints.hosted errors formats grammar media prompt prompt.media threads types",
     "endpoints.items": "endpoints endpoints.hosted endpoints.hosted.mcp errors prompt state",
     "endpoints.responses": (
         "endpoints endpoints.answer endpoints.chat endpoints.hosted endpoints.hosted.mcp endpoints.items errors output "

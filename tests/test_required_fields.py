@@ -17,6 +17,7 @@ from localai_shim import LocalOpenAI
 from localai_shim.testing import Reply, ScriptedEngine
 from tests.bodies import FIELDS, check_body, violations
 from tests.conftest import revalidate
+from tests.open_responses import check_open_response
 
 ASK: dict[str, Any] = {"model": "m", "input": "Hi"}
 NULLS = ("error", "incomplete_details", "usage", "completed_at")
@@ -84,52 +85,6 @@ def test_a_response_in_the_background_has_them_when_it_is_followed_after_its_end
     bodies = [event["response"] for event in events(raw) if "response" in event]
     objects = [made, *(event.response for event in followed if hasattr(event, "response"))]
     check_times(bodies, objects, completed=(1, 1))
-
-
-OPEN_RESPONSES = {
-    "background": bool,
-    "created_at": int,
-    "frequency_penalty": int | float,
-    "id": str,
-    "metadata": dict,
-    "model": str,
-    "object": str,
-    "output": list,
-    "parallel_tool_calls": bool,
-    "presence_penalty": int | float,
-    "service_tier": str,
-    "status": str,
-    "store": bool,
-    "temperature": int | float,
-    "text": dict,
-    "tool_choice": str | dict,
-    "tools": list,
-    "top_logprobs": int,
-    "top_p": int | float,
-    "truncation": str,
-}
-"""Fields that Open Responses (2026-04-24) requires of a response, and the type of each."""
-OPEN_RESPONSES_NULLABLE = {
-    "completed_at": int,
-    "error": dict,
-    "incomplete_details": dict,
-    "instructions": str,
-    "max_output_tokens": int,
-    "max_tool_calls": int,
-    "previous_response_id": str,
-    "prompt_cache_key": str,
-    "reasoning": dict,
-    "safety_identifier": str,
-    "usage": dict,
-}
-
-
-def check_open_response(body: dict[str, Any]) -> None:
-    assert {name: body[name] for name, kind in OPEN_RESPONSES.items() if not isinstance(body[name], kind)} == {}
-    wrong = {
-        name: body[name] for name, kind in OPEN_RESPONSES_NULLABLE.items() if not isinstance(body[name], kind | None)
-    }
-    assert wrong == {}
 
 
 def test_every_response_has_what_open_responses_requires(client: LocalOpenAI) -> None:

@@ -421,6 +421,9 @@ class Runtime:
             self._closed = True
         for state in [*self._state]:
             state.close()
+        close_servers = getattr(self.hooks.get("mcp"), "close", None)
+        if close_servers is not None:
+            close_servers()
         if self._finalizer.alive:
             _release_all(*self._held, wait=True)
             self._finalizer.detach()  # last: who is interrupted before it closes again, or the garbage collector does

@@ -51,12 +51,15 @@ def random_numbers(asked: Request, seed: int) -> random.Random:
     return random.Random(hashlib.sha256(body.encode()).digest())
 
 
-def make_up(asked: Request, numbers: random.Random) -> Answer:
+def make_up(asked: Request, numbers: random.Random, *, later: bool = False) -> Answer:
     """A call of a tool that the request requires, an instance of its schema, or a short text.
 
     The request's grammar, which `steer` follows, may want more than this looks at.
+
+    Args:
+        later: a required call was made already, in an earlier round of the same answer.
     """
-    tool = _required_tool(asked, numbers)
+    tool = None if later else _required_tool(asked, numbers)
     if tool is not None:
         parameters = tool.fields.get("parameters") or {"type": "object"}
         given = numbers.choice(_TEXTS) if tool.is_custom else instance(parameters, numbers)
@@ -70,7 +73,7 @@ def make_up(asked: Request, numbers: random.Random) -> Answer:
 
 def _required_tool(asked: Request, numbers: random.Random) -> OfferedTool | None:
     """The tool that the answer must call, if there is one."""
-    choice, tools = asked.tool_choice, asked.offered_tools
+    choice, tools = asked.tool_choice, [tool for tool in asked.offered_tools if not tool.is_server]
     if isinstance(choice, dict):
         allowed = choice.get("allowed_tools", choice)
         if "tools" not in allowed:

@@ -35,6 +35,15 @@ class OfferedTool:
         return self.sent.get("type") == "custom"
 
     @property
+    def is_server(self) -> bool:
+        """It is an MCP server, whose tools the request does not name."""
+        return self.sent.get("type") == "mcp"
+
+    def has(self, name: str) -> bool:
+        """True if it is an MCP server that may have a tool of this name, such as `calc__add`."""
+        return self.is_server and name.startswith(f"{self.sent.get('server_label')}__")
+
+    @property
     def name(self) -> str:
         """Its own name."""
         return str(self.fields.get("name", self.sent.get("type")))
@@ -134,7 +143,10 @@ class Request:
         """Find an offered tool by its name, with or without the namespace."""
         tools = [tool for tool in self.offered_tools if namespace in (None, tool.namespace)]
         whole = (tool for tool in tools if name in (tool.full_name, tool.written_name))
-        return next(whole, None) or next((tool for tool in tools if name == tool.name), None)
+        found = next(whole, None) or next((tool for tool in tools if name == tool.name), None)
+        return found or next(
+            (OfferedTool({"type": "function", "name": name}) for tool in tools if tool.has(name)), None
+        )
 
     @property
     def tool_choice(self) -> Any:

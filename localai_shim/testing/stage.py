@@ -114,7 +114,8 @@ class Stage(ScriptedEngine):
         prompts = {id(each.prompt): each.prompt.tokens for each in rows}
         asked = self._note(call, list(prompts.values()))
         try:
-            played = [self._choose(call, replace(asked, choice=i), each) for i, each in enumerate(rows)]
+            later = sum(map(bool, turn.rounds)) > 1
+            played = [self._choose(call, replace(asked, choice=i), each, later=later) for i, each in enumerate(rows)]
         except BaseException as error:
             asked.errors.append(error)
             raise
@@ -160,11 +161,17 @@ class Stage(ScriptedEngine):
         self.calls.append(asked)
         return asked
 
-    def _choose(self, call: Call, asked: Request, request: GenerationRequest) -> tuple[PlayedScript, Mark | None]:
-        """Choose the script that a choice plays, and its mark."""
+    def _choose(
+        self, call: Call, asked: Request, request: GenerationRequest, *, later: bool
+    ) -> tuple[PlayedScript, Mark | None]:
+        """Choose the script that a choice plays, and its mark.
+
+        Args:
+            later: the answer has called hosted tools before.
+        """
         try:
             taken = self.script.take(asked)
-            answer = self._made_up(asked, request) if taken is None else decide(taken[0], asked)
+            answer = self._made_up(asked, request, later=later) if taken is None else decide(taken[0], asked)
             reply, mark = self._reply(answer, asked)
             played = PlayedScript(replace(reply, fail_after=answer.tokens, hang=True), self.tokenizer)
         except BaseException as raised:
@@ -187,10 +194,10 @@ class Stage(ScriptedEngine):
             self.clock.reach(self.clock.now + call.timeout)
         return failures.exception(trouble, call)
 
-    def _made_up(self, asked: Request, request: GenerationRequest) -> Answer:
+    def _made_up(self, asked: Request, request: GenerationRequest, *, later: bool) -> Answer:
         """An answer that the request allows."""
         numbers = random_numbers(asked, self.seed)
-        answer = make_up(asked, numbers)
+        answer = make_up(asked, numbers, later=later)
         if request.constraint is None:
             return answer
         text = "".join(map(str, self._reply(answer, asked)[0].content))

@@ -61,11 +61,12 @@ def is_usable(loop: Loop) -> bool:
     return not isinstance(loop, asyncio.AbstractEventLoop) or (loop.is_running() and not loop.is_closed())
 
 
-def run_on(loop: Loop, call: Callable[[], Awaitable[object]]) -> object:
+def run_on(loop: Loop, call: Callable[[], Awaitable[object]], *, isolated: bool = False) -> object:
     """Result of a coroutine that runs on another thread's event loop. It is canceled if its request is left.
 
     Args:
         call: makes the coroutine, on that thread.
+        isolated: it does not run in the context of the request, which may say that it is trio.
 
     Raises:
         Exception: of the coroutine.
@@ -73,7 +74,8 @@ def run_on(loop: Loop, call: Callable[[], Awaitable[object]]) -> object:
         Overdue: the caller has left the request.
     """
     work = _Work(call)
-    _give(loop, work.begin)
+    begin = contextvars.Context().run if isolated else _call
+    begin(_give, loop, work.begin)
     try:
         while True:
             try:
@@ -87,6 +89,10 @@ def run_on(loop: Loop, call: Callable[[], Awaitable[object]]) -> object:
     finally:
         if not work.result.done() and is_usable(loop):
             _give(loop, work.cancel)
+
+
+def _call(give: Callable[[Loop, Callable[[], object]], None], loop: Loop, call: Callable[[], object]) -> None:
+    give(loop, call)
 
 
 def _give(loop: Loop, call: Callable[[], object]) -> None:

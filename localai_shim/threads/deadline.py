@@ -67,7 +67,8 @@ def until(deadline: Deadline) -> Iterator[None]:
         yield
 
 
-_computing: set[Deadline] = set()
+_computing: list[Deadline] = []
+"""Deadlines of work that computes, each once for each thread."""
 os.register_at_fork(after_in_child=_computing.clear)  # which has none of the threads
 
 
@@ -78,22 +79,27 @@ def computing(deadline: Deadline) -> Iterator[None]:
     A thread that comes back from a library in Rust, such as a tokenizer or a grammar's compiler, into an interpreter
     that is ending would be unwound there, and crash the process.
     """
-    _computing.add(deadline)
+    _computing.append(deadline)
     try:
         with until(deadline):
             yield
     finally:
-        _computing.discard(deadline)
+        _computing.remove(deadline)
 
 
 @atexit.register
 def _end() -> None:
     """Have all that computes stop, and wait until it has."""
-    for deadline in list(_computing):
+    for deadline in tuple(_computing):
         deadline.abandon()
     latest = time.monotonic() + END_SECONDS
     while _computing and time.monotonic() < latest:
         sleep(0.001)
+
+
+def current() -> Deadline | None:
+    """Deadline of what is done here; None: it has none."""
+    return _current.get()
 
 
 def left() -> float | None:

@@ -7,7 +7,6 @@ import os
 import re
 import socket
 import sys
-import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from localai_shim.testing import ScriptedEngine
 from tests.endpoints.functions import call
 from tests.endpoints.hosted.hosting import script, types
 from tests.frameworks.kit import framework
+from tests.frameworks.mcp_http import Seen, serving
 
 ADDS = call("calc__add", {"a": 2, "b": 3})
 DIVIDES = call("calc__divide", {"a": 1, "b": 0})
@@ -37,39 +37,16 @@ def engine() -> Iterator[ScriptedEngine]:
 
 
 @pytest.fixture
-def seen() -> list[dict[str, str]]:
-    """Headers of the requests to the server over HTTP."""
-    return []
+def seen() -> Seen:
+    """What has reached the server over HTTP."""
+    return Seen()
 
 
 @pytest.fixture
-def url(seen: list[dict[str, str]]) -> Iterator[str]:
+def url(seen: Seen) -> Iterator[str]:
     """A server over HTTP on loopback."""
-    framework("mcp")
-    import uvicorn
-
-    from tests.frameworks.mcp_server import MCPServer, add, divide
-
-    server = MCPServer("calc")  # whose app runs once
-    for function in (add, divide):
-        server.tool()(function)
-    app: Any = server.streamable_http_app()
-
-    async def noting(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http":
-            seen.append({name.decode(): value.decode() for name, value in scope["headers"]})
-        await app(scope, receive, send)
-
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        running = uvicorn.Server(uvicorn.Config(noting, log_level="error", lifespan="on"))
-        thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
-        finally:
-            running.should_exit = True
-            thread.join(60)
+    with serving(seen) as made:
+        yield made
 
 
 @asynccontextmanager
@@ -120,24 +97,23 @@ class TestServers:
 
     @pytest.mark.parametrize("stream", [False, True])
     def test_a_url_of_the_client_serves_requests(
-        self, stream: bool, url: str, engine: ScriptedEngine, seen: list[dict[str, str]]
+        self, stream: bool, url: str, engine: ScriptedEngine, seen: Seen
     ) -> None:
         tool = {**CALLS, "server_url": url, "authorization": "token", "headers": {"X-Key": "key"}}
         with LocalOpenAI(engine=engine, hosted_tools={"mcp": {"calc": url}}) as client:
             made: Any = client.responses.create(model="m", input="Weather?", tools=[tool], stream=stream)
             response = list(made)[-1].response if stream else made
         assert types(response) == ITEMS and response.output[1].output == "5"
-        assert seen and all((each["authorization"], each["x-key"]) == ("Bearer token", "key") for each in seen)
+        assert seen.headers
+        assert all((each["authorization"], each["x-key"]) == ("Bearer token", "key") for each in seen.headers)
 
-    def test_a_url_of_a_request_reaches_public_hosts_only(
-        self, url: str, engine: ScriptedEngine, seen: list[dict[str, str]]
-    ) -> None:
+    def test_a_url_of_a_request_reaches_public_hosts_only(self, url: str, engine: ScriptedEngine, seen: Seen) -> None:
         tool = {**CALLS, "server_url": url}
         with LocalOpenAI(engine=engine) as client, pytest.raises(openai.BadRequestError, match="allow_remote_images"):
             client.responses.create(model="m", input="Weather?", tools=[tool])
         with LocalOpenAI(engine=engine, allow_remote_images=True) as client:
             response: Any = client.responses.create(model="m", input="Weather?", tools=[tool])
-        assert "is not a public host" in response.output[0].error and not seen
+        assert "is not a public host" in response.output[0].error and not seen.headers
 
     def test_a_server_that_is_gone_fails_its_list_without_secrets(self, engine: ScriptedEngine) -> None:
         framework("mcp")

@@ -12,8 +12,6 @@ import pytest
 
 from localai_shim import LocalOpenAI
 from localai_shim.testing import ScriptedEngine, play_cassette, scripted, tool_call
-from localai_shim.testing.cassettes.cassette import Cassette
-from localai_shim.testing.cassettes.engine import CassetteEngine
 from tests.endpoints.functions import call
 from tests.endpoints.hosted.hosting import (
     ANSWER,
@@ -68,6 +66,34 @@ def test_a_generated_answer_may_search() -> None:
     with scripted(client={"hosted_tools": hooks.all}) as client:
         response = client.responses.create(**ASK, tool_choice={"type": "web_search"})
     assert types(response)[0] == "web_search_call" and len(hooks.calls) == 1
+
+
+def test_a_generated_answer_makes_a_required_call_once() -> None:
+    hooks, server = Hooks(), Server()
+    with scripted(client={"hosted_tools": {**hooks.all, "mcp": {"calc": server}}}) as client:
+        search = client.responses.create(model="m", input="Weather?", tools=[SEARCH], tool_choice="required")
+        add = client.responses.create(model="m", input="Weather?", tools=[CALLS], tool_choice="required")
+    assert types(search) == ["web_search_call", "message"] and len(hooks.calls) == 1
+    assert types(add)[:2] == ["mcp_list_tools", "mcp_call"] and types(add)[-1] == "message"
+
+
+def test_a_script_calls_a_tool_of_an_mcp_server() -> None:
+    server = Server()
+    add = tool_call("calc__add", a=2, b=3)
+    with scripted(add, "It is 5.", client={"hosted_tools": {"mcp": {"calc": server}}}) as client:
+        response = client.responses.create(model="m", input="Weather?", tools=[CALLS])
+        client.assert_tool_called("calc__add", a=2, b=3)
+    assert types(response) == ["mcp_list_tools", "mcp_call", "message"] and server.calls == [("add", {"a": 2, "b": 3})]
+
+
+def test_a_script_that_calls_a_tool_of_another_server_is_told() -> None:
+    """The request has no server of this label."""
+    reply = tool_call("other__add", a=2)
+    with (
+        pytest.raises(AssertionError, match="calls 'other__add'"),
+        scripted(reply, client={"hosted_tools": {"mcp": {"calc": Server()}}}) as client,
+    ):
+        client.responses.create(model="m", input="Weather?", tools=[CALLS])
 
 
 # -- cassettes ------------------------------------------------------------------------------------------------------
@@ -257,14 +283,3 @@ def test_a_cassette_plays_a_search_in_files_without_the_vector_store(path: Path)
         played = client.responses.create(model="m", input="Find.", tools=[asked])
     assert said(recorded)["output"] == said(played)["output"]
     assert [item.type for item in played.output] == ["file_search_call", "message"]
-
-
-def test_a_request_with_an_mcp_server_cannot_be_recorded(path: Path) -> None:
-    cassette = Cassette(path)
-    with (
-        CassetteEngine(cassette) as engine,
-        LocalOpenAI(engine=engine, hosted_tools={"mcp": {"calc": Server()}}) as client,
-        pytest.raises(openai.BadRequestError, match="MCP servers cannot be recorded"),
-    ):
-        client.responses.create(model="m", input="Add.", tools=[CALLS])
-    assert cassette.misses, "the test fails, too"

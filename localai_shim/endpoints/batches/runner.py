@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from ...state.errors import StoreError
 from ...state.store import Json, Store
-from ...threads.system import Lock, SimpleQueue, Thread, current_thread, main_has_ended, make_thread
+from ...threads.crew import Crew
+from ...threads.system import SimpleQueue, main_has_ended
 from ...types import EngineClosedError, log
 from ..request_fields import now
 from .job import KIND, LOCAL, Job, Progress, Stopped
@@ -50,16 +49,12 @@ class Batches:
         self._store, self._answer = store, answer
         self._served, self._owner, self._is_alive = list(served), owner, is_alive
         self._make_progress = make_progress
-        self._lock = Lock()
-        self._pid = os.getpid()
-        self._closed = False
-        self._waiting: deque[str] = deque()
+        self._crew = Crew[str]("batches", MAX_RUNNING_BATCHES)
         self._inboxes: dict[str, Inbox] = {}
         """Of those that run or wait here."""
         self._shown: set[str] = set()
         self._unstored: dict[str, list[Json]] = {}
         """Errors of those that have failed, where the store could not be told."""
-        self._threads: set[Thread] = set()
 
     def start(self, body: Json, file_id: str, part: str, *, progress: bool) -> None:
         """Store a batch of a file's requests and let it run.
@@ -68,9 +63,9 @@ class Batches:
             EngineClosedError: the client was closed, or forked.
             MissingError: the file is gone.
         """
-        if self._pid != os.getpid():
+        if self._crew.is_forked:
             raise EngineClosedError("this process was forked from the one that made the client")
-        if self._closed:
+        if self._crew.is_closed:
             raise EngineClosedError("client is closed")
         body[LOCAL]["served"] = self._served
         self._store.save(KIND, body["id"], body, copies={"input": ("file", file_id, part)}, owner=self._owner)
@@ -88,12 +83,12 @@ class Batches:
         Args:
             id: of the only one; None: all of them.
         """
-        if self._pid != os.getpid():
+        if self._crew.is_forked:
             return
         try:
             claimed = self._store.claim(KIND, self._owner, partial(self._is_left, id))
         except StoreError:
-            if self._closed:  # while it waited for the store
+            if self._crew.is_closed:  # while it waited for the store
                 return
             raise
         for each in claimed:
@@ -116,13 +111,11 @@ class Batches:
     def close(self) -> None:
         """Stop all batches where they are, and wait for their threads. Another client may continue them."""
         self.stop()
-        if self._pid == os.getpid():
-            for thread in list(self._threads):
-                thread.join()
+        self._crew.close()
 
     def stop(self) -> None:
         """Begin to close without waiting or taking a lock: the garbage collector may call this, on any thread."""
-        self._closed = True
+        self._crew.is_closed = True
         for inbox in list(self._inboxes.values()):
             inbox.put(None)
 
@@ -135,32 +128,18 @@ class Batches:
         return ends or body[LOCAL]["served"] == self._served
 
     def _run(self, id: str) -> None:
-        with self._lock:
-            self._inboxes[id] = SimpleQueue()
-            self._waiting.append(id)
-            if len(self._threads) < MAX_RUNNING_BATCHES:
-                thread = make_thread(self._work, name="localai_shim:batches")
-                try:
-                    thread.start()
-                except RuntimeError:
-                    if not self._threads:  # whose it would be when they have done theirs
-                        self._waiting.remove(id)
-                        del self._inboxes[id]
-                        raise
-                else:
-                    self._threads.add(thread)
+        self._inboxes[id] = SimpleQueue()
+        try:
+            self._crew.add([id], self._work)
+        except RuntimeError:
+            del self._inboxes[id]
+            raise
 
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                if self._closed or not self._waiting:
-                    self._threads.discard(current_thread())
-                    return
-                id = self._waiting.popleft()
-            try:
-                self._work_on(id)
-            finally:
-                self._inboxes.pop(id, None)
+    def _work(self, id: str) -> None:
+        try:
+            self._work_on(id)
+        finally:
+            self._inboxes.pop(id, None)
 
     def _work_on(self, id: str) -> None:
         job = self._job(id)
@@ -171,7 +150,7 @@ class Batches:
             return
         except Exception as error:
             # Engines end with the interpreter, too; then the batch is left for the next process.
-            if self._closed or main_has_ended():
+            if self._crew.is_closed or main_has_ended():
                 return
             if not isinstance(error, EngineClosedError):
                 log.exception("a batch failed")
@@ -180,7 +159,7 @@ class Batches:
 
     def _job(self, id: str) -> Job:
         inbox = self._inboxes.get(id) or SimpleQueue()
-        return Job(self._store, id, lambda lines: self._answer(lines, inbox), lambda: self._closed)
+        return Job(self._store, id, lambda lines: self._answer(lines, inbox), lambda: self._crew.is_closed)
 
     def _fail(self, job: Job, id: str, errors: list[Json]) -> None:
         try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from openai.types.chat import ChatCompletionChunk
@@ -17,6 +18,7 @@ from ..assembler import Round
 from ..hosted.hooks import Call, run, too_long
 from ..hosted.kind import HostedTool, Outcome
 from ..hosted.room import are_short
+from ..hosted.running import run_all
 from .assembler import ChatAssembler, new_call_id
 from .search_parser import SearchParser
 
@@ -71,13 +73,13 @@ class SearchAssembler(ChatAssembler):
         super().collect(self._active[index], token)
 
     def next_round(self) -> Round:
-        """Search for each choice that asks for it."""
+        """Search for each choice that asks for it: all searches run concurrently."""
         chunks: list[ChatCompletionChunk] = []
         made: dict[int, Continuation] = {}
-        for index, reader in enumerate(self._readers):
-            if not reader.continues:
-                continue
-            self._search(index, reader)
+        searching = {index: reader for index, reader in enumerate(self._readers) if reader.continues}
+        outcomes = iter(run_all([call for reader in searching.values() for call in self._searches(reader)]))
+        for index, reader in searching.items():
+            self._take_results(index, reader, outcomes)
             following = self._following(index, reader)
             if following is None:
                 reader.continues = False
@@ -89,8 +91,19 @@ class SearchAssembler(ChatAssembler):
         self._active = list(made)
         return Round(chunks, [each.work for each in made.values()], ends=not made)
 
-    def _search(self, index: int, reader: SearchParser) -> None:
-        """Call the hook for the searches of a choice's round, one after the other."""
+    def _searches(self, reader: SearchParser) -> Iterator[Callable[[], Outcome]]:
+        """Calls of the hook for the searches of a choice's round."""
+        tool = self._searching.tool
+        for pieces in reader.searches.values():
+            query = tool.hosted.read_argument("".join(pieces))
+            yield partial(run, tool, self._searching.hook, query, tool.options)
+
+    def _take_results(self, index: int, reader: SearchParser, outcomes: Iterator[Outcome]) -> None:
+        """Add a round's searches and their results to the messages of a choice.
+
+        Args:
+            outcomes: of this choice's searches, and then of others'.
+        """
         tool = self._searching.tool
         asked = ["".join(pieces) for pieces in reader.searches.values()]
         ids = [new_call_id() for _ in asked]
@@ -101,9 +114,8 @@ class SearchAssembler(ChatAssembler):
         results: list[Message] = [{"role": "tool", "content": "", "tool_call_id": id, "name": tool.name} for id in ids]
         before = [*self._messages[index], said]
         self._messages[index] = [*before, *results]
-        for arguments, result in zip(asked, results, strict=True):
-            outcome = run(tool, self._searching.hook, tool.hosted.read_argument(arguments), tool.options)
-            assert isinstance(outcome, Outcome)
+        for result in results:
+            outcome = next(outcomes)
             result["content"] = outcome.output
             if not (outcome.failed or self._fits(index, reader, results)):
                 outcome = too_long(tool)

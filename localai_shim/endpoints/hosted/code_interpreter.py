@@ -32,6 +32,7 @@ class CodeInterpreter(Kind):
     about_argument = "The Python code. It must print what you want to know."
     hints = ("memory_limit",)
     text_events = "response.code_interpreter_call_code"
+    in_order = True  # they share a container
 
     def read_options(self, fields: Fields) -> dict[str, object]:
         fields.get("allowed_callers")

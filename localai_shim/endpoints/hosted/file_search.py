@@ -77,6 +77,9 @@ class FileSearch(Kind):
     def asked(self, item: Json) -> str:
         return next(iter(item.get("queries") or ()), "")
 
+    def found_in(self, item: Json) -> list[Json]:
+        return [each for each in item.get("results") or () if each.get("file_id") and each.get("filename")]
+
     def shown_output(self, item: Json) -> str:
         found = item.get("results")
         return written([given(**{name: each.get(name) for name in _TEXTS[1:]}) for each in found]) if found else _GONE

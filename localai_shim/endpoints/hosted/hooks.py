@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ...errors import BadRequest, listed
 from ...threads.deadline import check
-from ...types import Json, log
+from ...types import log
 from .kind import BadResultError, CalledTool, HostedTool, Options, Outcome
+from .running import LOOK_SECONDS, Show
 from .table import BY_NAME
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 Call = Callable[..., Any]
 """The function or method of a hook."""
-LOOK_SECONDS = 0.05  # after which an async hook is canceled whose caller has left
 
 
 @runtime_checkable
@@ -123,16 +123,18 @@ def _parameters(hook: Call) -> set[str] | None:
     return {parameter.name for parameter in found if parameter.kind is not parameter.POSITIONAL_ONLY}
 
 
-def run(tool: HostedTool, hook: Call, argument: str | None, options: Options) -> Outcome | Unfinished:
+def run(
+    tool: HostedTool, hook: Call, argument: str | None, options: Options, show: Show = lambda fields: None
+) -> Outcome:
     """Call a hook for a call of the model. May wait.
 
     Args:
         argument: of the call; None: the model has written none that can be read.
         options: of the response.
+        show: takes unfinished results as they come, if the hook returns an iterator of them and its kind streams.
 
     Returns:
-        Its outcome. A hook that raises has one, too, which tells the model what happened. If the hook returns an
-        iterator, and its kind streams: what continues it.
+        Its outcome. A hook that raises has one, too, which tells the model what happened.
 
     Raises:
         Overdue: the caller of the request has left. An async hook was canceled.
@@ -142,51 +144,60 @@ def run(tool: HostedTool, hook: Call, argument: str | None, options: Options) ->
         return Outcome(f"Error: the argument '{kind.argument}' is missing.", failed=True)
     given = {name: value for name, value in options.items() if takes is None or name in takes or name == "container"}
 
-    def call() -> Outcome | Unfinished:
+    def call() -> Outcome:
         container = [given.pop("container")] if "container" in given else []
         returned = hook(argument, *container, **given)
-        if isinstance(returned, Outcome):  # which was recorded
-            return returned
+        results = _Results(tool, options, show)
         if kind.streams and isinstance(returned, AsyncIterator):
-            returned = iter(asyncio.run(_awaited(_gathered(returned))))
-        elif inspect.isawaitable(returned):
-            returned = asyncio.run(_awaited(returned))
+            made: Outcome = _driven(results.take_async(returned))
+            return made
+        if inspect.isawaitable(returned):
+            returned = _driven(returned)
         if kind.streams and isinstance(returned, Iterator):
-            return Unfinished(tool, options, returned)
+            return results.take(returned)
         return kind.read(returned, options)
 
     return _guarded(tool, call)
 
 
-class Unfinished:
-    """A hook that returned an iterator of unfinished results, of which the last one is its result."""
+class _Results:
+    """Results of a hook that returned an iterator: the last one is its result, and others are unfinished."""
 
-    def __init__(self, tool: HostedTool, options: Options, results: Iterator[Any]) -> None:
-        self._tool, self._options, self._results = tool, options, results
+    def __init__(self, tool: HostedTool, options: Options, show: Show) -> None:
+        self._tool, self._options, self._show = tool, options, show
         self._last: list[Any] = []
         """The last result so far, or nothing."""
 
-    def next(self) -> Outcome | Json:
-        """Fields of the event for the next unfinished result, or the outcome. May wait, and raises as `run` does."""
-        return _guarded(self._tool, self._next)
+    def take(self, results: Iterator[Any]) -> Outcome:
+        """Outcome of all results. Raises BadResultError if there are none, or one cannot be read."""
+        try:
+            for result in results:
+                self._add(result)
+        finally:
+            if inspect.isgenerator(results):  # which the error would keep, and what it holds
+                results.close()
+        return self._outcome()
 
-    def _next(self) -> Outcome | Json:
-        kind = self._tool.hosted
-        for result in self._results:
-            before, self._last = self._last, [result]
-            if before:
-                return kind.partial(before[0], self._options)
+    async def take_async(self, results: AsyncIterator[Any]) -> Outcome:
+        """Outcome of all results of an async iterator. Raises as `take` does."""
+        async for result in results:
+            self._add(result)
+        return self._outcome()
+
+    def _add(self, result: Any) -> None:
+        check()
+        before, self._last = self._last, [result]
+        if before:
+            self._show(self._tool.hosted.partial(before[0], self._options))
+
+    def _outcome(self) -> Outcome:
         if not self._last:
             raise BadResultError(f"the iterator of '{self._tool.name}' is empty")
-        return kind.read(self._last[0], self._options)
+        return self._tool.hosted.read(self._last[0], self._options)
 
 
-Returned = TypeVar("Returned")
-
-
-def _guarded(tool: HostedTool, call: Callable[[], Returned]) -> Returned | Outcome:
-    """Result of a part of a hook's call, or the outcome of one that failed."""
-    made: Returned | Outcome
+def _guarded(tool: HostedTool, call: Callable[[], Outcome]) -> Outcome:
+    """Outcome of a hook's call, also of one that failed."""
     try:
         made = call()
     except BadResultError as error:
@@ -210,8 +221,9 @@ def _told(error: BaseException) -> str:
     return f"Error: {type(error).__name__}: {error}".encode(errors="replace").decode()
 
 
-async def _gathered(results: AsyncIterator[Any]) -> list[Any]:
-    return [result async for result in results]
+def _driven(returned: Awaitable[Any]) -> Any:
+    """Result of an async hook, in an event loop of this thread."""
+    return asyncio.run(_awaited(returned))
 
 
 async def _awaited(returned: Awaitable[Any]) -> Any:

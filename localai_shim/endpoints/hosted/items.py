@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from ...media import MediaKind
 from ...types import Json
 from ..fields import Fields, given
 from .kind import Calls, Kind, written
@@ -17,7 +18,7 @@ MORE = "more_calls"
 OUTPUT = "output"
 """Field of an item with the text that the model has read."""
 UNSEEN = "unseen_images"
-"""Field of an item that is true if its images did not fit into the context of a model that sees."""
+"""Field of an item that is true if its images and audio did not fit into the context of a model that reads them."""
 _STATUSES = ("in_progress", "searching", "interpreting", "generating", "completed", "incomplete", "failed")
 _CALLS = ("function_call", "custom_tool_call")
 
@@ -32,6 +33,21 @@ def read_item(fields: Fields) -> Json:
     status = fields.choice("status", _STATUSES) or "completed"
     more: Json = given(**{OUTPUT: fields.string(OUTPUT), MORE: fields.boolean(MORE), UNSEEN: fields.boolean(UNSEEN)})
     return {"status": status, **kind.read_item(fields), **more}
+
+
+def citations(text: str, found: Mapping[Calls, Sequence[Json]], earlier: Sequence[Json]) -> list[Json]:
+    """Annotations of a message.
+
+    Args:
+        found: results of the response's own calls, by their kinds.
+        earlier: items of the conversation before the response, oldest first.
+    """
+    every = {kind: list(results) for kind, results in found.items()}
+    for item in reversed(earlier):  # the latest title of a page counts
+        kind = BY_ITEM.get(item["type"])
+        if kind is not None:
+            every.setdefault(kind, []).extend(kind.found_in(item))
+    return [each for kind, results in every.items() for each in kind.citations(text, results)]
 
 
 class Shown(NamedTuple):
@@ -52,14 +68,16 @@ class Others(Protocol):
         """Such an item as a call; None: it is none, or an earlier item shows it."""
 
 
-def as_function_items(items: Sequence[Json], others: Others | None = None, *, sees: bool = False) -> list[Json]:
+def as_function_items(
+    items: Sequence[Json], others: Others | None = None, *, reads: Collection[MediaKind] = ()
+) -> list[Json]:
     """Items of which those of hosted tools are calls of functions and their outputs.
 
     The calls of one turn of the model come before their outputs.
 
     Args:
         others: reads further items.
-        sees: the model reads images.
+        reads: media that the model reads.
     """
     made: list[Json] = []
     outputs: list[Json] = []
@@ -82,7 +100,7 @@ def as_function_items(items: Sequence[Json], others: Others | None = None, *, se
             continue
         call = {"type": "function_call", "id": item["id"], "call_id": item["id"], "name": kind.name}
         made.append({**call, "arguments": written({kind.argument: kind.asked(item)})})
-        output = _output(kind, item, sees=sees)
+        output = _output(kind, item, reads)
         outputs.append({"type": "function_call_output", "call_id": item["id"], "output": output})
         if not item.get(MORE):
             made += outputs
@@ -90,15 +108,23 @@ def as_function_items(items: Sequence[Json], others: Others | None = None, *, se
     return made + outputs
 
 
-def _output(kind: Kind, item: Json, *, sees: bool) -> str | list[Json]:
+def _output(kind: Kind, item: Json, reads: Collection[MediaKind]) -> str | list[Json]:
     text = item.get(OUTPUT)
-    return with_pictures(str(kind.shown_output(item) if text is None else text), kind, item, sees=sees)
+    return with_media(str(kind.shown_output(item) if text is None else text), kind, item, reads)
 
 
-def with_pictures(text: str, kind: Calls, item: Json, *, sees: bool) -> str | list[Json]:
-    """Output of a call as the model reads it: a text, and the item's images if the model reads images."""
-    pictures = kind.pictures(item) if sees and not item.get(UNSEEN) else ()
-    if not pictures:
-        return text
-    images: list[Json] = [{"type": "input_image", "image_url": url, "detail": "auto"} for url in pictures]
-    return [{"type": "input_text", "text": text}, *images]
+def with_media(text: str, kind: Calls, item: Json, reads: Collection[MediaKind]) -> str | list[Json]:
+    """Output of a call as the model reads it: a text, and the item's images and audio if the model reads them.
+
+    Args:
+        reads: media that the model reads.
+    """
+    parts: list[Json] = []
+    if not item.get(UNSEEN):
+        pictures, sounds = (
+            kind.pictures(item) if "image" in reads else (),
+            kind.sounds(item) if "audio" in reads else (),
+        )
+        parts += [{"type": "input_image", "image_url": url, "detail": "auto"} for url in pictures]
+        parts += [{"type": "audio_url", "audio_url": {"url": url}} for url in sounds]
+    return [{"type": "input_text", "text": text}, *parts] if parts else text

@@ -56,6 +56,8 @@ class Calls:
     """Beginning of the types of events that stream the argument; empty: it is not streamed."""
     says_working: ClassVar[bool] = True
     """An event says that the tool works."""
+    in_order: ClassVar[bool] = False
+    """Calls of one turn are made one after the other: each may depend on the one before it."""
     says_failed: ClassVar[bool] = False
     """An event says that a call has failed."""
 
@@ -75,6 +77,10 @@ class Calls:
 
     def pictures(self, item: Json) -> Sequence[str]:
         """`data:` URLs of an item's images, which models that see read behind the text."""
+        return ()
+
+    def sounds(self, item: Json) -> Sequence[str]:
+        """`data:` URLs of an item's audio, which models that hear read behind the text."""
         return ()
 
 
@@ -191,6 +197,10 @@ class Kind(Calls, ABC):
     @abstractmethod
     def asked(self, item: Json) -> str:
         """Argument of the call that an item shows."""
+
+    def found_in(self, item: Json) -> list[Json]:
+        """Results of a call that an item shows, as far as it has them, in the form that `citations` takes."""
+        return []
 
     @abstractmethod
     def shown_output(self, item: Json) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from ...formats.values import json_or_text
 from ...types import Json, SearchResult
 from ..fields import Fields, as_strings, given
 from .kind import HostedTool, Kind, Names, Options, Outcome, as_list, text_of, written
@@ -90,6 +91,11 @@ class WebSearch(Kind):
         asked = (action.get("query"), *action.get("queries", ()), action.get("pattern"), action.get("url"))
         return next(filter(None, asked), "")
 
+    def found_in(self, item: Json) -> list[Json]:
+        found = item.get("results") or json_or_text(item.get("output") or "") or item["action"].get("sources")
+        pages = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+        return [{"url": page["url"], "title": str(page.get("title") or "")} for page in pages if _has_url(page)]
+
     def shown_output(self, item: Json) -> str:
         found = item.get("results") or item["action"].get("sources")
         return written(found) if found else _GONE
@@ -113,6 +119,10 @@ def read_search(fields: Fields) -> HostedTool | None:
         place.finish()
     inner.finish()
     return replace(WebSearch().tool(Fields(given, CHAT_FIELD)), path=CHAT_FIELD)
+
+
+def _has_url(page: Json) -> bool:
+    return isinstance(page.get("url"), str)
 
 
 def _span(match: re.Match[str]) -> Json:

@@ -16,6 +16,8 @@ from ...output.text import Delta, TextParser
 from ...types import Json, Prompt, Token
 from ..assembler import Assembler
 from ..chat.assembler import invalid_call, new_call_id, token_logprobs
+from ..hosted.items import citations
+from ..hosted.kind import Calls
 from ..items.reasoning import seal
 from ..items.resources import new_item_id
 from ..request_fields import new_id, now
@@ -116,6 +118,11 @@ class ResponseAssembler(Assembler[types.Response]):
         namespaces: of functions, by the names that the model knows: namespace and name.
         keep: see `Assembler`.
     """
+
+    earlier: Sequence[Json] = ()
+    """Items that the response continues: what they have found can be cited."""
+    cited: Mapping[str, Sequence[Json]] | None = None
+    """Recorded annotations, by the texts of their messages; None: they are made."""
 
     def __init__(
         self,
@@ -321,7 +328,11 @@ class ResponseAssembler(Assembler[types.Response]):
 
     def _annotations(self, text: str) -> Sequence[Json]:
         """Annotations of a message's whole text."""
-        return ()
+        return self.cited.get(text, ()) if self.cited is not None else citations(text, self._found(), self.earlier)
+
+    def _found(self) -> Mapping[Calls, Sequence[Json]]:
+        """Results that this response has found, by kinds of hosted tools."""
+        return {}
 
     def _emit_part(self, item: OutputItem, what: Literal["added", "done"], text: str) -> None:
         """The one part that messages and reasoning have begins or is done."""

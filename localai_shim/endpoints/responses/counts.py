@@ -72,11 +72,15 @@ def _with_listed(plan: PromptPlan, model: ServedModel) -> PromptPlan:
         return plan
     servers, items = find_servers(model.hooks).of_request(), plan.context.items
     known = {entry.label: (entry, known_tools(entry, items)) for entry in tools.servers}
-    found = {
-        label: list_tools(servers, entry)[0] if given is None else given for label, (entry, given) in known.items()
+    made = {
+        label: list_tools(servers, entry) if given is None else (given, None) for label, (entry, given) in known.items()
     }
-    asked = replace(fields.asked, tools=listed(tools, found, fields.max_tool_calls))
-    return replace(plan, fields=replace(fields, asked=asked))
+    asked = replace(
+        fields.asked,
+        tools=listed(tools, {label: tools for label, (tools, _) in made.items()}, fields.max_tool_calls),
+    )
+    failed = {label: error for label, (_, error) in made.items() if error}
+    return replace(plan, fields=replace(fields, asked=asked, failed_lists=failed))
 
 
 def prepare_compaction(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Turn:

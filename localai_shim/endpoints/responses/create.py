@@ -6,11 +6,12 @@ Shapes follow OpenAI's API reference (https://platform.openai.com/docs/api-refer
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ...errors import TOO_LONG, BadRequest
+from ...prompt.history import Message
 from ...prompt.items import Item, item_messages
 from ...prompt.parts import MediaReader
 from ...prompt.template import Conversation
@@ -28,7 +29,7 @@ from ..hosted.hooks import check_hooks, hooks_for
 from ..hosted.items import as_function_items
 from ..hosted.mcp.entry import TYPE as MCP
 from ..hosted.mcp.entry import has_servers, shown_entry
-from ..hosted.mcp.items import Answers, approved_calls
+from ..hosted.mcp.items import Answers, approved_calls, failed_lists, told_failures
 from ..hosted.mcp.servers import check_servers
 from ..hosted.room import answer_room
 from ..hosted.table import shown_choice
@@ -77,6 +78,8 @@ class PromptFields:
     """Fields of the response."""
     max_tool_calls: int | None
     """Maximum number of calls of hosted tools."""
+    failed_lists: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Errors of MCP servers that could not list their tools, by label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         namespaces=tools.namespaces,
         keep=(lambda response: save_response(store(), context, response, kept=read.kept)) if keeps else None,
     )
+    assembler.earlier = context.items
     if generation.agent is None:
         generation = replace(generation, agent=context.agent(assembler.id))
     if isinstance(assembler, HostedAssembler):
@@ -159,7 +163,7 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
 
 def _behind(plan: PromptPlan, tools: ToolPlan, output: list[Json]) -> PromptPlan:
     """The plan of a round behind this output, with these tools."""
-    fields = replace(plan.fields, asked=replace(plan.fields.asked, tools=tools))
+    fields = replace(plan.fields, asked=replace(plan.fields.asked, tools=tools), failed_lists=failed_lists(output))
     return replace(plan, fields=fields, context=replace(plan.context, stored=plan.context.items, given=output))
 
 
@@ -308,9 +312,9 @@ def render(plan: PromptPlan, model: ServedModel, reserve: int) -> tuple[list[int
 def _rendered(plan: PromptPlan, model: ServedModel, items: Sequence[Item]) -> tuple[list[int], Conversation]:
     """The same for some of the items."""
     developer = model.tokenizer.knows_developer
-    sees = "image" in model.tokenizer.media_kinds
+    reads = model.tokenizer.media_kinds
     messages = item_messages(
-        as_function_items(items, Answers(items, sees=sees), sees=sees),
+        as_function_items(items, Answers(items, reads), reads=reads),
         plan.fields.instructions,
         unseal,
         paths=plan.context.paths,
@@ -318,13 +322,25 @@ def _rendered(plan: PromptPlan, model: ServedModel, items: Sequence[Item]) -> tu
         read_part=plan.read_part,
     )
     plan.read_part.check_read()
-    conversation = plan.fields.asked.conversation(model.with_system(messages))
+    told = told_failures(plan.fields.failed_lists)
+    messages = _with_told(model.with_system(messages), told)
+    conversation = plan.fields.asked.conversation(messages)
     try:
         return model.tokenizer.render(conversation), conversation
     except BadRequest as error:
         if error.param != "messages":
             raise
         raise BadRequest(error.message, param="input", code=error.code) from error.__cause__
+
+
+def _with_told(messages: list[Message], told: str | None) -> list[Message]:
+    """Messages whose system message also says this."""
+    if told is None:
+        return messages
+    first = messages[0]
+    if first["role"] in ("system", "developer") and isinstance(first["content"], str):
+        return [{**first, "content": f"{first['content']}\n\n{told}"}, *messages[1:]]
+    return [{"role": "system", "content": told}, *messages]
 
 
 def _without_oldest(items: Sequence[Item], start: int) -> list[Item]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 from openai.types.responses import ResponseStreamEvent
@@ -13,10 +14,11 @@ from ...output.answer import AnswerParser
 from ...output.text import TextParser
 from ...types import GenerationRequest, Json, Prompt
 from ..assembler import Round
-from ..hosted.hooks import Call, Unfinished, run, too_long
+from ..hosted.hooks import Call, run, too_long
 from ..hosted.items import MORE, OUTPUT, UNSEEN
-from ..hosted.kind import CalledTool, HostedTool, Options, Outcome
+from ..hosted.kind import CalledTool, Calls, HostedTool, Options, Outcome
 from ..hosted.room import are_short
+from ..hosted.running import Running, Show
 from .assembler import Form, Kind, OutputItem, ResponseAssembler
 
 
@@ -56,8 +58,8 @@ class HostedItem(OutputItem):
     """An output item for a call of a hosted tool. Its text is the call's argument."""
 
     __slots__ = (
-        *("argument", "has_next", "is_ignored", "is_shown", "outcome", "partial", "reader", "tool", "unfinished"),
-        *("unseen", "written"),
+        *("argument", "has_next", "is_ignored", "is_shown", "outcome", "partial", "reader", "tool", "unseen"),
+        "written",
     )
 
     def __init__(self, index: int, tool: CalledTool, form: Form | None = None) -> None:
@@ -71,12 +73,10 @@ class HostedItem(OutputItem):
         self.argument: str | None = None
         """Argument of the call once it is whole; None: it could not be read."""
         self.outcome: Outcome | None = None
-        self.unfinished: Unfinished | None = None
-        """Continues a hook that returns unfinished results first."""
         self.partial = 0
-        """Number of events for these so far."""
+        """Number of events for unfinished results so far."""
         self.unseen = False
-        """The context has no room for its images."""
+        """The context has no room for its images and audio."""
         self.has_next = False
         """The model made another call behind it, in the same round."""
         self.is_shown = self.is_ignored = False
@@ -90,8 +90,10 @@ class HostedAssembler(ResponseAssembler):
     """
 
     hosting: Hosting
-    cited: Mapping[str, Sequence[Json]] | None = None
-    """Recorded annotations, by the texts of their messages; None: they are made."""
+    recorded: Callable[[str], Outcome | None] | None = None
+    """Gives the recorded outcomes of a tool, by its name and in the order of its calls; None: tools are called."""
+    _steps: Generator[None, None, Sequence[GenerationRequest]] | None = None
+    """Rest of the work before the next round, see `next_round`."""
     _calls = 0
     """Calls of hosted tools so far."""
     _asked: tuple[HostedItem, ...] = ()
@@ -108,32 +110,57 @@ class HostedAssembler(ResponseAssembler):
         return super().cancel()
 
     def next_round(self) -> Round:
-        """Call the hooks one after the other: first the events say so, then it is done."""
-        item = next((item for item in self._asked if item.outcome is None), None)
-        if item is None:
-            return self._go_on()
-        if item.status == "in_progress":
+        """Do the next step of the work before the next round: up to events to show, or to the end."""
+        if self._steps is None:
+            self._steps = self._called_and_continued()
+        try:
+            next(self._steps)
+        except StopIteration as done:
+            self._steps = None
+            return Round(self._flush(), done.value, ends=not done.value)
+        return Round(self._flush())
+
+    def _called_and_continued(self) -> Generator[None, None, Sequence[GenerationRequest]]:
+        """Make the calls of the round. Returns the works of the next one; none: the response has ended."""
+        yield from self._called()
+        return self._go_on()
+
+    def _called(self) -> Generator[None, None, None]:
+        """Make the calls of the round concurrently. Yields if there are events to show."""
+        asked = [item for item in self._asked if item.outcome is None]
+        for item in asked:
             item.status = item.tool.hosted.names.working
             if item.tool.hosted.says_working:
                 self._emit(f"response.{item.form.type}.{item.status}", **item.at)
-            return Round(self._flush())
-        outcome = self._call(item)
-        if isinstance(outcome, Unfinished):
-            item.unfinished = outcome
-        elif isinstance(outcome, Outcome):
-            item.has_next = item is not self._last_call
-            self._end_call(item, outcome)
-        else:
-            self._show_partial(item, outcome)
-        return Round(self._flush())
+        yield
+        for item, found in self._results(asked):
+            if isinstance(found, Outcome):
+                item.has_next = self._last_call not in (None, item)
+                self._end_call(item, found)
+            else:
+                self._show_partial(item, found)
+            yield
 
-    def _call(self, item: HostedItem) -> Outcome | Unfinished | Json:
-        """Outcome of a call, or the fields of the event for an unfinished result. May wait."""
-        if item.unfinished is not None:
-            return item.unfinished.next()
+    def _results(self, asked: Sequence[HostedItem]) -> Iterator[tuple[HostedItem, Outcome | Json]]:
+        """Outcomes of calls, and fields of events for unfinished results, as they come. Waits."""
+        lanes: dict[object, list[HostedItem]] = {}
+        for item in asked:
+            outcome = None if self.recorded is None else self.recorded(item.tool.name)
+            if outcome is not None:
+                yield item, outcome
+            else:
+                lanes.setdefault(item.tool.hosted if item.tool.hosted.in_order else item, []).append(item)
+        yield from Running([[(item, partial(self._call, item)) for item in lane] for lane in lanes.values()]).results()
+
+    def _call(self, item: HostedItem, show: Show) -> Outcome:
+        """Outcome of a call. May wait.
+
+        Args:
+            show: takes the fields of events for unfinished results.
+        """
         tool = item.tool
         assert isinstance(tool, HostedTool)
-        return run(tool, self.hosting.hooks[tool.name], item.argument, self.hosting.options[tool.name])
+        return run(tool, self.hosting.hooks[tool.name], item.argument, self.hosting.options[tool.name], show)
 
     def _show_partial(self, item: HostedItem, fields: Json) -> None:
         tool = item.tool
@@ -158,17 +185,20 @@ class HostedAssembler(ResponseAssembler):
         return too_long(item.tool)
 
     def _fits(self, item: HostedItem) -> bool:
-        """The context has room for an item's outcome; if not for its images, they are left out."""
-        has_pictures = self._has_pictures(item)
-        if not any(map(self._has_pictures, self._asked)) and self._is_short():
+        """The context has room for an item's outcome; if not for its images and audio, they are left out."""
+        has_media = self._has_media(item)
+        if not any(map(self._has_media, self._asked)) and self._is_short():
             return True
         if self.hosting.fits(self._output()):
             return True
-        item.unseen = has_pictures
-        return has_pictures and self.hosting.fits(self._output())
+        item.unseen = has_media
+        return has_media and self.hosting.fits(self._output())
 
-    def _has_pictures(self, item: HostedItem) -> bool:
-        return item.outcome is not None and bool(item.tool.hosted.pictures(self._made(item)))
+    def _has_media(self, item: HostedItem) -> bool:
+        if item.outcome is None:
+            return False
+        kind, made = item.tool.hosted, self._made(item)
+        return bool(kind.pictures(made) or kind.sounds(made))
 
     def _is_short(self) -> bool:
         """The context surely has room for the outcomes of this round."""
@@ -181,20 +211,20 @@ class HostedAssembler(ResponseAssembler):
     def _output(self) -> list[Json]:
         return [self._made(item) for item in self._items]
 
-    def _go_on(self) -> Round:
-        """All hooks of the round were called: the next round, or the end if the caller's functions were called, too."""
+    def _go_on(self) -> Sequence[GenerationRequest]:
+        """All calls of the round were made: works of the next one, or the end if the caller's functions were called."""
         self._asked, self._last_call = (), None
         if any(map(self._is_own, self._items)):
             self._complete(cut=False)
-            return Round(self._flush(), ends=True)
+            return ()
         most, generated = self.hosting.most, sum(parser.generated for parser in self._parsers)
         spent = most is not None and self._calls >= most
         made = self._continuation(spent, generated)
         if made is None:
             self._complete(cut=True)
-            return Round(self._flush(), ends=True)
+            return ()
         self._begin_round(made)
-        return Round(self._flush(), made.works)
+        return made.works
 
     def _begin_round(self, made: Continuation) -> None:
         self._parser = made.parser
@@ -311,13 +341,10 @@ class HostedAssembler(ResponseAssembler):
             made[UNSEEN] = True
         return {**made, MORE: True} if item.has_next else made
 
-    def _annotations(self, text: str) -> Sequence[Json]:
-        if self.cited is not None:
-            return self.cited.get(text, ())
+    def _found(self) -> Mapping[Calls, Sequence[Json]]:
         done = [item for item in self._items if isinstance(item, HostedItem) and item.outcome is not None]
         kinds = dict.fromkeys(item.tool.hosted for item in done)
-        found = {kind: [each for item in done if item.tool.hosted is kind for each in _found(item)] for kind in kinds}
-        return [each for kind in kinds for each in kind.citations(text, found[kind])]
+        return {kind: [each for item in done if item.tool.hosted is kind for each in _found(item)] for kind in kinds}
 
     # -- the end ------------------------------------------------------------------------------------------------
 

@@ -6,15 +6,13 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...types import GenerationRequest, Json
-from ..assembler import Round
-from ..hosted.hooks import Unfinished
 from ..hosted.items import MORE, UNSEEN
 from ..hosted.kind import CalledTool, Outcome
 from ..hosted.mcp import items as mcp
 from ..hosted.mcp.entry import McpTool, ServerEntry
-from ..hosted.mcp.kind import IMAGES
-from ..hosted.mcp.results import shown_error
+from ..hosted.mcp.results import media_fields, shown_error
 from ..hosted.mcp.servers import Servers, call_tool, list_tools, too_long, unknown_tool
+from ..hosted.running import Show
 from .assembler import Form, OutputItem
 from .hosted import Continuation, HostedAssembler, HostedItem, Hosting
 
@@ -58,13 +56,15 @@ class ListItem(OutputItem):
 class McpItem(HostedItem):
     """An output item for a call of a server's tool, or for the request to approve it."""
 
-    __slots__ = ("approved", "mcp_tool")
+    __slots__ = ("approved", "is_unknown", "mcp_tool")
 
     def __init__(self, index: int, tool: McpTool, *, asks: bool, approved: str | None = None) -> None:
         super().__init__(index, tool, _REQUEST if asks else None)
         self.mcp_tool = tool
         self.approved = approved
         """ID of the request that was approved."""
+        self.is_unknown = False
+        """The server does not have the tool, or the request does not allow it."""
 
     @property
     def asks(self) -> bool:
@@ -78,8 +78,8 @@ class McpAssembler(HostedAssembler):
     Beyond OpenAI's fields, items of calls have `more_calls`, as those of other hosted tools, and `images`.
     """
 
-    _steps: Generator[None, None, _Works] | None = None
-    """Rest of the work before the first round."""
+    listed: Callable[[str], tuple[list[Json], str | None]] | None = None
+    """Gives the recorded tools of a server by its label, and the error if there is one; None: servers are asked."""
     _servers: Servers
     _listing: ListItem | None = None
 
@@ -92,16 +92,6 @@ class McpAssembler(HostedAssembler):
         self._servers, self._streams = opening.servers, streams
         self._steps = self._opened(opening)
 
-    def next_round(self) -> Round:
-        if self._steps is None:
-            return super().next_round()
-        try:
-            next(self._steps)
-        except StopIteration as done:
-            self._steps = None
-            return Round(self._flush(), done.value)
-        return Round(self._flush())
-
     def _opened(self, opening: Opening) -> Generator[None, None, _Works]:
         """Works of the first round. Yields when there are events to show, before it waits."""
         found: dict[str, Sequence[Json]] = dict(opening.known)
@@ -112,7 +102,8 @@ class McpAssembler(HostedAssembler):
                 self._emit("response.output_item.added", item=self._made(item), output_index=item.index)
                 self._emit(f"response.{mcp.LIST}.in_progress", **item.at)
                 yield
-                item.tools, item.error = list_tools(opening.servers, entry)
+                found_list = list_tools(opening.servers, entry) if self.listed is None else self.listed(entry.label)
+                item.tools, item.error = found_list
                 found[entry.label] = item.tools
                 self._end_list(item)
                 yield
@@ -125,8 +116,10 @@ class McpAssembler(HostedAssembler):
         entries = {entry.label: entry for entry in opening.entries}
         for request in opening.approved:
             tool = tools.get((request["server_label"], request["name"]))
-            yield from self._call_approved(request, tool, entries[request["server_label"]])
-        self._asked, self._last_call = (), None
+            self._add_approved(request, tool, entries[request["server_label"]])
+        if self._asked:
+            yield from self._called()
+        self._asked = ()
         most = self.hosting.most
         made = begin([self._made(item) for item in self._items], most is not None and self._calls >= most)
         self._begin_round(made)
@@ -138,21 +131,22 @@ class McpAssembler(HostedAssembler):
         self._emit(f"response.{mcp.LIST}.{item.status}", **item.at)
         self._emit("response.output_item.done", item=self._made(item), output_index=item.index)
 
-    def _call_approved(self, request: Json, tool: McpTool | None, entry: ServerEntry) -> Generator[None, None, None]:
-        """Make a call that was approved."""
+    def _add_approved(self, request: Json, tool: McpTool | None, entry: ServerEntry) -> None:
+        """Begin the item of a call that was approved.
+
+        Args:
+            tool: that is called; None: the server has none of this name, or the request does not allow it.
+        """
         called = tool or entry.tool({"name": request["name"], "input_schema": {}})
         item = McpItem(len(self._items), called, asks=False, approved=request["id"])
+        item.is_unknown = tool is None
         self._items.append(item)
         self._calls += 1
-        self._asked = (item,)
+        self._asked = (*self._asked, item)
         self._show(item)
         item.argument = called.hosted.read_argument(request["arguments"])
         self._add(item, request["arguments"])
         self._close_argument(item)
-        item.status = "calling"
-        yield
-        self._end_call(item, unknown_tool(called) if tool is None else self._call_tool(item))
-        yield
 
     # -- items --------------------------------------------------------------------------------------------------
 
@@ -161,10 +155,11 @@ class McpAssembler(HostedAssembler):
             return super()._new_call(index, tool)
         return McpItem(index, tool, asks=tool.needs_approval)
 
-    def _call(self, item: HostedItem) -> Outcome | Unfinished | Json:
-        return self._call_tool(item) if isinstance(item, McpItem) else super()._call(item)
-
-    def _call_tool(self, item: McpItem) -> Outcome:
+    def _call(self, item: HostedItem, show: Show) -> Outcome:
+        if not isinstance(item, McpItem):
+            return super()._call(item, show)
+        if item.is_unknown:
+            return unknown_tool(item.mcp_tool)
         return call_tool(self._servers, item.mcp_tool, item.argument)
 
     def _too_long(self, item: HostedItem) -> Outcome:
@@ -211,8 +206,9 @@ class McpAssembler(HostedAssembler):
         if item.outcome is not None:
             failed, outcome = item.outcome.failed, item.outcome
             made |= {"error": shown_error(outcome.found[0])} if failed else {"output": outcome.output}
-            if outcome.found and not failed:
-                made[IMAGES] = [each["image_url"] for each in outcome.found]
+            if not failed:
+                made |= media_fields(outcome.found)
+            made |= outcome.item or {}
         if item.unseen:
             made[UNSEEN] = True
         if item.approved is not None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from typing import Literal
@@ -12,8 +10,9 @@ from ...documents import DocumentError, read_document
 from ...documents.document import MAX_DOCUMENT_BYTES
 from ...state.errors import FullError, StoreError
 from ...state.vectors import Chunk, Task, Vectors
+from ...threads.crew import Crew
 from ...threads.deadline import Deadline, Overdue, check, computing
-from ...threads.system import Lock, Thread, current_thread, main_has_ended, make_thread
+from ...threads.system import main_has_ended
 from ...types import EngineClosedError, Json, log
 from .. import files
 from .embedder import Open
@@ -62,19 +61,15 @@ class Ingestion:
     ) -> None:
         self._vectors, self._open, self.model = vectors, open, model
         self.owner, self._is_alive = owner, is_alive
-        self._lock = Lock()
-        self._pid = os.getpid()
-        self._closed = False
-        self._waiting: deque[int] = deque()
-        self._threads: set[Thread] = set()
+        self._crew = Crew[int]("vector_stores", MAX_THREADS)
         self._deadlines: set[Deadline] = set()
         """Of the files that are embedded now: over when the client is closed."""
 
     def check(self) -> None:
         """Raise EngineClosedError if no files can be embedded any more."""
-        if self._pid != os.getpid():
+        if self._crew.is_forked:
             raise EngineClosedError("this process was forked from the one that made the client")
-        if self._closed:
+        if self._crew.is_closed:
             raise EngineClosedError("client is closed")
 
     def start(self, numbers: list[int]) -> None:
@@ -84,7 +79,7 @@ class Ingestion:
             RuntimeError: no thread can be started, and none runs; the files have failed.
         """
         try:
-            self._run(numbers)
+            self._crew.add(numbers, self._work_on)
         except RuntimeError as error:
             for number in numbers:
                 self._fail(number, "server_error", f"no thread could be started: {error}")
@@ -92,7 +87,7 @@ class Ingestion:
 
     def resume(self) -> None:
         """Embed files whose process has ended. Those that are for another model have failed."""
-        if self._pid != os.getpid() or self._closed:
+        if self._crew.is_forked or self._crew.is_closed:
             return
         tasks = self._vectors.claim(self.owner, lambda owner: not self._is_alive(owner))
         mine = [task.seq for task in tasks if task.body.get(MODEL) == self.model]
@@ -104,51 +99,25 @@ class Ingestion:
                 )
                 self._fail(task.seq, "server_error", message)
         if mine:
-            self._run(mine)
+            self._crew.add(mine, self._work_on)
 
     def close(self) -> None:
         """Stop where it is, and wait for the threads. Another client may continue."""
         self.stop()
-        if self._pid == os.getpid():
-            for thread in list(self._threads):
-                thread.join()
+        self._crew.close()
 
     def stop(self) -> None:
         """Begin to close without waiting or taking a lock: the garbage collector may call this, on any thread."""
-        self._closed = True
+        self._crew.is_closed = True
         for deadline in list(self._deadlines):
             deadline.abandon()
 
     # -----------------------------------------------------------------------------------------------------------
 
-    def _run(self, numbers: list[int]) -> None:
-        with self._lock:
-            self._waiting.extend(numbers)
-            for _ in range(min(len(numbers), MAX_THREADS - len(self._threads))):
-                thread = make_thread(self._work, name="localai_shim:vector_stores")
-                try:
-                    thread.start()
-                except RuntimeError:
-                    if not self._threads:
-                        for number in numbers:
-                            self._waiting.remove(number)
-                        raise
-                    return
-                self._threads.add(thread)
-
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                if self._closed or not self._waiting:
-                    self._threads.discard(current_thread())
-                    return
-                number = self._waiting.popleft()
-            self._work_on(number)
-
     def _work_on(self, number: int) -> None:
         deadline = Deadline()
         self._deadlines.add(deadline)
-        if self._closed:
+        if self._crew.is_closed:
             deadline.abandon()
         try:
             with computing(deadline):
@@ -171,7 +140,7 @@ class Ingestion:
             message = f"{error}. Pass `store=PATH` to the client, which keeps vector stores in a file."
             self._fail(number, "server_error", message)
         except Exception as error:
-            if self._closed or main_has_ended():  # engines end with the interpreter, too
+            if self._crew.is_closed or main_has_ended():  # engines end with the interpreter, too
                 raise Overdue from error
             log.warning("a file of a vector store could not be embedded", exc_info=True)
             self._fail(number, "server_error", f"The file could not be embedded: {error}")
@@ -215,5 +184,5 @@ class Ingestion:
         try:
             self._vectors.end(number, self.owner, error=error)
         except StoreError:  # the store itself may be what fails
-            if not self._closed:
+            if not self._crew.is_closed:
                 log.exception("a file of a vector store could not be marked as failed")

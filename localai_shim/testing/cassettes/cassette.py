@@ -10,6 +10,7 @@ from ...errors import BadRequest, RequestError
 from ...threads.system import Lock
 from ...types import Json
 from .matching import MAX_SHOWN_DIFFERENCES, WITHOUT_EFFECT, differences, meaning, nearest
+from .mcp import without_secrets
 from .normalizing import Normalize, normalizer
 from .tape import CassetteError, Interaction, read_cassette, write_cassette
 
@@ -54,7 +55,8 @@ class Cassette:
         self._interactions = [] if record_mode == "rewrite" else read_cassette(path)
         self._normalize = normalizer(*normalize)
         try:
-            self._meanings = [meaning(each.api, self._normalize(each.request)) for each in self._interactions]
+            requests = [(each.api, without_secrets(each.request)) for each in self._interactions]
+            self._meanings = [meaning(api, self._normalize(request)) for api, request in requests]
         except RecursionError:
             raise CassetteError(f"{path} has a request that is nested so deeply that it cannot be compared.") from None
         self._used: set[int] = set()
@@ -70,7 +72,7 @@ class Cassette:
             RecursionError: it is nested too deeply to be compared.
         """
         try:
-            normalized = self._normalize(request)
+            normalized = self._normalize(without_secrets(request))
             wanted = meaning(api, normalized)
         except RecursionError:
             raise

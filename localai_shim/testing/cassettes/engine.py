@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from ..model.engine import ScriptedEngine
 from ..model.replies import LIKELY_LOGPROB, Logprob, Place, PlayedRow, Reply, Script
 from ..model.tokenizer import Piece, ScriptedTokenizer
 from ..requests import api_of, plain
-from . import hosted
+from . import hosted, mcp
 from .cassette import Cassette, RecordMode
 from .matching import DELIVERY
 from .normalizing import Normalize
@@ -85,16 +85,12 @@ class CassetteEngine(ScriptedEngine):
         self.model.takes_any_token = True
         self.cassette = cassette
         described = serve(ScriptedEngine(tokenizer=self.tokenizer))
-        serve(self, replace(described, hooks=dict.fromkeys(BY_NAME, hosted.not_recorded)))
+        hooks: dict[str, Callable[..., object]] = dict.fromkeys(BY_NAME, hosted.not_recorded)
+        serve(self, replace(described, hooks={**hooks, "mcp": mcp.PlayedServers()}))
 
     def stage_call(self, call: Call, turn: Turn) -> None:
         """Put what was recorded into the place of what a model would say. Runs where the request was turn."""
-        if isinstance(turn.assembler, McpAssembler):
-            raise self.cassette.refuse(
-                f"{self.cassette.path}: requests with MCP servers cannot be recorded. Script the answer: the server of "
-                "the client is then called."
-            )
-        if not turn.works:
+        if not (turn.works or isinstance(turn.assembler, McpAssembler)):
             return
         try:
             played = self.cassette.answer(api_of(call.path), _request(call))
@@ -104,7 +100,7 @@ class CassetteEngine(ScriptedEngine):
         hosted.replay(turn.assembler, played)
         turn.stage = partial(self._stage_round, played)
         self._stage_round(played, turn)
-        chosen = range(len(turn.works))
+        chosen = range(len(turn.works) or 1)
         marked: dict[int, Mark] = {index: mark for index in chosen if (mark := _mark(played, index)) is not None}
         marks.apply_marks(turn.assembler, marked)
         marks.change_answers(turn.assembler, lambda answer: _sign(answer, played))
@@ -112,7 +108,8 @@ class CassetteEngine(ScriptedEngine):
     def _stage_round(self, played: Interaction, turn: Turn) -> None:
         """Put what was recorded of a round into the place of what a model would say."""
         for index, work in enumerate(turn.works):
-            work.reply = partial(self._replay, hosted.round_of(played, len(turn.rounds) - 1), index)
+            number = sum(map(bool, turn.rounds)) - 1  # before the first round, MCP servers list their tools
+            work.reply = partial(self._replay, hosted.round_of(played, number), index)
 
     def _replay(self, played: Interaction, choice: int, work: Work, place: Place) -> PlayedRow:
         """The row of a recorded answer, which ends where that ended, whatever else was asked for; or its vectors."""
@@ -143,8 +140,9 @@ def _items(call: Call) -> Sequence[Json]:
 
 
 def _item(item: Json) -> Json:
-    """An item without its id and status, which differ from one store to the next."""
-    return {name: value for name, value in item.items() if name not in ("id", "status") and value is not None}
+    """An item without status and, except for MCP servers, without id: both differ from one store to the next."""
+    left_out = ("status",) if item["type"] in mcp.TYPES else ("id", "status")
+    return {name: value for name, value in item.items() if name not in left_out and value is not None}
 
 
 # -- deltas to tokens -----------------------------------------------------------------------------------------------
@@ -195,14 +193,19 @@ def _call(deltas: Sequence[Json], tokenizer: ScriptedTokenizer) -> list[Piece]:
     name = "".join(delta.get("name", "") for delta in deltas)
     written = [delta["arguments"] for delta in deltas if "arguments" in delta] or [hosted.arguments(deltas)]
     ending = b"}\n"
-    try:
-        if not isinstance(json.loads("".join(written)), dict):
-            raise ValueError
-    except ValueError:  # the text of a custom tool's call, which models write as an argument
+    is_hosted = any("item" in delta for delta in deltas)
+    if not (is_hosted or _is_object("".join(written))):  # a custom tool's text, which models write as an argument
         written = ['{"input": "', *(json.dumps(text, ensure_ascii=False)[1:-1] for text in written), '"}']
     head = f'\n{{"name": {json.dumps(name)}, "arguments": '.encode()
     body = [text.encode() for text in written if text]
     return [_marker(tokenizer.tool_call_start), head, *body, ending, _marker(tokenizer.tool_call_end)]
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
 
 
 def _complete(recorded: Json, made: Json) -> Json:

@@ -42,7 +42,7 @@ _TEXT_DEFAULTS: Json = {"format": {"type": "text"}, "verbosity": "medium"}
 _ITEM_DEFAULTS: Json = {"type": "message", "status": "completed", "annotations": [], "logprobs": [], "strict": False}
 _LOGPROBS = "message.output_text.logprobs"
 _OTHER_NAMES = {"max_tokens": "max_completion_tokens"}
-_GENERATED = frozenset({"id", "call_id", "tool_call_id", "item_id"})
+_GENERATED = frozenset({"id", "call_id", "tool_call_id", "item_id", "approval_request_id"})
 _CALLERS = frozenset({"arguments", "parameters", "schema", "json_schema", "format", "chat_template_kwargs"})
 """Fields that hold names of the caller's own."""
 _TEXTS = frozenset({"text", "input_text", "output_text"})

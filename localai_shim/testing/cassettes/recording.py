@@ -19,6 +19,7 @@ from ...prompt.items import qualified_name
 from ...replacing.clients import unpatched
 from ...sdk import private as sdk
 from ...types import Json
+from . import mcp
 from .tape import CassetteError, Interaction, spelling_bytes
 
 _STREAMS: dict[str, tuple[str, Any, Any]] = {
@@ -149,6 +150,8 @@ def _of_item(event: Any) -> Iterator[Json]:
     if item.type in BY_ITEM:
         made = {"item": item.to_dict(mode="json")} if is_done else {"name": BY_ITEM[item.type].name}
         yield {"call": event.output_index, **made}
+    elif item.type in mcp.TYPES:
+        yield from mcp.deltas(event.output_index, item.to_dict(mode="json"), is_done=is_done)
     elif item.type == "message" and is_done:
         annotations = [each.to_dict(mode="json") for part in item.content for each in getattr(part, "annotations", ())]
         if annotations:

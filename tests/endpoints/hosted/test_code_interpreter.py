@@ -110,7 +110,7 @@ def test_tools_of_two_kinds_are_called_in_one_round(how: str) -> None:
     with ScriptedEngine(script(ASKS_CODE + ASKS_SEARCH + ASKS_CODE, "Done.")) as engine:
         response, _ = ask(engine, how, hooks.all, tools=[SEARCH, CODE])
     assert types(response) == ["code_interpreter_call", "web_search_call", "code_interpreter_call", "message"]
-    assert [len(each) for each in hooks.calls] == [3, 2, 3]
+    assert sorted(len(each) for each in hooks.calls) == [2, 3, 3]
 
 
 TEXTS = [r"print(1)", r"a\nb\t\"c\" \\ é", r"\u00e9\ud83d\ude00!", "raw é 😀"]

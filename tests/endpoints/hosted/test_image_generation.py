@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -235,24 +236,71 @@ def test_unfinished_images_are_streamed(make: Any, most: int | None) -> None:
     assert base64.b64decode(response.output[0].result) == files[-1]
 
 
-def test_an_unfinished_image_is_seen_before_the_next_one_is_drawn() -> None:
-    drawn: list[int] = []
+class Easel:
+    """Hooks whose last image is not drawn before an unfinished one was seen."""
 
-    def draw(prompt: str, **options: Any) -> Iterator[Any]:
-        for width in range(1, 6):
-            drawn.append(width)
+    def __init__(self) -> None:
+        self.seen = threading.Event()
+
+    def draw(self, prompt: str, **options: Any) -> Iterator[Any]:
+        yield from (png(width=1), png(width=2))
+        assert self.seen.wait(60)
+        yield FILE
+
+    async def draw_later(self, prompt: str, **options: Any) -> AsyncIterator[Any]:
+        for width in (1, 2):
             yield png(width=width)
+        assert await asyncio.to_thread(self.seen.wait, 60)
+        yield FILE
+
+
+@pytest.mark.parametrize("method", ["draw", "draw_later"])
+def test_an_unfinished_image_is_seen_before_the_last_one_is_drawn(method: str) -> None:
+    easel = Easel()
+    with (
+        ScriptedEngine(script(ASKS_IMAGE, "There.")) as engine,
+        LocalOpenAI(engine=engine, hosted_tools={"image_generation": getattr(easel, method)}) as client,
+    ):
+        tools: Any = [{**IMAGE, "partial_images": 1}]
+        stream = client.responses.create(model="m", input="Weather?", tools=tools, stream=True)
+        events: list[Any] = []
+        for event in stream:
+            events.append(event)
+            if event.type == "response.image_generation_call.partial_image":
+                easel.seen.set()
+    assert base64.b64decode(events[-1].response.output[0].result) == FILE
+
+
+@pytest.mark.parametrize("method", ["draw", "draw_later"])
+def test_a_drawing_ends_when_its_reader_leaves(method: str) -> None:
+    ended = threading.Event()
+
+    class Endless(Easel):
+        def draw(self, prompt: str, **options: Any) -> Iterator[Any]:
+            try:
+                while True:
+                    yield FILE
+            finally:
+                ended.set()
+
+        async def draw_later(self, prompt: str, **options: Any) -> AsyncIterator[Any]:
+            try:
+                yield FILE
+                yield FILE
+                await asyncio.sleep(3600)
+            finally:
+                ended.set()
 
     with (
         ScriptedEngine(script(ASKS_IMAGE, "There.")) as engine,
-        LocalOpenAI(engine=engine, hosted_tools={"image_generation": draw}) as client,
+        LocalOpenAI(engine=engine, hosted_tools={"image_generation": getattr(Endless(), method)}) as client,
     ):
-        tools: Any = [{**IMAGE, "partial_images": 3}]
-        stream = client.responses.create(model="m", input="Weather?", tools=tools, stream=True)
-        for event in stream:
-            if event.type == "response.image_generation_call.partial_image":
-                assert len(drawn) <= event.partial_image_index + 3  # the next one may be on its way
-    assert len(drawn) == 5
+        tools: Any = [{**IMAGE, "partial_images": 1}]
+        stream: Any = client.responses.create(model="m", input="Weather?", tools=tools, stream=True)
+        while next(stream).type != "response.image_generation_call.partial_image":
+            pass
+        stream.close()
+        assert ended.wait(60)
 
 
 def broken(prompt: str, **options: Any) -> Iterator[Any]:

@@ -46,7 +46,7 @@ def start(client: LocalOpenAI, engine: HeldEngine, store: str, text: str = PARIS
 
 def idle(client: LocalOpenAI) -> bool:
     """True if no file is embedded any more."""
-    return not inside.runtime(client).library().ingestion._threads
+    return not inside.runtime(client).library().ingestion._crew._threads
 
 
 def test_a_file_whose_embedding_fails_leaves_its_neighbors_alone(caplog: pytest.LogCaptureFixture) -> None:
@@ -184,7 +184,7 @@ def test_chunks_are_embedded_a_few_at_a_time(
 
 def test_a_forked_child_refuses_to_embed(client: LocalOpenAI, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     file = upload(client)
-    monkeypatch.setattr(inside.runtime(client).library().ingestion, "_pid", 1)
+    monkeypatch.setattr(inside.runtime(client).library().ingestion._crew, "_pid", 1)
     with pytest.raises(openai.APIConnectionError, match="forked"):
         client.vector_stores.files.create(store, file_id=file)
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ....errors import BadRequest
+from ....media import MediaKind
 from ....types import Json
 from ...fields import Fields, as_strings, given
 from ..images import is_readable
-from ..items import MORE, UNSEEN, Shown, with_pictures
-from ..kind import BadResultError
+from ..items import MORE, UNSEEN, Shown, with_media
+from ..kind import BadResultError, written
 from . import results
 from .entry import ServerEntry, model_name
-from .kind import IMAGES, MCP
+from .kind import AUDIO, IMAGES, MCP
+from .sounds import is_sound_url
 
 LIST, CALL, REQUEST, RESPONSE = "mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response"
 PREFIXES = {LIST: "mcpl", CALL: "mcp", REQUEST: "mcpr", RESPONSE: "mcpa"}
 """Type of an item -> what its id begins with."""
+MAX_TOLD_CHARACTERS = 200
+"""Maximum length of the error of a list that the model reads."""
 _STATUSES = ("in_progress", "calling", "completed", "incomplete", "failed")
 _DENIED = "Error: the user has denied this call."
 _UNANSWERED = "Error: the user has not approved this call."
@@ -73,19 +77,22 @@ def _read_call(fields: Fields) -> Json:
         "error": error and results.shown_error(error),
         **given(
             approval_request_id=fields.string("approval_request_id"),
-            **{MORE: fields.boolean(MORE), UNSEEN: fields.boolean(UNSEEN), IMAGES: _read_images(fields)},
+            **{MORE: fields.boolean(MORE), UNSEEN: fields.boolean(UNSEEN)},
+            **{IMAGES: _read_media(fields, IMAGES, is_readable, "an image")},
+            **{AUDIO: _read_media(fields, AUDIO, is_sound_url, "WAV, MP3, or FLAC audio")},
         ),
     }
 
 
-def _read_images(fields: Fields) -> list[str] | None:
-    value = fields.get(IMAGES)
+def _read_media(fields: Fields, name: str, is_usable: Callable[[str], bool], what: str) -> list[str] | None:
+    """`data:` URLs of a field; None: it is not there."""
+    value = fields.get(name)
     if value is None:
         return None
-    urls = as_strings(fields.at(IMAGES), value)
+    urls = as_strings(fields.at(name), value)
     for i, url in enumerate(urls):
-        if not is_readable(url):
-            raise BadRequest.refused(f"{fields.at(IMAGES)}[{i}]", "it is no `data:` URL of an image")
+        if not is_usable(url):
+            raise BadRequest.refused(f"{fields.at(name)}[{i}]", f"it is no `data:` URL of {what}")
     return urls
 
 
@@ -124,13 +131,13 @@ class Answers:
 
     Args:
         items: all of them.
-        sees: the model reads images.
+        reads: media that the model reads.
     """
 
     types: Collection[str] = tuple(PREFIXES)
 
-    def __init__(self, items: Sequence[Json], *, sees: bool = False) -> None:
-        self._sees = sees
+    def __init__(self, items: Sequence[Json], reads: Collection[MediaKind] = ()) -> None:
+        self._reads = reads
         self._requests = {item["id"] for item in items if item["type"] == REQUEST}
         self._responses = {item["approval_request_id"]: item for item in items if item["type"] == RESPONSE}
         self._calls = {
@@ -148,7 +155,7 @@ class Answers:
         return _function(item, self._output_of(item))
 
     def _output_of(self, call: Json) -> str | list[Json]:
-        return with_pictures(_text_of(call), MCP, call, sees=self._sees)
+        return with_media(_text_of(call), MCP, call, self._reads)
 
     def _output(self, request: str) -> str | list[Json]:
         """Output of a call that waited."""
@@ -185,6 +192,20 @@ def known_tools(entry: ServerEntry, items: Sequence[Json]) -> list[Json] | None:
         return None
     tools: list[Json] = lists[-1]["tools"]
     return None if (entry.allowed.names or frozenset()) - {tool["name"] for tool in tools} else tools
+
+
+def failed_lists(items: Sequence[Json]) -> dict[str, str]:
+    """Errors of servers that could not list their tools, by label."""
+    return {item["server_label"]: str(item["error"]) for item in items if item["type"] == LIST and item.get("error")}
+
+
+def told_failures(failed: Mapping[str, str]) -> str | None:
+    """Text that says which tools are missing and why; None: none are. Errors are quoted: they are data of others."""
+    lines = []
+    for label, error in failed.items():
+        short = error if len(error) <= MAX_TOLD_CHARACTERS else f"{error[:MAX_TOLD_CHARACTERS]}…"
+        lines.append(f"The tools of the MCP server '{label}' are not available now. Its error: {written(short)}")
+    return "\n".join(lines) or None
 
 
 def has_answers(items: Sequence[Json]) -> bool:

@@ -11,6 +11,8 @@ from ..partial import Reader
 
 IMAGES = "images"
 """Field of an item with the `data:` URLs of its result's images."""
+AUDIO = "audio"
+"""Field of an item with the `data:` URLs of its result's audio."""
 
 
 class _WholeReader:
@@ -31,6 +33,10 @@ class McpCalls(Calls):
 
     def pictures(self, item: Json) -> Sequence[str]:
         made: list[str] = item.get(IMAGES, [])
+        return made
+
+    def sounds(self, item: Json) -> Sequence[str]:
+        made: list[str] = item.get(AUDIO, [])
         return made
 
     def reader(self) -> Reader:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, cast
 
 from ....errors import BadRequest
 from ....prompt.media.remote import PublicTransport, make_transport
-from ....threads.deadline import left
 from ....types import Json
 from . import results
-from .running import run_here
+from .connections import Address, Connections
 
 _OLDEST = (2, 1)
-_SECONDS = 300.0
-"""Limit for one message of a server if the request has no timeout."""
+_SECONDS, _CONNECT_SECONDS = 300.0, 30.0
+"""Limits for one message of a server, and for a connection to it; the timeout of a request may be shorter."""
 
 
 def check_package(path: str) -> None:
@@ -41,39 +41,39 @@ def check_package(path: str) -> None:
 
 
 class UrlServer:
-    """A server behind a URL. Each list and each call has its own connection.
+    """A server behind a URL.
 
     Args:
+        connections: the client's.
         headers: of its requests.
         public: only servers on public addresses are asked.
     """
 
-    def __init__(self, url: str, headers: Mapping[str, str], *, public: bool) -> None:
-        self._url, self._headers, self._public = url, headers, public
+    def __init__(self, connections: Connections, url: str, headers: Mapping[str, str], *, public: bool) -> None:
+        self._connections = connections
+        self._address = Address(url, tuple(sorted(headers.items())), public)
 
     def list_tools(self) -> list[Json]:
         async def work(client: Any) -> object:
             return await results.all_tools(client.list_tools, client.list_tools)
 
-        return cast("list[Json]", self._connected(work))
+        return cast("list[Json]", self._connections.call(self._address, work, repeats=True))
 
     def call_tool(self, name: str, arguments: Json) -> object:
         async def work(client: Any) -> object:
             return await client.call_tool(name, arguments)
 
-        return self._connected(work)
+        return self._connections.call(self._address, work, repeats=False)
 
-    def _connected(self, work: Callable[[Any], Awaitable[object]]) -> object:
-        """Result of work with a connection."""
 
-        async def connect() -> object:
-            mcp, httpx, http = map(import_module, ("mcp", "httpx2", "mcp.client.streamable_http"))
-            transport = PublicTransport() if self._public else make_transport()
-            timeout = httpx.Timeout(_SECONDS if (seconds := left()) is None else seconds)
-            async with (
-                httpx.AsyncClient(transport=transport, headers=self._headers, timeout=timeout) as client,
-                mcp.Client(http.streamable_http_client(self._url, http_client=client)) as connected,
-            ):
-                return await work(connected)
-
-        return run_here(connect)
+@contextlib.asynccontextmanager
+async def connect(address: Address) -> AsyncIterator[Any]:
+    """A client of the package that is connected to a server."""
+    mcp, httpx, http = map(import_module, ("mcp", "httpx2", "mcp.client.streamable_http"))
+    transport = PublicTransport() if address.public else make_transport()
+    timeout = httpx.Timeout(_SECONDS, connect=_CONNECT_SECONDS)
+    async with (
+        httpx.AsyncClient(transport=transport, headers=dict(address.headers), timeout=timeout) as client,
+        mcp.Client(http.streamable_http_client(address.url, http_client=client), cache=None) as connected,
+    ):
+        yield connected

@@ -14,6 +14,8 @@ from ....formats.values import nests_too_deeply
 from ....types import Json, log
 from ..images import is_readable
 from ..kind import BadResultError, Outcome, as_list, text_of, value_of, written
+from .kind import AUDIO, IMAGES
+from .sounds import is_sound_url
 
 MAX_PAGES = 100
 INTERNAL_ERROR, INVALID_PARAMS = -32603, -32602  # codes of JSON-RPC
@@ -121,16 +123,28 @@ def read_result(returned: object) -> Outcome:
         blocks = [{"type": "text", "text": written(plain(structured))}]
     if _either(returned, "isError", "is_error") is True:
         return failure({"type": "mcp_tool_execution_error", "content": blocks})
-    images = [{"image_url": url} for block in blocks if (url := _image(block)) is not None]
-    return Outcome(_text(blocks) or _NOTHING, images)
+    return Outcome(_text(blocks) or _NOTHING, [found for block in blocks if (found := _media(block)) is not None])
 
 
-def _image(block: Json) -> str | None:
-    """`data:` URL of a block with an image that models can read; None: it has none."""
-    if block["type"] != "image":
-        return None
+def _media(block: Json) -> Json | None:
+    """`data:` URL of a block with an image or audio that models can read; None: it has none."""
     url = f"data:{_kind(block)};base64,{block.get('data')}"
-    return url if is_readable(url) else None
+    if block["type"] == "image" and is_readable(url):
+        return {"image_url": url}
+    return {"audio_url": url} if block["type"] == "audio" and is_sound_url(url) else None
+
+
+def media_fields(found: Sequence[Json]) -> Json:
+    """Fields of an item with the images and the audio of a result."""
+    images = [each["image_url"] for each in found if "image_url" in each]
+    sounds = [each["audio_url"] for each in found if "audio_url" in each]
+    return {name: urls for name, urls in ((IMAGES, images), (AUDIO, sounds)) if urls}
+
+
+def found_media(item: Json) -> list[Json]:
+    """Images and audio of an item, as outcomes have them."""
+    images: list[Json] = [{"image_url": url} for url in item.get(IMAGES) or ()]
+    return [*images, *({"audio_url": url} for url in item.get(AUDIO) or ())]
 
 
 def _block(block: object) -> Json:

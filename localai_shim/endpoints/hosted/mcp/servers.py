@@ -12,9 +12,11 @@ from ....errors import BadRequest, listed
 from ....prompt.messages import parsed_arguments
 from ....threads import caller_loop
 from ....threads.deadline import check
+from ....threads.system import Lock
 from ....types import Json, log
 from ..kind import BadResultError, Outcome
 from . import results
+from .connections import Connections
 from .entry import TYPE, McpTool, ServerEntry
 from .running import run_here
 
@@ -41,6 +43,8 @@ class Servers:
 
     def __init__(self, given: Mapping[str, object], *, remote: bool) -> None:
         self.given, self.remote = given, remote
+        self._connections: list[Connections] = []  # one, once a URL is used
+        self._lock = Lock()
         self._loops: tuple[caller_loop.Loop | None, ...] = (caller_loop.running(),)
         self._waits = False
 
@@ -54,6 +58,7 @@ class Servers:
         if caller is None:
             return self
         made = Servers(self.given, remote=self.remote)
+        made._connections, made._lock = self._connections, self._lock
         made._loops, made._waits = (caller.loop, *self._loops), waits and caller.waits
         return made
 
@@ -65,8 +70,22 @@ class Servers:
 
             url = found or entry.url
             assert url is not None
-            return UrlServer(url, entry.secrets, public=found is None)
+            return UrlServer(self._connected(), url, entry.secrets, public=found is None)
         return _ObjectServer(cast("_Methods", found), self._find_loop())
+
+    def _connected(self) -> Connections:
+        """Connections of the client, which its requests share."""
+        from .remote import connect
+
+        with self._lock:
+            if not self._connections:
+                self._connections.append(Connections(connect))
+            return self._connections[0]
+
+    def close(self) -> None:
+        """Close the connections to servers behind URLs."""
+        for each in self._connections:
+            each.close()
 
     def _find_loop(self) -> caller_loop.Loop | None:
         """The event loop that async servers belong to: the request's, or the one that made the client; None: neither
