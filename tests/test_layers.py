@@ -84,10 +84,9 @@ MAY = {
     "endpoints.vector_stores": "documents endpoints endpoints.embeddings errors prompt state threads types",
     "prompt.fit": "formats prompt threads types",
     "prompt.media": "documents errors media threads types",
-    "output": "formats formats.reading threads types",
+    "output": "formats threads types",
     "formats": "formats.syntaxes grammar",
     "formats.grammar": "formats formats.syntaxes grammar",
-    "formats.reading": "formats formats.syntaxes",
     "formats.syntaxes": "formats grammar",
     "grammar": "threads",
     # -- the engine, which imports the nouns and threads alone

@@ -17,7 +17,7 @@ from ..engine.cache_contents import Quantised, RowCache, is_trimmable
 from ..engine.ports import Features, PassOutput, StepInput, TextHead, host
 from ..media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia
 from ..options import LoadOptions
-from ..output.token_bytes import TokenBytes
+from ..output.detokenizer import TokenBytes
 from ..threads.panics import PanicError, panics_are_errors
 from ..types import Adapter, Json, NewWeights, Product, Prompt, Task
 from . import caches

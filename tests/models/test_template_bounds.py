@@ -9,7 +9,7 @@ from mlx_lm.utils import load_tokenizer
 
 from localai_shim.models.template_sandbox import limited_template
 from localai_shim.models.text import render
-from localai_shim.prompt.template_variables import read_variables
+from localai_shim.prompt.template_traits import read_variables
 from tests import inside
 from tests.tiny import tiny
 

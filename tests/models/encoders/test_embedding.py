@@ -16,7 +16,7 @@ import pytest
 
 from localai_shim.backends.cuda.attention import filled_rows
 from localai_shim.backends.own_forms import OwnForms
-from localai_shim.backends.x86 import gelu
+from localai_shim.backends.x86 import activations
 from localai_shim.backends.x86.forms import CpuForms
 from localai_shim.models.encoders.embedding import use_exact_gelu
 from localai_shim.models.heads import pooling
@@ -295,9 +295,9 @@ def test_a_model_that_names_itself_as_its_language_model_is_looked_into_once() -
 def test_a_cpu_s_gelu_is_the_exact_one() -> None:
     x = np.concatenate([np.linspace(-12, 12, 40_001), [0.0, 1e-30, 1e30, -1e30, 1e-3]]).astype(np.float32)
     exact = np.array([v * 0.5 * (1 + math.erf(v / math.sqrt(2))) for v in x.astype(float)])
-    made = np.array(gelu.gelu_on_cpu(mx.array(x))).astype(np.float64)
+    made = np.array(activations.gelu_on_cpu(mx.array(x))).astype(np.float64)
     assert (np.abs(made - exact) <= 4e-7 * np.maximum(1, np.abs(x))).all()
-    assert gelu.gelu_on_cpu(mx.array([1.0], mx.bfloat16)).dtype == mx.bfloat16
+    assert activations.gelu_on_cpu(mx.array([1.0], mx.bfloat16)).dtype == mx.bfloat16
 
 
 @pytest.mark.parametrize("forms", [CpuForms(), OwnForms()], ids=["on a CPU", "on a GPU"])

@@ -18,7 +18,7 @@ from mlx.utils import tree_flatten
 from localai_shim.backends import own_forms
 from localai_shim.backends.cuda import attention as cuda_attention
 from localai_shim.backends.own_forms import OwnForms
-from localai_shim.backends.x86 import exponentials as cpu_forms
+from localai_shim.backends.x86 import activations as cpu_forms
 from localai_shim.engine.ports import StepInput
 from localai_shim.models.loading import load_model, refusal
 from localai_shim.models.text import TextModel

@@ -15,7 +15,7 @@ import pytest
 from mlx_lm.models import activations, base
 
 from localai_shim.backends.patches import Patch
-from localai_shim.backends.x86 import exponentials as cpu_forms
+from localai_shim.backends.x86 import activations as cpu_forms
 from localai_shim.backends.x86 import forms as x86
 from localai_shim.engine import ports
 from localai_shim.engine.ports import StepInput

@@ -10,7 +10,7 @@ import pytest
 from jsonschema.exceptions import SchemaError
 
 from localai_shim.grammar import GrammarError
-from localai_shim.grammar.schema_check import _KEYWORDS, check_schema
+from localai_shim.grammar.schema_checks import _KEYWORDS, check_schema
 
 ONE = ("not", "if", "then", "else", "contains", "propertyNames", "additionalProperties", "unevaluatedProperties")
 VALUES: list[object] = [

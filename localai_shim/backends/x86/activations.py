@@ -1,4 +1,4 @@
-"""Softmax and activations by other exponentials than those of MLX's CPU back end, which are slow on x86.
+"""Softmax and activations by other functions than those of MLX's CPU back end, which are slow on x86.
 
 Of MLX 0.32.4, on one core, per number: exp 23 ns, sigmoid 28, power 7 to 10, products and sums 0.5. NumPy's exp takes
 0.5 ns, but it needs its numbers immediately. If a pass is waited for as soon as its graph exists (`at_once`: prompts,
@@ -14,9 +14,9 @@ import functools
 import math
 import platform
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -26,7 +26,39 @@ import numpy.typing as npt
 from ...engine.cache_contents import Shared
 from .. import shared_attention as portable
 from ..patches import Array, Function, Mask, Patch, Replaced, attention_patches, replace, replaced, with_names
-from .gelu import gelu_on_cpu
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+# erf(x) = x P(x^2) / Q(x^2) for |x| up to 4, and 1 beyond, as Eigen computes it; the lowest powers first.
+_P = (
+    -1.60960333e-02,
+    -2.95459981e-03,
+    -7.34990631e-04,
+    -5.69250639e-05,
+    -2.10102402e-06,
+    2.77068143e-08,
+    -2.7261423e-10,
+)
+_Q = (-1.42647391e-02, -7.37332917e-03, -1.68282698e-03, -2.13374055e-04, -1.45660719e-05)
+_MOST = 4.0
+
+
+def gelu_on_cpu(x: mx.array) -> mx.array:
+    """By products and sums: 16 ns of a core's time for a number, where `nn.GELU` takes 56. Errors: 3e-7 of x."""
+    import mlx.core as mx
+
+    t = mx.clip(x * math.sqrt(0.5), -_MOST, _MOST)
+    square, half = t * t, x * 0.5
+    return half + half * (t * _polynomial(_P, square) / _polynomial(_Q, square))
+
+
+def _polynomial(factors: Sequence[float], x: mx.array) -> mx.array:
+    made = x * factors[-1] + factors[-2]
+    for factor in factors[-3::-1]:
+        made = made * x + factor
+    return made
+
 
 FEWEST_SCORES = 4_096  # numbers below which the operations themselves cost more
 FEWEST_AT_ONCE = 8_192  # numbers below which NumPy gains less than waiting for them costs

@@ -9,8 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from localai_shim.grammar.references import DRAFT_7, localized, resolve
-from localai_shim.grammar.subschemas import subschemas
+from localai_shim.grammar.subschemas import DRAFT_7, localized, resolve, subschemas
 from tests.samples import sampled
 
 VALIDATORS = {"draft2020-12": jsonschema.Draft202012Validator, "draft7": jsonschema.Draft7Validator}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from localai_shim.models.text import correct_decoder
-from localai_shim.output.token_bytes import TokenBytes
+from localai_shim.output.detokenizer import TokenBytes
 from tests.conftest import TEXTS
 
 
