@@ -31,7 +31,7 @@ MAY = {
     "replacing": "client options runtime sdk threads",
     "__main__": "cli",
     "cli": (
-        "backends backends.self_test builtin client engine formats models models.gguf models.local models.reference "
+        "backends backends.self_test builtin client engine formats models models.gguf models.local "
         "options prompt prompt.fit replacing runtime scale.ray sdk stats threads types"
     ),
     "ray": "scale.ray",
@@ -125,7 +125,6 @@ MAY = {
     "models.local": "models models.checkpoint models.gguf types",
     "models.heads": "backends engine models threads types vectors",
     "models.mtp": "backends engine models models.checkpoint models.config models.gguf models.heads types",
-    "models.reference": "backends models types",
     "models.vision": (
         "backends engine media models models.attention models.config models.gguf models.heads options threads types"
     ),
@@ -200,7 +199,6 @@ PACKAGES = {
     "models.attention": "mlx mlx_lm mlx_vlm",
     "models.heads": "mlx mlx_lm numpy tokenizers",
     "models.mtp": "mlx mlx_lm",
-    "models.reference": "mlx mlx_lm",
     "models.local": "huggingface_hub",
     "models.vision": "PIL mlx mlx_lm mlx_vlm numpy transformers",
     "prompt": "PIL jinja2",

@@ -14,9 +14,8 @@ from ..options import ANYWHERE, LoadOptions, ModelOptions, Search, check_names, 
 from ..types import ModelLoadError, Task
 from .checkpoint.completeness import IncompleteError, check_documents, check_weights
 from .checkpoint.contents import contents_of, stamps_of
-from .checkpoint.fields import check_ends, check_fields
 from .checkpoint.quantization import check_numbers, check_quantization
-from .checkpoint.reading import naming_files, shown
+from .checkpoint.reading import check_ends, check_fields, naming_files, shown
 from .checkpoint_files import Checkpoint, check_files, check_layers, read_json
 from .config.longrope import choose_factors
 from .config.rotary_layers import check_rotation

@@ -272,7 +272,7 @@ class TextModel:
     def check(self) -> None:
         """Refuse options that could have no effect."""
         if self._kv is not None:
-            from .packed_cache import fitting
+            from .row_caches import fitting
 
             self._kv = fitting(self._kv, self)
 
@@ -281,7 +281,7 @@ class TextModel:
         cache = self._plain_cache()
         if self._kv is None:
             return cache
-        from .packed_cache import pack
+        from .row_caches import pack
 
         return pack(cache, self._kv)
 

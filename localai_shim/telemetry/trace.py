@@ -12,8 +12,7 @@ from typing import Any, TextIO
 
 from ..types import VERSION
 from ..types.timeline import Level, Ran, Recorded, Request, Steps, now
-from .lanes import arrange
-from .phases import Slice, ran, requests
+from .lanes import Slice, arrange, ran, requests
 
 ENGINE = "engine"
 Event = dict[str, Any]

@@ -16,7 +16,6 @@ from ..runtime.served_models import serve
 from ..types import EmbeddingRequest, GenerationRequest
 from . import failures, marks
 from .answers import Answer, Mark, Marked, Reasoning, ToolCall, Trouble, part_text
-from .callables import decide
 from .checks import Budget
 from .made_up import make_up, random_numbers, steer
 from .model.clock import Clock, ClockMode
@@ -26,7 +25,7 @@ from .model.replies import Script as PlayedScript
 from .model.tokenizer import ScriptedTokenizer
 from .model.vectors import Pair
 from .requests import Request, api_of, plain
-from .script import Script, UnexpectedRequest
+from .script import Script, UnexpectedRequest, decide
 
 if TYPE_CHECKING:
     from ..client.call import Call

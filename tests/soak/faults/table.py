@@ -199,7 +199,7 @@ _STORING = [
 _LOADING = [
     Point("loader", "runtime.sources:Source.files", "load", gets=Fault),
     Point("loader", "models.loading:load_model", "load", also=("models.loading:",)),
-    Point("loader", "models.text:TextModel.read", "load", also=("models.", "prompt.control", "prompt.template_var")),
+    Point("loader", "models.text:TextModel.read", "load", also=("models.", "prompt.control", "prompt.template_traits")),
     Point("loader", "models.loading:read_json", "load", raised=no_descriptors, times=ALWAYS),
     Point("loader", "backends.own_forms:OwnForms.prepare", "load"),
     Point("loader", "engine.loop:set_up", "load", also=("engine.memory:", "engine.probes:", "engine.prefix.sharing:")),

@@ -1,14 +1,22 @@
-"""A checkpoint with random 4-bit weights: real kernels at work, without a download."""
+"""A model with random 4-bit weights, and mlx-lm's own greedy tokens: the oracle of reports about a machine."""
 
 from __future__ import annotations
 
 import json
 import math
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ..upstream_imports import LOADING, keeping_file_limits
+from ..types import Token
+from .upstream_imports import LOADING, keeping_file_limits
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+    from mlx import nn
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 HEAD_DIM = 128  # most models have it, and Metal has a fused kernel for it
@@ -36,7 +44,7 @@ LARGE = Shape(hidden=1_024, layers=8, intermediate=3_072, heads=8, kv_heads=2)
 
 def fitting_shape() -> Shape:
     """The shape that this machine runs in seconds."""
-    from ...backends.machine import has_gpu
+    from ..backends.machine import has_gpu
 
     return LARGE if has_gpu() else SMALL
 
@@ -53,7 +61,7 @@ def save_random_model(folder: Path, tokenizer: Path, shape: Shape) -> None:
     from mlx import nn
     from mlx.utils import tree_flatten
 
-    from ...backends.machine import has_gpu
+    from ..backends.machine import has_gpu
 
     with LOADING, keeping_file_limits():
         from mlx_lm.models import qwen3
@@ -106,3 +114,26 @@ def _config(shape: Shape, vocabulary: int, end: int) -> dict[str, object]:
         "eos_token_id": end,
         "quantization": {"group_size": GROUP, "bits": BITS, "mode": "affine"},
     }
+
+
+class UpstreamModel:
+    """A checkpoint as mlx-lm loads and runs it, on the thread that makes this."""
+
+    def __init__(self, folder: Path) -> None:
+        import mlx_lm.utils
+
+        loaded: tuple[nn.Module, TokenizerWrapper] = mlx_lm.utils.load(str(folder))
+        self._model, self._tokenizer = loaded
+
+    def greedy(self, prompt: Sequence[int], tokens: int, top_logprobs: int) -> list[Token]:
+        """The answer of `mlx_lm.stream_generate` to a prompt."""
+        from mlx_lm import stream_generate
+
+        answers = stream_generate(self._model, self._tokenizer, list(prompt), max_tokens=tokens)
+        return [_token(int(answer.token), answer.logprobs, top_logprobs) for answer in answers]
+
+
+def _token(id: int, logprobs: mx.array, top_logprobs: int) -> Token:
+    values: Any = logprobs.tolist()
+    likeliest = sorted(range(len(values)), key=values.__getitem__, reverse=True)[:top_logprobs]
+    return Token(id, values[id], tuple((other, values[other]) for other in likeliest))

@@ -14,8 +14,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from localai_shim.backends.machine import has_gpu
 from localai_shim.builtin import CHECKPOINT
 from localai_shim.models.loading import load_model
-from localai_shim.models.reference.greedy import UpstreamModel
-from localai_shim.models.reference.random_model import HEAD_DIM, SMALL, save_random_model
+from localai_shim.models.reference import HEAD_DIM, SMALL, UpstreamModel, save_random_model
 from localai_shim.models.text import TextModel
 
 PROMPT = [300 + 7 * i % 3_000 for i in range(40)]

@@ -12,7 +12,7 @@ import mlx.core as mx
 import pytest
 from mlx import nn
 
-from localai_shim.models.checkpoint.layer_bits import with_layers_names
+from localai_shim.models.checkpoint.quantization import with_layers_names
 from localai_shim.models.loading import load_model
 from localai_shim.options import LoadOptions
 from localai_shim.types import ModelLoadError
