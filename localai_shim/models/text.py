@@ -21,8 +21,8 @@ from ..output.detokenizer import TokenBytes
 from ..threads.panics import PanicError, panics_are_errors
 from ..types import Adapter, Json, NewWeights, Product, Prompt, Task
 from . import caches
+from .checkpoint.files import Checkpoint, context_length, fingerprint
 from .checkpoint.generation_config import generation_defaults
-from .checkpoint_files import Checkpoint, context_length, fingerprint
 from .config.reading import load_text_model, query_heads
 from .gguf.checkpoint import read_checkpoint, read_wrapped_tokenizer
 from .gguf.detection import is_gguf

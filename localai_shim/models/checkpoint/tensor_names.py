@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ...types import Json, ModelLoadError
-from ..checkpoint_files import read_json
+from .files import read_json
 from .tensors import read_header
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...engine.ports import host
 from ...types import Json, ModelLoadError
-from ..checkpoint_files import read_json
+from ..checkpoint.files import read_json
 from ..config.reading import query_heads
 from ..gguf.detection import is_gguf
 from ..misreading_layers import batch_attention

@@ -171,10 +171,10 @@ def test_a_model_that_is_a_program_of_the_checkpoint_is_refused(tmp_path: Path) 
 
 
 def test_the_fingerprint_is_that_of_the_weights_and_of_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from localai_shim.models import checkpoint_files
+    from localai_shim.models.checkpoint import files
 
     prints = {load("llava").fingerprint, load("llava").fingerprint}
-    monkeypatch.setattr(checkpoint_files, "version", lambda name: "99" if name == "mlx-vlm" else "1")
+    monkeypatch.setattr(files, "version", lambda name: "99" if name == "mlx-vlm" else "1")
     prints.add(load("llava").fingerprint)
     assert len(prints) == 2
 

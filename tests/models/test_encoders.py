@@ -18,7 +18,7 @@ from localai_shim.backends.cuda.attention import filled_rows
 from localai_shim.backends.own_forms import OwnForms
 from localai_shim.backends.x86 import activations
 from localai_shim.backends.x86.forms import CpuForms
-from localai_shim.models.encoders.embedding import use_exact_gelu
+from localai_shim.models.encoders import use_exact_gelu
 from localai_shim.models.heads import pooling
 from localai_shim.models.heads.sentence_files import SentenceFiles
 from localai_shim.models.loading import load_model

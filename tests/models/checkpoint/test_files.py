@@ -14,7 +14,7 @@ import openai
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.models.checkpoint_files import MAX_TEXT_BYTES, read_json
+from localai_shim.models.checkpoint.files import MAX_TEXT_BYTES, read_json
 from localai_shim.models.loading import load_model
 from localai_shim.options import LoadOptions
 from localai_shim.types import ModelLoadError

@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..options import LoadOptions
-from ..types import VERSION, Json, ModelLoadError
+from ...options import LoadOptions
+from ...types import VERSION, Json, ModelLoadError
 
 if TYPE_CHECKING:
     import mlx.core as mx
