@@ -42,11 +42,13 @@ class OwnKVCache(KVCache):  # type: ignore[misc]
         """Each row's next position."""
         return int(self.before[0].shape[2] + self.own.offset)
 
-    def update_and_fetch(self, keys: mx.array, values: mx.array) -> Any:
-        return self.own.update_and_fetch(keys, values)
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        fetched: tuple[mx.array, mx.array] = self.own.update_and_fetch(keys, values)
+        return fetched
 
-    def keys_and_values(self) -> Any:
-        return self.own.keys_and_values()
+    def keys_and_values(self) -> tuple[mx.array, mx.array]:
+        held: tuple[mx.array, mx.array] = self.own.keys_and_values()
+        return held
 
     @property
     def state(self) -> tuple[mx.array, ...]:
