@@ -1,4 +1,4 @@
-"""Caches of a row that mlx-lm does not have: of its own tokens only, and of quantized keys and values.
+"""Caches of a row that mlx-lm does not have: with only the row's tokens, and with quantized keys and values.
 
 A row whose first tokens other rows share holds the rest in an `OwnKVCache`. A `PackedKVCache` is quantized from the
 first token on, and prefills through fused attention.
