@@ -1,4 +1,4 @@
-"""What decides how upstream's code reads a checkpoint, checked before, and errors of that code with file names."""
+"""Checks of a config.json before upstream's code reads it, and errors of that code with the names of files."""
 
 from __future__ import annotations
 
