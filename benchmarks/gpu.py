@@ -18,7 +18,7 @@ from localai_shim import AsyncLocalOpenAI
 from localai_shim.backends.forms import forms
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.probes import agreement, takes_several
-from localai_shim.models.checkpoint_files import Checkpoint
+from localai_shim.models.checkpoint.files import Checkpoint
 from localai_shim.models.mtp.head import MTPHead
 from localai_shim.models.text import LoadOptions, TextModel
 

@@ -18,8 +18,8 @@ from localai_shim.builtin import CHECKPOINT
 from localai_shim.engine.drafts import controller as speculation
 from localai_shim.engine.drafts.sources import Drafter, ForcedTokens
 from localai_shim.engine.row import Row
+from localai_shim.output.detokenizer import TokenBytes
 from localai_shim.output.prediction import Prediction
-from localai_shim.output.token_bytes import TokenBytes
 from tests.drafting import split
 
 from . import steps, switching

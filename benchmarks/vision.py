@@ -18,7 +18,7 @@ from mlx_lm.utils import load_tokenizer
 
 from localai_shim import AsyncLocalOpenAI
 from localai_shim.backends.forms import forms
-from localai_shim.backends.x86.exponentials import at_once
+from localai_shim.backends.x86.activations import at_once
 
 from . import servers, stalls, streams
 from .bench import Bench

@@ -175,7 +175,7 @@ class EngineStats:
     """Why all requests fail until the process is restarted; empty if they do not."""
     modalities: tuple[str, ...] = ()
     """Kinds of input: "text", and "image", "video", "audio" if the model reads them. Empty until it is loaded."""
-    plans: tuple[Mapping[str, Any], ...] = ()
+    plans: tuple[Mapping[str, object], ...] = ()
     """Plans of the last 64 steps, in order, with `stats(plans=True)`; empty otherwise."""
 
     def to_dict(self) -> dict[str, Any]:

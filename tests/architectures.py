@@ -11,7 +11,7 @@ import numpy as np
 
 from localai_shim.engine.cache_contents import Quantised
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.models.checkpoint_files import Checkpoint
+from localai_shim.models.checkpoint.files import Checkpoint
 from localai_shim.models.misreading_layers import batch_attention
 from localai_shim.models.text import TextModel
 from localai_shim.runtime.host import connect

@@ -24,7 +24,7 @@ from pydantic import BaseModel, Field, field_serializer
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.errors import BadRequest
 from localai_shim.sdk import private as sdk
-from localai_shim.sdk.bodies import read_body
+from localai_shim.sdk.requests import read_body
 from localai_shim.testing import ScriptedEngine, ScriptedOpenAI
 from localai_shim.testing.cassettes.engine import play_cassette
 from tests.conftest import refused

@@ -227,12 +227,13 @@ def test_the_fingerprint_changes_with_the_model_and_its_options(path: str) -> No
 
 
 def test_the_fingerprint_changes_with_the_versions_of_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from localai_shim.models import checkpoint_files, loading, text
+    from localai_shim.models import loading, text
+    from localai_shim.models.checkpoint import files
 
     load = partial(loading.load_model, str(tiny("qwen3")), text.LoadOptions())
     before = load().fingerprint
     assert load().fingerprint == before
-    monkeypatch.setattr(checkpoint_files, "version", lambda name: "99" if name == "mlx" else "1")
+    monkeypatch.setattr(files, "version", lambda name: "99" if name == "mlx" else "1")
     assert load().fingerprint != before
 
 

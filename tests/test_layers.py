@@ -31,7 +31,7 @@ MAY = {
     "replacing": "client options runtime sdk threads",
     "__main__": "cli",
     "cli": (
-        "backends backends.self_test builtin client engine formats models models.gguf models.local models.reference "
+        "backends backends.self_test builtin client engine formats models models.checkpoint models.gguf models.local "
         "options prompt prompt.fit replacing runtime scale.ray sdk stats threads types"
     ),
     "ray": "scale.ray",
@@ -84,10 +84,9 @@ MAY = {
     "endpoints.vector_stores": "documents endpoints endpoints.embeddings errors prompt state threads types",
     "prompt.fit": "formats prompt threads types",
     "prompt.media": "documents errors media threads types",
-    "output": "formats formats.reading threads types",
+    "output": "formats threads types",
     "formats": "formats.syntaxes grammar",
     "formats.grammar": "formats formats.syntaxes grammar",
-    "formats.reading": "formats formats.syntaxes",
     "formats.syntaxes": "formats grammar",
     "grammar": "threads",
     # -- the engine, which imports the nouns and threads alone
@@ -95,7 +94,7 @@ MAY = {
         "engine.costs engine.decode engine.drafts engine.failures engine.kv engine.mirror "
         "engine.prefix engine.prompts engine.work media options stats threads types"
     ),
-    "engine.costs": "engine stats types",
+    "engine.costs": "stats types",
     "engine.decode": "engine engine.costs engine.drafts engine.kv engine.prefix engine.prompts engine.sampling types",
     "engine.drafts": "engine engine.costs engine.kv engine.sampling options stats",
     "engine.failures": "engine engine.mirror types",
@@ -112,23 +111,22 @@ MAY = {
     "backends.x86": "backends engine",
     "models": (
         "backends backends.self_test engine engine.mirror media models.adapters "
-        "models.attention models.checkpoint models.config models.encoders models.gguf models.heads models.local "
-        "models.mtp models.vision formats options output threads types"
+        "models.attention models.checkpoint models.config models.gguf models.heads models.local models.mtp "
+        "models.vision formats options output threads types vectors"
     ),
     "models.adapters": "engine models models.checkpoint options threads types",
-    "models.checkpoint": "backends models models.gguf types",
+    "models.checkpoint": "backends models.gguf options types",
     "models.config": "backends models.checkpoint models.faults types",
     "models.attention": "backends engine",
     "models.faults": "backends models.attention types",
-    "models.encoders": "backends engine models models.config models.heads options types vectors",
     "models.gguf": "backends models.faults models.gguf.encoders threads types",
     "models.gguf.encoders": "models.gguf types",
-    "models.local": "models models.checkpoint models.gguf types",
-    "models.heads": "backends engine models threads types vectors",
+    "models.local": "models.checkpoint models.gguf types",
+    "models.heads": "backends engine models.checkpoint threads types vectors",
     "models.mtp": "backends engine models models.checkpoint models.config models.gguf models.heads types",
-    "models.reference": "backends models types",
     "models.vision": (
-        "backends engine media models models.attention models.config models.gguf models.heads options threads types"
+        "backends engine media models models.attention models.checkpoint models.config models.gguf models.heads "
+        "options threads types"
     ),
     # -- beneath
     "documents": "threads",
@@ -136,7 +134,7 @@ MAY = {
     "threads": "",
     "builtin": "",
     # -- nouns
-    "types": "media stats vectors",
+    "types": "media stats",
     "vectors": "",
     "media": "",
     "options": "media types",
@@ -190,18 +188,16 @@ PACKAGES = {
     "engine.work": "mlx numpy",
     "grammar": "llguidance numpy",
     "media": "numpy",
-    "models": "huggingface_hub jinja2 mlx mlx_lm numpy tokenizers transformers",
+    "models": "huggingface_hub jinja2 mlx mlx_lm mlx_vlm numpy tokenizers transformers",
     "models.adapters": "mlx mlx_lm numpy",
-    "models.checkpoint": "mlx",
+    "models.checkpoint": "mlx mlx_lm",
     "models.config": "mlx mlx_lm mlx_vlm numpy transformers",
-    "models.encoders": "mlx mlx_lm mlx_vlm numpy tokenizers transformers",
     "models.faults": "mlx mlx_vlm numpy",
     "models.gguf": "mlx mlx_lm numpy tokenizers transformers",
     "models.gguf.encoders": "mlx mlx_vlm transformers",
     "models.attention": "mlx mlx_lm mlx_vlm",
     "models.heads": "mlx mlx_lm numpy tokenizers",
     "models.mtp": "mlx mlx_lm",
-    "models.reference": "mlx mlx_lm",
     "models.local": "huggingface_hub",
     "models.vision": "PIL mlx mlx_lm mlx_vlm numpy transformers",
     "prompt": "PIL jinja2",

@@ -16,7 +16,7 @@ import pytest
 from openai._client import AsyncOpenAI, OpenAI
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, replace_openai
-from localai_shim.replacing.environment import NOWHERE
+from localai_shim.replacing.clients import NOWHERE
 from localai_shim.replacing.network import NetworkBlockedError, refusing
 from localai_shim.testing import ScriptedEngine, patch_openai
 from tests.conftest import MESSAGES

@@ -18,7 +18,7 @@ from mlx_vlm.models.cache import make_prompt_cache
 
 from localai_shim.engine.cache_contents import Quantised
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.models.checkpoint_files import Checkpoint
+from localai_shim.models.checkpoint.files import Checkpoint
 from localai_shim.models.faults.vision import FAULTS
 from localai_shim.models.misreading_layers import batch_attention
 from localai_shim.models.vision.model import VisionModel

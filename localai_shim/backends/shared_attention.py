@@ -61,11 +61,11 @@ def sharing(function: Function, attend: Attend) -> Function:
         queries: mx.array,
         keys: Any,
         values: Any,
-        cache: Any,
+        cache: object,
         scale: float,
         mask: Mask = None,
         sinks: mx.array | None = None,
-        **more: Any,
+        **more: object,
     ) -> mx.array:
         shared = getattr(cache, "shared", None)
         if shared is None:

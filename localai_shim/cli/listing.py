@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 
 from ..formats.detection import Evidence, detect
-from ..models.checkpoint_files import read_json
+from ..models.checkpoint.files import read_json
 from ..models.format_evidence import read_formats
 from ..models.gguf.config import read_config
 from ..models.gguf.header import Header, peek, read_header, type_name

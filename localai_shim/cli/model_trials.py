@@ -36,7 +36,7 @@ PREFILL_TOKENS, PREFILL_CHUNK = 2_048, 512
 def make_model(folder: Path, tokenizer: Path) -> Iterator[Fact]:
     """Make the model that the other trials use."""
     from ..backends.machine import require_backend
-    from ..models.reference.random_model import BITS, HEAD_DIM, fitting_shape, save_random_model
+    from ..models.reference import BITS, HEAD_DIM, fitting_shape, save_random_model
 
     require_backend()
     shape = fitting_shape()
@@ -50,7 +50,7 @@ def self_test() -> Iterator[Fact]:
     from ..backends.machine import has_gpu
     from ..backends.self_test import Shape, run
     from ..backends.self_test.attention import check_attention, fused
-    from ..models.reference.random_model import BITS, GROUP, HEAD_DIM, fitting_shape
+    from ..models.reference import BITS, GROUP, HEAD_DIM, fitting_shape
 
     model = fitting_shape()
     shape = Shape(
@@ -81,7 +81,7 @@ def _error(check: Check) -> str:
 
 def tokens(folder: Path) -> Iterator[Fact]:
     """Compare greedy tokens: alone, in a batch of four, and mlx-lm's own."""
-    from ..models.reference.greedy import UpstreamModel
+    from ..models.reference import UpstreamModel
 
     prompts = [_prompt(length, seed) for seed, length in enumerate(LENGTHS)]
     with _client(folder) as client:

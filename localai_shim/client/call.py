@@ -25,8 +25,7 @@ from ..runtime.offload import aside, importing_later, read_all, wait
 from ..runtime.served_models import is_described
 from ..sdk import event_stream
 from ..sdk import private as sdk
-from ..sdk.bodies import read_body
-from ..sdk.requests import make_request
+from ..sdk.requests import make_request, read_body
 from ..state.errors import StoreError
 from ..telemetry.observe import observe
 from ..threads.deadline import Deadline, Overdue, computing, until

@@ -4,7 +4,7 @@ A limit is one model's: its own weights are taken off, and what other models hol
 does not matter. Models without a limit share what the others leave of the machine's. Without the weights, nine
 tenths are for rows and the prefix cache, the rest for the steps' own arrays and MLX's free buffers. Attention without
 a fused kernel holds the scores of a layer's queries and keys: half of that rest is for these, and a chunk of a prompt
-has no more tokens than fit (`costs/chunk_limit.py`).
+has no more tokens than fit (`costs/chunks.py`).
 
 Features of a prompt's media count before it begins: a placeholder's as the largest that were made so far. So does a
 run of the tower where it once took more than the process had held before.

@@ -30,7 +30,7 @@ from .kv.segments import build_row, take_snapshot, takes_padding, unstack
 from .kv.shared import Prefix
 from .kv.slots import SlotCache
 from .ports import Model, StepInput, host
-from .prefix.sharing_cost import break_even
+from .prefix.sharing import break_even
 
 log = logging.getLogger("localai_shim")
 

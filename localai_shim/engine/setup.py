@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, field
 
 from ..options import EngineOptions
-from .costs.chunk_limit import MIN_CHUNK_TOKENS, MIN_GPU_CHUNK_TOKENS, WATCHED_SCORES, ChunkLimit, Scores
+from .costs.chunks import MIN_CHUNK_TOKENS, MIN_GPU_CHUNK_TOKENS, WATCHED_SCORES, ChunkLimit, Scores
 from .costs.cost_model import CostModel, step_sizes
 from .drafts.controller import Speculation, speculation_for
 from .drafts.ports import Drafting

@@ -8,8 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, repeat
 
-from ..grammar.references import localized, resolve
-from ..grammar.subschemas import Schema, json_type
+from ..grammar.subschemas import Schema, json_type, localized, resolve
 from .python_literals import python_literal
 
 MAX_REFERENCE_DEPTH = 16  # references that lead to references

@@ -17,7 +17,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
 from ..threads.cache import LRUCache
 from . import GrammarError, TooComplexError, UnsatisfiableError
 from .schema import exact_dates
-from .schema_cost import MAX_ENUM_CHARACTERS, check_cost, check_pattern
+from .schema_checks import MAX_ENUM_CHARACTERS, check_cost, check_pattern
 from .subschemas import Schema
 from .vocabulary import Vocabulary, literal
 

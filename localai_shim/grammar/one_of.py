@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from .conjunction import same
-from .references import resolve
-from .subschemas import Schema, json_type, map_children
+from .subschemas import Schema, json_type, map_children, resolve
 
 _TYPES = frozenset(("string", "number", "boolean", "null", "array", "object"))
 MAX_DEPTH = 16

@@ -16,11 +16,17 @@ from functools import lru_cache, partial
 from . import GrammarError, TooComplexError, UnsatisfiableError
 from .compile import check, json_schema
 from .one_of import as_any_of
-from .references import DRAFT_7, resolve
 from .schema import close_objects, object_at, plain
-from .schema_check import check_references, check_schema
-from .schema_cost import MAX_MULTIPLES, bounded_nesting, check_cost, check_size, multiples
-from .subschemas import Schema, map_children, subschemas
+from .schema_checks import (
+    MAX_MULTIPLES,
+    bounded_nesting,
+    check_cost,
+    check_references,
+    check_schema,
+    check_size,
+    multiples,
+)
+from .subschemas import DRAFT_7, Schema, map_children, resolve, subschemas
 
 log = logging.getLogger("localai_shim")
 

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import GrammarError
-from .references import localized, resolve
-from .subschemas import Schema, map_children
+from .subschemas import Schema, localized, map_children, resolve
 
 _COMPOSING = (
     "$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependentRequired", "dependencies",

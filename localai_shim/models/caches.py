@@ -32,18 +32,20 @@ from .attention.pooled import Pool
 if TYPE_CHECKING:
     import mlx.core as mx
 
-_PACKED = f"{__package__}.packed_cache"
-"""The module of `PackedKVCache`, imported where it is needed."""
-_OWN = f"{__package__}.attention.own_cache"
-"""The module of `OwnKVCache`, as well."""
+_ROW_CACHES = f"{__package__}.row_caches"
+"""The module of `PackedKVCache` and `OwnKVCache`, imported where it is needed."""
 
 
 def is_packed(layer: LayerCache) -> bool:
     """True if a layer's cache holds quantised keys and values. Its class says it: nothing is read."""
     kind = type(layer)
     if kind.__module__ not in UPSTREAMS:
-        return kind.__module__ == _PACKED
+        return _is_row_cache(kind, "PackedKVCache")
     return kind.__name__ == "CacheList" and any(map(is_packed, layer.caches))
+
+
+def _is_row_cache(kind: type, name: str) -> bool:
+    return (kind.__module__, kind.__name__) == (_ROW_CACHES, name)
 
 
 def read(layer: LayerCache) -> Contents | None:
@@ -52,9 +54,9 @@ def read(layer: LayerCache) -> Contents | None:
     Later changes to the cache do not show in them.
     """
     kind = type(layer)
-    if kind.__module__ == _PACKED:
+    if _is_row_cache(kind, "PackedKVCache"):
         return KeyValues(layer.offset, _own(layer.packed), quantised=layer.how, upstream=layer.upstream)
-    if kind.__module__ == _OWN:
+    if _is_row_cache(kind, "OwnKVCache"):
         own = layer.own
         arrays = [array[:, :, : own.offset] for array in (own.keys, own.values)] if own.offset else []
         return KeyValues(layer.offset, tuple(arrays), upstream=layer.upstream, before=layer.before)
@@ -103,11 +105,11 @@ def write(contents: Contents) -> Any:
         return layer
     how, ring = contents.quantised, contents.ring
     if how is not None:
-        from .packed_cache import PackedKVCache
+        from .row_caches import PackedKVCache
 
         return PackedKVCache(how, _own(contents.arrays), contents.upstream)
     if contents.before:
-        from .attention.own_cache import OwnKVCache
+        from .row_caches import OwnKVCache
 
         return OwnKVCache(contents.before, _own(contents.arrays), contents.upstream)
     layer = classes.KVCache() if ring is None else classes.RotatingKVCache(ring.size, ring.keep)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..formats.detection import Detected, Evidence, detect
 from ..threads.deadline import Budget, check
 from ..types import Json
-from .checkpoint_files import read_json
+from .checkpoint.files import read_json
 from .template_sandbox import limited_template
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..options import ANYWHERE, Search
 from ..types import Json, ModelLoadError
-from .checkpoint_files import read_json
+from .checkpoint.files import read_json
 from .format_evidence import read_formats
 from .local.search import hub_model, similar_names
 

@@ -14,17 +14,14 @@ from ..options import ANYWHERE, LoadOptions, ModelOptions, Search, check_names, 
 from ..types import ModelLoadError, Task
 from .checkpoint.completeness import IncompleteError, check_documents, check_weights
 from .checkpoint.contents import contents_of, stamps_of
-from .checkpoint.fields import check_ends, check_fields
+from .checkpoint.files import Checkpoint, check_files, check_layers, read_json
 from .checkpoint.quantization import check_numbers, check_quantization
-from .checkpoint.reading import naming_files, shown
-from .checkpoint_files import Checkpoint, check_files, check_layers, read_json
-from .config.longrope import choose_factors
+from .checkpoint.reading import check_ends, check_fields, naming_files, shown
+from .config.rope_variants import choose_factors, set_untruncated
 from .config.rotary_layers import check_rotation
 from .config.unread import check_keys
 from .config.windows import compute_windows
-from .config.yarn import set_untruncated
-from .encoders.classifier import ClassifierModel, is_classifier
-from .encoders.embedding import EmbeddingModel, encoder_module
+from .encoders import ClassifierModel, EmbeddingModel, encoder_module, is_classifier
 from .gguf.detection import check_gguf, is_gguf
 from .gguf.encoder_files import find_encoder
 from .hub import fetch

@@ -12,7 +12,7 @@ from ..engine.mirror.journal import Mirrored, mirrored
 from ..engine.ports import PassOutput, StepInput
 from ..options import LoadOptions
 from ..types import Json, ModelLoadError
-from .checkpoint_files import Checkpoint
+from .checkpoint.files import Checkpoint
 from .text import TextModel
 
 if TYPE_CHECKING:

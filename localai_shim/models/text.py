@@ -17,12 +17,12 @@ from ..engine.cache_contents import Quantised, RowCache, is_trimmable
 from ..engine.ports import Features, PassOutput, StepInput, TextHead, host
 from ..media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia
 from ..options import LoadOptions
-from ..output.token_bytes import TokenBytes
+from ..output.detokenizer import TokenBytes
 from ..threads.panics import PanicError, panics_are_errors
 from ..types import Adapter, Json, NewWeights, Product, Prompt, Task
 from . import caches
+from .checkpoint.files import Checkpoint, context_length, fingerprint
 from .checkpoint.generation_config import generation_defaults
-from .checkpoint_files import Checkpoint, context_length, fingerprint
 from .config.reading import load_text_model, query_heads
 from .gguf.checkpoint import read_checkpoint, read_wrapped_tokenizer
 from .gguf.detection import is_gguf
@@ -272,7 +272,7 @@ class TextModel:
     def check(self) -> None:
         """Refuse options that could have no effect."""
         if self._kv is not None:
-            from .packed_cache import fitting
+            from .row_caches import fitting
 
             self._kv = fitting(self._kv, self)
 
@@ -281,7 +281,7 @@ class TextModel:
         cache = self._plain_cache()
         if self._kv is None:
             return cache
-        from .packed_cache import pack
+        from .row_caches import pack
 
         return pack(cache, self._kv)
 

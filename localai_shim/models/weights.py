@@ -17,7 +17,7 @@ from ..types import Json, ModelLoadError, NewWeights
 from .adapters.bank import bare_modules
 from .checkpoint.completeness import check_weights
 from .checkpoint.contents import digest_of
-from .checkpoint.extra_tensors import without_extra
+from .checkpoint.tensor_names import without_extra
 
 MAX_NAMED = 8  # tensors that an error names
 _NUMBERS = "fiub"  # kinds of NumPy's dtypes that are numbers

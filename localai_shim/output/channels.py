@@ -7,14 +7,12 @@ from collections.abc import Generator, Iterator, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from ..formats.description import CallFormat, Channels
+from ..formats.description import CallFormat, Channels, closers_of
 from ..formats.layout import around
-from ..formats.markers import Markers, is_marker
 from ..formats.markup import HEADER, NORMAL, PROSE, REASONING, TOOL, Markup
 from ..formats.offered import OfferedTools
-from ..formats.reading.block import BlockReader
-from ..formats.source import Event
-from ..formats.words import closers_of
+from ..formats.reading import BlockReader
+from ..formats.source import Event, Markers, is_marker
 
 Kind = Literal["content", "reasoning", "call", "open", "close", "stray", "markup"]
 Edges = tuple[Markers, dict[str, str]]

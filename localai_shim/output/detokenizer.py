@@ -1,4 +1,4 @@
-"""Streaming detokenisation: tokens' bytes, decoded.
+"""The bytes that a token stands for, and the text that a stream of tokens makes.
 
 mlx-lm has detokenizers for every kind of tokenizer, and they are used where what a token stands for is not known. Its
 byte-level one drops the space that a text begins with, holds a lone space back until the next token (so that a stop
@@ -9,10 +9,127 @@ ids beyond the tokenizer's, holds whole characters back with a broken one, and a
 from __future__ import annotations
 
 import codecs
-from typing import Protocol
+import re
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from typing import Any, Protocol
 
 from ..threads.panics import panics_are_errors
-from .token_bytes import TokenBytes
+
+_WORD = re.compile("\u2581[A-Za-z]+")
+
+
+@lru_cache(maxsize=1)
+def byte_of_char() -> dict[str, int]:
+    """GPT-2's byte-level alphabet, backwards: printable bytes stand for themselves, the rest from U+0100 on."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    alphabet = {chr(b): b for b in printable}
+    others = (b for b in range(256) if b not in set(printable))
+    alphabet.update({chr(0x100 + n): b for n, b in enumerate(others)})
+    return alphabet
+
+
+@lru_cache(maxsize=1)
+def _alphabet() -> dict[int, int | str]:
+    """`byte_of_char` for `str.translate`; what stands for no byte becomes a character that Latin-1 lacks."""
+    alphabet: dict[str, int | str] = {chr(code): "\ufffd" for code in range(0x100)}
+    return str.maketrans(alphabet | byte_of_char())
+
+
+class TokenBytes:
+    """Maps token ids to bytes, whichever way the tokenizer writes them down.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer, or mlx-lm's wrapper of one.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._token = tokenizer.convert_ids_to_tokens  # mlx-lm's wrapper takes longer to find it than it takes to run
+        self._special = {int(i) for i in getattr(tokenizer, "all_special_ids", ())}
+        self._added = {int(i) for i in getattr(tokenizer, "added_tokens_decoder", ())}
+        self.kind = _spelling(tokenizer)
+        """Spelling of token strings: byte_level, sentencepiece or other."""
+        self._bytes: dict[int, bytes] = {}
+        self.texts: dict[int, str | None] = {}
+        """Texts that `whole` has found so far."""
+
+    @cached_property
+    def strips_space(self) -> bool:
+        """The tokenizer drops the space that a text begins with, since it puts one before every text that it reads."""
+        if self.kind != "sentencepiece":
+            return False
+        tokenizer = self._tokenizer
+        words = (i for i in range(len(tokenizer)) if _WORD.fullmatch(str(self._token(i))))
+        word = next(words, None)
+        return word is not None and not str(tokenizer.decode([word])).startswith(" ")
+
+    def __call__(self, token_id: int) -> bytes:
+        known = self._bytes.get(token_id)
+        if known is None:
+            known = self._bytes[token_id] = self.convert(token_id)
+        return known
+
+    def joined(self, token_ids: Sequence[int]) -> bytes:
+        """Those of several tokens."""
+        return b"".join(map(self, token_ids))
+
+    def whole(self, token_id: int) -> str | None:
+        """A token's text if it is made of whole characters."""
+        try:
+            return self.texts[token_id]
+        except KeyError:
+            try:
+                text = self(token_id).decode()
+            except UnicodeDecodeError:
+                text = None
+            self.texts[token_id] = text
+            return text
+
+    def text(self, token_id: int) -> str:
+        r"""A token as OpenAI writes it: its text, or `\xe2\x80` where it is part of a character only."""
+        raw = self(token_id)
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return "".join(f"\\x{byte:02x}" for byte in raw)
+
+    def spelled(self, token_id: int) -> str:
+        """A token's text in an answer, a character for each byte; control tokens have none."""
+        return "" if token_id in self._special else self(token_id).decode("latin-1")
+
+    def convert(self, token_id: int) -> bytes:
+        """Find a token's bytes like a call, without keeping them: for callers that ask once for each token of a
+        vocabulary.
+        """
+        token = self._token(token_id)
+        if token is None:  # the model's vocabulary is padded beyond the tokenizer's
+            return b""
+        if token_id in self._special:
+            return str(token).encode()
+        if self.kind == "byte_level":
+            if token_id in self._added:  # DeepSeek's `õ` is no byte of GPT-2's alphabet
+                return str(token).encode()
+            try:
+                return str(token).translate(_alphabet()).encode("latin-1")
+            except UnicodeError:
+                return str(token).encode()
+        if self.kind == "sentencepiece":
+            if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
+                return bytes([int(token[3:5], 16)])
+            return str(token).replace("\u2581", " ").encode()
+        return str(self._tokenizer.decode([token_id])).encode()
+
+
+def _spelling(tokenizer: object) -> str:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    decoder, *encoders = (repr(getattr(backend, part, None)) for part in ("decoder", "pre_tokenizer", "normalizer"))
+    if any("ByteLevel" in part for part in (decoder, *encoders)):  # what encodes decides, whatever decodes
+        return "byte_level"
+    if "ByteFallback" in decoder or "Metaspace" in decoder or "\u2581" in decoder:
+        return "sentencepiece"
+    return "other"
+
 
 _make_decoder = codecs.getincrementaldecoder("utf-8")
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..formats.description import CallFormat
+from ..formats.description import CallFormat, words_of
 from ..formats.offered import OfferedTools
-from ..formats.reading.broken import broken_call
+from ..formats.reading import broken_call
 from ..formats.source import Event
 from ..formats.values import json_or_text
-from ..formats.words import words_of
 
 _UNREAD = "no call can be read in this text"
 

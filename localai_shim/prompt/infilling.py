@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .caller_text import CallerText
+from .control_tokens import CallerText
 from .template import ChatTokenizer
-from .within import encode_within
+from .tokenizing import encode_within
 
 # Tokens that mark the parts in a family of models: before the prefix, before the suffix, and behind both (empty where
 # nothing is); the suffix comes first; tokens that may end an answer, beside the marks and the ends of sequences.

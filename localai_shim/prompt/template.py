@@ -14,14 +14,12 @@ from ..errors import BadRequest
 from ..formats.description import CallFormat
 from ..formats.table import PLAIN
 from ..media import MediaKind, MediaSpan, SpelledPlaceholder
-from ..output.detokenizer import ByteDetokenizer, Detokenizer, LibraryDetokenizer
-from ..output.token_bytes import TokenBytes
+from ..output.detokenizer import ByteDetokenizer, Detokenizer, LibraryDetokenizer, TokenBytes
 from ..threads.deadline import Budget, check
 from ..threads.panics import PanicError, panics_are_errors
 from ..types import common_length
 from . import history
-from .caller_text import CallerText
-from .control_tokens import ControlTokens, read_control_tokens, read_special_ids
+from .control_tokens import CallerText, ControlTokens, read_control_tokens, read_special_ids
 from .fit import tool_text
 from .fit.roles import split_head
 from .fit.thinking_switch import ThinkingSwitch, find_thinking_switch
@@ -29,10 +27,8 @@ from .fit.trials import Fitting, RenderedText
 from .history import Message
 from .messages import REASONING
 from .parts import media_parts, unreadable
-from .template_variables import check_variables, read_variables
-from .tokenizing import Tokenizing, Tools
-from .turn_end import find_turn_end
-from .within import encode_within
+from .template_traits import check_variables, find_turn_end, read_variables
+from .tokenizing import Tokenizing, Tools, encode_within
 
 _OTHER = "\N{MIDDLE DOT}"  # a message that hardly any begins with
 _WORD = "pencil"
@@ -257,7 +253,7 @@ class ChatTokenizer:
             return None
 
     def check_variables(self, names: Sequence[str], param: str) -> None:
-        """Refuse template arguments that nothing would read; see `template_variables.check_variables`."""
+        """Refuse template arguments that nothing would read; see `template_traits.check_variables`."""
         check_variables(self.template_variables, names, param)
 
     def render(self, conversation: Conversation, *, generation_prompt: bool = True) -> list[int]:

@@ -1,10 +1,16 @@
-"""Clients of the SDK that a program makes for itself, made local."""
+"""Clients of the SDK that a program makes for itself, made local, and the environment that they read.
+
+Frameworks and scripts ask the environment for a key themselves. Processes that the program starts inherit it: their
+clients of the SDK are not replaced, and must not send prompts anywhere. While a whole program's OpenAI is replaced,
+they find an address that nothing answers. Tests keep the address: LangChain counts tokens of streams only without one.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import inspect
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -13,9 +19,62 @@ from ..client.transport import LocalAsyncTransport, LocalTransport
 from ..runtime.engines import Runtime
 from ..sdk import credentials, stock_clients
 from ..sdk import private as sdk
+from ..sdk.credentials import PLACEHOLDER
 from ..sdk.websocket_url import no_websocket_url
 from ..threads.system import RLock
-from . import environment, network
+from . import network
+
+_SERVER = "https://localhost:1"
+"""Port 1 is never in use. HTTPS, so that a proxy gets no prompt: it is asked for a connection, which it cannot make."""
+NOWHERE = f"{_SERVER}/v1/"
+_KEY = "OPENAI_API_KEY"
+_PLACEHOLDERS = {
+    _KEY: PLACEHOLDER,
+    "OPENAI_BASE_URL": NOWHERE,
+    "OPENAI_API_BASE": NOWHERE,  # an older name, which LangChain and LiteLLM read
+    "AZURE_OPENAI_ENDPOINT": _SERVER,
+    "OPENAI_AGENTS_DISABLE_TRACING": "1",  # openai-agents sends its traces with whatever key it finds
+}
+_ADDRESSES = ("OPENAI_BASE_URL", "OPENAI_API_BASE", "AZURE_OPENAI_ENDPOINT")
+_ONLY_IF_SET = ("OPENAI_API_BASE", "AZURE_OPENAI_ENDPOINT")
+_UNLESS_SET = ("OPENAI_AGENTS_DISABLE_TRACING",)
+_replaced: dict[str, str | None] = {}
+"""Variables that are placeholders, or were when other code replaced them -> their values before."""
+
+
+def set_placeholders(*, whole_program: bool) -> None:
+    """Set placeholders if there is no key.
+
+    Args:
+        whole_program: even if there is one, and for addresses.
+    """
+    if os.environ.get(_KEY) and not whole_program:
+        return
+    for name, placeholder in _PLACEHOLDERS.items():
+        is_set = bool(os.environ.get(name))
+        if name in (_UNLESS_SET if is_set else _ONLY_IF_SET) or (name in _ADDRESSES and not whole_program):
+            continue
+        _replaced.setdefault(name, os.environ.get(name))
+        os.environ[name] = placeholder
+
+
+def take_back() -> None:
+    """Restore all variables that still have their placeholder."""
+    for name, before in list(_replaced.items()):
+        if os.environ.get(name) != _PLACEHOLDERS[name]:
+            continue
+        del _replaced[name]
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def forget() -> None:
+    """Restore placeholders that came back after `take_back`, and keep no record of others."""
+    take_back()
+    _replaced.clear()
+
 
 AnyLocalOpenAI = LocalOpenAI | AsyncLocalOpenAI
 
@@ -43,8 +102,8 @@ class ReplacedClients:
                 _undo.extend([_patch(sdk.OpenAI, _http), _patch(sdk.AsyncOpenAI, _async_http)])
                 _undo.extend(_patch_arguments(*each) for each in credentials.SUBCLASSES.items())
                 _settings.update(stock_clients.module_settings())
-                environment.forget()
-            environment.set_placeholders(whole_program=whole_program)
+                forget()
+            set_placeholders(whole_program=whole_program)
             _active.append(self)
             stock_clients.forget_module_client()
 
@@ -59,7 +118,7 @@ class ReplacedClients:
                 stock_clients.set_module_settings(_settings)
                 while _undo:
                     _undo.pop()()
-                environment.take_back()
+                take_back()
 
 
 def forget_placeholders() -> None:
@@ -70,7 +129,7 @@ def forget_placeholders() -> None:
     """
     with _lock:
         if not _active:
-            environment.forget()
+            forget()
 
 
 @contextlib.contextmanager

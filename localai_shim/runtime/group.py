@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..engine.mirror import journal as mirror
-from ..models.checkpoint_files import read_json
+from ..models.checkpoint.files import read_json
 from ..models.gguf.detection import is_gguf
 from ..models.hub import config_here, fetch
 from ..models.sharded import check_shards

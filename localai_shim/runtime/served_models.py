@@ -89,7 +89,7 @@ def listed(source: Source, engine: EngineLike | None) -> Listed:
     """
     import_modules("models.loading")
     from ..endpoints.models import Listed
-    from ..models.checkpoint_files import context_length, read_json
+    from ..models.checkpoint.files import context_length, read_json
     from ..models.loading import only_tasks
 
     config = Path(source.path) / "config.json"

@@ -16,7 +16,7 @@ from ..types import Json
 from . import rows
 from .database import Database
 from .errors import DuplicateError, MissingError, StoreError
-from .large_strings import encode
+from .rows import encode
 
 __all__ = ["DEFAULT_LIMIT_BYTES", "DuplicateError", "Json", "Kind", "MissingError", "Page", "Store", "StoreError"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..types import Json
-from . import vector_schema as schema
+from . import schema
 from .errors import FullError, MissingError
 from .rows import key, unkey
 from .store import MAX_INTEGER, Page, Store

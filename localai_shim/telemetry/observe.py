@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..threads.system import Lock, SimpleQueue, Thread, make_thread
 from ..types import EngineLike, Work, log
-from . import request_log
+from . import logs
 from .timings import Observer, Served, measure
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def observe(
         method, path, operation, body: see `Served`.
         started: when, as `time.monotonic` says.
     """
-    observers: list[Observer] = [request_log.write] if log.isEnabledFor(logging.INFO) else []
+    observers: list[Observer] = [logs.write] if log.isEnabledFor(logging.INFO) else []
     if operation is not None and "opentelemetry" in sys.modules:  # nobody can have set it up otherwise
         try:
             from . import tracing

@@ -8,15 +8,14 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from ..types import VERSION
 from ..types.timeline import Level, Ran, Recorded, Request, Steps, now
-from .lanes import arrange
-from .phases import Slice, ran, requests
+from .lanes import Slice, arrange, ran, requests
 
 ENGINE = "engine"
-Event = dict[str, Any]
+Event = dict[str, object]
 
 
 def write_trace(path: str | os.PathLike[str], engines: Sequence[Recorded]) -> None:

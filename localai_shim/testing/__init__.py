@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # names that stand for themselves are exported, as type check
         tool_call as tool_call,
         truncated as truncated,
     )
-    from .cases import LocalOpenAITestCase as LocalOpenAITestCase
+
     from .cassettes.engine import play_cassette as play_cassette
     from .checks import Budget as Budget, Usage as Usage
     from .clients import (
@@ -42,7 +42,12 @@ if TYPE_CHECKING:  # names that stand for themselves are exported, as type check
         IncompleteScript as IncompleteScript,
         ScriptedOpenAI as ScriptedOpenAI,
     )
-    from .factory import ClientFactory as ClientFactory, LocalOpenAIConfig as LocalOpenAIConfig, scripted as scripted
+    from .factory import (
+        ClientFactory as ClientFactory,
+        LocalOpenAIConfig as LocalOpenAIConfig,
+        LocalOpenAITestCase as LocalOpenAITestCase,
+        scripted as scripted,
+    )
     from .model.clock import Clock as Clock
     from .model.engine import ScriptedEngine as ScriptedEngine
     from .model.replies import Decide as Decide, Reply as Reply, ReplyLike as ReplyLike
@@ -54,13 +59,12 @@ if TYPE_CHECKING:  # names that stand for themselves are exported, as type check
 _MODULES = {
     "answers": "api_error authentication_error connection_error content_filter context_length_exceeded cut "
     "embedding hang rate_limit reasoning refusal relevance server_error timed timeout tool_call truncated",
-    "cases": "LocalOpenAITestCase",
     "cassettes.engine": "play_cassette",
     "checks": "Budget Usage",
     "clients": "AsyncScriptedOpenAI IncompleteScript ScriptedOpenAI",
     "model.clock": "Clock",
     "model.engine": "ScriptedEngine",
-    "factory": "ClientFactory LocalOpenAIConfig scripted",
+    "factory": "ClientFactory LocalOpenAIConfig LocalOpenAITestCase scripted",
     "patching": "patch_openai",
     "model.replies": "Decide Reply ReplyLike",
     "requests": "Request",

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..grammar.references import localized, resolve
+from ..grammar.subschemas import localized, resolve
 from ..types import GrammarConstraint, Json
 from .answers import Answer, ToolCall
 from .model.tokenizer import ScriptedTokenizer

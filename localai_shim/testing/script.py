@@ -1,16 +1,64 @@
-"""Choice of the reply that a request gets: replies in order, and rules that match requests."""
+"""Choice of the reply that a request gets: replies in order, rules that match requests, and functions."""
 
 from __future__ import annotations
 
+import contextvars
+import inspect
 import json
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Self, TypedDict
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Self, TypedDict
 
-from .answers import Answer, ScriptedReply, Trouble
+from ..threads.workers import Workers
+from .answers import Answer, ScriptedReply, Trouble, read_answer
 from .requests import Request
+
+if TYPE_CHECKING:
+    from .requests import Request
+
+_loops = Workers("reply", idle=0.0)
+
+
+def decide(reply: ScriptedReply, request: Request) -> Answer:
+    """Find the answer that a reply gives to a request.
+
+    A function is called on this thread; an awaitable that it returns is awaited on the event loop that the thread works
+    for, if there is one.
+
+    Raises:
+        TypeError: a function returned what is not an answer.
+        Exception: what a function raises.
+    """
+    made: object = reply
+    if callable(reply) and not isinstance(reply, type):
+        made = reply(request)
+        if inspect.isawaitable(made):
+            made = _wait_for(made)
+    return read_answer(made)
+
+
+def _wait_for(made: Awaitable[object]) -> object:
+    import anyio.from_thread
+
+    from ..runtime.offload import turns
+
+    async def alone() -> object:
+        return await made
+
+    async def beside_others() -> object:
+        with turns().given_away():  # this thread waits, perhaps for a request that has to be prepared first
+            return await made
+
+    try:
+        anyio.from_thread.run_sync(int)
+    except RuntimeError:  # this thread works for no event loop
+        # It may have a running event loop itself, which its context tells of.
+        return contextvars.Context().run(_loops.submit, partial(anyio.run, alone)).result()
+    return anyio.from_thread.run(beside_others)
+
 
 TextPattern = str | re.Pattern[str]
 """A piece of a text, or a regular expression that is found in it."""

@@ -13,10 +13,11 @@ import openai
 from ..errors import BadRequest, RequestError
 from ..formats.values import json_or_text
 from ..runtime.served_models import serve
-from ..types import EmbeddingRequest, GenerationRequest
-from . import failures, marks
+from ..sdk import private as sdk
+from ..sdk.event_stream import CUT
+from ..types import EmbeddingRequest, GenerationRequest, RowError
+from . import marks
 from .answers import Answer, Mark, Marked, Reasoning, ToolCall, Trouble, part_text
-from .callables import decide
 from .checks import Budget
 from .made_up import make_up, random_numbers, steer
 from .model.clock import Clock, ClockMode
@@ -26,11 +27,45 @@ from .model.replies import Script as PlayedScript
 from .model.tokenizer import ScriptedTokenizer
 from .model.vectors import Pair
 from .requests import Request, api_of, plain
-from .script import Script, UnexpectedRequest
+from .script import Script, UnexpectedRequest, decide
 
 if TYPE_CHECKING:
     from ..client.call import Call
     from ..endpoints.turn import Turn
+
+if TYPE_CHECKING:
+    import httpx2 as httpx
+
+    from ..client.call import Call
+else:
+    httpx = sdk.httpx
+
+
+def as_exception(trouble: Trouble, call: Call, *, begun: bool = False) -> Exception:
+    """Make the exception that the caller of a request gets.
+
+    Args:
+        trouble: what goes wrong; not a hang.
+        call: the request.
+        begun: after the first tokens of the answer. An error in the middle of a stream has no status any more.
+    """
+    if trouble.kind == "timeout":
+        late = openai.APITimeoutError(request=call.request)
+        late.__cause__ = httpx.ReadTimeout("timed out")
+        return late
+    if trouble.kind == "connection":
+        lost = openai.APIConnectionError(message=trouble.message, request=call.request)
+        lost.__cause__ = httpx.RemoteProtocolError(CUT) if begun else httpx.ConnectError("Connection refused")
+        return lost
+    error = trouble.error
+    assert error is not None
+    if not isinstance(error, RequestError) or trouble.kind == "raise":
+        return error
+    if not begun or not call.body.get("stream"):
+        return sdk.status_error(call.client, error, call.request)
+    if call.path.startswith("/responses"):
+        return RowError(trouble.message)  # which becomes the stream's last events
+    return openai.APIError(trouble.message, request=call.request, body=error.body()["error"])
 
 
 MAX_DIMENSIONS = 3072
@@ -184,7 +219,7 @@ class Stage(ScriptedEngine):
             return played, mark
         if not played.fails_after:
             raise self._failure(trouble, call)
-        error = failures.exception(trouble, call, begun=True)
+        error = as_exception(trouble, call, begun=True)
         asked.errors.append(error)
         return PlayedScript(replace(reply, error=error, fail_after=answer.tokens), self.tokenizer), mark
 
@@ -192,7 +227,7 @@ class Stage(ScriptedEngine):
         """Make the error with which a request fails at once; a timeout takes its time."""
         if trouble.kind == "timeout" and call.timeout is not None:
             self.clock.reach(self.clock.now + call.timeout)
-        return failures.exception(trouble, call)
+        return as_exception(trouble, call)
 
     def _made_up(self, asked: Request, request: GenerationRequest, *, later: bool) -> Answer:
         """An answer that the request allows."""

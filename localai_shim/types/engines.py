@@ -43,7 +43,7 @@ class LoadedModel(Protocol):
         """Settings for the kinds of work that have some: `vectors.Embedding`, `vectors.Reranking`."""
 
     @property
-    def generation_defaults(self) -> Mapping[str, Any]:
+    def generation_defaults(self) -> Mapping[str, object]:
         """The checkpoint's generation_config.json."""
 
     @property

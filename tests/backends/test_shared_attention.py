@@ -15,7 +15,7 @@ from localai_shim.backends import shared_attention as module
 from localai_shim.backends.patches import Mask, replace
 from localai_shim.backends.shared_attention import attend_shared, is_sharing, sharing, use_sharing
 from localai_shim.engine.cache_contents import Shared, SharedPart
-from localai_shim.models.attention.own_cache import OwnKVCache
+from localai_shim.models.row_caches import OwnKVCache
 from tests import vlm_architectures
 from tests.tiny import tiny
 

@@ -15,11 +15,11 @@ import mlx.core as mx
 import pytest
 
 from localai_shim.backends.self_test import attention, shape
-from localai_shim.cli import machine_facts, model_trials, report
+from localai_shim.cli import model_trials, report
 from localai_shim.cli.main import main
 from localai_shim.cli.model_trials import difference
-from localai_shim.models.reference import random_model
-from localai_shim.models.reference.greedy import UpstreamModel
+from localai_shim.models import reference
+from localai_shim.models.reference import UpstreamModel
 from localai_shim.types import Token
 
 SECTIONS = ["machine", "software", "memory", "variables", "model", "self-test", "tokens", "steps", "chunks"]
@@ -28,7 +28,7 @@ SECTIONS += ["free buffers"]
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random_model, "LARGE", random_model.SMALL)  # a GPU may be imitated on a CPU
+    monkeypatch.setattr(reference, "LARGE", reference.SMALL)  # a GPU may be imitated on a CPU
     monkeypatch.setattr(model_trials, "LENGTHS", (20, 150, 20, 150))
     monkeypatch.setattr(model_trials, "HEAD_DIMS", (64, 80))
     monkeypatch.setattr(model_trials, "STEPS", 8)
@@ -60,7 +60,7 @@ def test_report_has_facts_and_trials_of_this_machine(capsys: pytest.CaptureFixtu
     assert str(Path.home()) not in str(found) and platform.node() not in str(found)
     assert all(found.values()), "each section says something"
     assert found["machine"]["architecture of Python"] == platform.machine()
-    assert found["software"]["mlx"].startswith(machine_facts.metadata.version("mlx"))
+    assert found["software"]["mlx"].startswith(report.metadata.version("mlx"))
     assert "128" in found["model"]["random weights"] and "4 bits" in found["model"]["random weights"]
     cases = [*found["self-test"].values()]
     assert {f"attention, head dim {size}" for size in model_trials.HEAD_DIMS} <= {
@@ -117,7 +117,7 @@ def test_each_section_may_fail(capsys: pytest.CaptureFixture[str], monkeypatch: 
 
     trials = ("make_model", "self_test", "tokens", "steps", "chunks", "free_buffers")
     for module, names in (
-        (machine_facts, ("machine", "software", "memory", "variables")),
+        (report, ("machine", "software", "memory", "variables")),
         (model_trials, trials),
     ):
         for name in names:
@@ -174,15 +174,15 @@ def test_home_of_a_container(monkeypatch: pytest.MonkeyPatch, home: str) -> None
 
 
 def test_variables_that_make_steps_copy_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in machine_facts.SLOWING:
+    for name in report.SLOWING:
         monkeypatch.setenv(name, "100")
-    found = dict(machine_facts.variables())
+    found = dict(report.variables())
     assert found["MLX_MAX_OPS_PER_BUFFER"] == "100"
     assert found["warning"].startswith(
         "unset MLX_MAX_OPS_PER_BUFFER and MLX_MAX_MB_PER_BUFFER: with larger command buffers, each step may copy"
     )
     monkeypatch.delenv("MLX_MAX_OPS_PER_BUFFER")
-    assert dict(machine_facts.variables())["warning"].startswith("unset MLX_MAX_MB_PER_BUFFER: ")
+    assert dict(report.variables())["warning"].startswith("unset MLX_MAX_MB_PER_BUFFER: ")
 
 
 SYSCTL = """machdep.cpu.brand_string: Apple M1 Pro
@@ -204,19 +204,19 @@ def mac(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(platform, "mac_ver", lambda: ("14.1.1", ("", "", ""), "arm64"))
-    monkeypatch.setattr(machine_facts, "_output", output)
+    monkeypatch.setattr(report, "_output", output)
     return monkeypatch
 
 
 @pytest.mark.usefixtures("mac")
 def test_facts_of_a_mac() -> None:
-    machine = dict(machine_facts.machine())
+    machine = dict(report.machine())
     assert machine["chip"] == "Apple M1 Pro, MacBookPro18,3"
     assert machine["CPU cores"].endswith(": 8 performance, 2 efficiency")
     assert machine["GPU cores"] == "16"
     assert "Rosetta" in machine["architecture of Python"]
-    assert dict(machine_facts.software())["system"] == "macOS 14.1.1 (23B92)"
-    memory = dict(machine_facts.memory())
+    assert dict(report.software())["system"] == "macOS 14.1.1 (23B92)"
+    memory = dict(report.memory())
     assert memory["pressure"] == "warning"
     assert memory["swap"].startswith("total = 2048.00M")
     assert memory["iogpu.wired_limit_mb"] == "0 (the system's default)"
@@ -225,19 +225,19 @@ def test_facts_of_a_mac() -> None:
 def test_limits_that_mlx_says_are_shown(mac: pytest.MonkeyPatch) -> None:
     info = {"max_recommended_working_set_size": 12 * 2**30, "max_buffer_length": 9 * 2**30}
     mac.setattr(mx, "device_info", lambda: info)
-    memory = dict(machine_facts.memory())
+    memory = dict(report.memory())
     assert memory["recommended working set"] == "12.9 GB"
     assert memory["largest buffer"] == "9.7 GB"
 
 
 def test_facts_that_a_mac_does_not_tell_are_unknown(mac: pytest.MonkeyPatch) -> None:
-    mac.setattr(machine_facts, "_output", lambda *_: "")
-    assert dict(machine_facts.machine())["GPU cores"] == "unknown"
-    assert dict(machine_facts.memory())["swap"] == "unknown"
+    mac.setattr(report, "_output", lambda *_: "")
+    assert dict(report.machine())["GPU cores"] == "unknown"
+    assert dict(report.memory())["swap"] == "unknown"
 
 
 def test_command_that_is_missing_writes_nothing() -> None:
-    assert machine_facts._output("/no/such/command") == ""
+    assert report._output("/no/such/command") == ""
 
 
 def test_attention_that_is_wrong_for_a_head_dim_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:

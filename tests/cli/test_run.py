@@ -10,7 +10,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from localai_shim.cli.main import main
-from localai_shim.replacing.programs import find_program
+from localai_shim.cli.run import find_program
 from tests.scripts import run
 
 PRINTS = """

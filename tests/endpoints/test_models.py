@@ -11,7 +11,7 @@ import pytest
 from openai.types import Model
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.models import checkpoint_files
+from localai_shim.models.checkpoint import files
 from tests.conftest import MESSAGES, revalidate
 from tests.tiny import make_model, tiny
 
@@ -90,7 +90,7 @@ def test_the_fingerprint_changes_with_model_options_and_versions(
     first = fingerprint(model_path)
     assert fingerprint(model_path) == first
     others = [fingerprint(make_model(tmp_path / "m", "qwen3", seed=1)), fingerprint(model_path, context_length=99)]
-    monkeypatch.setattr(checkpoint_files, "version", lambda name: "9.9.9")
+    monkeypatch.setattr(files, "version", lambda name: "9.9.9")
     others.append(fingerprint(model_path, context_length=1000))
     monkeypatch.undo()
     others.append(fingerprint(model_path, context_length=1000))

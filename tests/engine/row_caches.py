@@ -14,7 +14,7 @@ from mlx_vlm.models import cache as mlx_vlm
 
 from localai_shim.engine.cache_contents import Quantised
 from localai_shim.engine.kv import RowCache
-from localai_shim.models.packed_cache import pack
+from localai_shim.models.row_caches import pack
 from tests import vlm_architectures
 from tests.tiny import VOCABULARY, tiny
 

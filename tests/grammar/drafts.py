@@ -12,7 +12,7 @@ import numpy as np
 
 from localai_shim.grammar.compile import Grammar, GrammarMatcher
 from localai_shim.grammar.vocabulary import Vocabulary
-from localai_shim.output.token_bytes import TokenBytes
+from localai_shim.output.detokenizer import TokenBytes
 from tests.tiny import make_tokenizer
 
 EOS = "<|im_end|>"

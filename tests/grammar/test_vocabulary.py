@@ -12,7 +12,7 @@ from llguidance import LLMatcher, LLTokenizer
 
 from localai_shim.grammar.compile import Grammar, json_schema, lark, regex
 from localai_shim.grammar.vocabulary import Vocabulary
-from localai_shim.output.token_bytes import TokenBytes
+from localai_shim.output.detokenizer import TokenBytes
 from tests.grammar.drafts import allowed, may_end, tokenizer_with, vocabulary_of, vocabulary_with
 from tests.threads import in_threads
 

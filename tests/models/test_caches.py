@@ -11,7 +11,7 @@ from mlx_vlm.models import cache as mlx_vlm
 
 from localai_shim.engine.cache_contents import ContentsList, KeyValues, Quantised, States
 from localai_shim.models.caches import is_packed, read, write
-from localai_shim.models.packed_cache import PackedKVCache, pack
+from localai_shim.models.row_caches import PackedKVCache, pack
 
 
 @pytest.fixture(params=[mlx_lm, mlx_vlm], ids=["mlx-lm", "mlx-vlm"])

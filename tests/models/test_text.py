@@ -15,7 +15,7 @@ import pytest
 from mlx.utils import tree_flatten
 from mlx_lm.models import cache as mlx_cache
 
-from localai_shim.backends.x86 import exponentials as cpu_forms
+from localai_shim.backends.x86 import activations as cpu_forms
 from localai_shim.engine.ports import StepInput
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions, TextModel, is_plain_fast

@@ -53,7 +53,7 @@ TABLE = {
         ["tests/engine/prefix/test_store.py", "tests/test_changes_at_once.py", "tests/engine/work", *ENGINE, *CLIENTS],
     ),
     "output": Group(
-        ["localai_shim/output/channels.py", "localai_shim/output/answer.py", "localai_shim/formats/reading"],
+        ["localai_shim/output/channels.py", "localai_shim/output/answer.py", "localai_shim/formats/reading.py"],
         3,
         ["tests/output", "tests/formats"],
         ["tests/endpoints/chat", "tests/endpoints/answer"],

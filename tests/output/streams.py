@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from localai_shim.formats.markers import is_marker
-from localai_shim.formats.words import closers_of
+from localai_shim.formats.description import closers_of
+from localai_shim.formats.source import is_marker
 from localai_shim.output.channels import Piece, markers_of
 from tests.output.reading import Answer
 from tests.output.recorded import CASES

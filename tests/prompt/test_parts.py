@@ -16,7 +16,7 @@ from localai_shim.errors import BadRequest
 from localai_shim.formats.table import PLAIN
 from localai_shim.media import NO_SOURCES, Contents, MediaKind, MediaRules, ProcessedMedia, UnreadError
 from localai_shim.prompt import history
-from localai_shim.prompt.caller_text import CallerText
+from localai_shim.prompt.control_tokens import CallerText
 from localai_shim.prompt.fit.form import Form
 from localai_shim.prompt.messages import template_messages
 from localai_shim.prompt.parts import MediaCache, MediaPart, MediaReader, media_parts

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from localai_shim.telemetry.lanes import MAX_OWN, Lane, arrange
-from localai_shim.telemetry.phases import Slice
+from localai_shim.telemetry.lanes import MAX_OWN, Lane, Slice, arrange
 
 Calls = Sequence[tuple[str | None, float, float]]
 """Agent, start, and end."""

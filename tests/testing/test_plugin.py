@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.testing import cases  # noqa: F401 (what a suite imports first is dropped with it)
+from localai_shim.testing import factory  # noqa: F401 (what a suite imports first is dropped with it)
 from tests.scripts import import_cost, run
 
 pytest_plugins = ["pytester"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from localai_shim import testing
-from localai_shim.testing import cases  # noqa: F401 (what a suite imports first is dropped with it)
+from localai_shim.testing import factory  # noqa: F401 (what a suite imports first is dropped with it)
 
 pytest_plugins = ["pytester"]
 

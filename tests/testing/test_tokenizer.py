@@ -8,7 +8,7 @@ from typing import Any
 import jinja2
 import pytest
 
-from localai_shim.output.token_bytes import TokenBytes
+from localai_shim.output.detokenizer import TokenBytes
 from localai_shim.prompt.template import ChatTokenizer
 from localai_shim.testing import ScriptedTokenizer
 from localai_shim.testing.model.replies import ScriptedModel

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, partial
-from pathlib import Path
-from typing import Any
 
 import mlx.core as mx
 
 from ..machine import on_cuda
+from .kernels import Compiled, cuda_kernel, type_name
 
 MOST_TOKENS = 320  # of a pass: a block reads the factors anew for each, and for more of them products are faster
 MOST_RANK = 64
@@ -89,18 +88,15 @@ def _compiled(kernel: Kernel) -> Kernel:
     return kernel
 
 
-_HEADER = f'#include "{Path(__file__).with_suffix(".cuh")}"\n'
-
-
 def _blocks(layer: tuple[int, int]) -> int:
     """Blocks for each token."""
     return -(-layer[1] // _OUTPUTS)
 
 
 @cache
-def _kernel(half: bool, inputs: int, layers: tuple[tuple[int, int], ...]) -> Any:
+def _kernel(half: bool, inputs: int, layers: tuple[tuple[int, int], ...]) -> Compiled:
     """Of layers of some ranks and outputs, the blocks of one behind those of the other."""
-    name = "__half" if half else "__nv_bfloat16"
+    name = type_name(half)
     names, source, before = ["x", "index"], "const int tokens = gridDim.y / index_shape[0];\n", 0
     for i, (rank, outputs) in enumerate(layers):
         after = before + _blocks((rank, outputs))
@@ -112,10 +108,10 @@ def _kernel(half: bool, inputs: int, layers: tuple[tuple[int, int], ...]) -> Any
         before = after
     count = range(len(layers))
     label = "_".join(f"{rank}x{outputs}" for rank, outputs in layers)
-    return mx.fast.cuda_kernel(
+    return cuda_kernel(
+        __file__,
         f"adapters_{half:d}_{inputs}_{label}",
         [*names, *(f"y{i}" for i in count)],
         [f"out{i}" for i in count],
         source,
-        _HEADER,
     )

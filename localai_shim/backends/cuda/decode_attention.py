@@ -27,12 +27,11 @@ head; which of them see a key is a bit of a number, made once per step. These go
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import mlx.core as mx
 
 from .. import memory as device
+from .kernels import Compiled, cuda_kernel, type_name
 
 _BLOCKS = 528  # four for each of an H100's processors; 1,056 and 2,112 were no faster
 _WARPS = 4  # of a block; 8 were no faster
@@ -224,53 +223,47 @@ def causal(tokens: int, columns: int) -> mx.array:
     return mx.arange(columns) <= mx.arange(columns - tokens, columns)[:, None]
 
 
-# MLX copies and hashes a kernel's source for each call, so that is short: what it does is in a file that it includes.
-_HEADER = f'#include "{Path(__file__).with_suffix(".cuh")}"\n'
-
-
 @cache
-def _partial(half: bool, dim: int, together: int, several: bool, scale: float) -> Any:
+def _partial(half: bool, dim: int, together: int, several: bool, scale: float) -> Compiled:
     function, numbers = "attend_several_split", f"{dim}"
     if together != _TENSOR_QUERIES:
         function, numbers = "attend_split", f"{dim}, {together}, {_WARPS}, {_KEYS_AHEAD[together <= 4]}, {several:d}"
     source = (
-        f"localai_shim::{function}<{_type(half)}, {numbers}>(q, q_shape, q_strides, k, k_shape, k_strides, "
+        f"localai_shim::{function}<{type_name(half)}, {numbers}>(q, q_shape, q_strides, k, k_shape, k_strides, "
         f"v, v_strides, mask, mask_strides, {scale!r}f, sums, stats);"
     )
     name = f"decode_partial_{half:d}_{dim}_{together}_{several:d}_{abs(hash(scale))}"
     names = ["q", "k", "v", "mask"]
-    return mx.fast.cuda_kernel(name, names, ["sums", "stats"], source, _HEADER, ensure_row_contiguous=False)
+    return cuda_kernel(__file__, name, names, ["sums", "stats"], source, ensure_row_contiguous=False)
 
 
 @cache
-def _partial_of_many(half: bool, dim: int, scale: float) -> Any:
+def _partial_of_many(half: bool, dim: int, scale: float) -> Compiled:
     source = (
-        f"localai_shim::attend_many_split<{_type(half)}, {dim}, {_MANY_WARPS}>(q, q_shape, q_strides, k, k_shape, "
+        f"localai_shim::attend_many_split<{type_name(half)}, {dim}, {_MANY_WARPS}>(q, q_shape, q_strides, k, k_shape, "
         f"k_strides, v, v_strides, {scale!r}f, sums, stats);"
     )
     name = f"decode_many_{half:d}_{dim}_{abs(hash(scale))}"
-    return mx.fast.cuda_kernel(name, ["q", "k", "v"], ["sums", "stats"], source, _HEADER, ensure_row_contiguous=False)
+    return cuda_kernel(__file__, name, ["q", "k", "v"], ["sums", "stats"], source, ensure_row_contiguous=False)
 
 
 @cache
-def _combine(half: bool, dim: int, with_sinks: bool) -> Any:
+def _combine(half: bool, dim: int, with_sinks: bool) -> Compiled:
     sinks = "sinks" if with_sinks else "nullptr"
-    source = f"localai_shim::join_splits<{_type(half)}, {dim}, {with_sinks:d}>(sums, stats, stats_shape, {sinks}, out);"
+    source = (
+        f"localai_shim::join_splits<{type_name(half)}, {dim}, {with_sinks:d}>(sums, stats, stats_shape, {sinks}, out);"
+    )
     names = ["sums", "stats", *(["sinks"] if with_sinks else [])]
-    return mx.fast.cuda_kernel(f"decode_combine_{half:d}_{dim}_{with_sinks:d}", names, ["out"], source, _HEADER)
+    return cuda_kernel(__file__, f"decode_combine_{half:d}_{dim}_{with_sinks:d}", names, ["out"], source)
 
 
 @cache
-def _combine_shared(half: bool, dim: int, heads: int, with_sinks: bool, ordered: bool) -> Any:
+def _combine_shared(half: bool, dim: int, heads: int, with_sinks: bool, ordered: bool) -> Compiled:
     sinks, order = "sinks" if with_sinks else "nullptr", "order, members_shape[0]" if ordered else "nullptr, 0"
     source = (
-        f"localai_shim::join_shared<{_type(half)}, {dim}, {with_sinks:d}>(sums, stats, stats_shape, more, more_stats, "
-        f"more_stats_shape, {order}, {heads}, {sinks}, out);"
+        f"localai_shim::join_shared<{type_name(half)}, {dim}, {with_sinks:d}>(sums, stats, stats_shape, more, "
+        f"more_stats, more_stats_shape, {order}, {heads}, {sinks}, out);"
     )
     names = ["sums", "stats", "more", "more_stats", *(["members", "order"] * ordered), *(["sinks"] * with_sinks)]
     name = f"decode_shared_{half:d}_{dim}_{heads}_{with_sinks:d}_{ordered:d}"
-    return mx.fast.cuda_kernel(name, names, ["out"], source, _HEADER)
-
-
-def _type(half: bool) -> str:
-    return "__half" if half else "__nv_bfloat16"
+    return cuda_kernel(__file__, name, names, ["out"], source)

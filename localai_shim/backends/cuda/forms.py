@@ -12,8 +12,7 @@ from ...engine.cache_contents import RowCache
 from ..own_forms import Applied, OwnForms
 from ..patches import Function
 from . import adapters, attention, one_position, products
-from .dense import use_dense_kernels
-from .quantised import batch_quantised_layers
+from .linear import batch_quantised_layers, use_dense_kernels
 from .shared_attention import attend_shared
 from .tower_widths import fill_widths
 

@@ -24,13 +24,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from ..machine import on_cuda
+from .kernels import Compiled, cuda_kernel, type_name
 
 # A call costs the host some 6 us more than MLX's product does, and steps of one row are bound by the host.
 ONE_ROW_FROM_WEIGHTS = 2**25
@@ -87,7 +87,7 @@ MANY, MANY_WIDE = _many(80, 1, 1, 2, 4), _many(80, 2, 2, 1, 4)
 _PREPARED_ROWS = (1, 2, 16, 40, 64, 80, 160)
 
 
-Launch = tuple[Any, tuple[int, int, int], tuple[int, int, int]]
+Launch = tuple[Compiled, tuple[int, int, int], tuple[int, int, int]]
 """A kernel, its grid and its threads."""
 
 
@@ -261,25 +261,21 @@ def fits(layer: nn.Module) -> bool:
     )
 
 
-# MLX copies and hashes a kernel's source for each call, so that is short: what it does is in a file that it includes.
-_HEADER = f'#include "{Path(__file__).with_suffix(".cuh")}"\n'
-
-
 @cache
-def _product(half: bool, bits: int, group_size: int, form: Form) -> Any:
+def _product(half: bool, bits: int, group_size: int, form: Form) -> Compiled:
     name = "_".join(map(str, (form.function, int(half), bits, group_size, *form.numbers)))
-    numbers = ", ".join(map(str, (_type(half), bits, group_size, *form.numbers)))
+    numbers = ", ".join(map(str, (type_name(half), bits, group_size, *form.numbers)))
     packed = bits < 16
     words, others = ("w", "scales, biases") if packed else ("reinterpret_cast<const uint32_t*>(w)", "nullptr, nullptr")
     source = (
         f"localai_shim::{form.function}<{numbers}>(x, x_shape, x_ndim, {words}, {others}, out, w_shape[0], blockIdx.y);"
     )
     inputs = ["x", "w", "scales", "biases"] if packed else ["x", "w"]
-    return mx.fast.cuda_kernel(name, inputs, ["out"], source, _HEADER, shared_memory=form.shared_bytes(bits))
+    return cuda_kernel(__file__, name, inputs, ["out"], source, shared_memory=form.shared_bytes(bits))
 
 
 @cache
-def _shared_product(half: bool, form: Form, outputs: tuple[int, ...]) -> Any:
+def _shared_product(half: bool, form: Form, outputs: tuple[int, ...]) -> Compiled:
     """Blocks of one layer behind those of the other."""
     begins = [sum(outputs[:i]) // form.outputs for i in range(len(outputs))]
 
@@ -295,7 +291,7 @@ def _shared_product(half: bool, form: Form, outputs: tuple[int, ...]) -> Any:
         chosen,
         ([f"w{i}" for i in places], [f"out{i}" for i in places], outputs, [f"b - {begin}" for begin in begins]),
     )
-    numbers = ", ".join(map(str, (_type(half), 16, 64, *form.numbers)))
+    numbers = ", ".join(map(str, (type_name(half), 16, 64, *form.numbers)))
     source = (
         "const int b = blockIdx.y;\n"
         f"localai_shim::{form.function}<{numbers}>(x, x_shape, x_ndim, reinterpret_cast<const uint32_t*>({w}), "
@@ -303,16 +299,10 @@ def _shared_product(half: bool, form: Form, outputs: tuple[int, ...]) -> Any:
     )
     name = "_".join(map(str, ("shared", form.function, int(half), *form.numbers, *outputs)))
     inputs, made = ["x", *(f"w{i}" for i in places)], [f"out{i}" for i in places]
-    return mx.fast.cuda_kernel(name, inputs, made, source, _HEADER, shared_memory=form.shared_bytes(16))
+    return cuda_kernel(__file__, name, inputs, made, source, shared_memory=form.shared_bytes(16))
 
 
 @cache
-def _unpacking(half: bool, bits: int, group_size: int) -> Any:
-    source = f"localai_shim::unpack<{_type(half)}, {bits}, {group_size}>(w, scales, biases, out);"
-    return mx.fast.cuda_kernel(
-        f"unpacking_{half:d}_{bits}_{group_size}", ["w", "scales", "biases"], ["out"], source, _HEADER
-    )
-
-
-def _type(half: bool) -> str:
-    return "__half" if half else "__nv_bfloat16"
+def _unpacking(half: bool, bits: int, group_size: int) -> Compiled:
+    source = f"localai_shim::unpack<{type_name(half)}, {bits}, {group_size}>(w, scales, biases, out);"
+    return cuda_kernel(__file__, f"unpacking_{half:d}_{bits}_{group_size}", ["w", "scales", "biases"], ["out"], source)

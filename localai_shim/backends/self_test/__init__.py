@@ -8,8 +8,7 @@ zeros, another row's numbers, keys that are left out.
 from __future__ import annotations
 
 from .attention import Attend, check_attention, fused
-from .operations import check_rope, check_vocabulary
-from .products import check_packed_products, check_products
+from .operations import check_packed_products, check_products, check_rope, check_vocabulary
 from .shape import Check, Shape
 
 __all__ = ["Check", "Shape", "run"]

@@ -13,8 +13,7 @@ from mlx.utils import tree_flatten
 from ..machine import free_memory, total_memory
 from ..own_forms import Applied, OwnForms
 from ..patches import Function
-from .exponentials import at_once, attend_shared, attending, on_x86_cpu, use_x86_forms
-from .gelu import gelu_on_cpu
+from .activations import at_once, attend_shared, attending, gelu_on_cpu, on_x86_cpu, use_x86_forms
 from .unpacking import use_float32
 
 log = logging.getLogger("localai_shim")

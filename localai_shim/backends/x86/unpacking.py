@@ -219,7 +219,7 @@ def _unpacked_class(kind: type) -> type | None:
     return {nn.QuantizedLinear: UnpackedLinear, nn.QuantizedEmbedding: UnpackedEmbedding}.get(kind)
 
 
-def _unpacked_experts(kind: Any) -> type:
+def _unpacked_experts(kind: type) -> type:
     class UnpackedSwitchLinear(kind):  # type: ignore[misc]
         """Experts' weights, all unpacked where each of them has many rows on average."""
 

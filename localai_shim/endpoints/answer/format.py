@@ -16,7 +16,7 @@ from ...errors import BadRequest, listed
 from ...grammar import GrammarError
 from ...grammar.compile import caller_lark, choice, json_object, json_schema, regex
 from ...grammar.relax import relaxed, strict_form
-from ...grammar.schema_cost import check_size
+from ...grammar.schema_checks import check_size
 from ...prompt.messages import encodable
 from ..fields import Fields, as_strings
 

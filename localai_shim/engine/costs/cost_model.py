@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .pace import Pace
+from .chunks import Pace
 
 Kind = Literal["step", "draft"]
 """A step of the batch, or a pass of a model that drafts."""

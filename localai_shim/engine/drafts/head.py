@@ -21,8 +21,7 @@ from ..ports import Model
 from ..row import KnownStates, Row
 from ..sampling.sampler import has_history
 from .ports import DraftHead
-from .rows import length_of, sampler_of, tokens_of
-from .trail import Piece, Trail, gather
+from .rows import Piece, Trail, gather, length_of, sampler_of, tokens_of
 
 log = logging.getLogger("localai_shim")
 

@@ -1,8 +1,13 @@
-"""Tokens of rows, and the sampler of their drafts, for sources that run passes."""
+"""Tokens and hidden states of rows, and the sampler of their drafts, for sources that run passes."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
+
+import mlx.core as mx
+import numpy as np
 
 from ..row import Row
 from ..sampling.sampler import Sampler
@@ -33,3 +38,77 @@ def sampler_of(rows: Sequence[Row], eos: Sequence[int], *, on_device: bool) -> S
     # What a row has sampled is told to it when its sampler is retired, which may be later.
     ahead = [row.generated - row.sampled for row in rows]
     return Sampler(rows, eos, on_device=on_device, ahead=ahead)
+
+
+class Piece(NamedTuple):
+    """States of consecutive tokens of one row."""
+
+    states: mx.array
+    """`[positions, width]`, those of other rows too."""
+    first: int
+    """Place of the row's first one in it."""
+    length: int
+
+
+class Trail:
+    """States of a row's last tokens that have run, without gaps.
+
+    Attributes:
+        start: number of the row's tokens before the first one.
+        stop: number of its tokens up to the last one.
+    """
+
+    __slots__ = ("_pieces", "start", "stop")
+
+    def __init__(self) -> None:
+        self._pieces: deque[Piece] = deque()
+        self.start = self.stop = 0
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def add(self, at: int, piece: Piece, most: int) -> None:
+        """Add states of the tokens from `at` on, and keep the last `most` at least; after a gap only these."""
+        if at != self.stop:
+            self._pieces.clear()
+            self.start = at
+        self._pieces.append(piece)
+        self.stop = at + piece.length
+        while len(self) - self._pieces[0].length >= most:
+            self.start += self._pieces.popleft().length
+
+    def take(self, count: int) -> list[Piece]:
+        """Remove the first ones, at most `count`."""
+        taken: list[Piece] = []
+        while count and self._pieces:
+            piece = self._pieces.popleft()
+            some = min(count, piece.length)
+            taken.append(piece._replace(length=some))
+            if some < piece.length:
+                self._pieces.appendleft(Piece(piece.states, piece.first + some, piece.length - some))
+            count -= some
+            self.start += some
+        return taken
+
+
+def gather(blocks: Sequence[Sequence[Piece]], k: int) -> mx.array:
+    """`[blocks, k, width]`: the states of each block, with padding behind; one at least has some.
+
+    Padding is some state of a row that has a block: those of other rows may hold NaN, which masks do not stop.
+    """
+    offsets: dict[int, int] = {}
+    arrays: list[mx.array] = []
+    rows = 0
+    for piece in (piece for block in blocks for piece in block):
+        if id(piece.states) not in offsets:
+            offsets[id(piece.states)] = rows
+            arrays.append(piece.states)
+            rows += piece.states.shape[0]
+    places = [
+        [offsets[id(piece.states)] + piece.first + i for piece in block for i in range(piece.length)]
+        for block in blocks
+    ]
+    padding = next(block[0] for block in places if block)
+    index = np.array([[*block, *[padding] * (k - len(block))] for block in places], dtype=np.int32)
+    states = arrays[0] if len(arrays) == 1 else mx.concatenate(arrays)
+    return states[mx.array(index)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import mlx.core as mx
 import numpy as np
@@ -69,7 +69,7 @@ class Step:
         self._own = self._all
         if self._before is not None:
             self._own = _Extent.of(lengths - self._before, tokens, may_be_even=may_be_even)
-        self._inputs: list[tuple[npt.NDArray[Any], Callable[[Lengths], npt.NDArray[Any]]]] = []
+        self._inputs: list[tuple[npt.NDArray[np.generic], Callable[[Lengths], npt.NDArray[np.generic]]]] = []
         self._masks: dict[tuple[int, Ring | None, int | None, int | None], mx.array] = {}
         self._indices: dict[tuple[int, int, Ring | None], mx.array] = {}
         self._layers_written = 0
@@ -162,7 +162,7 @@ class Step:
         held: Lengths = np.maximum(lengths - self._before, 0)  # rows may have left since the step was built
         return held
 
-    def _input(self, make: Callable[[Lengths], npt.NDArray[Any]]) -> mx.array:
+    def _input(self, make: Callable[[Lengths], npt.NDArray[np.generic]]) -> mx.array:
         """Array that is made of the lengths; where they are not known yet, one that `fill` writes to."""
         array = mx.array(make(self._lengths))
         if not self._known:

@@ -17,10 +17,9 @@ from ...grammar.compile import check, json_expression, json_schema, lark
 from ...grammar.conjunction import conjunction, same
 from ...grammar.lark_rules import LarkRules, other_than, times
 from ...grammar.raw_text import containing, shown, without
-from ...grammar.references import resolve
 from ...grammar.relax import log_left_out
 from ...grammar.schema import array_at, object_at, size_at
-from ...grammar.subschemas import Schema, json_type
+from ...grammar.subschemas import Schema, json_type, resolve
 from ...grammar.vocabulary import literal
 from ..description import CallFormat
 from ..values import dumps, dumps_without

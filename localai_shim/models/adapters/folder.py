@@ -17,8 +17,8 @@ import numpy.typing as npt
 from ...options import Search
 from ...types import Adapter, ModelLoadError, Product
 from ..checkpoint.completeness import IncompleteError, check_file
+from ..checkpoint.files import check_files, read_json
 from ..checkpoint.tensors import Tensor, read_header
-from ..checkpoint_files import check_files, read_json
 from ..hub import fetch
 from .config import CONFIG, MlxConfig, PeftConfig, RefusedError, parse_config
 

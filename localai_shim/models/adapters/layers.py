@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -222,7 +221,7 @@ class Adapted(nn.Module):  # type: ignore[misc]
         self.base = base
         self._stack, self._current = stack, current
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name in ("base", "_stack", "_current"):
             return super().__getattr__(name)
         return getattr(self["base"], name)
@@ -341,7 +340,7 @@ class AdaptedBlock(nn.Module):  # type: ignore[misc]
         self.base = base
         self._current = current
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name in ("base", "_current"):
             return super().__getattr__(name)
         return getattr(self["base"], name)

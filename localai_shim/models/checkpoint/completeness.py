@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...types import ModelLoadError
-from ..checkpoint_files import read_json
+from .files import read_json
 from .tensors import read_header
 
 INDEX = "model.safetensors.index.json"

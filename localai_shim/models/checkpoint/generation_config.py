@@ -7,9 +7,9 @@ import math
 from pathlib import Path
 
 from ...types import Json
-from ..checkpoint_files import read_json
 from ..gguf.checkpoint import SAMPLING
 from ..gguf.detection import is_gguf
+from .files import read_json
 
 log = logging.getLogger("localai_shim")
 

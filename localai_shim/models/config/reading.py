@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 from ...backends.patches import rebound, with_names
 from ...types import Json
-from ..checkpoint.extra_tensors import without_extra
-from ..checkpoint.layer_bits import with_layers_names
-from ..checkpoint.tensor_names import fitted, has_head, laid_out, with_head
+from ..checkpoint.quantization import with_layers_names
+from ..checkpoint.tensor_names import fitted, has_head, laid_out, with_head, without_extra
 from ..faults.table import corrected
 from ..faults.vision import FAULTS
 from .translation import argument_fields, translated, without_unread

@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ...types import Json
-from . import cubic, deepstack, hy4, mobile, sam, token_types
+from . import hy4, image_encoders, seeing
 from .seeing import (
     blocks_by_head,
     calling,
@@ -39,7 +39,10 @@ def _glm(family: str) -> tuple[Fault, ...]:
     what = "interpolates positions of patches between 4 neighbors and zeros, not 16"
     source = {f"mlx_vlm.models.{family}.vision:Glm4vVisionEmbeddings.__call__": "d5038da9ae96"}
     issue = "osaurus-ai/vmlx-swift#92 (the same fault in a port of mlx-vlm's)"
-    return (Fault(what, issue, source, mend=calling("Glm4vVisionEmbeddings", cubic.add_positions)), _norms(family))
+    return (
+        Fault(what, issue, source, mend=calling("Glm4vVisionEmbeddings", image_encoders.add_positions)),
+        _norms(family),
+    )
 
 
 def _norms(family: str) -> Fault:
@@ -73,7 +76,7 @@ def _edges() -> Fault:
             "mlx_vlm.models.kernels:bicubic_interpolate": "ff5607cb7d99",
             "mlx_vlm.models.kernels:_bicubic_interpolate_mlx": "5afc030eae6b",
         },
-        mend=cubic.repeat_edges,
+        mend=image_encoders.repeat_edges,
     )
 
 
@@ -100,7 +103,7 @@ _SAM = (
         "relative positions of images of other sizes are interpolated from the first one on, not from the middle",
         _NOT_REPORTED,
         {"mlx_vlm.models.deepseekocr.sam:get_rel_pos": "599a752cc8ce"},
-        mend=sam.interpolate("deepseekocr.sam"),
+        mend=image_encoders.interpolate("deepseekocr.sam"),
     ),
 )
 _SAM_AND_CLIP = (
@@ -109,7 +112,7 @@ _SAM_AND_CLIP = (
         "positions of CLIP's patches are interpolated without smoothing",
         _NOT_REPORTED,
         {"mlx_vlm.models.deepseekocr.vision:VisionEmbeddings._get_abs_pos": "78950f5971bb"},
-        mend=sam.smooth_positions,
+        mend=image_encoders.smooth_positions,
     ),
     Fault(
         "CLIP's layers have the exact GELU, not that by a sigmoid, and norms another epsilon",
@@ -118,7 +121,7 @@ _SAM_AND_CLIP = (
             "mlx_vlm.models.deepseekocr.vision:MLP.__init__": "8f27653e7163",
             "mlx_vlm.models.deepseekocr.vision:EncoderLayer.__init__": "a13261b1561a",
         },
-        mend=sam.correct_layers,
+        mend=image_encoders.correct_layers,
     ),
 )
 _GEMMA4 = "mlx_vlm.models.gemma4.language:Gemma4TextModel"
@@ -179,7 +182,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                     "Model._build_token_type_ids": "b732673e2d85",
                     "mlx_vlm.models.ernie4_5_moe_vl.language:Ernie4_5_MoeMLP.__call__": "db2d73118a3f",
                 },
-                mend=token_types.choose_experts,
+                mend=seeing.choose_experts,
             ),
         ),
         "gemma3n": (
@@ -196,7 +199,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                     "mlx_vlm.models.gemma3n.vision:RMSNormAct2d.__init__": "15d1d79f204b",
                     "mlx_vlm.models.gemma3n.vision:ConvNormAct.__init__": "edb9628fa117",
                 },
-                mend=mobile.correct_norms,
+                mend=image_encoders.correct_norms,
             ),
             Fault(
                 "keys and values of an encoder's layers are convolved with padding on both sides",
@@ -205,13 +208,13 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                     "mlx_vlm.models.gemma3n.vision:MultiQueryAttention2d.__init__": "9e5e14766f1c",
                     "mlx_vlm.models.gemma3n.vision:create_conv2d": "3ab12072fad0",
                 },
-                mend=mobile.pad_behind,
+                mend=image_encoders.pad_behind,
             ),
             Fault(
                 "an image's features come column by column",
                 _NOT_REPORTED,
                 {"mlx_vlm.models.gemma3n.vision:MobileNetV5MultiScaleFusionAdapter.__call__": "ebfafb69dc6d"},
-                mend=mobile.fuse_by_rows,
+                mend=image_encoders.fuse_by_rows,
             ),
         ),
         "gemma4": (_NEARBY,),
@@ -234,7 +237,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                     "Model.get_input_embeddings": "e476b9be1a77",
                     "mlx_vlm.models.granite4_vision.language:Granite.__call__": "5464b6632bb6",
                 },
-                mend=deepstack.add_to_granite,
+                mend=seeing.add_to_granite,
             ),
             Fault(
                 "GELU by a sigmoid, not by tanh",
@@ -355,7 +358,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
                     "mlx_vlm.models.qwen3_omni_moe.thinker:Thinker.get_input_embeddings": "462d1df54463",
                     "mlx_vlm.models.qwen3_omni_moe.language:Qwen3VLMoEModel.__call__": "71028f996679",
                 },
-                mend=deepstack.add_to_omni,
+                mend=seeing.add_to_omni,
             ),
             Fault(
                 "the exact GELU in an encoder's layers, not that by tanh",

@@ -18,8 +18,7 @@ from .architectures import (
     weight_name,
 )
 from .blocks import GROUP
-from .header import Header
-from .metadata import Metadata
+from .header import Header, Metadata
 from .reading import read_numbers
 
 log = logging.getLogger("localai_shim")

@@ -12,8 +12,7 @@ from ..faults.table import corrected
 from ..faults.vision import FAULTS
 from .encoders.description import PREFIX, Encoder, Part, check_sizes
 from .encoders.table import ENCODERS, projector_type
-from .header import Header, read_header
-from .metadata import Metadata
+from .header import Header, Metadata, read_header
 from .reading import Weight, log_rounding, read_tensors
 
 if TYPE_CHECKING:

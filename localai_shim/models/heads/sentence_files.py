@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...types import Json, ModelLoadError
-from ..checkpoint_files import read_json
+from ..checkpoint.files import read_json
 
 TOKEN_VECTORS = "makes a vector of each token (late interaction, as ColBERT's), not of each text"
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from ..checkpoint_files import read_json
+from ..checkpoint.files import read_json
 
 LM_STUDIO, HUB, OLLAMA, LLAMA_CPP, OMLX, JAN = "LM Studio", "Hugging Face", "Ollama", "llama.cpp", "omlx", "Jan"
 """Programs, in the order in which their folders are searched."""

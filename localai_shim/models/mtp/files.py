@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ...types import Json
+from ..checkpoint.files import read_json
 from ..checkpoint.tensors import read_header
-from ..checkpoint_files import read_json
 
 if TYPE_CHECKING:
     import mlx.core as mx

@@ -97,23 +97,23 @@ class MTPHead:
         made: mx.array = output.as_linear(states) if hasattr(output, "as_linear") else output(states)
         return made
 
-    def _outer(self) -> list[Any]:
+    def _outer(self) -> list[nn.Module]:
         """The model, and the modules in it, of which the last one makes its hidden states. They are looked up in each
         pass: adapters replace layers.
         """
-        made: list[Any] = [self._model()]
+        made: list[nn.Module] = [self._model()]
         for name in self._path:
             made.append(getattr(made[-1], name))
         return made
 
-    def _decoder(self) -> Any:
+    def _decoder(self) -> nn.Module:
         return self._outer()[-1]
 
-    def _embeddings(self) -> Any:
+    def _embeddings(self) -> nn.Module:
         decoder = self._decoder()
         return decoder.embeddings if "embeddings" in decoder else decoder.embed_tokens
 
-    def _output(self) -> Any:
+    def _output(self) -> nn.Module:
         """The output layer: the head's, the model's, or the embeddings."""
         if "output" in self._module:
             return self._module.output

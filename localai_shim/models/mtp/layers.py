@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...types import Json
 
@@ -220,7 +220,7 @@ def load(parts: Parts) -> None:
     """
     from mlx import nn
 
-    def packing(path: str, layer: Any) -> bool | dict[str, Any]:
+    def packing(path: str, layer: nn.Module) -> bool | dict[str, object]:
         scales, weight = parts.tensors.get(f"{path}.scales"), parts.tensors.get(f"{path}.weight")
         if scales is None or weight is None or not hasattr(layer, "to_quantized"):
             return False
@@ -231,7 +231,7 @@ def load(parts: Parts) -> None:
     parts.module.eval()
 
 
-def _packing(inputs: int, weight: mx.array, scales: mx.array, *, affine: bool) -> dict[str, Any]:
+def _packing(inputs: int, weight: mx.array, scales: mx.array, *, affine: bool) -> dict[str, object]:
     """The settings of a packed layer, by the shapes of its tensors."""
     group_size, bits = inputs // scales.shape[-1], weight.shape[-1] * 32 // inputs
     if affine:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...media import MediaKind
 from ...options import LoadOptions
 from ...types import Json, ModelLoadError
-from ..checkpoint_files import read_json
+from ..checkpoint.files import read_json
 from ..gguf.checkpoint import read_processor
 from ..gguf.detection import is_gguf
 from ..heads.sentence_files import TOKEN_VECTORS

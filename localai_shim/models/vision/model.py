@@ -22,7 +22,7 @@ from ...media import ProcessedMedia
 from ...options import LoadOptions
 from ...types import Json, Prompt
 from ..attention.prompt_rings import PromptRing
-from ..checkpoint_files import Checkpoint
+from ..checkpoint.files import Checkpoint
 from ..config.reading import load_vision_model
 from ..gguf.checkpoint import read_seeing_checkpoint
 from ..gguf.detection import is_gguf

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ...formats.table import PLAIN
 from ...threads.deadline import Budget
@@ -317,7 +316,7 @@ class _Search:
     def _choose(
         self,
         trials: Sequence[_Trial],
-        options: Iterable[dict[str, Any]],
+        options: Iterable[Json],
         fault: Callable[[str], float] = lambda rendered: 0,
     ) -> float:
         """Take the first of the options with the lowest cost.

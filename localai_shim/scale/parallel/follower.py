@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from .channel import Channel
-from .stand_in import hand_over
+from .ring import hand_over
 
 log = logging.getLogger("localai_shim")
 

@@ -80,7 +80,7 @@ class _Ring:
     """MLX's ring.
 
     Attributes:
-        ends: followers' ends of connections, which stay open here, too: see `stand_in`.
+        ends: followers' ends of connections, which stay open here, too: see `ring`.
     """
 
     def __init__(self, size: int) -> None:

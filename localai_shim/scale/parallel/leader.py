@@ -17,7 +17,7 @@ from ...types import EngineClosedError
 from .channel import Channel
 from .follower import rest
 from .records import Written, arrays_in, checksum
-from .stand_in import shut_down, stand_in, take_over
+from .ring import shut_down, stand_in, take_over
 from .watchdog import BEAT_SECONDS, Watchdog
 
 log = logging.getLogger("localai_shim")

@@ -18,7 +18,7 @@ import jinja2.ext
 import jinja2.nodes
 import jinja2.parser
 
-from ...output.token_bytes import byte_of_char
+from ...output.detokenizer import byte_of_char
 from ...threads.system import Lock
 
 Piece = str | bytes | int

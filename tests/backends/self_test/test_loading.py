@@ -14,10 +14,9 @@ import pytest
 
 from localai_shim import LocalOpenAI
 from localai_shim.backends import forms
-from localai_shim.backends.self_test import Shape, verdicts
+from localai_shim.backends.self_test import Shape, device
 from localai_shim.backends.self_test.attention import SIZES, Size
-from localai_shim.backends.self_test.device import PLAIN, shapes
-from localai_shim.backends.self_test.verdicts import unsafe_sizes
+from localai_shim.backends.self_test.device import PLAIN, shapes, unsafe_sizes
 from localai_shim.engine.ports import StepInput
 from localai_shim.models import loading
 from localai_shim.options import LoadOptions
@@ -41,13 +40,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def tested(monkeypatch: pytest.MonkeyPatch) -> list[Shape]:
     """Shapes whose rope was tested, which stands for all operations."""
-    found, check = list[Shape](), verdicts.check_rope
+    found, check = list[Shape](), device.check_rope
 
     def noting(shape: Shape) -> Any:
         found.append(shape)
         return check(shape)
 
-    monkeypatch.setattr(verdicts, "check_rope", noting)
+    monkeypatch.setattr(device, "check_rope", noting)
     return found
 
 
@@ -84,7 +83,7 @@ def test_sizes_at_which_attention_is_wrong_are_computed_plainly_and_logged_in_on
 ) -> None:
     expected = logits(load())
     plant(monkeypatch, mx.fast, "scaled_dot_product_attention", zeros_for_one_query)
-    monkeypatch.setattr(verdicts, "identity", lambda: "Apple M2, macOS 15.5 (24F74), mlx 1")
+    monkeypatch.setattr(device, "identity", lambda: "Apple M2, macOS 15.5 (24F74), mlx 1")
     with caplog.at_level(logging.WARNING, "localai_shim"):
         model = load()
     assert model.applied == {PLAIN: len(inside.network(model).layers)}
@@ -107,7 +106,7 @@ def test_requests_that_share_a_batch_are_answered_rightly(monkeypatch: pytest.Mo
     folder = tiny("qwen3", max_position_embeddings=3_000)  # its engine is no other test's
     expected = answers(folder)
     plant(monkeypatch, mx.fast, "scaled_dot_product_attention", zeros_for_one_query)
-    monkeypatch.setattr(verdicts, "identity", lambda: "a machine that was not tested yet, mlx 1")
+    monkeypatch.setattr(device, "identity", lambda: "a machine that was not tested yet, mlx 1")
     assert answers(folder) == expected
     monkeypatch.setattr(loading, "_check_device", lambda model: {})
     assert answers(folder) != expected, "the fault makes a difference"
@@ -203,7 +202,7 @@ def test_a_verdict_is_remembered_by_model_shape_and_machine(
     load(tiny("qwen3", num_key_value_heads=4))
     assert [shape.kv_heads for shape in tested] == [2, 2, 4]
     for number, machine in enumerate(("M1, 24F74, mlx 1", "M2, 24F74, mlx 1", "M1, 24G84, mlx 1", "M1, 24F74, mlx 2")):
-        monkeypatch.setattr(verdicts, "identity", lambda machine=machine: machine)
+        monkeypatch.setattr(device, "identity", lambda machine=machine: machine)
         load()
         load()
         assert len(tested) == 4 + number

@@ -175,7 +175,7 @@ def test_quantized_keys_and_values_are_left_to_the_libraries() -> None:
 
 def test_the_form_of_the_machine_is_guarded_and_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on CUDA, where layers call another function than the libraries'."""
-    from localai_shim.backends.x86.exponentials import attending, use_x86_forms
+    from localai_shim.backends.x86.activations import attending, use_x86_forms
 
     monkeypatch.setattr(forms, "has_gpu", lambda: False)
     model, tokens = load(), mx.array([[5]])

@@ -11,10 +11,14 @@ import numpy as np
 import pytest
 
 from localai_shim.backends.own_forms import Applied, OwnForms
-from localai_shim.backends.self_test import Check, Shape, products, run
+from localai_shim.backends.self_test import Check, Shape, run
 from localai_shim.backends.self_test.attention import SIZES, Size, check_attention, fused
-from localai_shim.backends.self_test.operations import check_rope, check_vocabulary
-from localai_shim.backends.self_test.products import check_packed_products, check_products
+from localai_shim.backends.self_test.operations import (
+    check_packed_products,
+    check_products,
+    check_rope,
+    check_vocabulary,
+)
 from localai_shim.backends.self_test.shape import KEYS, MOST_KEY_HEADS
 
 SMALL = Shape(head_dim=16, heads=4, kv_heads=2, dtype="float32", vocabulary=5_000, inputs=128)
@@ -205,7 +209,7 @@ def test_products_are_computed_in_the_machine_s_form(monkeypatch: pytest.MonkeyP
             model.layer.__class__ = Doubled
             return {}
 
-    monkeypatch.setattr(products, "forms", DoublingForms)
+    monkeypatch.setattr("localai_shim.backends.self_test.operations.forms", DoublingForms)
     checks = check_products(SMALL)
     assert wrong(checks) == {f"products: {check.case}" for check in checks}
 

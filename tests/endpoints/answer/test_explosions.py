@@ -13,7 +13,7 @@ import pytest
 
 from localai_shim import LocalOpenAI
 from localai_shim.grammar.compile import MAX_GRAMMAR_CHARACTERS
-from localai_shim.grammar.schema_cost import MAX_OPTIONAL_PROPERTIES, MAX_SCHEMA_PARTS
+from localai_shim.grammar.schema_checks import MAX_OPTIONAL_PROPERTIES, MAX_SCHEMA_PARTS
 from localai_shim.testing import Reply, ScriptedEngine
 from tests.conftest import refused
 from tests.endpoints.answer.schemas import as_format, integer, string

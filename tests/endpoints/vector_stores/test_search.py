@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.state import vector_schema
+from localai_shim.state import schema
 from tests.conftest import refused, revalidate
 from tests.endpoints.vector_stores.storing import CODE, FRUIT, PARIS, HeldEngine, add, names
 
@@ -166,7 +166,7 @@ def test_filters_may_not_be_nested_without_end(client: LocalOpenAI, store: str) 
 def test_without_an_index_of_words_vectors_alone_are_searched(
     engine: HeldEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(vector_schema, "WORDS", vector_schema.WORDS.replace("fts5", "fts_none"))
+    monkeypatch.setattr(schema, "WORDS", schema.WORDS.replace("fts5", "fts_none"))
     with LocalOpenAI(engine=engine) as client:
         store = client.vector_stores.create().id
         add(client, store), add(client, store, FRUIT, "fruit.txt")

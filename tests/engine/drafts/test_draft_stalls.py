@@ -8,8 +8,8 @@ from itertools import pairwise
 import mlx.core as mx
 import pytest
 
+from localai_shim.engine.costs.chunks import STALL_STEPS
 from localai_shim.engine.costs.cost_model import MIN_PLAIN_STEPS, STEP_TOKENS
-from localai_shim.engine.costs.pace import STALL_STEPS
 from localai_shim.engine.drafts import draft_model
 from localai_shim.engine.drafts.controller import Speculation
 from localai_shim.engine.drafts.draft_model import DraftModel

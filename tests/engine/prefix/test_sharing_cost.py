@@ -13,8 +13,8 @@ from localai_shim.backends.own_forms import OwnForms
 from localai_shim.engine.cache_contents import KeyValues
 from localai_shim.engine.costs.cost_model import Stopwatch
 from localai_shim.engine.ports import host
-from localai_shim.engine.prefix import sharing_cost as module
-from localai_shim.engine.prefix.sharing_cost import LONG, ROWS, SHORT, break_even, crossing
+from localai_shim.engine.prefix import sharing as module
+from localai_shim.engine.prefix.sharing import LONG, ROWS, SHORT, break_even, crossing
 
 LAYER = KeyValues(1, (mx.zeros((1, 2, 1, 16)), mx.zeros((1, 2, 1, 24))))
 """Keys and values may differ in size."""

@@ -7,14 +7,8 @@ from itertools import pairwise
 import mlx.core as mx
 import pytest
 
-from localai_shim.engine.costs.chunk_limit import (
-    MIN_CHUNK_TOKENS,
-    MIN_GPU_CHUNK_TOKENS,
-    ChunkLimit,
-    Scores,
-)
+from localai_shim.engine.costs.chunks import MIN_CHUNK_TOKENS, MIN_GPU_CHUNK_TOKENS, STALL_STEPS, ChunkLimit, Scores
 from localai_shim.engine.costs.cost_model import MIN_STEPS, CostModel
-from localai_shim.engine.costs.pace import STALL_STEPS
 from localai_shim.engine.ports import PassOutput, StepInput
 from localai_shim.engine.row import Row
 from localai_shim.types import Event

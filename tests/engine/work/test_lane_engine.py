@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from localai_shim.engine.costs.pace import Pace
+from localai_shim.engine.costs.chunks import Pace
 from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.work import share

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from mlx import nn
 
-from localai_shim.models.config.longrope import choose_factors
+from localai_shim.models.config.rope_variants import choose_factors
 from localai_shim.models.config.translation import translated
 from tests.architectures import config_of
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from localai_shim.models.config.rope_variants import set_untruncated
 from localai_shim.models.config.translation import translated
-from localai_shim.models.config.yarn import set_untruncated
 from tests.architectures import config_of
 from tests.saved_configs import Config
 

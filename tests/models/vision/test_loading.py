@@ -18,7 +18,7 @@ from mlx.utils import tree_flatten
 from localai_shim.backends import own_forms
 from localai_shim.backends.cuda import attention as cuda_attention
 from localai_shim.backends.own_forms import OwnForms
-from localai_shim.backends.x86 import exponentials as cpu_forms
+from localai_shim.backends.x86 import activations as cpu_forms
 from localai_shim.engine.ports import StepInput
 from localai_shim.models.loading import load_model, refusal
 from localai_shim.models.text import TextModel
@@ -171,10 +171,10 @@ def test_a_model_that_is_a_program_of_the_checkpoint_is_refused(tmp_path: Path) 
 
 
 def test_the_fingerprint_is_that_of_the_weights_and_of_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from localai_shim.models import checkpoint_files
+    from localai_shim.models.checkpoint import files
 
     prints = {load("llava").fingerprint, load("llava").fingerprint}
-    monkeypatch.setattr(checkpoint_files, "version", lambda name: "99" if name == "mlx-vlm" else "1")
+    monkeypatch.setattr(files, "version", lambda name: "99" if name == "mlx-vlm" else "1")
     prints.add(load("llava").fingerprint)
     assert len(prints) == 2
 

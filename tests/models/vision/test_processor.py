@@ -20,7 +20,7 @@ from localai_shim.media import Media, ProcessedMedia
 from localai_shim.models.loading import load_model
 from localai_shim.models.vision.model import VisionModel
 from localai_shim.models.vision.processor import VisionTokenizer
-from localai_shim.prompt.caller_text import CallerText
+from localai_shim.prompt.control_tokens import CallerText
 from localai_shim.prompt.template import ChatTokenizer
 from tests.heartbeat import stays_free
 from tests.vision import FAMILIES, ID, TEMPLATE, families, make_model, picture, tiny_vision, user

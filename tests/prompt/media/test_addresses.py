@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from localai_shim.prompt.media.addresses import is_public
+from localai_shim.prompt.media.remote import is_public
 
 BLOCKS = [
     *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24"),

@@ -16,7 +16,7 @@ import pytest
 
 from localai_shim import LocalOpenAI
 from localai_shim.scale.parallel import group, leader, ring, visitor
-from localai_shim.scale.parallel.stand_in import open_sockets
+from localai_shim.scale.parallel.ring import open_sockets
 from tests.engine.harness import eventually
 from tests.scale.parallel.groups import folder_of, followers
 

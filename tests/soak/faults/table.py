@@ -199,12 +199,10 @@ _STORING = [
 _LOADING = [
     Point("loader", "runtime.sources:Source.files", "load", gets=Fault),
     Point("loader", "models.loading:load_model", "load", also=("models.loading:",)),
-    Point("loader", "models.text:TextModel.read", "load", also=("models.", "prompt.control", "prompt.template_var")),
+    Point("loader", "models.text:TextModel.read", "load", also=("models.", "prompt.control", "prompt.template_traits")),
     Point("loader", "models.loading:read_json", "load", raised=no_descriptors, times=ALWAYS),
     Point("loader", "backends.own_forms:OwnForms.prepare", "load"),
-    Point(
-        "loader", "engine.loop:set_up", "load", also=("engine.memory:", "engine.probes:", "engine.prefix.sharing_cost:")
-    ),
+    Point("loader", "engine.loop:set_up", "load", also=("engine.memory:", "engine.probes:", "engine.prefix.sharing:")),
     Point("loader", "runtime.served_models:describe_loaded", "load"),
     Point("out of memory", "models.progress:mx.eval", "load", raised=no_memory, times=ALWAYS),
     Point(

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ....types import Json, ModelLoadError
-from ..header import Header
-from ..metadata import Metadata
+from ..header import Header, Metadata
 
 if TYPE_CHECKING:
     import mlx.core as mx

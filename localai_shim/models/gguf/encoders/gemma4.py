@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ....types import Json
-from ..metadata import Metadata
+from ..header import Metadata
 from .description import (
     AUDIO,
     HAS_AUDIO,

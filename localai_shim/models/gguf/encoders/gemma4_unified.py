@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ....types import Json
-from ..metadata import Metadata
+from ..header import Metadata
 from .description import Encoder, Part, pixel_settings, rows_of
 from .gemma4 import IMAGE_TOKENS, TOKENS, position_table, set_tokens
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ....types import Json
-from ..metadata import Metadata
+from ..header import Metadata
 from .description import Encoder, Part, channels_last, checked_language, image_sizes, pixel_settings, rows_of
 from .qwen import one_frame, rope_sections
 

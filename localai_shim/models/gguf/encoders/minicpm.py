@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ....types import Json
-from ..metadata import Metadata
+from ..header import Metadata
 from .description import Encoder, Part, checked_language, feed_forward_length, image_sizes, pixel_settings, rows_of
 from .qwen import with_positions
 from .siglip import encoder_parts

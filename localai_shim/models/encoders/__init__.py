@@ -1,1 +1,0 @@
-"""Models that embed texts or score pairs."""

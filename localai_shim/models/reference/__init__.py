@@ -1,1 +1,0 @@
-"""A model with random weights, and mlx-lm's own answers: what reports about a machine compare with."""
