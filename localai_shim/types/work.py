@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-Task = Literal["generate", "embed", "rerank"]
+Task = Literal["generate", "embed", "rerank", "transcribe"]
 """Task of a model."""
 
 
@@ -141,6 +141,13 @@ class GenerationRequest(Work):
     @property
     def uses(self) -> Adapter | None:
         return self.prompt.adapter
+
+
+@dataclass(slots=True)
+class TranscriptionRequest(GenerationRequest):
+    """One window of speech to write down: a row whose prompt has one item of media, at its first token."""
+
+    task = "transcribe"
 
 
 @dataclass(slots=True, eq=False)
