@@ -10,9 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from localai_shim.endpoints.audio.words import TimedSegment, Word, align, split_words, time_words, warped
+from localai_shim.endpoints.audio.words import align, split_words, time_words, warped
 
 PIECES = [
+    *(' "', "Hel", "lo", ",", " Hello", " there", ',"', " she", " said", "."),
+    *(" (", "Not", " now", "!)", " Then", " Caf"),
+]
     ' "',
     "Hel",
     "lo",
