@@ -16,23 +16,6 @@ PIECES = [
     *(' "', "Hel", "lo", ",", " Hello", " there", ',"', " she", " said", "."),
     *(" (", "Not", " now", "!)", " Then", " Caf"),
 ]
-    ' "',
-    "Hel",
-    "lo",
-    ",",
-    " Hello",
-    " there",
-    ',"',
-    " she",
-    " said",
-    ".",
-    " (",
-    "Not",
-    " now",
-    "!)",
-    " Then",
-    " Caf",
-]
 PLACES = 300
 
 
