@@ -61,6 +61,12 @@ KINDS: Mapping[Task, Kind] = {
         "models that embed rank by cosine. ",
         instead="embed",
     ),
+    "transcribe": Kind(
+        "transcribe speech",
+        "client.audio.transcriptions and client.audio.translations",
+        {"/audio/transcriptions": "transcription", "/audio/translations": "translation"},  # not the conventions'
+        "Whisper models do. ",
+    ),
 }
 
 
