@@ -35,6 +35,7 @@ class Prompt:
         top_logprobs: number of likely tokens with which its own tokens are scored; None: they are not scored.
         media: places of images, videos and sounds, ascending.
         adapter: of the passes that run it; only prompts with the same one use its entries in the prefix cache.
+        watched: tokens whose likelihood each score has, too.
 
     Attributes:
         media_salt: as `salt`, of features of media: no adapter changes these.
@@ -43,7 +44,7 @@ class Prompt:
     """
 
     __slots__ = ("adapter", "boundaries", "cached_tokens", "keys", "media", "media_salt",
-                 "packed_keys", "salt", "scores", "tokens", "top_logprobs")  # fmt: skip
+                 "packed_keys", "salt", "scores", "tokens", "top_logprobs", "watched")  # fmt: skip
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class Prompt:
         top_logprobs: int | None = None,
         media: Sequence[MediaSpan] = (),
         adapter: Adapter | None = None,
+        watched: Sequence[int] = (),
     ) -> None:
         self.tokens = list(tokens)
         self.keys = self.tokens if keys is None else list(keys)
@@ -69,6 +71,7 @@ class Prompt:
         self.salt = salt if adapter is None else f"{adapter.fingerprint} {salt or ''}"
         self.top_logprobs = top_logprobs
         self.media = tuple(media)
+        self.watched = tuple(watched)
         self.cached_tokens: int | None = None
         self.scores: list[TokenScore] | None = None
 
@@ -85,6 +88,8 @@ class TokenScore(NamedTuple):
     """1 for the likeliest token."""
     top: Sequence[tuple[int, float]] = ()
     """The likeliest (token id, logprob), best first."""
+    watched: Sequence[float] = ()
+    """Logprobs of `Prompt.watched`, in their order."""
 
 
 def common_length(a: Sequence[int], b: Sequence[int]) -> int:

@@ -46,6 +46,9 @@ class SamplingParams:
     seed: int = 0
     top_logprobs: int | None = None
     """None: no logprobs. 0: the sampled token's only. n: those of the n likeliest tokens as well."""
+    group_from: int | None = None
+    """Tokens from this id on are one group: if their total probability is greater than that of every other token, only
+    they may be sampled. None: there is no group."""
 
 
 class StopChecker(Protocol):
@@ -115,7 +118,7 @@ class Work:
 class GenerationRequest(Work):
     """One row: what to continue, how, and for how long."""
 
-    task = "generate"
+    task: ClassVar[Task] = "generate"
     emits_tokens = True
     prompt: Prompt
     sampling: SamplingParams
