@@ -59,11 +59,11 @@ class Sound:
         """A prompt for one window.
 
         Args:
-            tokens: of the prompt.
+            tokens: of the prompt; the first one stands for the window, whatever it is.
             start: the window's first frame.
             frames: how many it has.
             adapter: see `Prompt`.
-            watched: tokens whose likelihood after each of `tokens` is wanted; None: none is.
+            watched: tokens whose likelihood after each of `tokens` but the first is wanted; None: none is.
         """
         span = MediaSpan(self.listening.window(self.mel, start, frames), np.array([0]))
         scored = None if watched is None else 0

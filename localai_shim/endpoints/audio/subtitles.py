@@ -1,4 +1,4 @@
-"""Subtitles of a file's segments: SubRip (SRT) and WebVTT, as OpenAI's whisper writes them."""
+"""Subtitles of a file's segments: SubRip (SRT) and WebVTT, as OpenAI's service writes them."""
 
 from __future__ import annotations
 

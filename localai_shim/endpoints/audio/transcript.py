@@ -107,18 +107,18 @@ class Transcript:
 
     def _row_of_window(self) -> TranscriptionRequest:
         settings, temperature = self._settings, self._temperatures[self._attempt]
-        tokens = [*self._before, settings.begin]
+        tokens = [settings.end, *self._before, settings.begin]
         task = settings.translate if self._asked.translates else settings.transcribe
         if task is not None and self.language is not None:
             tokens += [settings.languages[self.language], task]
         sampling = SamplingParams(
             temperature=temperature, seed=self._attempt, top_logprobs=0, group_from=settings.first_timestamp
         )
-        self.prompt_tokens += len(tokens)
+        self.prompt_tokens += len(tokens) - 1
         return self._request(
             self.sound.prompt(tokens, self._seek, self._frames, self._model.adapter),
             sampling,
-            min(settings.max_tokens // 2, settings.max_tokens - len(tokens)),
+            min(settings.max_tokens // 2, settings.max_tokens - len(tokens) + 1),
             TimestampConstraint(self._rules),
         )
 
@@ -127,7 +127,7 @@ class Transcript:
         settings = self._settings
         before = self._before if self.language is not None else []
         watched = [*self._watched_silence, *(settings.languages[code] for code in self._asked_languages)]
-        tokens = [*before, settings.begin, settings.end]
+        tokens = [settings.end, *before, settings.begin, settings.end]
         self._probe = self.sound.prompt(tokens, self._seek, self._frames, self._model.adapter, watched)
         return self._request(self._probe, SamplingParams(temperature=0.0), 1)
 

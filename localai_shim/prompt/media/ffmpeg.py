@@ -27,7 +27,7 @@ _KINDS = (
     (re.compile(rb"FORM....AIF[FC]", re.DOTALL), "AIFF", "aiff"),
     (re.compile(rb"(RIFX|RF64)....WAVE", re.DOTALL), "WAV of type RIFX or RF64", "wav"),
     (re.compile(rb"#!AMR"), "AMR", "amr"),
-    (re.compile(rb"\0\0\1\xba"), "MPEG", "mpeg"),
+    (re.compile(rb"\x00\x00\x01\xba"), "MPEG", "mpeg"),
 )
 """Beginnings of files, their names, and ffmpeg's names of their readers. ffmpeg never guesses: some of its readers
 open other files and addresses that a file names."""

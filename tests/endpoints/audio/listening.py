@@ -117,7 +117,7 @@ class ListeningEngine(ScriptedEngine):
         settings: Transcribing = SETTINGS,
         **more: Any,
     ) -> None:
-        super().__init__(self._play_next, tokenizer=make_tokenizer(), context_length=settings.max_tokens, **more)
+        super().__init__(self._play_next, tokenizer=make_tokenizer(), context_length=settings.max_tokens + 1, **more)
         self.rows: list[GenerationRequest] = []
         self.questions: list[GenerationRequest] = []
         self._replies, self._silence, self._language = [*rows], silence, language
