@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from ...backends.machine import has_gpu
 from ...engine.cache_contents import RowCache
@@ -135,14 +135,14 @@ class WhisperModel:
     def _states(self, step: StepInput) -> mx.array:
         from .passes import decode, hear
 
-        decoder = self._model.decoder
-        if step.layers[0][1][0] is None:  # trials have no window
+        decoder, layers = self._model.decoder, cast(Sequence[Any], step.layers)
+        if layers[0][1][0] is None:  # trials have no window
             dims = self._model.dims
             features = self._mx.zeros((dims.n_audio_ctx, dims.n_audio_state), self._dtype)
             for _, its in step.media:
                 features = its.rows
-            hear(decoder, self._mx.broadcast_to(features, (len(step.tokens), *features.shape)), step.layers)
-        return decode(decoder, step.tokens, step.layers, self._forms)
+            hear(decoder, self._mx.broadcast_to(features, (len(step.tokens), *features.shape)), layers)
+        return decode(decoder, step.tokens, layers, self._forms)
 
     def read_weights(self, weights: NewWeights) -> Callable[[], None]:
         raise ModelLoadError("the weights of a model that generates no text cannot be updated")
