@@ -91,9 +91,11 @@ class WhisperModel:
 
     def new_cache(self) -> RowCache:
         """An empty cache for one row: keys and values of its tokens, and of its window, for each layer."""
-        from mlx_lm.models.cache import ArraysCache, CacheList, KVCache
+        from mlx_lm.models.cache import CacheList, KVCache
 
-        return [CacheList(KVCache(), ArraysCache(2)) for _ in self._model.decoder.blocks]
+        from ..constant_arrays import ConstantArrays
+
+        return [CacheList(KVCache(), ConstantArrays(2)) for _ in self._model.decoder.blocks]
 
     def embed(self, media: ProcessedMedia) -> Features:
         """Run the encoder over one window, and wait for it."""
