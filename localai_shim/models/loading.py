@@ -31,13 +31,15 @@ from .hub import fetch
 from .mtp.finding import find_head, head_in
 from .mtp.head import MTPHead
 from .sharded import ShardedModel, evaluate_each
+from .speech.reading import check_whisper, is_whisper
+from .speech.whisper import WhisperModel
 from .text import TextModel
 from .upstream_imports import LOADING, keeping_file_limits
 
 _VOCABULARIES = ("tokenizer.json", "*.model", "tekken.json", "*.tiktoken", "vocab.json", "vocab.txt")
 DRAFT_LIMIT_DIVISOR = 4  # of a memory_limit, what may be made larger of a model that drafts
 
-Servable = TextModel | EmbeddingModel | ClassifierModel
+Servable = TextModel | EmbeddingModel | ClassifierModel | WhisperModel
 
 
 @mirrored
@@ -224,6 +226,11 @@ def _checked_kind(path: Path, options: LoadOptions) -> type[Servable]:
     check_documents(path)
     config = read_json(path / "config.json")
     check_layers(config, path / "config.json")
+    if is_whisper(config):
+        check_whisper(path)
+        if processes(options) > 1:
+            raise ModelLoadError("processes: several processes cannot run a model that transcribes speech")
+        return WhisperModel
     check_fields(config)
     check_ends(config, "config.json")
     check_ends(read_json(path / "generation_config.json"), "generation_config.json")
@@ -276,6 +283,8 @@ def only_tasks(folder: Path) -> tuple[Task, ...] | None:
     config = read_json(folder / "config.json")
     if is_classifier(config):
         return tuple(ClassifierModel.tasks)
+    if is_whisper(config):
+        return tuple(WhisperModel.tasks)
     return None if encoder_module(folder, config) is None else tuple(EmbeddingModel.tasks)
 
 

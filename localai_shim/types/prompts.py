@@ -33,9 +33,9 @@ class Prompt:
             prompt; only models whose rows cannot be cut need them.
         salt: only prompts with an equal salt use its entries in the prefix cache.
         top_logprobs: number of likely tokens with which its own tokens are scored; None: they are not scored.
+        watched: tokens whose likelihoods are wanted in each of its scores.
         media: places of images, videos and sounds, ascending.
         adapter: of the passes that run it; only prompts with the same one use its entries in the prefix cache.
-        watched: tokens whose likelihood each score has, too.
 
     Attributes:
         media_salt: as `salt`, of features of media: no adapter changes these.
@@ -54,9 +54,9 @@ class Prompt:
         boundaries: Sequence[int] = (),
         salt: str | None = None,
         top_logprobs: int | None = None,
+        watched: Sequence[int] = (),
         media: Sequence[MediaSpan] = (),
         adapter: Adapter | None = None,
-        watched: Sequence[int] = (),
     ) -> None:
         self.tokens = list(tokens)
         self.keys = self.tokens if keys is None else list(keys)
@@ -69,9 +69,8 @@ class Prompt:
         self.adapter = adapter
         self.media_salt = salt
         self.salt = salt if adapter is None else f"{adapter.fingerprint} {salt or ''}"
-        self.top_logprobs = top_logprobs
+        self.top_logprobs, self.watched = top_logprobs, tuple(watched)
         self.media = tuple(media)
-        self.watched = tuple(watched)
         self.cached_tokens: int | None = None
         self.scores: list[TokenScore] | None = None
 
@@ -89,7 +88,7 @@ class TokenScore(NamedTuple):
     top: Sequence[tuple[int, float]] = ()
     """The likeliest (token id, logprob), best first."""
     watched: Sequence[float] = ()
-    """Logprobs of `Prompt.watched`, in their order."""
+    """Logprobs of `Prompt.watched`, in that order."""
 
 
 def common_length(a: Sequence[int], b: Sequence[int]) -> int:

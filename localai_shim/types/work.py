@@ -43,12 +43,12 @@ class SamplingParams:
     """The only tokens that may be sampled; None: all. A grammar constraint that allows none of them counts alone."""
     bad_words: tuple[tuple[int, ...], ...] = ()
     """Sequences of tokens whose last one is not sampled where the output ends with those before it."""
+    group_from: int | None = None
+    """Tokens from this id on are a group, such as Whisper's timestamps. One of them is sampled if their probabilities
+    together exceed that of each other token, at a temperature of 1, after bias, penalties, and grammar constraint."""
     seed: int = 0
     top_logprobs: int | None = None
     """None: no logprobs. 0: the sampled token's only. n: those of the n likeliest tokens as well."""
-    group_from: int | None = None
-    """Tokens from this id on are one group: if their total probability is greater than that of every other token, only
-    they may be sampled. None: there is no group."""
 
 
 class StopChecker(Protocol):

@@ -12,4 +12,5 @@ KINDS: dict[Task, Kind] = {
     "generate": Kind("generates no text", Rows, RowRunner),
     "embed": Kind("embeds no texts", TextJobs, TextRunner),
     "rerank": Kind("ranks no documents", TextJobs, TextRunner),
+    "transcribe": Kind("transcribes no speech", Rows, RowRunner),
 }
