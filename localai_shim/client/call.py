@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 _RAISED = (RequestError, openai.OpenAIError, sdk.TransportError)
 LIGHT_SECONDS = 0.05  # that an event loop prepares a request for at most
 _SUPPORTED = (
-    "chat.completions, responses, conversations, completions, embeddings, rerank, files, vector_stores, batches and "
-    "models"
+    "chat.completions, responses, conversations, completions, embeddings, rerank, audio.transcriptions, "
+    "audio.translations, files, vector_stores, batches and models"
 )
 
 

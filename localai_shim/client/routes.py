@@ -64,8 +64,8 @@ KINDS: Mapping[Task, Kind] = {
     "transcribe": Kind(
         "transcribe speech",
         "client.audio.transcriptions and client.audio.translations",
-        {"/audio/transcriptions": "transcription", "/audio/translations": "translation"},  # not the conventions'
-        "Whisper models do. ",
+        {"/audio/transcriptions": "transcription", "/audio/translations": "translation"},  # none of the conventions'
+        "Whisper models transcribe, such as mlx-community/whisper-large-v3-turbo. ",
     ),
 }
 
@@ -134,6 +134,7 @@ def find(method: str, path: str) -> tuple[Generation | Answer, list[str]] | None
 def _routes() -> list[Route]:
     """The table, made with the first request: importing the package stays quick."""
     from ..endpoints import files, models
+    from ..endpoints.audio import create as audio
     from ..endpoints.batches import stored as batches
     from ..endpoints.chat import create as chat
     from ..endpoints.chat import stored as stored_chat
@@ -157,6 +158,8 @@ def _routes() -> list[Route]:
             Generation(completions.prepare, texts=completion_fields.TEXTS, differ=completion_fields.DIFFER),
         ),
         ("post", "/embeddings", Generation(embeddings.prepare, task="embed")),
+        ("post", "/audio/transcriptions", Generation(audio.prepare_transcription, task="transcribe")),
+        ("post", "/audio/translations", Generation(audio.prepare_translation, task="transcribe")),
         ("post", "/rerank", Generation(part("rerank").prepare, task="rerank")),
         ("post", "/responses", Generation(responses.prepare, texts=responses.TEXTS, differ=responses.DIFFER)),
         ("post", "/responses/input_tokens", Generation(counts.prepare_count)),

@@ -9,7 +9,7 @@ from openai import BaseModel
 
 from ..types import Token, Work
 
-Answer = TypeVar("Answer", bound=BaseModel, covariant=True)
+Answer = TypeVar("Answer", bound=BaseModel | str, covariant=True)
 
 
 class Round(NamedTuple):

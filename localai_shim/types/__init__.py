@@ -27,6 +27,7 @@ from .work import (
     SamplingParams,
     StopChecker,
     Task,
+    TranscriptionRequest,
     Work,
 )
 
@@ -68,6 +69,7 @@ __all__ = [
     "Token",
     "TokenScore",
     "TooManyRowsError",
+    "TranscriptionRequest",
     "Waker",
     "Work",
     "common_length",

@@ -43,6 +43,9 @@ class SamplingParams:
     """The only tokens that may be sampled; None: all. A grammar constraint that allows none of them counts alone."""
     bad_words: tuple[tuple[int, ...], ...] = ()
     """Sequences of tokens whose last one is not sampled where the output ends with those before it."""
+    group_from: int | None = None
+    """Tokens from this id on are a group, such as Whisper's timestamps. One of them is sampled if their probabilities
+    together exceed that of each other token, at a temperature of 1, after bias, penalties, and grammar constraint."""
     seed: int = 0
     top_logprobs: int | None = None
     """None: no logprobs. 0: the sampled token's only. n: those of the n likeliest tokens as well."""
@@ -115,7 +118,7 @@ class Work:
 class GenerationRequest(Work):
     """One row: what to continue, how, and for how long."""
 
-    task = "generate"
+    task: ClassVar[Task] = "generate"
     emits_tokens = True
     prompt: Prompt
     sampling: SamplingParams

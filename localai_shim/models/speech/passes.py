@@ -7,11 +7,11 @@ zeros that attention leaves out, and the decoder's positions begin behind it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
-from ...engine.cache_contents import LayerCache, RowCache
 from ...engine.ports import Forms
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ def encode(encoder: nn.Module, positions: mx.array, mel: mx.array, forms: Forms)
         queries = _heads(block.attn.query(normed), block.attn.n_head)
         x = x + block.attn.out(_joined(forms.attend(queries, keys, values, None)))
         x = x + block.mlp2(gelu(block.mlp1(block.mlp_ln(x))))
-    return encoder.ln_post(x)
+    features: mx.array = encoder.ln_post(x)
+    return features
 
 
 def keys_and_values(attention: nn.Module, x: mx.array) -> tuple[mx.array, mx.array]:
@@ -39,14 +40,14 @@ def keys_and_values(attention: nn.Module, x: mx.array) -> tuple[mx.array, mx.arr
     return _heads(attention.key(x), attention.n_head), _heads(attention.value(x), attention.n_head)
 
 
-def hear(decoder: nn.Module, features: mx.array, layers: RowCache) -> None:
+def hear(decoder: nn.Module, features: mx.array, layers: Sequence[Any]) -> None:
     """Store the keys and values of a window's features, `[1, 1500, width]`, in a row's cache."""
     for block, layer in zip(decoder.blocks, layers, strict=True):
         keys, values = keys_and_values(block.cross_attn, features)
         layer[1][KEYS], layer[1][VALUES] = mx.contiguous(keys), mx.contiguous(values)
 
 
-def decode(decoder: nn.Module, tokens: mx.array, layers: RowCache, forms: Forms) -> mx.array:
+def decode(decoder: nn.Module, tokens: mx.array, layers: Sequence[Any], forms: Forms) -> mx.array:
     """States of tokens, `[rows, k, width]`, behind the last norm.
 
     Args:
@@ -78,7 +79,7 @@ def decode(decoder: nn.Module, tokens: mx.array, layers: RowCache, forms: Forms)
     return mx.concatenate([mx.zeros_like(x[:, :1]), x], axis=1) if begins else x
 
 
-def _attend(attention: nn.Module, x: mx.array, layer: LayerCache, mask: Any, forms: Forms, *, begins: bool) -> mx.array:
+def _attend(attention: nn.Module, x: mx.array, layer: Any, mask: Any, forms: Forms, *, begins: bool) -> mx.array:
     """Self-attention to the tokens behind the placeholder."""
     queries = _heads(attention.query(x), attention.n_head)
     keys, values = keys_and_values(attention, x)
@@ -91,11 +92,15 @@ def _attend(attention: nn.Module, x: mx.array, layer: LayerCache, mask: Any, for
     if k > 1:
         mask = "causal"
     elif mask is None or begins:
-        return attention.out(_joined(forms.attend(queries, keys, values, None)))
+        mask = None
     else:
         mask = mask[..., 1:]
-    made = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=queries.shape[-1] ** -0.5, mask=mask)
-    return attention.out(_joined(made))
+    if mask is None:
+        made = forms.attend(queries, keys, values, None)
+    else:
+        made = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=queries.shape[-1] ** -0.5, mask=mask)
+    out: mx.array = attention.out(_joined(made))
+    return out
 
 
 def _positions(table: mx.array, first: int | mx.array, k: int) -> mx.array:
@@ -116,4 +121,5 @@ def _joined(x: mx.array) -> mx.array:
 
 
 def _dtype(decoder: nn.Module) -> mx.Dtype:
-    return decoder.ln.weight.dtype
+    dtype: mx.Dtype = decoder.ln.weight.dtype
+    return dtype

@@ -111,7 +111,9 @@ def _weights(folder: Path) -> dict[str, mx.array]:
     files = sorted(folder.glob(_pattern(folder))) or [folder / _ARCHIVE]
     found: dict[str, mx.array] = {}
     for file in files:
-        found.update(mx.load(str(file)))
+        loaded = mx.load(str(file))
+        assert isinstance(loaded, dict)
+        found.update(loaded)
     plain = {name.removeprefix("model."): array for name, array in found.items()}
     return {name: array for name, array in plain.items() if name not in _NOT_WEIGHTS}
 

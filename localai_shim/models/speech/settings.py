@@ -18,10 +18,11 @@ _LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")
 _NO_SPEECH = ("<|nospeech|>", "<|nocaptions|>")
 _OF_PROMPTS = ("<|startoftranscript|>", "<|startofprev|>", "<|startoflm|>", "<|transcribe|>", "<|translate|>")
 _NOTES = "♩♪♫♬♭♮♯"
-_SYMBOLS = [
+_SYMBOLS = (
     *'"#()*+/:;<=>@[\\]^_`{|}~「」『』',
-    *["<<", ">>", "<<<", ">>>", "--", "---", "-(", "-[", "('", '("', "((", "))", "(((", ")))", "[[", "]]", "{{", "}}", "♪♪", "♪♪♪"],
-]
+    *("<<", ">>", "<<<", ">>>", "--", "---", "-(", "-[", "('", '("', "((", "))", "(((", ")))", "[[", "]]", "{{", "}}"),
+    *("♪♪", "♪♪♪"),
+)
 """Texts that OpenAI's decoder never writes, with and without a space before them."""
 
 

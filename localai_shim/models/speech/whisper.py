@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from ...backends.machine import has_gpu
 from ...engine.cache_contents import RowCache
@@ -91,9 +91,11 @@ class WhisperModel:
 
     def new_cache(self) -> RowCache:
         """An empty cache for one row: keys and values of its tokens, and of its window, for each layer."""
-        from mlx_lm.models.cache import ArraysCache, CacheList, KVCache
+        from mlx_lm.models.cache import CacheList, KVCache
 
-        return [CacheList(KVCache(), ArraysCache(2)) for _ in self._model.decoder.blocks]
+        from ..constant_arrays import ConstantArrays
+
+        return [CacheList(KVCache(), ConstantArrays(2)) for _ in self._model.decoder.blocks]
 
     def embed(self, media: ProcessedMedia) -> Features:
         """Run the encoder over one window, and wait for it."""
@@ -135,14 +137,14 @@ class WhisperModel:
     def _states(self, step: StepInput) -> mx.array:
         from .passes import decode, hear
 
-        decoder = self._model.decoder
-        if step.layers[0][1][0] is None:  # trials have no window
+        decoder, layers = self._model.decoder, cast(Sequence[Any], step.layers)
+        if layers[0][1][0] is None:  # trials have no window
             dims = self._model.dims
             features = self._mx.zeros((dims.n_audio_ctx, dims.n_audio_state), self._dtype)
             for _, its in step.media:
                 features = its.rows
-            hear(decoder, self._mx.broadcast_to(features, (len(step.tokens), *features.shape)), step.layers)
-        return decode(decoder, step.tokens, step.layers, self._forms)
+            hear(decoder, self._mx.broadcast_to(features, (len(step.tokens), *features.shape)), layers)
+        return decode(decoder, step.tokens, layers, self._forms)
 
     def read_weights(self, weights: NewWeights) -> Callable[[], None]:
         raise ModelLoadError("the weights of a model that generates no text cannot be updated")
