@@ -61,6 +61,13 @@ KINDS: Mapping[Task, Kind] = {
         "models that embed rank by cosine. ",
         instead="embed",
     ),
+    "speak": Kind(
+        "speak texts",
+        "client.audio.speech",
+        {"/audio/speech": "speech"},  # not one of the conventions'
+        "Text-to-speech models of mlx-audio speak, such as Qwen3-TTS and Kokoro. ",
+    ),
+    "recognize": Kind("write down speech", "client.audio.transcriptions", {}),
 }
 
 
@@ -128,6 +135,7 @@ def find(method: str, path: str) -> tuple[Generation | Answer, list[str]] | None
 def _routes() -> list[Route]:
     """The table, made with the first request: importing the package stays quick."""
     from ..endpoints import files, models
+    from ..endpoints.audio import speech
     from ..endpoints.batches import stored as batches
     from ..endpoints.chat import create as chat
     from ..endpoints.chat import stored as stored_chat
@@ -151,6 +159,7 @@ def _routes() -> list[Route]:
             Generation(completions.prepare, texts=completion_fields.TEXTS, differ=completion_fields.DIFFER),
         ),
         ("post", "/embeddings", Generation(embeddings.prepare, task="embed")),
+        ("post", "/audio/speech", Generation(speech.prepare, task="speak")),
         ("post", "/rerank", Generation(part("rerank").prepare, task="rerank")),
         ("post", "/responses", Generation(responses.prepare, texts=responses.TEXTS, differ=responses.DIFFER)),
         ("post", "/responses/input_tokens", Generation(counts.prepare_count)),

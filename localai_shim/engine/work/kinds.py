@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...types import Task
+from .alone import Alone, AloneRunner
 from .lane import Kind
 from .rows import Rows
 from .runner import RowRunner, TextRunner
@@ -12,4 +13,6 @@ KINDS: dict[Task, Kind] = {
     "generate": Kind("generates no text", Rows, RowRunner),
     "embed": Kind("embeds no texts", TextJobs, TextRunner),
     "rerank": Kind("ranks no documents", TextJobs, TextRunner),
+    "speak": Kind("speaks no texts", Alone, AloneRunner),
+    "recognize": Kind("writes down no speech", Alone, AloneRunner),
 }

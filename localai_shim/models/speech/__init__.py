@@ -1,0 +1,1 @@
+"""Models of mlx-audio that speak, or write down speech."""
