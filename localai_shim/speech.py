@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 SAMPLE_RATE = 16_000
 """Samples per second of what models listen to."""
@@ -43,3 +48,67 @@ class Transcribing:
     """Tokens of prompt and output together."""
     window_seconds: float = 30.0
     timestamp_seconds: float = 0.02
+
+
+# -- models that speak ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Speaking:
+    """Settings of a model that speaks texts."""
+
+    voices: tuple[str, ...] = ()
+    """Names of its voices; empty: it has no list."""
+    takes_any_voice: bool = False
+    """Without a list, it takes any name. False: it has one voice, or draws one."""
+    takes_instructions: bool = False
+    needs_instructions: bool = False
+    """It makes a voice from them."""
+    takes_speed: bool = False
+
+
+class Spoken(NamedTuple):
+    """A piece of speech."""
+
+    samples: npt.NDArray[np.float32]
+    """Mono, -1 to 1."""
+    rate: int
+    """Samples per second; the same in all pieces of a text."""
+    tokens: int = 0
+    """Tokens that the model generated for it; 0 if it does not say."""
+
+
+# -- models that write down speech, and are no Whisper -------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Recognizing:
+    """Settings of a model that writes down speech, and is no Whisper. What it does not take has no effect."""
+
+    takes_language: bool = False
+    takes_prompt: bool = False
+    takes_temperature: bool = False
+
+
+class HeardSegment(NamedTuple):
+    """Words that were spoken together. Times are seconds from the beginning of the file."""
+
+    start: float
+    end: float
+    text: str
+
+
+class Recognized(NamedTuple):
+    """Text of a part of a file, or of a whole file."""
+
+    text: str
+    """Without space at its ends."""
+    segments: tuple[HeardSegment, ...] = ()
+    """With the model's own times, if it says any; else one for each part."""
+    language: str | None = None
+    """As the model calls it; None: it does not say."""
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    """0 if the model does not count them."""
+    seconds: float = 0.0
+    """Length of the sound."""

@@ -1,175 +1,233 @@
-"""Tiny Whisper models with random weights, in the forms of folders that are published, and sounds for them."""
+"""Tiny models of speech with random weights, in mlx-audio's own formats. Whatever is drawn is the same each time."""
 
 from __future__ import annotations
 
 import functools
 import json
-import re
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Form = Literal["mlx", "transformers"]
-LANGUAGES = ("en", "zh", "de", "es", "ru", "ko", "fr", "ja")
-"""The first ones of Whisper's; made-up ones follow, so that all ids are as they are published."""
-WIDTH, LAYERS, HEADS, MELS = 64, 2, 2, 80
-_TEXT = {True: 50_257, False: 50_256}
-"""Tokens before `<|endoftext|>`: of models that hear many languages, and of those that hear English."""
-VOCABULARY = {True: 51_865, False: 51_864}
-_BACK = (
-    ("attn_ln.", "self_attn_layer_norm."),
-    ("cross_self_attn_layer_norm.", "encoder_attn_layer_norm."),
-    ("cross_attn.", "encoder_attn."),
-    (".attn.", ".self_attn."),
-    (".query.", ".q_proj."),
-    (".key.", ".k_proj."),
-    (".value.", ".v_proj."),
-    (".out.", ".out_proj."),
-    (".mlp1.", ".fc1."),
-    (".mlp2.", ".fc2."),
-    (".mlp_ln.", ".final_layer_norm."),
-    (".blocks.", ".layers."),
-    ("encoder.ln_post.", "encoder.layer_norm."),
-    ("decoder.ln.", "decoder.layer_norm."),
-    ("decoder.token_embedding.", "decoder.embed_tokens."),
-    ("decoder.positional_embedding", "decoder.embed_positions.weight"),
-)
-"""Names of tensors, as MLX's form has them and as transformers has them."""
+from tests.tiny import VOCABULARY, make_tokenizer
+
+_PAD = 2
+"""`<|endoftext|>` of the tokenizer: what ends Soprano's speech."""
+_LANGUAGE_MODEL = {
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "intermediate_size": 32,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 512,
+    "rope_theta": 10000.0,
+}
+SOPRANO = {
+    **_LANGUAGE_MODEL,
+    "model_type": "soprano",
+    "vocab_size": VOCABULARY,
+    "tie_word_embeddings": False,
+    "sample_rate": 32_000,
+}
+_TALKER = {
+    **_LANGUAGE_MODEL,
+    "vocab_size": 1100,
+    "text_hidden_size": 32,
+    "text_vocab_size": VOCABULARY,
+    "num_code_groups": 4,
+    "rope_scaling": {"interleaved": True, "mrope_section": [4, 2, 2], "rope_type": "default"},
+    "codec_eos_token_id": 1090,
+    "codec_think_id": 1091,
+    "codec_nothink_id": 1092,
+    "codec_think_bos_id": 1093,
+    "codec_think_eos_id": 1094,
+    "codec_pad_id": 1095,
+    "codec_bos_id": 1096,
+    "codec_language_id": {"english": 1097},
+    "spk_id": {"vivian": 1080, "ryan": 1081},
+    "code_predictor_config": {**_LANGUAGE_MODEL, "vocab_size": 64, "num_code_groups": 4},
+}
+QWEN3_TTS = {
+    "model_type": "qwen3_tts",
+    "tts_model_type": "custom_voice",
+    "tts_model_size": "1b7",
+    "talker_config": _TALKER,
+    "im_start_token_id": 0,
+    "im_end_token_id": 1,
+    "tts_pad_token_id": 2,
+    "tts_bos_token_id": 3,
+    "tts_eos_token_id": 4,
+    "sample_rate": 24_000,
+}
+_SPEECH_TOKENIZER = {
+    "decode_upsample_rate": 16,
+    # mlx-audio tells PyTorch's convolutions from its own by channels: those with one tap need more than 64.
+    "decoder_config": {
+        "latent_dim": 72,
+        "codebook_dim": 144,
+        "codebook_size": 64,
+        "decoder_dim": 144,
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "head_dim": 8,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": 1,
+        "num_quantizers": 4,
+        "semantic_codebook_size": 2048,
+        "upsample_rates": [4],
+        "upsampling_ratios": [2, 2],
+        "vector_quantization_hidden_dimension": 144,
+    },
+}
+MOONSHINE = {
+    "model_type": "moonshine",
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "encoder_num_hidden_layers": 1,
+    "decoder_num_hidden_layers": 1,
+    "encoder_num_attention_heads": 2,
+    "decoder_num_attention_heads": 2,
+    "eos_token_id": 1,
+}
+_LETTERS = ["▁", *"abcdefghijklmnopqrstuvwxyz", "."]
+PARAKEET = {
+    "target": "nemo.collections.asr.models.ctc_bpe_models.EncDecCTCModelBPE",
+    "preprocessor": {
+        "sample_rate": 16_000,
+        "normalize": "per_feature",
+        "window_size": 0.025,
+        "window_stride": 0.01,
+        "window": "hann",
+        "features": 80,
+        "n_fft": 512,
+        "dither": 1e-5,
+    },
+    "encoder": {
+        "feat_in": 80,
+        "n_layers": 1,
+        "d_model": 32,
+        "n_heads": 2,
+        "ff_expansion_factor": 2,
+        "subsampling_factor": 8,
+        "self_attention_model": "rel_pos",
+        "subsampling": "dw_striding",
+        "conv_kernel_size": 9,
+        "subsampling_conv_channels": 16,
+        "pos_emb_max_len": 512,
+    },
+    "decoder": {"feat_in": 32, "num_classes": len(_LETTERS), "vocabulary": _LETTERS},
+    "decoding": {"greedy": None},
+}
 
 
-@functools.cache
-def whisper(
-    form: Form = "mlx", *, multilingual: bool = True, bits: int | None = None, seed: int = 0, width: int = WIDTH
-) -> Path:
-    """The folder of a model; equal arguments give the same weights in each form."""
-    folder = Path(tempfile.mkdtemp(prefix="whisper-")) / "tiny-whisper"
-    folder.mkdir()
-    weights = tensors(multilingual=multilingual, seed=seed, width=width)
-    config = mlx_config(multilingual=multilingual, width=width)
-    if form == "transformers":
-        write_transformers(folder, weights, multilingual=multilingual, width=width)
-    else:
-        _write_mlx(folder, weights, config, bits)
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer(multilingual=multilingual)), encoding="utf-8")
+def _draw(model: Any) -> dict[str, Any]:
+    """Random weights of a model's shapes: norms stay, the rest is small."""
+    import mlx.core as mx
+    from mlx.utils import tree_flatten
+
+    rng = np.random.default_rng(0)
+    drawn = {}
+    for name, array in tree_flatten(model.parameters()):
+        if array.ndim > 1:
+            drawn[name] = mx.array(rng.normal(size=array.shape, scale=array.shape[-1] ** -0.5).astype(np.float32))
+        else:
+            drawn[name] = array.astype(mx.float32)
+    return drawn
+
+
+def _save(folder: Path, config: Mapping[str, object], weights: dict[str, Any], tokenizer: bool = True) -> Path:
+    import mlx.core as mx
+
+    folder.mkdir(parents=True, exist_ok=True)
+    if tokenizer:
+        make_tokenizer(folder, template=None)
+    (folder / "config.json").write_text(json.dumps(config))
+    mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
     return folder
 
 
-def mlx_config(*, multilingual: bool = True, width: int = WIDTH) -> dict[str, Any]:
-    return {
-        "n_mels": MELS, "n_audio_ctx": 1500, "n_audio_state": width, "n_audio_head": HEADS, "n_audio_layer": LAYERS,
-        "n_vocab": VOCABULARY[multilingual], "n_text_ctx": 448, "n_text_state": width, "n_text_head": HEADS,
-        "n_text_layer": LAYERS,
-    }  # fmt: skip
-
-
-def transformers_config(*, multilingual: bool = True, width: int = WIDTH) -> dict[str, Any]:
-    return {
-        "model_type": "whisper", "architectures": ["WhisperForConditionalGeneration"], "num_mel_bins": MELS,
-        "max_source_positions": 1500, "d_model": width, "encoder_attention_heads": HEADS, "encoder_layers": LAYERS,
-        "encoder_ffn_dim": 4 * width, "vocab_size": VOCABULARY[multilingual], "max_target_positions": 448,
-        "decoder_attention_heads": HEADS, "decoder_layers": LAYERS, "decoder_ffn_dim": 4 * width,
-        "activation_function": "gelu", "scale_embedding": False, "bos_token_id": _TEXT[multilingual],
-        "eos_token_id": _TEXT[multilingual], "pad_token_id": _TEXT[multilingual],
-        "decoder_start_token_id": _TEXT[multilingual] + 1,
-    }  # fmt: skip
-
-
-def tensors(*, multilingual: bool = True, seed: int = 0, width: int = WIDTH) -> dict[str, npt.NDArray[np.float32]]:
-    """Random weights, by the names of mlx-audio's model."""
-    from mlx.utils import tree_flatten
-    from mlx_audio.stt.models.whisper.whisper import Model, ModelDimensions
-
-    model = Model(ModelDimensions.from_dict(mlx_config(multilingual=multilingual, width=width)))
-    rng = np.random.default_rng(seed)
-    made = {}
-    for name, array in sorted(tree_flatten(model.parameters())):
-        drawn = rng.standard_normal(array.shape, np.float32)
-        if "ln" in name.split(".")[-2]:
-            drawn = 0.1 * drawn + name.endswith("weight")
-        elif name.endswith("bias"):
-            drawn *= 0.1
-        elif "positional" in name:
-            drawn *= 0.5
-        else:
-            drawn *= 1.6 * float(np.prod(array.shape[1:])) ** -0.5
-        made[name] = drawn.astype(np.float32)
-    return made
-
-
-def _write_mlx(
-    folder: Path, weights: dict[str, npt.NDArray[np.float32]], config: dict[str, Any], bits: int | None
-) -> None:
+def _end_soon(embedding: Any, head: Any, end: int, strength: float) -> tuple[Any, Any]:
+    """Weights of which any text makes the end likely: one number of each embedding is constant."""
     import mlx.core as mx
-    from mlx import nn
-    from mlx.utils import tree_flatten
-    from mlx_audio.stt.models.whisper.whisper import Model, ModelDimensions
 
-    arrays = {name: mx.array(array) for name, array in weights.items()}
-    if bits is not None:
-        model = Model(ModelDimensions.from_dict(config), mx.float32)
-        model.load_weights(list(arrays.items()))
-        nn.quantize(model, 32, bits)
-        arrays = dict(tree_flatten(model.parameters()))
-        config = {**config, "quantization": {"group_size": 32, "bits": bits}}
-    mx.save_safetensors(str(folder / "model.safetensors"), arrays)
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    embedding, head = np.array(embedding), np.array(head) * 0.1
+    embedding[:, 0], head[end, 0] = 4.0, strength
+    return mx.array(embedding), mx.array(head)
 
 
-def write_transformers(
-    folder: Path, weights: dict[str, npt.NDArray[np.float32]], *, multilingual: bool = True, width: int = WIDTH
-) -> None:
-    """Write weights as transformers does, under its names."""
+def _make_soprano(folder: Path, **changes: Any) -> Path:
+    from mlx_audio.tts.models.soprano import soprano
+
+    config = {**SOPRANO, **changes}
+    model = soprano.Model(soprano.ModelConfig.from_dict({**config, "model_path": str(folder)}))
+    weights = _draw(model)
+    embedding, head = "language_model.embed_tokens.weight", "language_model.lm_head.weight"
+    weights[embedding], weights[head] = _end_soon(weights[embedding], weights[head], _PAD, 1.5)
+    return _save(folder, config, weights)
+
+
+def _make_qwen3_tts(folder: Path, **changes: Any) -> Path:
     import mlx.core as mx
-    from mlx_audio.stt.models.whisper.whisper import sinusoids
+    from mlx_audio.tts.models.qwen3_tts import qwen3_tts, speech_tokenizer
+    from mlx_audio.tts.models.qwen3_tts.config import ModelConfig, Qwen3TTSTokenizerConfig
 
-    named = {}
-    for name, array in weights.items():
-        for ours, theirs in _BACK:
-            name = name.replace(ours, theirs)
-        if re.search(r"conv\d\.weight", name):
-            array = np.ascontiguousarray(array.transpose(0, 2, 1))
-        named[f"model.{name}"] = mx.array(array)
-    named["model.encoder.embed_positions.weight"] = sinusoids(1500, width)
-    mx.save_safetensors(str(folder / "model.safetensors"), named, metadata={"format": "pt"})
-    config = transformers_config(multilingual=multilingual, width=width)
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    config = {**QWEN3_TTS, **changes}
+    _save(folder, config, _draw(qwen3_tts.Model(ModelConfig.from_dict(json.loads(json.dumps(config))))))
+    (folder / "generation_config.json").write_text(json.dumps({"max_new_tokens": 60}))
+    decoder = folder / "speech_tokenizer"
+    decoder.mkdir()
+    (decoder / "config.json").write_text(json.dumps(_SPEECH_TOKENIZER))
+    made = speech_tokenizer.Qwen3TTSSpeechTokenizer(Qwen3TTSTokenizerConfig(**json.loads(json.dumps(_SPEECH_TOKENIZER))))
+    mx.save_safetensors(str(decoder / "model.safetensors"), _draw(made))
+    return folder
+
+
+def _make_moonshine(folder: Path, **changes: Any) -> Path:
+    from mlx_audio.stt.models.moonshine import moonshine
+    from mlx_audio.stt.models.moonshine.config import ModelConfig
+
+    config = {**MOONSHINE, **changes}
+    weights = _draw(moonshine.Model(ModelConfig.from_dict(config)))
+    weights = {name: array.transpose(0, 2, 1) if "conv" in name and array.ndim == 3 else array
+               for name, array in weights.items()}  # fmt: skip
+    return _save(folder, config, weights)
+
+
+def _make_parakeet(folder: Path, **changes: Any) -> Path:
+    from mlx_audio.stt.models.parakeet.parakeet import Model
+
+    config = {**PARAKEET, **changes}
+    return _save(folder, config, _draw(Model.from_config(json.loads(json.dumps(config)))), tokenizer=False)
+
+
+_MAKERS: dict[str, Callable[..., Path]] = {
+    "soprano": _make_soprano,
+    "qwen3_tts": _make_qwen3_tts,
+    "moonshine": _make_moonshine,
+    "parakeet": _make_parakeet,
+}
+VOICES, RECOGNIZERS = ("soprano", "qwen3_tts"), ("moonshine", "parakeet")
+
+
+def make_speech_model(folder: Path, family: str, **changes: Any) -> Path:
+    """Write a tiny model into a folder that is not there yet; `changes` are fields of its config."""
+    return _MAKERS[family](folder, **changes)
 
 
 @functools.cache
-def tokenizer(*, multilingual: bool = True) -> dict[str, Any]:
-    """A tokenizer.json of bytes, filled up to the ids that Whisper's special tokens have."""
-    from tokenizers.pre_tokenizers import ByteLevel
-
-    count = _TEXT[multilingual]
-    vocabulary = {each: i for i, each in enumerate(sorted(ByteLevel.alphabet()))}
-    vocabulary |= {f"filled{i}": i for i in range(len(vocabulary), count)}
-    others = [f"q{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(99 - len(LANGUAGES))]
-    names = [
-        "endoftext", "startoftranscript", *LANGUAGES, *others, "translate", "transcribe", "startoflm", "startofprev",
-        "nospeech", "notimestamps", *(f"{i / 50:.2f}" for i in range(1501)),
-    ]  # fmt: skip
-    added = [
-        {"id": count + i, "content": f"<|{name}|>", "single_word": False, "lstrip": False, "rstrip": False,
-         "normalized": False, "special": True}
-        for i, name in enumerate(names)
-    ]  # fmt: skip
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    return {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
-        "pre_tokenizer": byte_level, "post_processor": None, "decoder": byte_level,
-        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-                  "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-                  "vocab": vocabulary, "merges": []},
-    }  # fmt: skip
+def tiny_speech(family: str) -> Path:
+    """The folder of a tiny model; made once per test session."""
+    return make_speech_model(Path(tempfile.mkdtemp(prefix="localai_shim-speech-")) / f"tiny-{family}", family)
 
 
-def sound(number: int, seconds: float = 6.0, rate: int = 16_000) -> npt.NDArray[np.float32]:
-    """Tones and noise, which differ by their number."""
-    rng = np.random.default_rng(number)
-    time = np.arange(int(seconds * rate)) / rate
-    tones = sum(np.sin(2 * np.pi * rng.uniform(100, 3000) * time + rng.uniform(0, 6)) for _ in range(4))
-    gate = np.sin(2 * np.pi * rng.uniform(0.3, 3) * time) > rng.uniform(-0.5, 0.5)
-    return np.asarray(0.1 * tones * gate + 0.02 * rng.standard_normal(len(time)), np.float32)
+def sound(seconds: float = 1.0, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Samples at 16 kHz that rise and fall, with noise: a stand-in for speech."""
+    rng, times = np.random.default_rng(seed), np.arange(int(16_000 * seconds)) / 16_000
+    tone = np.sin(2 * np.pi * 220 * times) * (0.5 + 0.5 * np.sin(2 * np.pi * 3 * times))
+    return (0.3 * tone + 0.05 * rng.normal(size=len(times))).astype(np.float32)

@@ -67,6 +67,13 @@ KINDS: Mapping[Task, Kind] = {
         {"/audio/transcriptions": "transcription", "/audio/translations": "translation"},  # none of the conventions'
         "Whisper models transcribe, such as mlx-community/whisper-large-v3-turbo. ",
     ),
+    "speak": Kind(
+        "speak texts",
+        "client.audio.speech",
+        {"/audio/speech": "speech"},  # not one of the conventions'
+        "Text-to-speech models of mlx-audio speak, such as Qwen3-TTS and Kokoro. ",
+    ),
+    "recognize": Kind("write down speech", "client.audio.transcriptions", {}),
 }
 
 
@@ -135,6 +142,7 @@ def _routes() -> list[Route]:
     """The table, made with the first request: importing the package stays quick."""
     from ..endpoints import files, models
     from ..endpoints.audio import create as audio
+    from ..endpoints.audio import speech
     from ..endpoints.batches import stored as batches
     from ..endpoints.chat import create as chat
     from ..endpoints.chat import stored as stored_chat
@@ -160,6 +168,7 @@ def _routes() -> list[Route]:
         ("post", "/embeddings", Generation(embeddings.prepare, task="embed")),
         ("post", "/audio/transcriptions", Generation(audio.prepare_transcription, task="transcribe")),
         ("post", "/audio/translations", Generation(audio.prepare_translation, task="transcribe")),
+        ("post", "/audio/speech", Generation(speech.prepare, task="speak")),
         ("post", "/rerank", Generation(part("rerank").prepare, task="rerank")),
         ("post", "/responses", Generation(responses.prepare, texts=responses.TEXTS, differ=responses.DIFFER)),
         ("post", "/responses/input_tokens", Generation(counts.prepare_count)),

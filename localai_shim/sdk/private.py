@@ -79,6 +79,11 @@ def is_raw(options: RequestOptions) -> bool:
     return _RAW in (options.headers or {})
 
 
+def is_read_in_pieces(request: httpx.Request) -> bool:
+    """True if the caller reads the response as it comes: `with_streaming_response`."""
+    return bool(request.headers.get(_RAW) == "stream")
+
+
 def stock_class(cls: type) -> type:
     """The SDK's own client that a class derives from."""
     return AsyncOpenAI if issubclass(cls, AsyncOpenAI) else OpenAI
@@ -133,6 +138,7 @@ _CREATE = {
     "/embeddings": "embeddings.create",
     "/audio/transcriptions": "audio.transcriptions.create",
     "/audio/translations": "audio.translations.create",
+    "/audio/speech": "audio.speech.create",
     "/responses": "responses.create",
     "/responses/input_tokens": "responses.input_tokens.count",
     "/responses/compact": "responses.compact",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Protocol, TypeVar
 
+from ..speech import Recognized, Spoken
 from ..stats import InputCounts, RowTimings
 from .prompts import Adapter, Prompt
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-Task = Literal["generate", "embed", "rerank", "transcribe"]
+Task = Literal["generate", "embed", "rerank", "transcribe", "speak", "recognize"]
 """Task of a model."""
 
 
@@ -189,3 +191,77 @@ class RankingRequest(EmbeddingRequest):
 
     task = "rerank"
     what = "scoring document"
+
+
+PieceT = TypeVar("PieceT")
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class PieceRequest(Work, Generic[PieceT]):
+    """Work whose result comes in pieces. Each piece is in `pieces` before its `Token`; the last `Token` has none."""
+
+    what: ClassVar[str] = "the request"
+    """Beginning of an error's message."""
+    seed: int | None = None
+    """Of the random numbers that the model's code draws; None: the engine draws a seed."""
+    pieces: deque[PieceT] = field(default_factory=deque, init=False, repr=False)
+    """Pieces that the consumer has not taken."""
+
+    @property
+    def input(self) -> PieceRequest[PieceT]:
+        return self
+
+    @property
+    def uses(self) -> None:
+        return None
+
+    @property
+    def size(self) -> int:
+        """Smaller for work that takes less time."""
+        raise NotImplementedError
+
+    def counts(self) -> InputCounts:
+        return InputCounts(0)
+
+
+@dataclass(slots=True, eq=False)
+class SpeechRequest(PieceRequest[Spoken]):
+    """A text to speak."""
+
+    task = "speak"
+    what = "speaking"
+    text: str
+    tokens: int = 0
+    """Tokens of the text, for counts."""
+    voice: str | None = None
+    """One of `Speaking.voices`, or a name for a model that has no list; None: the model's own."""
+    instructions: str | None = None
+    """Way in which the text is spoken."""
+    speed: float = 1.0
+
+    @property
+    def size(self) -> int:
+        return len(self.text)
+
+    def counts(self) -> InputCounts:
+        return InputCounts(self.tokens)
+
+
+@dataclass(slots=True, eq=False)
+class RecognitionRequest(PieceRequest[Recognized]):
+    """Speech to write down, for a model that is no Whisper."""
+
+    task = "recognize"
+    what = "recognizing speech"
+    samples: npt.NDArray[np.float32]
+    """Mono, `SAMPLE_RATE` per second."""
+    language: str | None = None
+    """Its code in ISO 639-1, or its English name; None: the model finds out, or knows one."""
+    prompt: str | None = None
+    """Words that may occur, or text that came before."""
+    temperature: float | None = None
+    """None: the model's own default."""
+
+    @property
+    def size(self) -> int:
+        return len(self.samples)

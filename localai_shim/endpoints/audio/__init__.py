@@ -1,1 +1,1 @@
-"""POST /audio/transcriptions and /audio/translations: files of speech -> text, on Whisper models."""
+"""/audio: speech from texts, and texts from speech."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...types import Task
+from .alone import Alone, AloneRunner
 from .lane import Kind
 from .rows import Rows
 from .runner import RowRunner, TextRunner
@@ -13,4 +14,6 @@ KINDS: dict[Task, Kind] = {
     "embed": Kind("embeds no texts", TextJobs, TextRunner),
     "rerank": Kind("ranks no documents", TextJobs, TextRunner),
     "transcribe": Kind("transcribes no speech", Rows, RowRunner),
+    "speak": Kind("speaks no texts", Alone, AloneRunner),
+    "recognize": Kind("writes down no speech", Alone, AloneRunner),
 }

@@ -1,1 +1,1 @@
-"""Models that listen: Whisper."""
+"""Whisper, and models of mlx-audio that speak or write down speech."""
