@@ -50,6 +50,16 @@ class Transcribing:
     timestamp_seconds: float = 0.02
 
 
+class Attended(NamedTuple):
+    """Attention of a Whisper model's decoder to a window, while it reads what was said in it."""
+
+    weights: npt.NDArray[np.float32]
+    """`[heads, tokens, places]`, of the heads that follow the speech; they sum to 1 over the places, of which a second
+    has 50."""
+    probabilities: npt.NDArray[np.float32]
+    """Of the text's tokens, each after those before it."""
+
+
 # -- models that speak ---------------------------------------------------------------------------------------------
 
 

@@ -67,6 +67,7 @@ KINDS: Mapping[Task, Kind] = {
         {"/audio/transcriptions": "transcription", "/audio/translations": "translation"},  # none of the conventions'
         "Whisper models transcribe, such as mlx-community/whisper-large-v3-turbo. ",
     ),
+    "align": Kind("align words with speech", "", {}),  # a part of transcriptions
     "speak": Kind(
         "speak texts",
         "client.audio.speech",
@@ -109,7 +110,9 @@ def check_task(model: ServedModel, task: Task) -> None:
     kind = KINDS[task]
     if task in model.tasks or kind.instead in model.tasks:
         return
-    uses = ", and to ".join(f"{KINDS[each].does}: it serves {KINDS[each].serves}" for each in model.tasks)
+    uses = ", and to ".join(
+        f"{KINDS[each].does}: it serves {KINDS[each].serves}" for each in model.tasks if KINDS[each].serves
+    )
     raise BadRequest(
         f"The model '{model.name}' cannot {kind.does}: it is there to {uses}. "
         f"{kind.models}Pass another model, such as one of several that a client has with `models=`.",

@@ -19,6 +19,7 @@ from .prompts import Adapter, Prompt, TokenScore, common_length
 from .values import Json, map_texts
 from .weights import NewWeights, Product
 from .work import (
+    AlignmentRequest,
     EmbeddingRequest,
     GenerationRequest,
     GrammarConstraint,
@@ -38,6 +39,7 @@ __all__ = [
     "VERSION",
     "Adapter",
     "AdapterGoneError",
+    "AlignmentRequest",
     "BackendMissingError",
     "CodeFile",
     "CodeResult",

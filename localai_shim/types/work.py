@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Protocol, TypeVar
 
-from ..speech import Recognized, Spoken
+from ..speech import Attended, Recognized, Spoken
 from ..stats import InputCounts, RowTimings
 from .prompts import Adapter, Prompt
 
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from ..media import ProcessedMedia
 
-Task = Literal["generate", "embed", "rerank", "transcribe", "speak", "recognize"]
+
+Task = Literal["generate", "embed", "rerank", "transcribe", "align", "speak", "recognize"]
 """Task of a model."""
 
 
@@ -222,6 +224,30 @@ class PieceRequest(Work, Generic[PieceT]):
 
     def counts(self) -> InputCounts:
         return InputCounts(0)
+
+
+@dataclass(slots=True, eq=False)
+class AlignmentRequest(PieceRequest[Attended]):
+    """A window of speech and what was said in it, for the times of the words. It has one piece."""
+
+    task = "align"
+    what = "aligning words"
+    media: ProcessedMedia
+    tokens: Sequence[int]
+    """From `Transcribing.begin` to the end, with `Transcribing.no_timestamps` in front of the text."""
+    before: int
+    """Tokens in front of `no_timestamps`."""
+    end: int
+    """`Transcribing.end`: ids below it are text."""
+    places: int
+    """Places of the window that hold sound, of 1,500."""
+
+    @property
+    def size(self) -> int:
+        return len(self.tokens)
+
+    def counts(self) -> InputCounts:
+        return InputCounts(len(self.tokens))
 
 
 @dataclass(slots=True, eq=False)

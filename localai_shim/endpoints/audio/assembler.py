@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from .segments import FRAMES_PER_SECOND, Segment
 from .subtitles import make_srt, make_vtt
 from .transcript import Transcript
 
+_AROUND_WORDS = string.punctuation + "¿¡“”‘«»…。，！？：、（）「」"
 TOKENS_PER_SECOND = FRAMES_PER_SECOND // 2
 """Positions of the encoder, which usage counts as tokens of audio."""
 
@@ -97,7 +99,11 @@ class TranscriptionAssembler(Assembler[BaseModel | str]):
     def _verbose(self) -> TranscriptionVerbose | TranslationVerbose:
         transcript = self._transcript
         segments = [_segment(i, each) for i, each in enumerate(transcript.segments)]
-        fields: dict[str, Any] = {"duration": transcript.sound.seconds, "text": self._text, "segments": segments}
+        fields: dict[str, Any] = {"duration": transcript.sound.seconds, "text": self._text}
+        if self._asked.segments:
+            fields["segments"] = segments
+        if self._asked.words:
+            fields["words"] = [word for segment in transcript.segments for word in _words(segment)]
         if self._asked.translates:
             return TranslationVerbose(language="english", **fields)
         fields["usage"] = self._duration()
@@ -152,6 +158,12 @@ class TranscriptionAssembler(Assembler[BaseModel | str]):
             self._scored += 1
             made.append({"token": text, "bytes": list(raw), "logprob": token.logprob})
         return made
+
+
+def _words(segment: Segment) -> list[dict[str, object]]:
+    """A segment's words as OpenAI's API has them: without spaces and punctuation around them."""
+    bare = ((word.text.strip().strip(_AROUND_WORDS), word) for word in segment.words)
+    return [{"word": text or word.text.strip(), "start": word.start, "end": word.end} for text, word in bare]
 
 
 def _segment(id: int, segment: Segment) -> dict[str, object]:

@@ -39,6 +39,10 @@ class Asked:
     keywords: Sequence[str] = ()
     temperature: float = 0.0
     logprobs: bool = False
+    words: bool = False
+    """Times of words are wanted."""
+    segments: bool = True
+    """Segments are wanted, in `verbose_json`."""
     priority: int = 0
 
 
@@ -57,12 +61,13 @@ def read_transcription(body: Mapping[str, object]) -> Asked:
         text = f"Invalid value: '{format}'. A stream has text only: pass 'json' or 'text', or leave 'stream' out."
         raise BadRequest.unsupported_value("response_format", text)
     logprobs = _read_include(fields, format)
-    _check_granularities(fields, format)
+    granularities = _read_granularities(fields, format) or ("segment",)
     languages_field, languages = _read_languages(fields)
     keywords = as_strings("keywords", fields.get("keywords", []), most=_MAX_KEYWORDS)
     asked = Asked(
         fields.require("file"), False, format, stream, languages, languages_field, fields.string("prompt") or "",
-        [word.strip() for word in keywords if word.strip()], _read_temperature(fields), logprobs, read_priority(fields),
+        [word.strip() for word in keywords if word.strip()], _read_temperature(fields), logprobs,
+        "word" in granularities, "segment" in granularities, read_priority(fields),
     )  # fmt: skip
     fields.string("model")
     fields.finish()
@@ -135,7 +140,7 @@ def _read_include(fields: Fields, format: Format) -> bool:
     return bool(given)
 
 
-def _check_granularities(fields: Fields, format: Format) -> None:
+def _read_granularities(fields: Fields, format: Format) -> Sequence[str]:
     given = as_strings("timestamp_granularities", fields.get("timestamp_granularities", []))
     for i, each in enumerate(given):
         if each not in ("word", "segment"):
@@ -143,9 +148,7 @@ def _check_granularities(fields: Fields, format: Format) -> None:
     if given and format != "verbose_json":
         text = f"Timestamps need the response_format 'verbose_json'; it is '{format}'."
         raise BadRequest.invalid("timestamp_granularities", text)
-    if "word" in given:  # alignments of words would be made of the segments' tokens, behind `Transcript.judge`
-        text = "Invalid value: 'word'. Timestamps of words are not supported yet; pass 'segment', or leave it out."
-        raise BadRequest.unsupported_value("timestamp_granularities", text)
+    return given
 
 
 def _read_languages(fields: Fields) -> tuple[str, list[str]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ...speech import Transcribing
 from ...types import Token
+from .words import TimedWord
 
 FRAMES_PER_SECOND = 100
 """Of a spectrogram."""
@@ -54,6 +55,8 @@ class Segment:
     decoded: Decoded
     no_speech: float
     """Probability that the window has no speech."""
+    words: Sequence[TimedWord] = ()
+    """If their times are wanted."""
 
 
 def compression_ratio(text: str) -> float:
@@ -78,7 +81,7 @@ def split(tokens: Sequence[int], settings: Transcribing, frames: int) -> tuple[l
     """
     stamped = [token >= settings.first_timestamp for token in tokens]
     cuts = [i for i in range(1, len(tokens)) if stamped[i - 1] and stamped[i]]
-    ends_alone = stamped[-2:] == [False, True]
+    ends_alone = ends_at_stamp(tokens, settings)
     if not cuts:
         length = frames / FRAMES_PER_SECOND
         stamps = [token for token, is_stamp in zip(tokens, stamped, strict=True) if is_stamp]
@@ -91,6 +94,11 @@ def split(tokens: Sequence[int], settings: Transcribing, frames: int) -> tuple[l
     found = [(at, _seconds(tokens[at.start], settings), _seconds(tokens[at.stop - 1], settings)) for at in places]
     spoken = round(found[-1][2] * FRAMES_PER_SECOND)
     return found, frames if ends_alone or not spoken > 0 else spoken
+
+
+def ends_at_stamp(tokens: Sequence[int], settings: Transcribing) -> bool:
+    """True if one timestamp ends a window: the model heard nothing behind it."""
+    return [token >= settings.first_timestamp for token in tokens[-2:]] == [False, True]
 
 
 def _seconds(token: int, settings: Transcribing) -> float:

@@ -48,6 +48,10 @@ class Sound:
     def frames(self) -> int:
         return len(self.mel)
 
+    def window(self, start: int, frames: int) -> ProcessedMedia:
+        """The encoder's input for some frames from a first one on."""
+        return self.listening.window(self.mel, start, frames)
+
     def prompt(
         self,
         tokens: Sequence[int],
@@ -65,7 +69,7 @@ class Sound:
             adapter: see `Prompt`.
             watched: tokens whose likelihood after each of `tokens` but the first is wanted; None: none is.
         """
-        span = MediaSpan(self.listening.window(self.mel, start, frames), np.array([0]))
+        span = MediaSpan(self.window(start, frames), np.array([0]))
         scored = None if watched is None else 0
         keys = media_keys(tokens, [span])
         return Prompt(tokens, keys=keys, media=[span], adapter=adapter, top_logprobs=scored, watched=watched or ())

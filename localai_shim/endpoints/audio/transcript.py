@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
-from ...speech import Transcribing
-from ...types import Prompt, SamplingParams, Token, TranscriptionRequest
+from ...speech import Attended, Transcribing
+from ...types import AlignmentRequest, Prompt, SamplingParams, Token, TranscriptionRequest, Work
 from ..served import ServedModel
 from .fields import Asked
-from .segments import Decoded, Segment, split
+from .segments import FRAMES_PER_SECOND, Decoded, Segment, ends_at_stamp, split
 from .sound import Sound, seconds_of
 from .timestamps import TimestampConstraint, TimestampRules
+from .words import UNSPACED, align, split_words, time_words
 
 TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 """Tried in turn where a request has no temperature, until a window's text is good enough."""
@@ -25,10 +28,20 @@ KEPT_TEMPERATURE = 0.5
 """A text of a higher temperature is no part of the next window's prompt."""
 
 
+class Heard(NamedTuple):
+    """Text of a window, without the times of its words."""
+
+    decoded: Decoded
+    segments: Sequence[Segment]
+    ahead: int
+    """Frames up to the next window."""
+
+
 class Transcript:
     """Decodes a file. `works` and `judge` are called in turn, once per round, until it has `ended`.
 
-    A round has the window's row, or a request for the likelihood of languages and of silence, or both.
+    A round has the window's row, or a request for the likelihood of languages and of silence, or both. If times of
+    words are wanted, another round follows for each window.
 
     Args:
         sound: the file.
@@ -63,12 +76,15 @@ class Transcript:
         self._seek = 0
         self._row: list[Token] | None = None  # tokens of the round's row; None: it has none
         self._probe: Prompt | None = None
+        self._last_word = 0.0  # its end, in seconds
         self._begin_window()
 
     def _begin_window(self) -> None:
         self._attempt = 0
         self._decoded: Decoded | None = None  # which has to be judged
         self._no_speech = None if self._settings.no_speech is not None else 0.0
+        self._heard: Heard | None = None  # whose words have no times yet
+        self._alignment: AlignmentRequest | None = None
 
     @property
     def ended(self) -> bool:
@@ -89,9 +105,12 @@ class Transcript:
 
     # -- rounds -------------------------------------------------------------------------------------------------
 
-    def works(self) -> Sequence[TranscriptionRequest]:
+    def works(self) -> Sequence[Work]:
         """The next round."""
-        works = []
+        if self._heard is not None:
+            self._alignment = self._align(self._heard)
+            return [self._alignment]
+        works: list[Work] = []
         self._row = self._probe = None
         if self.language is not None and self._decoded is None:
             self._row = []
@@ -155,6 +174,8 @@ class Transcript:
 
     def judge(self) -> Sequence[Segment]:
         """Take what the round has found; returns the segments that are now certain."""
+        if self._heard is not None and self._alignment is not None:
+            return self._timed(self._heard, self._alignment.pieces.popleft())
         if self._probe is not None:
             self._read_answers(self._probe)
         if self._row is not None:
@@ -195,10 +216,16 @@ class Transcript:
         ahead = self._frames
         if not (self._is_silent and decoded.average_logprob <= LEAST_LOGPROB):
             found, ahead = self._segments(decoded)
-            self.segments += found
             self._previous += [token.id for segment in found for token in segment.tokens]
             if decoded.temperature > KEPT_TEMPERATURE:
                 self._previous.clear()
+        if found and self._asked.words:
+            self._heard = Heard(decoded, found, ahead)
+            return ()
+        return self._end_window(found, ahead)
+
+    def _end_window(self, found: Sequence[Segment], ahead: int) -> Sequence[Segment]:
+        self.segments += found
         self._seek += ahead
         self._begin_window()
         return found
@@ -215,6 +242,41 @@ class Transcript:
                 times = round(begins + start, 6), round(begins + end, 6)
                 found.append(Segment(*times, tokens, text, self._seek, decoded, self._no_speech or 0.0))
         return found, ahead
+
+    # -- times of words -------------------------------------------------------------------------------------------
+
+    def _align(self, heard: Heard) -> AlignmentRequest:
+        """Ask for the attention to the window while its text is read."""
+        settings, start = self._settings, [self._settings.begin]
+        task = settings.translate if self._asked.translates else settings.transcribe
+        if task is not None and self.language is not None:
+            start += [settings.languages[self.language], task]
+        tokens = [*start, settings.no_timestamps, *self._spoken(heard.segments), settings.end]
+        window = self.sound.window(self._seek, self._frames)
+        return AlignmentRequest(
+            window, tokens, len(start), settings.end, self._frames // 2, priority=self._asked.priority
+        )
+
+    def _timed(self, heard: Heard, attended: Attended) -> Sequence[Segment]:
+        """Give the window's segments their words. The next window begins behind the last one, if speech goes on."""
+        spaced = self.language not in UNSPACED
+        words = split_words(self._spoken(heard.segments), self._model.tokenizer.decode, spaced=spaced)
+        timed = align(attended.weights, len(attended.weights[0]) - len(attended.probabilities) - 2,
+                      attended.probabilities.tolist(), words)  # fmt: skip
+        given = [(each.start, each.end, len(self._spoken([each]))) for each in heard.segments]
+        begins = seconds_of(self._seek)
+        found = [
+            replace(segment, start=its.start, end=its.end, words=its.words)
+            for segment, its in zip(heard.segments, time_words(given, timed, begins, self._last_word), strict=True)
+        ]
+        self._last_word = max([self._last_word, *(segment.end for segment in found if segment.words)])
+        ahead = heard.ahead
+        if self._last_word > begins and not ends_at_stamp([each.id for each in heard.decoded.tokens], self._settings):
+            ahead = round(self._last_word * FRAMES_PER_SECOND) - self._seek
+        return self._end_window(found, ahead)
+
+    def _spoken(self, segments: Sequence[Segment]) -> list[int]:
+        return [token.id for segment in segments for token in segment.tokens if token.id < self._settings.end]
 
     def _text(self, tokens: Sequence[Token]) -> str:
         return self._model.tokenizer.decode([token.id for token in tokens if token.id < self._settings.end])

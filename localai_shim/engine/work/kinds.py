@@ -14,6 +14,7 @@ KINDS: dict[Task, Kind] = {
     "embed": Kind("embeds no texts", TextJobs, TextRunner),
     "rerank": Kind("ranks no documents", TextJobs, TextRunner),
     "transcribe": Kind("transcribes no speech", Rows, RowRunner),
+    "align": Kind("aligns no words with speech", Alone, AloneRunner),
     "speak": Kind("speaks no texts", Alone, AloneRunner),
     "recognize": Kind("writes down no speech", Alone, AloneRunner),
 }

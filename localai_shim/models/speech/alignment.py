@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import mlx.core as mx
 import numpy as np
 
+from ...engine.cache_contents import RowCache
+from ...engine.ports import Features, Forms
+from ...media import ProcessedMedia
 from ...speech import Attended
 from ...types import AlignmentRequest, Json
-from .passes import attend, heads_of, joined, keys_and_values, positions
+from .passes import KEYS, decode, hear
 
 if TYPE_CHECKING:
-    from .whisper import WhisperModel
+    from mlx import nn
 
 Heads = Sequence[tuple[int, int]]
 """(layer, head) of those that follow the speech."""
+
+
+class Hearing(Protocol):
+    """A Whisper model, as far as its windows go."""
+
+    def embed(self, media: ProcessedMedia) -> Features: ...
+
+    def new_cache(self) -> RowCache: ...
 
 
 def alignment_heads(generation: Json, layers: int, heads: int) -> Heads:
@@ -36,51 +47,44 @@ def alignment_heads(generation: Json, layers: int, heads: int) -> Heads:
 def _is_head(given: object, layers: int, heads: int) -> bool:
     if not isinstance(given, list) or len(given) != 2 or not all(isinstance(number, int) for number in given):
         return False
-    return 0 <= given[0] < layers and 0 <= given[1] < heads
+    layer, head = given
+    return layer in range(layers) and head in range(heads)
 
 
 class Aligner:
-    """Runs the tokens of a window once more, and keeps what its alignment heads attend to."""
+    """Runs the tokens of a window once more, and keeps what the heads that follow the speech attend to.
 
-    def __init__(self, model: WhisperModel, heads: Heads) -> None:
-        self._model, self._heads = model, heads
+    Args:
+        model: has the window's features.
+        decoder: mlx-audio's, of the model.
+        forms: the machine's.
+        heads: whose attention is wanted.
+    """
+
+    def __init__(self, model: Hearing, decoder: nn.Module, forms: Forms, heads: Heads) -> None:
+        self._model, self._decoder, self._forms, self._heads = model, decoder, forms, heads
 
     def begin(self, request: AlignmentRequest) -> Iterator[Attended]:
-        """Run a request in one piece: the encoder over its window, and one pass of the decoder."""
-        decoder, forms = self._model.decoder, self._model.forms
-        features = self._model.embed(request.media).rows[None]
-        wanted: dict[int, list[int]] = {}
-        for layer, head in self._heads:
-            wanted.setdefault(layer, []).append(head)
-        tokens = mx.array([list(request.tokens)])
-        x = decoder.token_embedding(tokens) + positions(decoder.positional_embedding, 0, tokens.shape[1])
-        seen: list[mx.array] = []
-        gelu = forms.exact_gelu
-        with forms.waited_for():
-            for place, block in enumerate(decoder.blocks):
-                x = x + attend(block.attn, block.attn_ln(x))
-                queries = heads_of(block.cross_attn.query(block.cross_attn_ln(x)), block.cross_attn.n_head)
-                keys, values = keys_and_values(block.cross_attn, features)
-                if place in wanted:
-                    seen += _weights(queries, keys, wanted[place], request.places)
-                x = x + block.cross_attn.out(joined(forms.attend(queries, keys, values, None)))
-                x = x + block.mlp2(gelu(block.mlp1(block.mlp_ln(x))))
-            text = slice(request.before, -2)  # each place has the logits of the next token
-            logits = decoder.token_embedding.as_linear(decoder.ln(x))[0, text, : request.end].astype(mx.float32)
-            chosen = mx.array(list(request.tokens[request.before + 1 : -1]))[:, None]
-            likely = mx.take_along_axis(mx.softmax(logits, axis=-1, precise=True), chosen, axis=-1)[:, 0]
-            weights = mx.stack(seen)
+        """Run the encoder over the window, and the decoder over all tokens: one piece."""
+        features = self._model.embed(request.media).rows
+        layers, asked = cast(Sequence[Any], self._model.new_cache()), list[mx.array]()
+        tokens = mx.array([[request.end, *request.tokens]])  # the first one stands for the window
+        with self._forms.waited_for():
+            hear(self._decoder, features[None], layers)
+            x = decode(self._decoder, tokens, layers, self._forms, asked)
+            text = slice(1 + request.before, -2)  # each place has the logits of the next token
+            logits = self._decoder.token_embedding.as_linear(x)[0, text, : request.end].astype(mx.float32)
+            said = mx.array(list(request.tokens[request.before + 1 : -1]))[:, None]
+            likely = mx.take_along_axis(mx.softmax(logits, axis=-1, precise=True), said, axis=-1)[:, 0]
+            weights = mx.stack(
+                [_weights(asked[layer][0, head], layers[layer][1][KEYS][0, head, : request.places])
+                 for layer, head in self._heads]
+            )  # fmt: skip
             mx.eval(weights, likely)
         yield Attended(np.array(weights), np.array(likely))
 
 
-def _weights(queries: mx.array, keys: mx.array, heads: Sequence[int], places: int) -> list[mx.array]:
-    """`[tokens, places]` of each head, float32."""
-    its = mx.array(list(heads))
-    scores = (queries[0, its] * queries.shape[-1] ** -0.5) @ keys[0, its, :places].swapaxes(1, 2)
-    return list(mx.softmax(scores.astype(mx.float32), axis=-1, precise=True))
-
-
-def performers(aligner: Aligner) -> Mapping[str, Aligner]:
-    """The kinds of work that run alone."""
-    return {"align": aligner}
+def _weights(queries: mx.array, keys: mx.array) -> mx.array:
+    """`[tokens, places]` of one head, float32."""
+    scores = (queries * queries.shape[-1] ** -0.5) @ keys.swapaxes(0, 1)
+    return mx.softmax(scores.astype(mx.float32), axis=-1, precise=True)

@@ -47,7 +47,9 @@ def hear(decoder: nn.Module, features: mx.array, layers: Sequence[Any]) -> None:
         layer[1][KEYS], layer[1][VALUES] = mx.contiguous(keys), mx.contiguous(values)
 
 
-def decode(decoder: nn.Module, tokens: mx.array, layers: Sequence[Any], forms: Forms) -> mx.array:
+def decode(
+    decoder: nn.Module, tokens: mx.array, layers: Sequence[Any], forms: Forms, asked: list[mx.array] | None = None
+) -> mx.array:
     """States of tokens, `[rows, k, width]`, behind the last norm.
 
     Args:
@@ -55,6 +57,7 @@ def decode(decoder: nn.Module, tokens: mx.array, layers: Sequence[Any], forms: F
         tokens: `[rows, k]`. Zeros are returned for a placeholder, which is the first one of rows without any others.
         layers: the rows' caches.
         forms: the machine's.
+        asked: gets the queries of each layer to the window, `[rows, heads, tokens, dim]`.
     """
     offset = layers[0][0].offset
     begins = isinstance(offset, int) and offset == 0
@@ -73,6 +76,8 @@ def decode(decoder: nn.Module, tokens: mx.array, layers: Sequence[Any], forms: F
     for block, layer in zip(decoder.blocks, layers, strict=True):
         x = x + _attend(block.attn, block.attn_ln(x), layer, mask, forms, begins=begins)
         queries = _heads(block.cross_attn.query(block.cross_attn_ln(x)), block.cross_attn.n_head)
+        if asked is not None:
+            asked.append(queries)
         x = x + block.cross_attn.out(_joined(forms.attend(queries, layer[1][KEYS], layer[1][VALUES], None)))
         x = x + block.mlp2(gelu(block.mlp1(block.mlp_ln(x))))
     x = decoder.ln(x)

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ...backends.machine import has_gpu
 from ...engine.cache_contents import RowCache
-from ...engine.ports import Features, PassOutput, StepInput, TextHead, host
+from ...engine.ports import Features, PassOutput, Performer, StepInput, TextHead, host
 from ...media import ProcessedMedia
 from ...options import LoadOptions
 from ...types import Adapter, Json, ModelLoadError, NewWeights, Product, Prompt, Task
 from ..checkpoint_files import Checkpoint, fingerprint, read_json
+from .alignment import Aligner, alignment_heads
 from .reading import read_whisper
 from .settings import transcribing
 from .text import WhisperText
@@ -37,7 +38,7 @@ class WhisperModel:
     Attributes: as those of `TextModel`; `text` may be used from any thread.
     """
 
-    tasks: Sequence[Task] = ("transcribe",)
+    tasks: Sequence[Task] = ("transcribe", "align")
     libraries: Sequence[str] = ("mlx", "mlx-audio", "mlx-lm", "transformers")
     applied: Mapping[str, int] = {}
     heads: Mapping[Task, TextHead] = {}
@@ -70,6 +71,8 @@ class WhisperModel:
             read_json(path / "generation_config.json"),
         )
         self.settings: Mapping[Task, object] = {"transcribe": settings}
+        heads = alignment_heads(read_json(path / "generation_config.json"), dims.n_text_layer, dims.n_text_head)
+        self.performers: Mapping[Task, Performer] = {"align": Aligner(self, model.decoder, self._forms, heads)}
         self.eos_token_ids = frozenset({settings.end})
         self.context_length: int | None = dims.n_text_ctx + PLACEHOLDERS
         self.text = WhisperText(tokenizer, settings, dims.n_mels)
