@@ -13,8 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 Form = Literal["mlx", "transformers"]
-LANGUAGES = ("en", "zh", "de", "es", "ru", "ko", "fr", "ja")
-"""The first ones of Whisper's; made-up ones follow, so that all ids are as they are published."""
 MELS = 80
 
 
@@ -155,14 +153,14 @@ def write_transformers(
 @functools.cache
 def tokenizer(*, multilingual: bool = True) -> dict[str, Any]:
     """A tokenizer.json of bytes, filled up to the ids that Whisper's special tokens have."""
+    from mlx_audio.stt.models.whisper.tokenizer import LANGUAGES
     from tokenizers.pre_tokenizers import ByteLevel
 
     count = _TEXT[multilingual]
     vocabulary = {each: i for i, each in enumerate(sorted(ByteLevel.alphabet()))}
     vocabulary |= {f"filled{i}": i for i in range(len(vocabulary), count)}
-    others = [f"q{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(99 - len(LANGUAGES))]
     names = [
-        "endoftext", "startoftranscript", *LANGUAGES, *others, "translate", "transcribe", "startoflm", "startofprev",
+        "endoftext", "startoftranscript", *[*LANGUAGES][:99], "translate", "transcribe", "startoflm", "startofprev",
         "nospeech", "notimestamps", *(f"{i / 50:.2f}" for i in range(1501)),
     ]  # fmt: skip
     added = [
