@@ -47,7 +47,7 @@ MAY = {
     "testing.offline": "client replacing testing testing.cassettes",
     # -- clients
     "client": (
-        "endpoints endpoints.batches endpoints.chat endpoints.completions endpoints.embeddings "
+        "endpoints endpoints.audio endpoints.batches endpoints.chat endpoints.completions endpoints.embeddings "
         "endpoints.items endpoints.responses endpoints.vector_stores engine errors grammar media models options "
         "runtime sdk state stats telemetry threads types"
     ),
@@ -64,11 +64,12 @@ MAY = {
     "scale.parallel": "backends engine engine.mirror models types",
     "scale.ray": "client endpoints.batches errors options runtime sdk stats threads",
     # -- endpoints, and what they translate with
-    "endpoints": "errors formats grammar media output prompt state threads types vectors",
+    "endpoints": "errors formats grammar media output prompt speech state threads types vectors",
     "endpoints.answer": (
         "endpoints endpoints.hosted endpoints.hosted.mcp endpoints.items errors formats formats.grammar grammar output "
         "prompt prompt.fit types"
     ),
+    "endpoints.audio": "endpoints errors media prompt prompt.media speech state threads types",
     "endpoints.batches": "endpoints errors state threads types",
     "endpoints.chat": "endpoints endpoints.answer endpoints.hosted errors output prompt state types",
     "endpoints.completions": "endpoints endpoints.answer errors formats grammar output prompt state types",
@@ -139,11 +140,12 @@ MAY = {
     "types": "media stats vectors",
     "vectors": "",
     "media": "",
+    "speech": "",
     "options": "media types",
     "errors": "",
     "stats": "",
 }
-NOUNS = {"types", "vectors", "media", "options", "errors", "stats"}
+NOUNS = {"types", "vectors", "media", "speech", "options", "errors", "stats"}
 CORE = {
     *(
         "client",
@@ -172,6 +174,7 @@ PACKAGES = {
     "contrib": "lm_eval numpy openai tqdm",
     "documents": "numpy pypdf pypdfium2",
     "endpoints": "openai",
+    "endpoints.audio": "numpy openai",
     "endpoints.chat": "openai",
     "endpoints.completions": "openai",
     "endpoints.hosted.mcp": "openai",

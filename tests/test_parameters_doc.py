@@ -18,6 +18,7 @@ from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.client.arguments import DOCUMENTED
 from localai_shim.options import OWN
 from tests.conftest import MESSAGES
+from tests.endpoints.audio.listening import ListeningEngine, says, sound
 from tests.engine.harness import eventually
 from tests.floats import nearly, plain
 
@@ -35,6 +36,8 @@ RESOURCES = {
     "chat.completions.messages": "list",
     "completions": "create",
     "embeddings": "create",
+    "audio.transcriptions": "create",
+    "audio.translations": "create",
     "responses": "create retrieve delete cancel compact",
     "responses.input_items": "list",
     "responses.input_tokens": "count",
@@ -54,6 +57,7 @@ METHODS: dict[str, tuple[Callable[..., Any], ...]] = {
     for name in names.split()
 }
 CREATING = ("chat.completions.create", "completions.create", "responses.create")
+LISTENING = ("audio.transcriptions.create", "audio.translations.create")
 
 
 def anchor(heading: str) -> str:
@@ -129,6 +133,8 @@ def test_each_status_is_one_of_three() -> None:
 
 REFUSED: dict[str, Any] = {
     "access_programs": {"cyber": "standard"},
+    "known_speaker_names": ["Ada"],
+    "known_speaker_references": ["data:audio/wav;base64,AAAA"],
     "audio": {"voice": "alloy", "format": "wav"},
     "context_management": [{"type": "compaction"}],
     "moderation": {"model": "omni-moderation-latest"},
@@ -139,6 +145,9 @@ REFUSED_ROWS = [(method, name) for method in METHODS for name in rows(method, "r
 
 def create(client: LocalOpenAI, method: str, **kwargs: Any) -> Any:
     """Call a method with what it needs and little more."""
+    if method in LISTENING:
+        ears = LocalOpenAI(engine=ListeningEngine(says(0.0, " Hello.", 1.0)))
+        return getattr(ears.audio, method.split(".")[1]).create(**{"model": "m", "file": sound(1), **kwargs})
     if method == "chat.completions.create":
         return client.chat.completions.create(
             **{"model": "m", "messages": MESSAGES, "max_tokens": 8, "temperature": 0, **kwargs}
@@ -174,6 +183,7 @@ def test_what_is_rejected_raises_and_names_the_parameter(client: LocalOpenAI, me
 # -- no effect ---------------------------------------------------------------------------------------------------------
 
 ACCEPTED: dict[str, list[Any]] = {
+    "chunking_strategy": ["auto", {"type": "server_vad", "threshold": 0.5}],
     "background_options": [{"completion_window": "soonest", "continuation_id": "mine"}],
     "extra_headers": [{"x-mine": "1"}],
     "extra_query": [{"page": "2"}],
@@ -214,7 +224,14 @@ def test_what_has_no_effect_changes_no_vector(client: LocalOpenAI, method: str, 
         assert plain(create(client, method, **{name: value})) == nearly(create(client, method))
 
 
-STORED = [m for m in METHODS if m not in CREATING and not m.startswith(("models", "embeddings"))]
+@pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")
+@pytest.mark.parametrize(("method", "name"), accepted(LISTENING))
+def test_what_has_no_effect_changes_no_transcription(client: LocalOpenAI, method: str, name: str) -> None:
+    for value in ACCEPTED[name]:
+        assert create(client, method, **{name: value}) == create(client, method)
+
+
+STORED = [m for m in METHODS if m not in CREATING and not m.startswith(("models", "embeddings", "audio"))]
 SAME = ("retrieve", "list", "count")  # what can be asked again and again
 
 

@@ -7,15 +7,24 @@ import json
 import re
 import tempfile
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 Form = Literal["mlx", "transformers"]
-LANGUAGES = ("en", "zh", "de", "es", "ru", "ko", "fr", "ja")
-"""The first ones of Whisper's; made-up ones follow, so that all ids are as they are published."""
-WIDTH, LAYERS, HEADS, MELS = 64, 2, 2, 80
+MELS = 80
+
+
+class Shape(NamedTuple):
+    """Sizes of encoder and decoder."""
+
+    width: int = 64
+    layers: int = 2
+    heads: int = 2
+
+
+SMALL, AS_TINY = Shape(), Shape(384, 4, 6)
 _TEXT = {True: 50_257, False: 50_256}
 """Tokens before `<|endoftext|>`: of models that hear many languages, and of those that hear English."""
 VOCABULARY = {True: 51_865, False: 51_864}
@@ -42,47 +51,49 @@ _BACK = (
 
 @functools.cache
 def whisper(
-    form: Form = "mlx", *, multilingual: bool = True, bits: int | None = None, seed: int = 0, width: int = WIDTH
+    form: Form = "mlx", *, multilingual: bool = True, bits: int | None = None, seed: int = 0, shape: Shape = SMALL
 ) -> Path:
     """The folder of a model; equal arguments give the same weights in each form."""
     folder = Path(tempfile.mkdtemp(prefix="whisper-")) / "tiny-whisper"
     folder.mkdir()
-    weights = tensors(multilingual=multilingual, seed=seed, width=width)
-    config = mlx_config(multilingual=multilingual, width=width)
+    weights = tensors(multilingual=multilingual, seed=seed, shape=shape)
+    config = mlx_config(multilingual=multilingual, shape=shape)
     if form == "transformers":
-        write_transformers(folder, weights, multilingual=multilingual, width=width)
+        write_transformers(folder, weights, multilingual=multilingual, shape=shape)
     else:
         _write_mlx(folder, weights, config, bits)
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer(multilingual=multilingual)), encoding="utf-8")
     return folder
 
 
-def mlx_config(*, multilingual: bool = True, width: int = WIDTH) -> dict[str, Any]:
+def mlx_config(*, multilingual: bool = True, shape: Shape = SMALL) -> dict[str, Any]:
     return {
-        "n_mels": MELS, "n_audio_ctx": 1500, "n_audio_state": width, "n_audio_head": HEADS, "n_audio_layer": LAYERS,
-        "n_vocab": VOCABULARY[multilingual], "n_text_ctx": 448, "n_text_state": width, "n_text_head": HEADS,
-        "n_text_layer": LAYERS,
+        "n_mels": MELS, "n_audio_ctx": 1500, "n_audio_state": shape.width, "n_audio_head": shape.heads,
+        "n_audio_layer": shape.layers,
+        "n_vocab": VOCABULARY[multilingual], "n_text_ctx": 448, "n_text_state": shape.width,
+        "n_text_head": shape.heads, "n_text_layer": shape.layers,
     }  # fmt: skip
 
 
-def transformers_config(*, multilingual: bool = True, width: int = WIDTH) -> dict[str, Any]:
+def transformers_config(*, multilingual: bool = True, shape: Shape = SMALL) -> dict[str, Any]:
     return {
         "model_type": "whisper", "architectures": ["WhisperForConditionalGeneration"], "num_mel_bins": MELS,
-        "max_source_positions": 1500, "d_model": width, "encoder_attention_heads": HEADS, "encoder_layers": LAYERS,
-        "encoder_ffn_dim": 4 * width, "vocab_size": VOCABULARY[multilingual], "max_target_positions": 448,
-        "decoder_attention_heads": HEADS, "decoder_layers": LAYERS, "decoder_ffn_dim": 4 * width,
+        "max_source_positions": 1500, "d_model": shape.width, "encoder_attention_heads": shape.heads,
+        "encoder_layers": shape.layers,
+        "encoder_ffn_dim": 4 * shape.width, "vocab_size": VOCABULARY[multilingual], "max_target_positions": 448,
+        "decoder_attention_heads": shape.heads, "decoder_layers": shape.layers, "decoder_ffn_dim": 4 * shape.width,
         "activation_function": "gelu", "scale_embedding": False, "bos_token_id": _TEXT[multilingual],
         "eos_token_id": _TEXT[multilingual], "pad_token_id": _TEXT[multilingual],
         "decoder_start_token_id": _TEXT[multilingual] + 1,
     }  # fmt: skip
 
 
-def tensors(*, multilingual: bool = True, seed: int = 0, width: int = WIDTH) -> dict[str, npt.NDArray[np.float32]]:
+def tensors(*, multilingual: bool = True, seed: int = 0, shape: Shape = SMALL) -> dict[str, npt.NDArray[np.float32]]:
     """Random weights, by the names of mlx-audio's model."""
     from mlx.utils import tree_flatten
     from mlx_audio.stt.models.whisper.whisper import Model, ModelDimensions
 
-    model = Model(ModelDimensions.from_dict(mlx_config(multilingual=multilingual, width=width)))
+    model = Model(ModelDimensions.from_dict(mlx_config(multilingual=multilingual, shape=shape)))
     rng = np.random.default_rng(seed)
     made = {}
     for name, array in sorted(tree_flatten(model.parameters())):
@@ -94,7 +105,8 @@ def tensors(*, multilingual: bool = True, seed: int = 0, width: int = WIDTH) -> 
         elif "positional" in name:
             drawn *= 0.5
         else:
-            drawn *= 1.6 * float(np.prod(array.shape[1:])) ** -0.5
+            gain = 4.0 if "cross_attn" in name else 1.6  # so that what is heard matters
+            drawn *= gain * float(np.prod(array.shape[1:])) ** -0.5
         made[name] = drawn.astype(np.float32)
     return made
 
@@ -119,7 +131,7 @@ def _write_mlx(
 
 
 def write_transformers(
-    folder: Path, weights: dict[str, npt.NDArray[np.float32]], *, multilingual: bool = True, width: int = WIDTH
+    folder: Path, weights: dict[str, npt.NDArray[np.float32]], *, multilingual: bool = True, shape: Shape = SMALL
 ) -> None:
     """Write weights as transformers does, under its names."""
     import mlx.core as mx
@@ -132,23 +144,23 @@ def write_transformers(
         if re.search(r"conv\d\.weight", name):
             array = np.ascontiguousarray(array.transpose(0, 2, 1))
         named[f"model.{name}"] = mx.array(array)
-    named["model.encoder.embed_positions.weight"] = sinusoids(1500, width)
+    named["model.encoder.embed_positions.weight"] = sinusoids(1500, shape.width)
     mx.save_safetensors(str(folder / "model.safetensors"), named, metadata={"format": "pt"})
-    config = transformers_config(multilingual=multilingual, width=width)
+    config = transformers_config(multilingual=multilingual, shape=shape)
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
 @functools.cache
 def tokenizer(*, multilingual: bool = True) -> dict[str, Any]:
     """A tokenizer.json of bytes, filled up to the ids that Whisper's special tokens have."""
+    from mlx_audio.stt.models.whisper.tokenizer import LANGUAGES
     from tokenizers.pre_tokenizers import ByteLevel
 
     count = _TEXT[multilingual]
     vocabulary = {each: i for i, each in enumerate(sorted(ByteLevel.alphabet()))}
     vocabulary |= {f"filled{i}": i for i in range(len(vocabulary), count)}
-    others = [f"q{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(99 - len(LANGUAGES))]
     names = [
-        "endoftext", "startoftranscript", *LANGUAGES, *others, "translate", "transcribe", "startoflm", "startofprev",
+        "endoftext", "startoftranscript", *[*LANGUAGES][:99], "translate", "transcribe", "startoflm", "startofprev",
         "nospeech", "notimestamps", *(f"{i / 50:.2f}" for i in range(1501)),
     ]  # fmt: skip
     added = [

@@ -12,15 +12,12 @@ import contextlib
 import re
 import secrets
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..media import ProcessedMedia
 from .control_tokens import ControlTokens
 from .history import Message
 from .parts import MediaPart
-
-if TYPE_CHECKING:
-    from .template import ChatTokenizer
 
 # A 7 and digits that are none: a number cannot begin inside of another. Random, so that no caller can write it.
 _MARK = "7" + "".join(secrets.choice("012345689") for _ in range(20))
@@ -104,15 +101,6 @@ class CallerText:
         if number == len(self._replaced):
             self._replaced.append(text)
         return f"{_MARK}{number:07}"
-
-
-def encode_text(tokenizer: ChatTokenizer, text: str) -> list[int]:
-    """Tokens of a caller's text alone, in which nothing is a control token."""
-    tokens = tokenizer.control_tokens
-    if not tokens.occur_in(text):
-        return tokenizer.encode_bare(text)
-    caller = CallerText(tokens)
-    return caller.clean(tokenizer.encode_bare(caller.restore(caller.mask(text))))
 
 
 def _separators_of(media: Sequence[ProcessedMedia], ids: Sequence[int], separator_id: int) -> frozenset[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .caller_text import encode_text
 from .template import ChatTokenizer
 from .within import encode_within
 
@@ -67,7 +66,7 @@ def infilling_prompt(
 
 
 def _encode(tokenizer: ChatTokenizer, text: str, raw: bool) -> list[int]:
-    return tokenizer.encode_bare(text) if raw else encode_text(tokenizer, text)
+    return tokenizer.encode_bare(text) if raw else tokenizer.encode_text(text)
 
 
 def _encode_behind(tokenizer: ChatTokenizer, text: str, raw: bool) -> list[int]:

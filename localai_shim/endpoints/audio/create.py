@@ -6,11 +6,9 @@ https://platform.openai.com/docs/api-reference/audio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ...errors import BadRequest
-from ...prompt.caller_text import encode_text
 from ...speech import Transcribing
 from ..served import ServedModel
 from ..turn import Turn
@@ -83,7 +81,7 @@ def _prompt_tokens(asked: Asked, model: ServedModel, settings: Transcribing) -> 
     """
     most = settings.max_tokens // 2 - 1
     keywords = ", ".join(asked.keywords)
-    encode = partial(encode_text, model.tokenizer)
+    encode = model.tokenizer.encode_text
     if keywords and (count := len(encode(f" {keywords}"))) > most:
         text = f"Invalid 'keywords': they have {count} tokens, and this model reads at most {most}. Send fewer."
         raise BadRequest.too_many_tokens("keywords", text)

@@ -12,6 +12,7 @@ import pytest
 
 from localai_shim.endpoints.audio.timestamps import TimestampConstraint, TimestampRules
 from localai_shim.speech import Transcribing
+from tests.endpoints.audio.oracle import openai_allows
 
 VOCABULARY = 160
 SETTINGS = Transcribing(
@@ -25,27 +26,6 @@ def allowed(constraint: TimestampConstraint, words: int = VOCABULARY // 32) -> s
     assert constraint.mask(out) and not constraint.idle and constraint.escape is None
     bits = np.unpackbits(out.view(np.uint8), bitorder="little")
     return {int(i) for i in np.flatnonzero(bits)}
-
-
-def of_openai(said: list[int]) -> set[int]:
-    """`ApplyTimestampRules` of openai-whisper 20240930 as it is written there, with what is suppressed besides."""
-    first, end = SETTINGS.first_timestamp, SETTINGS.end
-    ids = {*range(SETTINGS.last_timestamp + 1)} - {SETTINGS.no_timestamps, *SETTINGS.suppressed}
-    last_was_timestamp = len(said) >= 1 and said[-1] >= first
-    penultimate_was_timestamp = len(said) < 2 or said[-2] >= first
-    if last_was_timestamp:
-        if penultimate_was_timestamp:
-            ids -= {*STAMPS}
-        else:
-            ids -= {*range(end)}
-    timestamps = [token for token in said if token >= first]
-    if timestamps:
-        closes = last_was_timestamp and not penultimate_was_timestamp
-        ids -= {*range(first, timestamps[-1] if closes else timestamps[-1] + 1)}
-    if not said:
-        ids -= {*range(first)}
-        ids -= {*range(first + 50 + 1, VOCABULARY)}
-    return ids
 
 
 def of_mlx_audio(said: list[int]) -> set[int]:
@@ -67,7 +47,8 @@ def test_what_is_allowed_is_what_openai_allows(seed: int) -> None:
     constraint = TimestampConstraint(TimestampRules(SETTINGS))
     for _ in range(30):
         found = allowed(constraint)
-        assert found == of_openai(said)
+        expected = openai_allows(said, SETTINGS, SETTINGS.last_timestamp + 1)
+        assert found == {*np.flatnonzero(expected).tolist()}
         # mlx-audio's copy lets timestamps descend, by an oversight: it compares places instead of times.
         upstream = of_mlx_audio(said)
         assert found <= upstream and upstream - found <= {*STAMPS}
