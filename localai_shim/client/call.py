@@ -340,9 +340,7 @@ class Call:
             return response
         return sdk.LocalResponse(answer, request=self.request, seconds=seconds, cast_to=self.cast_to)
 
-    def streamed(
-        self, events: event_stream.Events, media_type: str | None = None
-    ) -> event_stream.LocalStreamResponse:
+    def streamed(self, events: event_stream.Events, media_type: str | None = None) -> event_stream.LocalStreamResponse:
         """The response whose answer comes in events, or in pieces of its bytes if these have a type."""
         if media_type is not None:
             return event_stream.LocalBytesResponse(events, media_type, request=self.request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import tempfile
@@ -69,7 +70,7 @@ _SPEECH_TOKENIZER = {
     "decoder_config": {
         "latent_dim": 72,
         "codebook_dim": 144,
-        "codebook_size": 64,
+        "codebook_size": 128,
         "decoder_dim": 144,
         "hidden_size": 16,
         "intermediate_size": 32,
@@ -168,7 +169,7 @@ def _make_soprano(folder: Path, **changes: Any) -> Path:
     model = soprano.Model(soprano.ModelConfig.from_dict({**config, "model_path": str(folder)}))
     weights = _draw(model)
     embedding, head = "language_model.embed_tokens.weight", "language_model.lm_head.weight"
-    weights[embedding], weights[head] = _end_soon(weights[embedding], weights[head], _PAD, 1.5)
+    weights[embedding], weights[head] = _end_soon(weights[embedding], weights[head], _PAD, 0.8)
     return _save(folder, config, weights)
 
 
@@ -178,12 +179,14 @@ def _make_qwen3_tts(folder: Path, **changes: Any) -> Path:
     from mlx_audio.tts.models.qwen3_tts.config import ModelConfig, Qwen3TTSTokenizerConfig
 
     config = {**QWEN3_TTS, **changes}
-    _save(folder, config, _draw(qwen3_tts.Model(ModelConfig.from_dict(json.loads(json.dumps(config))))))
+    _save(folder, config, _draw(qwen3_tts.Model(ModelConfig.from_dict(copy.deepcopy(config)))))
     (folder / "generation_config.json").write_text(json.dumps({"max_new_tokens": 60}))
     decoder = folder / "speech_tokenizer"
     decoder.mkdir()
     (decoder / "config.json").write_text(json.dumps(_SPEECH_TOKENIZER))
-    made = speech_tokenizer.Qwen3TTSSpeechTokenizer(Qwen3TTSTokenizerConfig(**json.loads(json.dumps(_SPEECH_TOKENIZER))))
+    made = speech_tokenizer.Qwen3TTSSpeechTokenizer(
+        Qwen3TTSTokenizerConfig(**json.loads(json.dumps(_SPEECH_TOKENIZER)))
+    )
     mx.save_safetensors(str(decoder / "model.safetensors"), _draw(made))
     return folder
 
@@ -203,7 +206,7 @@ def _make_parakeet(folder: Path, **changes: Any) -> Path:
     from mlx_audio.stt.models.parakeet.parakeet import Model
 
     config = {**PARAKEET, **changes}
-    return _save(folder, config, _draw(Model.from_config(json.loads(json.dumps(config)))), tokenizer=False)
+    return _save(folder, config, _draw(Model.from_config(copy.deepcopy(config))), tokenizer=False)
 
 
 _MAKERS: dict[str, Callable[..., Path]] = {
