@@ -96,7 +96,7 @@ MOONSHINE = {
     "decoder_num_attention_heads": 2,
     "eos_token_id": 1,
 }
-_LETTERS = ["▁", *"abcdefghijklmnopqrstuvwxyz", "."]
+_LETTERS = ["▁", *"abcdefghijkl!nopqrstuvwxyz", "."]
 PARAKEET = {
     "target": "nemo.collections.asr.models.ctc_bpe_models.EncDecCTCModelBPE",
     "preprocessor": {
@@ -128,14 +128,14 @@ PARAKEET = {
 
 
 def _draw(model: Any) -> dict[str, Any]:
-    """Random weights of a model's shapes: norms stay, the rest is small."""
+    """Random weights of a model's shapes: vectors that are constant stay, such as those of norms."""
     import mlx.core as mx
     from mlx.utils import tree_flatten
 
     rng = np.random.default_rng(0)
     drawn = {}
     for name, array in tree_flatten(model.parameters()):
-        if array.ndim > 1:
+        if array.ndim > 1 or len(np.unique(np.array(array))) > 1:
             drawn[name] = mx.array(rng.normal(size=array.shape, scale=array.shape[-1] ** -0.5).astype(np.float32))
         else:
             drawn[name] = array.astype(mx.float32)

@@ -20,6 +20,7 @@ from localai_shim.options import LoadOptions, RunOptions
 from localai_shim.types import log
 from tests.embedding_models import tiny_embedder, tiny_judge
 from tests.lora import make_adapter
+from tests.mlx_audio_models import tiny_speech
 from tests.otel import no_telemetry
 
 pytest_plugins = ["pytester"]
@@ -40,6 +41,7 @@ STAND_INS = {
         "qwen3", prompts=(("query", "Instruct: find\nQuery:"), ("document", ""))
     ),
     "Qwen/Qwen3-Reranker-0.6B": tiny_judge,
+    "mlx-community/Qwen3-TTS-12Hz-1.7B-CustomVoice-8bit": lambda: tiny_speech("qwen3_tts"),
     "adapters/sql": lambda: adapter_of(0),
     "adapters/support": lambda: adapter_of(1),
 }

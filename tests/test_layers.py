@@ -132,7 +132,7 @@ MAY = {
     "models.heads": "backends engine models threads types vectors",
     "models.mtp": "backends engine models models.checkpoint models.config models.gguf models.heads types",
     "models.reference": "backends models types",
-    "models.speech": "engine models options speech threads types",
+    "models.speech": "engine engine.work.alone models options speech threads types",
     "models.vision": (
         "backends engine media models models.attention models.config models.gguf models.heads options threads types"
     ),

@@ -20,6 +20,7 @@ from localai_shim.options import OWN
 from tests.conftest import MESSAGES
 from tests.engine.harness import eventually
 from tests.floats import nearly, plain
+from tests.mlx_audio_models import tiny_speech
 
 PAGES = sorted((Path(__file__).parent.parent / "docs").glob("parameters*.md"))
 TEXTS = [page.read_text(encoding="utf-8") for page in PAGES]
@@ -35,6 +36,7 @@ RESOURCES = {
     "chat.completions.messages": "list",
     "completions": "create",
     "embeddings": "create",
+    "audio.speech": "create",
     "responses": "create retrieve delete cancel compact",
     "responses.input_items": "list",
     "responses.input_tokens": "count",
@@ -214,7 +216,16 @@ def test_what_has_no_effect_changes_no_vector(client: LocalOpenAI, method: str, 
         assert plain(create(client, method, **{name: value})) == nearly(create(client, method))
 
 
-STORED = [m for m in METHODS if m not in CREATING and not m.startswith(("models", "embeddings"))]
+@pytest.mark.parametrize(("method", "name"), accepted(["audio.speech.create"]))
+def test_what_has_no_effect_changes_no_speech(method: str, name: str) -> None:
+    given: dict[str, Any] = {"voice": "ryan", "response_format": "pcm", "extra_body": {"seed": 1}}
+    with LocalOpenAI(tiny_speech("qwen3_tts")) as speaker:
+        for value in ACCEPTED[name]:
+            made = create(speaker, method, **given, **{name: value})
+            assert made.content == create(speaker, method, **given).content
+
+
+STORED = [m for m in METHODS if m not in CREATING and not m.startswith(("models", "embeddings", "audio"))]
 SAME = ("retrieve", "list", "count")  # what can be asked again and again
 
 

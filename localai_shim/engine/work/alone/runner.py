@@ -9,9 +9,9 @@ import mlx.core as mx
 
 from ....types import Token
 from ...pieces import Perform
-from ...ports import PerformingModel
 from ..lane import Parts
 from .jobs import Alone
+from .ports import PerformingModel
 
 _PIECE, _DONE = Token(0), Token(0, finish_reason="stop")
 
