@@ -22,6 +22,7 @@ from localai_shim.types import log
 from tests.embedding_models import tiny_embedder, tiny_judge
 from tests.endpoints.audio.quiet import quiet_whisper
 from tests.lora import make_adapter
+from tests.mlx_audio_models import tiny_speech
 from tests.otel import no_telemetry
 from tests.prompt.media.files import wav
 
@@ -44,6 +45,7 @@ STAND_INS = {
     ),
     "Qwen/Qwen3-Reranker-0.6B": tiny_judge,
     "mlx-community/whisper-large-v3-turbo": quiet_whisper,
+    "mlx-community/Qwen3-TTS-12Hz-1.7B-CustomVoice-8bit": lambda: tiny_speech("qwen3_tts"),
     "adapters/sql": lambda: adapter_of(0),
     "adapters/support": lambda: adapter_of(1),
 }

@@ -105,7 +105,11 @@ MAY = {
     "engine.prefix": "engine engine.costs engine.failures engine.kv engine.mirror stats types",
     "engine.prompts": "engine engine.costs engine.kv engine.prefix engine.sampling types",
     "engine.sampling": "engine types",
-    "engine.work": ("engine engine.costs engine.decode engine.drafts engine.prefix engine.prompts stats threads types"),
+    "engine.work": (
+        "engine engine.costs engine.decode engine.drafts engine.prefix engine.prompts engine.work.alone stats threads "
+        "types"
+    ),
+    "engine.work.alone": "engine engine.work types",
     # -- models and machines, which fill its ports
     "backends": "backends.cuda backends.x86 engine threads types",
     "backends.cuda": "backends engine",
@@ -114,7 +118,7 @@ MAY = {
     "models": (
         "backends backends.self_test engine engine.mirror media models.adapters "
         "models.attention models.checkpoint models.config models.encoders models.gguf models.heads models.local "
-        "models.mtp models.vision formats options output threads types"
+        "models.mtp models.speech models.vision formats options output threads types"
     ),
     "models.adapters": "engine models models.checkpoint options threads types",
     "models.checkpoint": "backends models models.gguf types",
@@ -128,6 +132,7 @@ MAY = {
     "models.heads": "backends engine models threads types vectors",
     "models.mtp": "backends engine models models.checkpoint models.config models.gguf models.heads types",
     "models.reference": "backends models types",
+    "models.speech": "engine engine.work.alone models options speech threads types",
     "models.vision": (
         "backends engine media models models.attention models.config models.gguf models.heads options threads types"
     ),
@@ -137,7 +142,7 @@ MAY = {
     "threads": "",
     "builtin": "",
     # -- nouns
-    "types": "media stats vectors",
+    "types": "media speech stats vectors",
     "vectors": "",
     "media": "",
     "speech": "",
@@ -191,6 +196,7 @@ PACKAGES = {
     "engine.prompts": "mlx numpy",
     "engine.sampling": "mlx numpy",
     "engine.work": "mlx numpy",
+    "engine.work.alone": "mlx",
     "grammar": "llguidance numpy",
     "media": "numpy",
     "models": "huggingface_hub jinja2 mlx mlx_lm numpy tokenizers transformers",
@@ -206,6 +212,7 @@ PACKAGES = {
     "models.mtp": "mlx mlx_lm",
     "models.reference": "mlx mlx_lm",
     "models.local": "huggingface_hub",
+    "models.speech": "huggingface_hub mlx mlx_audio mlx_lm numpy tokenizers transformers",
     "models.vision": "PIL mlx mlx_lm mlx_vlm numpy transformers",
     "prompt": "PIL jinja2",
     "prompt.media": "PIL certifi cv2 httpx httpx2 miniaudio numpy",
@@ -219,6 +226,7 @@ PACKAGES = {
     "testing.model": "anyio jinja2 numpy",
     "testing.offline": "openai pytest",
     "threads": "gevent",
+    "speech": "numpy",
     "types": "numpy",
 }
 

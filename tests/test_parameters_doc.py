@@ -21,6 +21,7 @@ from tests.conftest import MESSAGES
 from tests.endpoints.audio.listening import ListeningEngine, says, sound
 from tests.engine.harness import eventually
 from tests.floats import nearly, plain
+from tests.mlx_audio_models import tiny_speech
 
 PAGES = sorted((Path(__file__).parent.parent / "docs").glob("parameters*.md"))
 TEXTS = [page.read_text(encoding="utf-8") for page in PAGES]
@@ -38,6 +39,7 @@ RESOURCES = {
     "embeddings": "create",
     "audio.transcriptions": "create",
     "audio.translations": "create",
+    "audio.speech": "create",
     "responses": "create retrieve delete cancel compact",
     "responses.input_items": "list",
     "responses.input_tokens": "count",
@@ -229,6 +231,13 @@ def test_what_has_no_effect_changes_no_vector(client: LocalOpenAI, method: str, 
 def test_what_has_no_effect_changes_no_transcription(client: LocalOpenAI, method: str, name: str) -> None:
     for value in ACCEPTED[name]:
         assert create(client, method, **{name: value}) == create(client, method)
+@pytest.mark.parametrize(("method", "name"), accepted(["audio.speech.create"]))
+def test_what_has_no_effect_changes_no_speech(method: str, name: str) -> None:
+    given: dict[str, Any] = {"voice": "ryan", "response_format": "pcm", "extra_body": {"seed": 1}}
+    with LocalOpenAI(tiny_speech("qwen3_tts")) as speaker:
+        for value in ACCEPTED[name]:
+            made = create(speaker, method, **given, **{name: value})
+            assert made.content == create(speaker, method, **given).content
 
 
 STORED = [m for m in METHODS if m not in CREATING and not m.startswith(("models", "embeddings", "audio"))]

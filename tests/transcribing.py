@@ -18,7 +18,7 @@ from localai_shim.models.speech.whisper import WhisperModel
 from localai_shim.speech import Transcribing
 from localai_shim.types import Prompt, SamplingParams
 from localai_shim.types.work import TranscriptionRequest
-from tests.whisper_models import mlx_config, sound, tensors
+from tests.speech_models import mlx_config, sound, tensors
 
 RATE = 16_000
 
@@ -65,7 +65,7 @@ def request(model: WhisperModel, number: int, max_tokens: int = 16, **more: Any)
 
 
 def mlx_audio_model(tokenizer: Any, *, multilingual: bool = True) -> Any:
-    """mlx-audio's model with the weights of `whisper_models.whisper`, in float32."""
+    """mlx-audio's model with the weights of `speech_models.whisper`, in float32."""
     from mlx_audio.stt.models.whisper.whisper import Model, ModelDimensions
 
     model = Model(ModelDimensions.from_dict(mlx_config(multilingual=multilingual)), mx.float32)

@@ -1,8 +1,8 @@
 """Pieces of work: plain values that can be printed, compared, and played again.
 
 The scheduler names one piece after the other, and each is run before the next one is named. Rows are named by
-`Row.number`, prompts by the first of their rows, requests for vectors by `EmbeddingJob.number`, and work that runs alone
-by `AloneJob.number`.
+`Row.number`, prompts by the first of their rows, requests for vectors by `EmbeddingJob.number`, and work that runs
+alone by `AloneJob.number`.
 """
 
 from __future__ import annotations

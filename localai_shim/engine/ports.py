@@ -112,13 +112,6 @@ class TextHead(Protocol):
         """A text that is read in pieces; None if the model has to see all of it in one pass."""
 
 
-class Performer(Protocol):
-    """Does work of one kind in pieces, one request at a time."""
-
-    def begin(self, request: Any, /) -> Iterator[Any]:
-        """Pieces of the result, each computed when it is asked for; what is left of them can be dropped."""
-
-
 # -- models ----------------------------------------------------------------------------------------------------------
 
 
@@ -162,14 +155,6 @@ class Encoder(LoadedModel, Protocol):
 
     def adapted(self, adapters: Sequence[Adapter | None]) -> AbstractContextManager[None]:
         """Have the rows of a pass that is built within this use these adapters; one for all rows, if it is one."""
-
-
-class PerformingModel(Encoder, Protocol):
-    """A model that speaks or writes down speech, one request at a time."""
-
-    @property
-    def performers(self) -> Mapping[Task, Performer]:
-        """What does each kind of work that it serves."""
 
 
 class Model(Encoder, Protocol):

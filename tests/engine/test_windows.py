@@ -18,7 +18,7 @@ from localai_shim.types import Prompt, RowError, SamplingParams
 from localai_shim.types.work import TranscriptionRequest
 from tests.engine.harness import Running, generate
 from tests.engine.harness import request as text_request
-from tests.whisper_models import whisper
+from tests.speech_models import whisper
 from tests.transcribing import (
     engine_for,
     greedy,

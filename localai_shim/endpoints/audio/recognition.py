@@ -24,6 +24,7 @@ def recognition_work(
     prompt: str | None = None,
     temperature: float | None = None,
     seed: int | None = None,
+    priority: int = 0,
 ) -> RecognitionRequest:
     """Make the work of a file.
 
@@ -34,6 +35,7 @@ def recognition_work(
         prompt: words that may occur, or text that came before.
         temperature: of sampling.
         seed: of sampling.
+        priority: lower ones are served first.
 
     Raises:
         BadRequest: there is no sound, or the model is for something else.
@@ -42,7 +44,9 @@ def recognition_work(
         raise BadRequest(f"The model '{model.name}' cannot write down speech.", param="model", code="unsupported_model")
     if not len(samples):
         raise BadRequest.refused("file", "it has no sound")
-    return RecognitionRequest(samples, language=language, prompt=prompt, temperature=temperature, seed=seed)
+    return RecognitionRequest(
+        samples, language=language, prompt=prompt, temperature=temperature, seed=seed, priority=priority
+    )
 
 
 def take_part(request: RecognitionRequest) -> Recognized | None:

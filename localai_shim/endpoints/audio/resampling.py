@@ -1,4 +1,4 @@
-"""Changing the rate of sound that comes in pieces: the result is the same, wherever the pieces end."""
+"""Changing the rate of sound that comes in pieces: the result is the same, up to rounding, wherever they end."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from ...state.store import Store
 from ...types import SpeechRequest, Token
 from ..assembler import Assembler, Round
 from ..fields import Fields
+from ..request_fields import read_priority
 from ..served import ServedModel
 from ..turn import Turn
 from .binary import Binary
@@ -52,11 +53,12 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     instructions, speed = _read_instructions(fields, settings), _read_speed(fields, settings)
     name = fields.choice("response_format", FORMATS)
     events = fields.choice("stream_format", ("sse", "audio")) == "sse"
-    seed = fields.integer("seed")
+    seed, priority = fields.integer("seed"), read_priority(fields)
     fields.finish()
     writer = make_writer(name or DEFAULT_FORMAT, was_given=name is not None)
     work = SpeechRequest(
         text,
+        priority=priority,
         tokens=len(model.tokenizer.encode(text)),
         voice=voice,
         instructions=instructions,
@@ -122,14 +124,14 @@ class SpeechAudioDelta(BaseModel):
     """Event with the next bytes of the sound, in base64."""
 
     audio: str
-    type: Literal["speech.audio.delta"] = "speech.audio.delta"
+    type: Literal["speech.audio.delta"]
 
 
 class SpeechAudioDone(BaseModel):
     """Last event of a stream."""
 
     usage: SpeechUsage
-    type: Literal["speech.audio.done"] = "speech.audio.done"
+    type: Literal["speech.audio.done"]
 
 
 class SpeechAssembler(Assembler[Binary]):
@@ -145,7 +147,7 @@ class SpeechAssembler(Assembler[Binary]):
     def __init__(self, work: SpeechRequest, writer: Writer, media_type: str, *, events: bool) -> None:
         super().__init__()
         self._work, self._writer, self._events = work, writer, events
-        self.media_type = _EVENTS if events else media_type
+        self.media_type = self._type = _EVENTS if events else media_type
         self._output_tokens = 0
         self._streams = False
         self._whole: Binary
@@ -171,7 +173,7 @@ class SpeechAssembler(Assembler[Binary]):
         content = self._writer.whole(written + self._writer.end())
         if self._events:
             content = b"".join(event.content for event in (*self._wrapped(content), self._done()))
-        self._whole = Binary(content=content, media_type=self.media_type)
+        self._whole = Binary(content=content, media_type=self._type)
         return Round(ends=True)
 
     def result(self) -> Binary:
@@ -191,14 +193,14 @@ class SpeechAssembler(Assembler[Binary]):
         if not content:
             return ()
         if self._events:
-            return (self._event(SpeechAudioDelta(audio=base64.b64encode(content).decode())),)
-        return (Binary(content=content, media_type=self.media_type),)
+            return (self._event(SpeechAudioDelta(type="speech.audio.delta", audio=base64.b64encode(content).decode())),)
+        return (Binary(content=content, media_type=self._type),)
 
     def _done(self) -> Binary:
         taken, made = self._work.tokens, self._output_tokens
         usage = SpeechUsage(input_tokens=taken, output_tokens=made, total_tokens=taken + made)
-        return self._event(SpeechAudioDone(usage=usage))
+        return self._event(SpeechAudioDone(type="speech.audio.done", usage=usage))
 
     def _event(self, event: SpeechAudioDelta | SpeechAudioDone) -> Binary:
         content = f"event: {event.type}\ndata: {event.to_json(indent=None)}\n\n".encode()
-        return Binary(content=content, media_type=self.media_type)
+        return Binary(content=content, media_type=self._type)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ...types import Task
-from .alone import Alone, AloneRunner
+from .alone.jobs import Alone
+from .alone.runner import AloneRunner
 from .lane import Kind
 from .rows import Rows
 from .runner import RowRunner, TextRunner

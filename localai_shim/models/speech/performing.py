@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ...engine.ports import Performer, TextHead
+from ...engine.ports import TextHead
+from ...engine.work.alone.ports import Performer
 from ...options import LoadOptions
 from ...types import Adapter, Json, ModelLoadError, NewWeights, Product, Task
 from ..checkpoint_files import Checkpoint, fingerprint, read_json
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("localai_shim")
 
 _VOCABULARY = "tokenizer.json"
+_SHOWN = 500  # characters of a message with the names of tensors
 _MISSING = "Missing "  # begins MLX's message about tensors that a checkpoint lacks
 _ADDED_LATER = frozenset({"mms"})
 """Families of which some tensors are in other files than the rest."""
@@ -133,12 +135,16 @@ def _load(path: Path, kind: Kind, name: str) -> nn.Module:
         model: nn.Module = load(path, strict=name not in _ADDED_LATER, **how)
     except ValueError as error:
         if str(error).startswith(_MISSING):
-            raise ModelLoadError(f"it lacks tensors. {str(error)[:500]}") from error
+            raise ModelLoadError(f"it lacks tensors: {_short(error)}") from error
         if "parameters not in model" not in str(error):
             raise
-        log.warning("'%s' has tensors that mlx-audio does not read: %s", path.name, str(error)[:500])
+        log.warning("'%s' has tensors that mlx-audio does not read: %s", path.name, _short(error))
         model = load(path, strict=False, **how)
     return model
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:_SHOWN]
 
 
 def _load_tokenizer(path: Path) -> TokenizerWrapper:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 
 from localai_shim.speech import Transcribing
-from tests.whisper_models import mlx_config, tensors, whisper
+from tests.speech_models import mlx_config, tensors, whisper
 
 
 def openai_allows(said: Sequence[int], settings: Transcribing, vocabulary: int) -> npt.NDArray[np.bool_]:

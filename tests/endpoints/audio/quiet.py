@@ -9,7 +9,7 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from tests.whisper_models import whisper
+from tests.speech_models import whisper
 
 END = 50_257
 

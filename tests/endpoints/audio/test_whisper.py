@@ -18,7 +18,7 @@ from tests.conftest import revalidate
 from tests.endpoints.audio import oracle
 from tests.engine.harness import eventually
 from tests.prompt.media.files import wav
-from tests.whisper_models import sound, whisper
+from tests.speech_models import sound, whisper
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from localai_shim.models.speech.listening import WINDOW_FRAMES, log_mel, resampled, window_of
-from tests.whisper_models import sound
+from tests.speech_models import sound
 
 
 @pytest.mark.parametrize("mels", [80, 128])

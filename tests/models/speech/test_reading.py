@@ -16,7 +16,7 @@ from localai_shim.models.loading import load_model, only_tasks
 from localai_shim.models.speech.whisper import WhisperModel
 from localai_shim.options import LoadOptions
 from localai_shim.types import ModelLoadError
-from tests.whisper_models import whisper
+from tests.speech_models import whisper
 from tests.transcribing import opening, prompt, window
 
 

@@ -10,7 +10,7 @@ from localai_shim.models.speech.reading import read_whisper
 from localai_shim.models.speech.settings import transcribing
 from localai_shim.models.speech.text import WhisperText
 from localai_shim.types import ModelLoadError
-from tests.whisper_models import VOCABULARY, sound, whisper
+from tests.speech_models import VOCABULARY, sound, whisper
 
 
 def text_of(*, multilingual: bool = True) -> WhisperText:
