@@ -163,7 +163,10 @@ class TranscriptionAssembler(Assembler[BaseModel | str]):
 def _words(segment: Segment) -> list[dict[str, object]]:
     """A segment's words as OpenAI's API has them: without spaces and punctuation around them."""
     bare = ((word.text.strip().strip(_AROUND_WORDS), word) for word in segment.words)
-    return [{"word": text or word.text.strip(), "start": word.start, "end": word.end} for text, word in bare]
+    return [
+        {"word": text or word.text.strip(), "start": round(word.start, 2), "end": round(word.end, 2)}
+        for text, word in bare
+    ]
 
 
 def _segment(id: int, segment: Segment) -> dict[str, object]:

@@ -212,17 +212,19 @@ class Transcript:
 
     def _accept(self, decoded: Decoded) -> Sequence[Segment]:
         """End the window."""
-        found: list[Segment] = []
-        ahead = self._frames
-        if not (self._is_silent and decoded.average_logprob <= LEAST_LOGPROB):
-            found, ahead = self._segments(decoded)
-            self._previous += [token.id for segment in found for token in segment.tokens]
-            if decoded.temperature > KEPT_TEMPERATURE:
-                self._previous.clear()
-        if found and self._asked.words:
-            self._heard = Heard(decoded, found, ahead)
+        if self._is_silent and decoded.average_logprob <= LEAST_LOGPROB:
+            return self._end_window((), self._frames)
+        heard = Heard(decoded, *self._segments(decoded))
+        if heard.segments and self._asked.words:
+            self._heard = heard
             return ()
-        return self._end_window(found, ahead)
+        return self._keep(heard)
+
+    def _keep(self, heard: Heard) -> Sequence[Segment]:
+        self._previous += [token.id for segment in heard.segments for token in segment.tokens]
+        if heard.decoded.temperature > KEPT_TEMPERATURE:
+            self._previous.clear()
+        return self._end_window(heard.segments, heard.ahead)
 
     def _end_window(self, found: Sequence[Segment], ahead: int) -> Sequence[Segment]:
         self.segments += found
@@ -273,7 +275,8 @@ class Transcript:
         ahead = heard.ahead
         if self._last_word > begins and not ends_at_stamp([each.id for each in heard.decoded.tokens], self._settings):
             ahead = round(self._last_word * FRAMES_PER_SECOND) - self._seek
-        return self._end_window(found, ahead)
+        lasting = [segment for segment in found if segment.start != segment.end]
+        return self._keep(Heard(heard.decoded, lasting, ahead))
 
     def _spoken(self, segments: Sequence[Segment]) -> list[int]:
         return [token.id for segment in segments for token in segment.tokens if token.id < self._settings.end]

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ...backends.machine import has_gpu
 from ...engine.cache_contents import RowCache
-from ...engine.ports import Features, PassOutput, Performer, StepInput, TextHead, host
+from ...engine.ports import Features, PassOutput, StepInput, TextHead, host
+from ...engine.work.alone.ports import Performer
 from ...media import ProcessedMedia
 from ...options import LoadOptions
 from ...types import Adapter, Json, ModelLoadError, NewWeights, Product, Prompt, Task

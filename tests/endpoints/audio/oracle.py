@@ -46,11 +46,14 @@ def openai_allows(said: Sequence[int], settings: Transcribing, vocabulary: int) 
     return allowed
 
 
-def transcribe(samples: npt.NDArray[np.float32], settings: Transcribing, monkeypatch: pytest.MonkeyPatch) -> Any:
+def transcribe(
+    samples: npt.NDArray[np.float32], settings: Transcribing, monkeypatch: pytest.MonkeyPatch, *, words: bool = False
+) -> Any:
     """Greedy output of mlx-audio for the tiny model: `text` and `segments`.
 
     Args:
         settings: of the model; as many tokens of prompt and output as these say.
+        words: segments have words with times.
     """
     from mlx_audio.stt.models.whisper import decoding
 
@@ -69,7 +72,7 @@ def transcribe(samples: npt.NDArray[np.float32], settings: Transcribing, monkeyp
     model.dims = replace(model.dims, n_text_ctx=settings.max_tokens)
     return model.generate(
         samples, language="en", temperature=0.0, compression_ratio_threshold=None, logprob_threshold=None,
-        no_speech_threshold=None, fp16=False,
+        no_speech_threshold=None, fp16=False, word_timestamps=words,
     )  # fmt: skip
 
 

@@ -29,10 +29,6 @@ def create() -> Any:
         ({"known_speaker_references": ["data:"]}, "known_speaker_references", "unsupported_parameter", "not told"),
         ({"timestamp_granularities": ["segment"]}, "timestamp_granularities", "invalid_value", "verbose_json"),
         ({"timestamp_granularities": ["line"]}, "timestamp_granularities[0]", "invalid_value", "'line'"),
-        (
-            {"timestamp_granularities": ["segment", "word"], "response_format": "verbose_json"},
-            "timestamp_granularities", "unsupported_value", "pass 'segment'",
-        ),
         ({"include": ["logprobs"], "response_format": "text"}, "include", "invalid_value", "'json' only"),
         ({"include": ["usage"]}, "include[0]", "invalid_value", "'usage'"),
         ({"language": "klingon"}, "language", "unsupported_value", "'de', 'en', and 'fr'"),
