@@ -114,7 +114,7 @@ MAY = {
     "models": (
         "backends backends.self_test engine engine.mirror media models.adapters "
         "models.attention models.checkpoint models.config models.encoders models.gguf models.heads models.local "
-        "models.mtp models.vision formats options output threads types"
+        "models.mtp models.speech models.vision formats options output threads types"
     ),
     "models.adapters": "engine models models.checkpoint options threads types",
     "models.checkpoint": "backends models models.gguf types",
@@ -128,6 +128,7 @@ MAY = {
     "models.heads": "backends engine models threads types vectors",
     "models.mtp": "backends engine models models.checkpoint models.config models.gguf models.heads types",
     "models.reference": "backends models types",
+    "models.speech": "backends engine media models models.attention models.checkpoint options speech types",
     "models.vision": (
         "backends engine media models models.attention models.config models.gguf models.heads options threads types"
     ),
@@ -140,12 +141,12 @@ MAY = {
     "types": "media stats vectors",
     "vectors": "",
     "media": "",
-    "speech": "",
     "options": "media types",
     "errors": "",
     "stats": "",
+    "speech": "",
 }
-NOUNS = {"types", "vectors", "media", "speech", "options", "errors", "stats"}
+NOUNS = {"types", "vectors", "media", "options", "errors", "stats", "speech"}
 CORE = {
     *(
         "client",
@@ -205,6 +206,7 @@ PACKAGES = {
     "models.heads": "mlx mlx_lm numpy tokenizers",
     "models.mtp": "mlx mlx_lm",
     "models.reference": "mlx mlx_lm",
+    "models.speech": "mlx mlx_audio mlx_lm numpy transformers",
     "models.local": "huggingface_hub",
     "models.vision": "PIL mlx mlx_lm mlx_vlm numpy transformers",
     "prompt": "PIL jinja2",
