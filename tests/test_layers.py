@@ -132,7 +132,9 @@ MAY = {
     "models.heads": "backends engine models threads types vectors",
     "models.mtp": "backends engine models models.checkpoint models.config models.gguf models.heads types",
     "models.reference": "backends models types",
-    "models.speech": "engine engine.work.alone models options speech threads types",
+    "models.speech": (
+        "backends engine engine.work.alone media models models.attention models.checkpoint options speech threads types"
+    ),
     "models.vision": (
         "backends engine media models models.attention models.config models.gguf models.heads options threads types"
     ),
@@ -145,12 +147,12 @@ MAY = {
     "types": "media speech stats vectors",
     "vectors": "",
     "media": "",
-    "speech": "",
     "options": "media types",
     "errors": "",
     "stats": "",
+    "speech": "",
 }
-NOUNS = {"types", "vectors", "media", "speech", "options", "errors", "stats"}
+NOUNS = {"types", "vectors", "media", "options", "errors", "stats", "speech"}
 CORE = {
     *(
         "client",

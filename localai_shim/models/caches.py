@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _PACKED = f"{__package__}.packed_cache"
 """The module of `PackedKVCache`, imported where it is needed."""
-_CONSTANT = f"{__package__}.constant_arrays"
+_CONSTANT = f"{__package__}.attention.constant_arrays"
 """The module of `ConstantArrays`, as well."""
 _OWN = f"{__package__}.attention.own_cache"
 """The module of `OwnKVCache`, as well."""
@@ -153,7 +153,7 @@ def _own_states(arrays: Iterable[mx.array | None]) -> tuple[mx.array | None, ...
 
 def _arrays_cache(contents: States, classes: ModuleType) -> Any:
     if contents.constant:
-        from .constant_arrays import ConstantArrays
+        from .attention.constant_arrays import ConstantArrays
 
         return ConstantArrays(len(contents.arrays))
     return classes.ArraysCache(len(contents.arrays))

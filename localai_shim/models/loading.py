@@ -208,6 +208,8 @@ def load_draft_model(
 
 def _check_tokenizer(path: Path, path_or_id: str) -> None:
     """Refuse a folder without any file of a vocabulary: what fails then says nothing of it."""
+    if is_whisper(read_json(path / "config.json")):  # whose own check says which file to copy
+        return
     if not any(next(path.glob(pattern), None) for pattern in _VOCABULARIES):
         raise ModelLoadError(
             f"The model '{path_or_id}' has no tokenizer: its folder has none of {', '.join(_VOCABULARIES)}. Copy the "

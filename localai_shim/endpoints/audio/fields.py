@@ -25,7 +25,7 @@ class Asked:
     """A request for the text of a file."""
 
     file: object
-    """As the SDK passes it."""
+    """The upload, in any form of the SDK."""
     translates: bool = False
     """Into English."""
     format: Format = "json"

@@ -27,7 +27,7 @@ class Decoded:
 
     @classmethod
     def of(cls, tokens: Sequence[Token], temperature: float, text: str, end: int) -> Decoded:
-        """What a row has said.
+        """Make it of a row's output.
 
         Args:
             tokens: all of them.

@@ -17,7 +17,7 @@ MAX_FIRST_SECONDS = 1.0
 
 
 class TimestampRules:
-    """What one model may say, as packed bits. The rows of a request share it.
+    """Sets of tokens of one model, as packed bits. The rows of a request share them.
 
     Args:
         settings: of the model.
@@ -37,8 +37,8 @@ class TimestampRules:
 class TimestampConstraint:
     """One row's `GrammarConstraint`: timestamps come in pairs around text, ascend, and are the first token.
 
-    These are OpenAI's rules but for one: tokens of timestamps that are likelier together than any other token are left
-    to `SamplingParams.group_from`.
+    These are OpenAI's rules except one, which `SamplingParams.group_from` is for: a timestamp is sampled if all of them
+    together are likelier than any other token.
     """
 
     idle = False

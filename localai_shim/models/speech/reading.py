@@ -31,7 +31,7 @@ _TOKENIZER = "tokenizer.json"
 
 def is_whisper(config: Json) -> bool:
     """True if a config.json is that of a Whisper model."""
-    return config.get("model_type") == "whisper" or all(isinstance(config.get(key), int) for key in _MLX_KEYS)
+    return config.get("model_type") == "whisper" or all(key in config for key in _MLX_KEYS)
 
 
 def check_whisper(folder: Path) -> None:

@@ -97,7 +97,7 @@ class WhisperModel:
         """An empty cache for one row: keys and values of its tokens, and of its window, for each layer."""
         from mlx_lm.models.cache import CacheList, KVCache
 
-        from ..constant_arrays import ConstantArrays
+        from ..attention.constant_arrays import ConstantArrays
 
         return [CacheList(KVCache(), ConstantArrays(2)) for _ in self._model.decoder.blocks]
 

@@ -15,6 +15,7 @@ from localai_shim import AsyncLocalOpenAI, LocalOpenAI, http_client
 from localai_shim.testing import Reply
 from tests.conftest import revalidate
 from tests.endpoints.audio.listening import ENGLISH, ListeningEngine, ids, says, sound
+from tests.otel import global_telemetry
 
 HELLO = says(0.0, " Hello there.", 2.0, 2.0, " It rains.", 4.5)
 
@@ -185,7 +186,7 @@ def test_a_stock_client_sends_a_form() -> None:
         assert client.audio.transcriptions.create(model="m", file=sound(5), response_format="text") == made.text
 
 
-def test_other_models_do_not_transcribe(client: LocalOpenAI) -> None:
+def test_a_model_of_text_does_not_transcribe(client: LocalOpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="cannot transcribe speech") as caught:
         client.audio.transcriptions.create(model="m", file=sound(1))
     assert caught.value.code == "unsupported_model"
@@ -195,3 +196,24 @@ def test_a_model_that_transcribes_does_nothing_else() -> None:
     client = client_of(HELLO)
     with pytest.raises(openai.BadRequestError, match=r"client\.audio\.transcriptions"):
         client.embeddings.create(model="m", input="Hello")
+
+
+def test_the_log_has_a_line_for_each_file(caplog: pytest.LogCaptureFixture) -> None:
+    client = client_of(HELLO)
+    with caplog.at_level("INFO", "localai_shim"):
+        ask(client)
+        with pytest.raises(openai.BadRequestError):
+            ask(client, language="sv")
+    served, refused = (record.getMessage() for record in caplog.records)
+    rows = f"out={len(ids(0.0, ' Hello there.', 2.0, 2.0, ' It rains.', 4.5)) + 2}"
+    assert served.startswith("POST /audio/transcriptions") and rows in served and "finish=stop" in served
+    assert "error=BadRequestError" in refused and "param=language" in refused
+
+
+def test_a_request_has_a_span_with_its_tokens() -> None:
+    with global_telemetry() as telemetry:
+        ask(client_of(HELLO))
+        _, attributes = telemetry.one()
+    assert attributes["gen_ai.operation.name"] == "transcription"
+    assert attributes["gen_ai.response.finish_reasons"] == ("stop",)
+    assert attributes["gen_ai.usage.output_tokens"] > 20

@@ -76,7 +76,7 @@ def test_a_file_is_read_by_the_reader_of_its_kind_alone(reader: str, program: Pa
 
 
 @pytest.mark.parametrize("data", [wav(SINE), mp3(3), flac([0]), b"", b"hello", b"#EXTM3U\nhttp://x/", b"ffconcat"])
-def test_other_files_are_not_for_ffmpeg(data: bytes) -> None:
+def test_sounds_of_miniaudio_and_playlists_are_not_for_ffmpeg(data: bytes) -> None:
     assert not is_foreign_sound(data)
 
 
