@@ -221,7 +221,9 @@ def test_chat_of_another_model_goes_on_while_a_text_is_spoken(client: LocalOpenA
     with LocalOpenAI(models={"speech": tiny_speech("qwen3_tts"), "chat": tiny("qwen3")}) as both:
         how: dict[str, Any] = {"model": "chat", "messages": MESSAGES, "temperature": 0, "max_tokens": 30}
         alone = both.chat.completions.create(**how)
-        with both.audio.speech.with_streaming_response.create(**fields("speech", response_format="pcm")) as response:
+        with both.audio.speech.with_streaming_response.create(
+            **fields(model="speech", response_format="pcm")
+        ) as response:
             beside = both.chat.completions.create(**how)
             assert response.read() == expected()
     assert beside.choices == alone.choices
