@@ -96,7 +96,7 @@ MOONSHINE = {
     "decoder_num_attention_heads": 2,
     "eos_token_id": 1,
 }
-_LETTERS = ["▁", *"abcdefghijkl!nopqrstuvwxyz", "."]
+_LETTERS = ["▁", *"ab!de!gh!jk!mn!pq!st!vw!yz."]
 PARAKEET = {
     "target": "nemo.collections.asr.models.ctc_bpe_models.EncDecCTCModelBPE",
     "preprocessor": {
@@ -179,7 +179,10 @@ def _make_qwen3_tts(folder: Path, **changes: Any) -> Path:
     from mlx_audio.tts.models.qwen3_tts.config import ModelConfig, Qwen3TTSTokenizerConfig
 
     config = {**QWEN3_TTS, **changes}
-    _save(folder, config, _draw(qwen3_tts.Model(ModelConfig.from_dict(copy.deepcopy(config)))))
+    weights = _draw(qwen3_tts.Model(ModelConfig.from_dict(copy.deepcopy(config))))
+    head = np.array(weights["talker.codec_head.weight"]) * 3
+    head[_TALKER["codec_eos_token_id"]] = 0  # others are likelier: it speaks until its most tokens
+    _save(folder, config, {**weights, "talker.codec_head.weight": mx.array(head)})
     (folder / "generation_config.json").write_text(json.dumps({"max_new_tokens": 60}))
     decoder = folder / "speech_tokenizer"
     decoder.mkdir()

@@ -39,7 +39,7 @@ _PACKAGES: Mapping[str, Package] = {
 
 @dataclass(frozen=True, slots=True)
 class SpeakingFamily:
-    """What a family's `generate` does with the arguments of a request."""
+    """Arguments that a family's `generate` honors."""
 
     voice: bool = False
     """It takes the names of its voices, of which there is no list."""
@@ -69,12 +69,10 @@ SPEAKING: Mapping[str, SpeakingFamily] = {
     "irodori_tts": SpeakingFamily(instruct=True),
     "kitten_tts": SpeakingFamily(speed=True),
     "kokoro": SpeakingFamily(speed=True),
-    "llama": SpeakingFamily(voice=True, stream=True),
     "melotts": SpeakingFamily(speed=True),
     "omnivoice": SpeakingFamily(instruct=True),
     "outetts": SpeakingFamily(stream=True),
     "pocket_tts": SpeakingFamily(stream=True),
-    "qwen3": SpeakingFamily(voice=True, stream=True),
     "qwen3_tts": SpeakingFamily(instruct=True, stream=True),
     "rumik_oss": SpeakingFamily(instruct=True, stream=True),
     "sesame": SpeakingFamily(stream=True),

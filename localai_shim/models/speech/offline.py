@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator
-from typing import cast
 
 from ...threads.system import Lock, get_ident
 from ...types import ModelLoadError
@@ -93,15 +92,3 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
             seen.add(id(each))
             yield each
             pending += [cause for cause in (each.__cause__, each.__context__) if cause is not None]
-
-
-def import_family(name: str, kind: str, family: str) -> object:
-    """Import the module of a family, which may load parts of its models.
-
-    Raises:
-        ModelLoadError: a file or a package is missing; names it.
-    """
-    import importlib
-
-    with offline(name):
-        return cast(object, importlib.import_module(f"mlx_audio.{kind}.models.{family}"))

@@ -35,7 +35,7 @@ class SpeechModel:
     """A model of mlx-audio, which runs one request at a time through its own `generate`.
 
     Args:
-        checkpoint: its tokenizer may be a stand-in, which counts bytes.
+        checkpoint: its tokenizer may be one of bytes.
         task: the only one that it serves.
         settings: for endpoints.
         performer: does the work.

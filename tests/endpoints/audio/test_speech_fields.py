@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from localai_shim.sdk import private as sdk
 from localai_shim.speech import Speaking, Spoken
 from localai_shim.types import SpeechRequest
 from tests.conftest import MESSAGES
-from tests.mlx_audio_models import make_speech_model, tiny_speech
+from tests.mlx_audio_models import RECOGNIZERS, make_speech_model, tiny_speech
 from tests.tiny import tiny
 
 
@@ -117,6 +119,15 @@ def test_a_model_that_speaks_refuses_chat_and_a_chat_model_speech(client: LocalO
         create(chat)
 
 
+@pytest.mark.parametrize("family", RECOGNIZERS)
+def test_a_model_that_hears_refuses_to_speak_and_to_chat(family: str) -> None:
+    with LocalOpenAI(tiny_speech(family)) as client:
+        with pytest.raises(openai.BadRequestError, match="cannot speak texts: it is there to write down speech"):
+            create(client)
+        with pytest.raises(openai.BadRequestError, match=r"it serves client\.audio\.transcriptions"):
+            client.chat.completions.create(model="x", messages=MESSAGES)
+
+
 def test_lists_of_models_say_the_task_before_a_model_is_loaded() -> None:
     with LocalOpenAI(models={"a": tiny_speech("soprano"), "b": tiny_speech("moonshine")}) as client:
         found = {model.id: model.model_extra for model in client.models.list()}
@@ -159,8 +170,9 @@ def test_a_stream_of_a_model_that_raises_ends_with_the_error(client: LocalOpenAI
             next(pieces)
 
 
-def test_a_client_that_closes_ends_its_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    client, closing = LocalOpenAI(tiny_speech("soprano"), keep_alive=0), threading.Event()
+def test_a_client_that_closes_ends_its_streams(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = make_speech_model(tmp_path / "own", "soprano")  # no other client uses its engine
+    client, closing = LocalOpenAI(path, keep_alive=0), threading.Event()
 
     def begin(self: Speaker, request: SpeechRequest) -> Iterator[Spoken]:
         while True:  # until the engine ends
@@ -176,8 +188,7 @@ def test_a_client_that_closes_ends_its_streams(monkeypatch: pytest.MonkeyPatch) 
         closer.start()
         closing.set()
         with pytest.raises((openai.APIConnectionError, sdk.TransportError), match="closed"):
-            while True:
-                next(pieces)
+            deque(pieces)
         closer.join(60)
 
 
@@ -200,7 +211,7 @@ def test_a_voice_is_never_a_path_or_an_address() -> None:
             _read_voice(name, free)
 
 
-def test_a_model_that_makes_voices_from_descriptions_needs_one(tmp_path: Any) -> None:
+def test_a_model_that_makes_voices_from_descriptions_needs_one(tmp_path: Path) -> None:
     path = make_speech_model(tmp_path / "design", "qwen3_tts", tts_model_type="voice_design")
     with LocalOpenAI(path, keep_alive=0) as client:
         with pytest.raises(openai.BadRequestError, match="makes a voice from a description"):

@@ -17,7 +17,7 @@ import pytest
 
 from localai_shim.models.loading import load_model, only_tasks, refusal
 from localai_shim.models.speech.families import RECOGNIZING, SPEAKING, speech_kind
-from localai_shim.models.speech.offline import import_family, offline
+from localai_shim.models.speech.offline import offline
 from localai_shim.models.speech.performing import named_arguments
 from localai_shim.models.speech.voices import Speaker, read_settings
 from localai_shim.speech import Speaking
@@ -112,10 +112,10 @@ def test_files_of_other_repositories_are_named_and_not_fetched(monkeypatch: pyte
 
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    expected = r"needs files of 'someone/codec'.*`hf download someone/codec`"
     for fetch in (lambda: hf_hub_download("someone/codec", "config.json"), lambda: snapshot_download("someone/codec")):
-        with pytest.raises(ModelLoadError, match=r"needs files of 'someone/codec'.*`hf download someone/codec`"):
-            with offline("m"):
-                fetch()
+        with pytest.raises(ModelLoadError, match=expected), offline("m"):
+            fetch()
 
 
 def test_only_the_thread_that_runs_the_model_is_offline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,8 +137,8 @@ def test_a_family_whose_code_loads_a_codec_names_it(monkeypatch: pytest.MonkeyPa
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(ModelLoadError, match=r"needs files of 'mlx-community/snac_24khz'"):
-        import_family("orpheus", "tts", "llama")
+    with pytest.raises(ModelLoadError, match=r"needs files of 'mlx-community/snac_24khz'"), offline("orpheus"):
+        importlib.import_module("mlx_audio.tts.models.llama")
 
 
 # -- the table of families ------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -125,7 +126,7 @@ def test_parts_cover_a_file_without_gaps_and_none_is_too_long(seconds: float) ->
     samples = sound(seconds)
     parts = divide(samples, 16_000, 10.0)
     assert parts[0][0] == 0 and parts[-1][1] == len(samples)
-    assert all(end == start for (_, end), (start, _) in zip(parts, parts[1:], strict=False))
+    assert all(end == start for (_, end), (start, _) in itertools.pairwise(parts))
     assert all(0 < end - start <= 160_000 for start, end in parts)
 
 
