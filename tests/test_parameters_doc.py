@@ -231,6 +231,8 @@ def test_what_has_no_effect_changes_no_vector(client: LocalOpenAI, method: str, 
 def test_what_has_no_effect_changes_no_transcription(client: LocalOpenAI, method: str, name: str) -> None:
     for value in ACCEPTED[name]:
         assert create(client, method, **{name: value}) == create(client, method)
+
+
 @pytest.mark.parametrize(("method", "name"), accepted(["audio.speech.create"]))
 def test_what_has_no_effect_changes_no_speech(method: str, name: str) -> None:
     given: dict[str, Any] = {"voice": "ryan", "response_format": "pcm", "extra_body": {"seed": 1}}

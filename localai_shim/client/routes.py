@@ -65,7 +65,9 @@ KINDS: Mapping[Task, Kind] = {
         "transcribe speech",
         "client.audio.transcriptions and client.audio.translations",
         {"/audio/transcriptions": "transcription", "/audio/translations": "translation"},  # none of the conventions'
-        "Whisper models transcribe, such as mlx-community/whisper-large-v3-turbo. ",
+        "Whisper models transcribe, such as mlx-community/whisper-large-v3-turbo, and other speech-to-text models of "
+        "mlx-audio. ",
+        instead="recognize",
     ),
     "align": Kind("align words with speech", "", {}),  # a part of transcriptions
     "speak": Kind(

@@ -15,6 +15,7 @@ from ..turn import Turn
 from .assembler import TranscriptionAssembler
 from .fields import Asked, read_transcription, read_translation
 from .languages import read_language
+from .recognition import recognition_turn
 from .sound import hear
 from .transcript import Transcript
 
@@ -45,11 +46,7 @@ def _prepare(asked: Asked, model: ServedModel) -> Turn:
     whisper = model.transcribing
     if whisper is not None:
         return _whisper_turn(asked, model, whisper)
-    raise BadRequest(
-        f"The model '{model.name}' transcribes in a way that this version does not know. Load a Whisper model.",
-        param="model",
-        code="unsupported_model",
-    )
+    return recognition_turn(asked, model)
 
 
 def _whisper_turn(asked: Asked, model: ServedModel, settings: Transcribing) -> Turn:

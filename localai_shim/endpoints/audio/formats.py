@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import BadRequest, RequestError
-from .resampling import Resampler
+from ...speech.resampling import Resampler
 
 PCM_RATE = 24_000
 """Samples per second of pcm, as OpenAI has it."""

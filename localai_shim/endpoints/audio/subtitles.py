@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
-from .segments import Segment
+
+class Spoken(Protocol):
+    """A piece of speech; times are seconds from the beginning of the file."""
+
+    @property
+    def start(self) -> float: ...
+
+    @property
+    def end(self) -> float: ...
+
+    @property
+    def text(self) -> str: ...
 
 
-def make_srt(segments: Iterable[Segment]) -> str:
+def make_srt(segments: Iterable[Spoken]) -> str:
     """Numbered subtitles."""
     return "".join(
         f"{i}\n{_time(each.start, ',')} --> {_time(each.end, ',')}\n{_shown(each)}\n\n"
@@ -15,13 +27,13 @@ def make_srt(segments: Iterable[Segment]) -> str:
     )
 
 
-def make_vtt(segments: Iterable[Segment]) -> str:
+def make_vtt(segments: Iterable[Spoken]) -> str:
     """Subtitles for web pages."""
     cues = (f"{_time(each.start, '.')} --> {_time(each.end, '.')}\n{_shown(each)}\n\n" for each in segments)
     return "WEBVTT\n\n" + "".join(cues)
 
 
-def _shown(segment: Segment) -> str:
+def _shown(segment: Spoken) -> str:
     """A segment's text, without what would end the line of times."""
     return segment.text.strip().replace("-->", "->")
 

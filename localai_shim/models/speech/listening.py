@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -17,53 +16,9 @@ HOP_SAMPLES = 160
 WINDOW_FRAMES = 3000
 """Frames of thirty seconds: what the encoder reads at once."""
 FFT_SAMPLES = 400
-MAX_RATE_FACTOR = 2048  # both numbers of a ratio of rates are at most this; others get the nearest such ratio
-ZERO_CROSSINGS = 32  # of the resampling filter, on each side
-KAISER_BETA = 9.0  # its stop band is 90 dB down
-ROLLOFF = 0.945  # of the lower rate's half, where the filter begins to cut
 CHUNK_FRAMES = 4096  # transformed at once: 30 minutes in one piece would take 600 MB
 LOG_RANGE = 8.0  # powers of ten below the loudest number that are kept
 LEAST_POWER = 1e-10
-
-
-def resampled(samples: Floats, rate: float) -> Floats:
-    """A sound at 16 kHz, `[samples]`, by a windowed sinc: what the lower rate cannot hold is left out.
-
-    Args:
-        samples: `[samples]`, one channel.
-        rate: samples per second.
-    """
-    ratio = Fraction(SAMPLE_RATE / rate).limit_denominator(MAX_RATE_FACTOR)
-    if rate == SAMPLE_RATE or ratio == 1:
-        return np.ascontiguousarray(samples, np.float32)
-    if ratio == 0:  # of rates that no sound has
-        ratio = Fraction(1, MAX_RATE_FACTOR)
-    up, down = ratio.numerator, ratio.denominator
-    count = max(1, -(-len(samples) * up // down))
-    taps = _taps(up, down)
-    half = (taps.shape[1] - 1) // 2
-    out = np.empty(count, np.float32)
-    # Output n lies at n * down / up of the input: those with the same n % up have the same fraction, and one filter.
-    places = np.arange(min(up, count)) * down
-    before = half
-    behind = int((count - 1) * down // up) + half + down + 2 - len(samples)
-    padded = np.pad(samples.astype(np.float32, copy=False), (before, max(0, behind)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, taps.shape[1])
-    for phase, place in enumerate(places.tolist()):
-        its = out[phase::up]
-        its[:] = windows[place // up :: down][: len(its)] @ taps[place % up]
-    return out
-
-
-@functools.lru_cache(maxsize=8)
-def _taps(up: int, down: int) -> Floats:
-    """Filters of `up` fractions of an input's place, `[up, taps]`."""
-    cutoff = ROLLOFF * min(1.0, up / down)  # of half the input's rate
-    half = int(np.ceil(ZERO_CROSSINGS / min(1.0, up / down)))
-    at = np.arange(-half, half + 1)[None] - np.arange(up)[:, None] / up
-    window = np.i0(KAISER_BETA * np.sqrt(np.clip(1 - (at / (half + 1)) ** 2, 0, None))) / np.i0(KAISER_BETA)
-    taps = cutoff * np.sinc(cutoff * at) * window
-    return np.asarray(taps / taps.sum(axis=1, keepdims=True), np.float32)
 
 
 def log_mel(samples: Floats, mels: int) -> Floats:

@@ -10,9 +10,10 @@ import numpy as np
 
 from ...media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia
 from ...speech import SAMPLE_RATE, Transcribing
+from ...speech.resampling import resampled
 from ...types import Json
 from ..text import Restore, TextTokenizer, Tools
-from .listening import HOP_SAMPLES, WINDOW_FRAMES, Floats, log_mel, resampled, window_of
+from .listening import HOP_SAMPLES, WINDOW_FRAMES, Floats, log_mel, window_of
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -49,7 +50,7 @@ class WhisperText(TextTokenizer):
             raise ValueError(f"the audio has {rate} samples per second: the rate must be positive")
         if not np.isfinite(samples).all():
             raise ValueError("the audio has samples that are not finite numbers")
-        return log_mel(resampled(samples, rate), self.n_mels)
+        return log_mel(resampled(samples, rate, SAMPLE_RATE), self.n_mels)
 
     def window(self, mel: Floats, start: int, frames: int = WINDOW_FRAMES) -> ProcessedMedia:
         """Thirty seconds of a file, for one row.

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from localai_shim.endpoints.audio.formats import FORMATS, FfmpegWriter, WavWriter, Writer, as_pcm, make_writer
-from localai_shim.endpoints.audio.resampling import Resampler
 from localai_shim.errors import BadRequest, RequestError
+from localai_shim.speech.resampling import Resampler
 from tests.mlx_audio_models import sound
 
 FFMPEG = shutil.which("ffmpeg")

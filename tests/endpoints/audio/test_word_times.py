@@ -105,7 +105,7 @@ def test_a_file_whose_words_cannot_be_timed_fails_alone(client: LocalOpenAI, mon
         return real(self, request)
 
     monkeypatch.setattr(Aligner, "begin", begin)
-    with pytest.raises(openai.InternalServerError, match="aligning words failed: .*planted"):
+    with pytest.raises(openai.InternalServerError, match=r"aligning words failed: .*planted"):
         client.with_options(max_retries=0).audio.transcriptions.create(
             model="m", file=wav(sound(1, 4.0)), language="en", **WORDS
         )

@@ -6,7 +6,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from localai_shim.models.speech.listening import WINDOW_FRAMES, log_mel, resampled, window_of
+from localai_shim.models.speech.listening import WINDOW_FRAMES, log_mel, window_of
+from localai_shim.speech.resampling import resampled
 from tests.speech_models import sound
 
 
@@ -48,7 +49,7 @@ def test_shortest_sounds_have_one_frame(samples: int) -> None:
 def test_tones_keep_their_place_and_size_at_another_rate(rate: int) -> None:
     tones = [200.0, 1000.3, 3000.7]
     given, wanted = (np.arange(int(each * 2)) / each for each in (rate, 16_000))
-    made = resampled(np.asarray(sum(np.sin(2 * np.pi * hz * given + hz) for hz in tones), np.float32), rate)
+    made = resampled(np.asarray(sum(np.sin(2 * np.pi * hz * given + hz) for hz in tones), np.float32), rate, 16_000)
     expected = sum(np.sin(2 * np.pi * hz * wanted + hz) for hz in tones)
     assert len(made) == 32_000
     error = (made - expected)[800:-800]
@@ -58,7 +59,7 @@ def test_tones_keep_their_place_and_size_at_another_rate(rate: int) -> None:
 @pytest.mark.parametrize("rate", [22_050, 44_100, 48_000])
 def test_what_the_lower_rate_cannot_hold_is_left_out(rate: int) -> None:
     tone = np.sin(2 * np.pi * 9_500 * np.arange(rate) / rate).astype(np.float32)
-    assert np.abs(resampled(tone, rate)[800:-800]).max() < 1e-4
+    assert np.abs(resampled(tone, rate, 16_000)[800:-800]).max() < 1e-4
 
 
 def test_window_is_filled_up_with_zeros_and_cut_at_thirty_seconds() -> None:

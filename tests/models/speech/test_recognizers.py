@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,10 +12,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from localai_shim.endpoints.audio.recognition import join_parts, recognition_work, take_part
+from localai_shim.endpoints.audio.recognition import join_parts
 from localai_shim.engine.engine import Engine
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.errors import BadRequest
 from localai_shim.models.loading import load_model
 from localai_shim.models.speech.recognizers import PART_SECONDS, Recognizer, divide, read_result
 from localai_shim.speech import HeardSegment, Recognized, Recognizing
@@ -62,7 +61,7 @@ class Hearing:
             event: Event = self.sink.get(60)[1]
             if isinstance(event, Failure):
                 raise event.error
-            part = take_part(self.work)
+            part = self.work.pieces.popleft() if self.work.pieces else None
             if part is None:
                 assert event.finish_reason == "stop"
                 return found
@@ -179,15 +178,3 @@ def test_a_part_without_words_has_no_segment() -> None:
     assert empty.text == "" and not empty.segments
     words = Recognized("b", (HeardSegment(1.0, 2.0, "b"),), "en", 1, 2, 2.0)
     assert join_parts([empty, words]) == Recognized("b", words.segments, "en", 1, 2, 14.0)
-
-
-def served(tasks: Sequence[str]) -> Any:
-    return SimpleNamespace(name="m", tasks=tasks)
-
-
-def test_work_needs_sound_and_a_model_that_hears() -> None:
-    assert recognition_work(sound(1), served(["recognize"]), language="en").language == "en"
-    with pytest.raises(BadRequest, match="Invalid 'file': it has no sound"):
-        recognition_work(np.zeros(0, np.float32), served(["recognize"]))
-    with pytest.raises(BadRequest, match="The model 'm' cannot write down speech"):
-        recognition_work(sound(1), served(["generate"]))

@@ -1,8 +1,9 @@
-"""Changing the rate of sound that comes in pieces: the result is the same, up to rounding, wherever they end."""
+"""Changing the rate of sound by a windowed sinc: frequencies that the new rate cannot hold are left out."""
 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,30 @@ import numpy.typing as npt
 
 Samples = npt.NDArray[np.float32]
 
-ZEROS = 16  # crossings of the filter's sinc on each side
+ZEROS = 32  # crossings of the filter's sinc on each side
 BETA = 9.0  # of the Kaiser window: what lies above half the lower rate is damped by about 90 dB
+ROLLOFF = 0.945  # of half the lower rate, where the filter begins to cut
 BLOCK = 24_000  # samples that are filtered at a time
+MAX_FACTOR = 2048  # both numbers of a ratio of rates are at most this; others get the nearest such ratio
+
+
+def resampled(samples: Samples, rate: float, wanted: float) -> Samples:
+    """A whole sound at another rate.
+
+    Args:
+        samples: `[samples]`, one channel.
+        rate: samples per second.
+        wanted: samples per second of the result.
+    """
+    ratio = max(Fraction(wanted / rate).limit_denominator(MAX_FACTOR), Fraction(1, MAX_FACTOR))
+    if ratio == 1:
+        return np.ascontiguousarray(samples, np.float32)
+    resampler = Resampler(ratio.denominator, ratio.numerator)
+    return np.concatenate([resampler.add(samples.astype(np.float32, copy=False)), resampler.end()])
 
 
 class Resampler:
-    """Resamples by a windowed sinc, of which only the needed values are computed.
+    """Resamples sound that comes in pieces: the result is the same, up to rounding, wherever they end.
 
     Args:
         rate: samples per second of what comes.
@@ -26,11 +44,13 @@ class Resampler:
     def __init__(self, rate: int, wanted: int) -> None:
         divisor = math.gcd(rate, wanted)
         self._up, self._down = wanted // divisor, rate // divisor
-        cutoff = min(1.0, wanted / rate)
-        self._half = half = math.ceil(ZEROS / cutoff)
+        lower = min(1.0, wanted / rate)
+        self._half = half = math.ceil(ZEROS / lower)
+        cutoff = ROLLOFF * lower
         places = np.arange(1 - half, half + 1) - np.arange(self._up)[:, None] / self._up
         window = np.i0(BETA * np.sqrt(np.maximum(0, 1 - (places / half) ** 2))) / np.i0(BETA)
-        self._taps = (cutoff * np.sinc(cutoff * places) * window).astype(np.float32)
+        taps = np.sinc(cutoff * places) * window
+        self._taps = (taps / taps.sum(axis=1, keepdims=True)).astype(np.float32)
         """A filter for each place between two samples."""
         self._kept: Samples = np.zeros(half, np.float32)
         self._first = -half
