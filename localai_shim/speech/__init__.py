@@ -116,7 +116,7 @@ class Recognized(NamedTuple):
     segments: tuple[HeardSegment, ...] = ()
     """With the model's own times, if it says any; else one for each part."""
     language: str | None = None
-    """As the model calls it; None: it does not say."""
+    """Name or code of the language that the model found; None: it does not say."""
     prompt_tokens: int = 0
     output_tokens: int = 0
     """0 if the model does not count them."""

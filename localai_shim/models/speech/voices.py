@@ -101,7 +101,7 @@ class Speaker:
 
 
 def read_settings(model: nn.Module, family: str, folder: Path) -> Speaking:
-    """What a model can, by its family, its config, and its files."""
+    """Abilities of a model, by its family, its config, and its files."""
     honors, config = SPEAKING.get(family, SpeakingFamily()), getattr(model, "config", None)
     instruct, needs = honors.instruct, False
     if family == "qwen3_tts":

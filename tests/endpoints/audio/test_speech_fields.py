@@ -12,7 +12,7 @@ import numpy as np
 import openai
 import pytest
 
-from localai_shim import LocalOpenAI
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.models.speech.voices import Speaker
 from localai_shim.sdk import private as sdk
 from localai_shim.speech import Speaking, Spoken
@@ -104,6 +104,41 @@ def test_the_default_format_without_ffmpeg_is_an_error_that_says_what_to_do(
     with pytest.raises(openai.BadRequestError, match="'mp3', which is the default, needs the program ffmpeg") as caught:
         client.audio.speech.create(model="voices", input="Hi", voice="ryan")
     assert caught.value.param == "response_format"
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A program that is named ffmpeg and writes a letter before what it reads."""
+    program = tmp_path / "ffmpeg"
+    program.write_text("#!/bin/sh\nprintf x\nexec /bin/cat\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def test_formats_of_ffmpeg_come_whole_and_in_pieces(client: LocalOpenAI, stand_in: None) -> None:
+    seed: dict[str, Any] = {"extra_body": {"seed": 1}}
+    pcm = create(client, response_format="pcm", **seed)  # the model has 24,000 samples per second, too
+    asked: dict[str, Any] = {"model": "voices", "input": "Hi there.", "voice": "ryan", **seed}
+    whole = client.audio.speech.create(**asked)
+    assert whole.content == b"x" + pcm and whole.response.headers["content-type"] == "audio/mpeg"
+    with client.audio.speech.with_streaming_response.create(**asked) as response:
+        assert b"".join(response.iter_bytes()) == b"x" + pcm
+    with client.audio.speech.with_streaming_response.create(**asked, stream_format="sse") as response:
+        *_, done, _ = response.iter_lines()
+    assert '"speech.audio.done"' in done
+
+
+@pytest.mark.anyio
+async def test_async_clients_stream_formats_of_ffmpeg(client: LocalOpenAI, stand_in: None) -> None:
+    seed: dict[str, Any] = {"extra_body": {"seed": 1}}
+    pcm = create(client, response_format="pcm", **seed)
+    async with (
+        AsyncLocalOpenAI(tiny_speech("qwen3_tts")) as other,
+        other.audio.speech.with_streaming_response.create(
+            model="x", input="Hi there.", voice="ryan", response_format="opus", **seed
+        ) as response,
+    ):
+        assert await response.read() == b"x" + pcm
 
 
 # -- models that are for something else -----------------------------------------------------------------------------

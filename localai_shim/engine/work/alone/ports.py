@@ -21,4 +21,4 @@ class PerformingModel(Encoder, Protocol):
 
     @property
     def performers(self) -> Mapping[Task, Performer]:
-        """What does each kind of work that it serves."""
+        """The part that does the work of each kind."""
