@@ -9,8 +9,8 @@ import pytest
 
 from localai_shim import LocalOpenAI
 from localai_shim.cli import bench
+from localai_shim.cli.bench import Run, measure, rate
 from localai_shim.cli.main import main
-from localai_shim.cli.measure import Run, measure, rate
 from tests.embedding_models import tiny_embedder
 from tests.tiny import tiny
 

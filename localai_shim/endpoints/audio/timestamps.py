@@ -28,9 +28,9 @@ class TimestampRules:
         never = {*settings.suppressed, settings.no_timestamps}
         self.first, self.last = first, settings.last_timestamp
         self.latest_first = first + round(MAX_FIRST_SECONDS / settings.timestamp_seconds)
-        self.text = _packed((i for i in range(first) if i not in never), first)
+        self.text = _packed(0, first, never)
         """All but timestamps."""
-        self.special = _packed((i for i in range(end, first) if i not in never), first)
+        self.special = _packed(end, first, never)
         """The end, and tokens between it and the timestamps."""
 
 
@@ -76,10 +76,11 @@ class TimestampConstraint:
         return ()
 
 
-def _packed(ids: Iterable[int], size: int) -> NDArray[np.int32]:
-    """Words whose bits are set for these token ids."""
-    bits = np.zeros(-(-size // 32) * 32, np.uint8)
-    bits[np.fromiter(ids, np.int64)] = 1
+def _packed(low: int, high: int, never: Iterable[int]) -> NDArray[np.int32]:
+    """Words whose bits are set for the token ids from `low` to `high`, that one excluded, but not for `never`."""
+    bits = np.zeros(-(-high // 32) * 32, np.uint8)
+    bits[low:high] = 1
+    bits[[token for token in never if token < high]] = 0
     return np.packbits(bits, bitorder="little").view(np.int32)
 
 

@@ -145,8 +145,15 @@ class ListeningEngine(ScriptedEngine):
         return [-1.0 if i == SETTINGS.languages[self._language] else likely[i] for i in request.prompt.watched]
 
 
+def for_any_sdk(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of `create`, of which older SDKs do not have some: those are fields of `extra_body`."""
+    newer = {name: fields[name] for name in ("languages", "keywords") if name in fields}
+    others = {name: value for name, value in fields.items() if name not in newer}
+    return {**others, "extra_body": {**others.get("extra_body", {}), **newer}} if newer else others
+
+
 def refused(call: Callable[..., Any], **fields: Any) -> openai.BadRequestError:
     """The error that a call raises."""
     with pytest.raises(openai.BadRequestError) as caught:
-        call(**{"model": "m", "file": ("a.wav", sound(1)), **fields})
+        call(**for_any_sdk({"model": "m", "file": ("a.wav", sound(1)), **fields}))
     return caught.value

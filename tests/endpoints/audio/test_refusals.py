@@ -8,7 +8,7 @@ import pytest
 
 from localai_shim import LocalOpenAI
 from localai_shim.endpoints.audio import sound as sounds
-from tests.endpoints.audio.listening import ENGLISH, ListeningEngine, refused, says, sound
+from tests.endpoints.audio.listening import ENGLISH, ListeningEngine, for_any_sdk, refused, says, sound
 
 HELLO = says(0.0, " Hello.", 1.0)
 
@@ -71,7 +71,8 @@ def test_what_cannot_be_done_is_refused_with_the_field(
 )
 def test_wishes_and_nulls_are_accepted(fields: dict[str, Any]) -> None:
     client = LocalOpenAI(engine=ListeningEngine(HELLO))
-    assert client.audio.transcriptions.create(model="m", file=sound(1), **fields).text == "Hello."
+    fields = for_any_sdk({"model": "m", "file": sound(1), **fields})
+    assert client.audio.transcriptions.create(**fields).text == "Hello."
 
 
 def test_a_file_is_required(create: Any) -> None:

@@ -16,6 +16,7 @@ from tests.endpoints.audio.listening import (
     LANGUAGES,
     SETTINGS,
     ListeningEngine,
+    for_any_sdk,
     ids,
     says,
     sound,
@@ -28,7 +29,7 @@ GUESS = -2.0
 def transcribe(engine: ListeningEngine, seconds: float, **fields: Any) -> Any:
     client = LocalOpenAI(engine=engine)
     fields = {"model": "m", "file": sound(seconds), "response_format": "verbose_json", **fields}
-    made = client.audio.transcriptions.create(**fields)
+    made = client.audio.transcriptions.create(**for_any_sdk(fields))
     assert engine.left == 0
     return made
 
