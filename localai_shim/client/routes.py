@@ -64,7 +64,7 @@ KINDS: Mapping[Task, Kind] = {
     "transcribe": Kind(
         "transcribe speech",
         "client.audio.transcriptions and client.audio.translations",
-        {"/audio/transcriptions": "transcription", "/audio/translations": "translation"},  # not the conventions'
+        {},
         "Whisper models do. ",
     ),
 }
