@@ -1,4 +1,4 @@
-"""Slots of arrays that no step changes: a row joins by one copy of its own, and steps read views of one buffer."""
+"""Slots of arrays that no step changes: a joining row copies only itself, and steps read views of one buffer."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def _languages(vocabulary: Mapping[str, int], begin: int, size: int) -> dict[str
 
 
 def _not_speech(encode: Callable[[str], Sequence[int]]) -> set[int]:
-    """Tokens that write what nobody says, as in OpenAI's `non_speech_tokens`."""
+    """Tokens that write no speech, as in OpenAI's `non_speech_tokens`."""
     found = {encode(text)[0] for text in (" -", " '")}
     for symbol in (*_SYMBOLS, *_NOTES):
         for tokens in (encode(symbol), encode(f" {symbol}")):
