@@ -47,7 +47,8 @@ MAY = {
     "testing.offline": "client replacing testing testing.cassettes",
     # -- clients
     "client": (
-        "endpoints endpoints.audio endpoints.batches endpoints.chat endpoints.completions endpoints.embeddings "
+        "endpoints endpoints.audio.speaking endpoints.audio.transcriptions endpoints.batches endpoints.chat "
+        "endpoints.completions endpoints.embeddings "
         "endpoints.items endpoints.responses endpoints.vector_stores engine errors grammar media models options "
         "runtime sdk state stats telemetry threads types"
     ),
@@ -69,7 +70,9 @@ MAY = {
         "endpoints endpoints.hosted endpoints.hosted.mcp endpoints.items errors formats formats.grammar grammar output "
         "prompt prompt.fit types"
     ),
-    "endpoints.audio": "endpoints errors media prompt prompt.media speech state threads types",
+    "endpoints.audio": "",
+    "endpoints.audio.speaking": "endpoints errors speech state types",
+    "endpoints.audio.transcriptions": "endpoints errors media prompt prompt.media speech state threads types",
     "endpoints.batches": "endpoints errors state threads types",
     "endpoints.chat": "endpoints endpoints.answer endpoints.hosted errors output prompt state types",
     "endpoints.completions": "endpoints endpoints.answer errors formats grammar output prompt state types",
@@ -181,7 +184,8 @@ PACKAGES = {
     "contrib": "lm_eval numpy openai tqdm",
     "documents": "numpy pypdf pypdfium2",
     "endpoints": "openai",
-    "endpoints.audio": "numpy openai",
+    "endpoints.audio.speaking": "numpy openai",
+    "endpoints.audio.transcriptions": "numpy openai",
     "endpoints.chat": "openai",
     "endpoints.completions": "openai",
     "endpoints.hosted.mcp": "openai",
@@ -427,7 +431,7 @@ def test_threads_locks_and_queues_are_made_in_one_module() -> None:
 def test_a_room_has_at_most_fourteen_modules_and_the_top_only_nouns() -> None:
     flat = Counter(room_of(module) for module in MODULES if MODULES[module].name != "__init__.py")
     assert {room: count for room, count in flat.items() if count > 14} == {}
-    assert {path.stem for path in PACKAGE.glob("*.py")} == {"__init__", "__main__", *NOUNS - {"types"}}
+    assert {path.stem for path in PACKAGE.glob("*.py")} == {"__init__", "__main__", *NOUNS - {"types", "speech"}}
 
 
 def test_no_room_of_the_top_level_may_lead_back_to_itself() -> None:

@@ -14,7 +14,7 @@ from openai.types import CreateEmbeddingResponse, Embedding
 from openai.types.create_embedding_response import Usage
 
 from .. import types
-from ..endpoints.audio.binary import Binary
+from ..endpoints.audio.speaking.binary import Binary
 from ..endpoints.models import unknown_model
 from ..endpoints.turn import AnyAssembler, Turn
 from ..engine import threads

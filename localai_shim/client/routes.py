@@ -146,8 +146,8 @@ def find(method: str, path: str) -> tuple[Generation | Answer, list[str]] | None
 def _routes() -> list[Route]:
     """The table, made with the first request: importing the package stays quick."""
     from ..endpoints import files, models
-    from ..endpoints.audio import create as audio
-    from ..endpoints.audio import speech
+    from ..endpoints.audio.speaking import create as speech
+    from ..endpoints.audio.transcriptions import create as transcriptions
     from ..endpoints.batches import stored as batches
     from ..endpoints.chat import create as chat
     from ..endpoints.chat import stored as stored_chat
@@ -171,8 +171,8 @@ def _routes() -> list[Route]:
             Generation(completions.prepare, texts=completion_fields.TEXTS, differ=completion_fields.DIFFER),
         ),
         ("post", "/embeddings", Generation(embeddings.prepare, task="embed")),
-        ("post", "/audio/transcriptions", Generation(audio.prepare_transcription, task="transcribe")),
-        ("post", "/audio/translations", Generation(audio.prepare_translation, task="transcribe")),
+        ("post", "/audio/transcriptions", Generation(transcriptions.prepare_transcription, task="transcribe")),
+        ("post", "/audio/translations", Generation(transcriptions.prepare_translation, task="transcribe")),
         ("post", "/audio/speech", Generation(speech.prepare, task="speak")),
         ("post", "/rerank", Generation(part("rerank").prepare, task="rerank")),
         ("post", "/responses", Generation(responses.prepare, texts=responses.TEXTS, differ=responses.DIFFER)),

@@ -16,8 +16,8 @@ SAMPLE_RATE = 16_000
 
 @dataclass(frozen=True, slots=True)
 class Transcribing:
-    """Settings of a Whisper model, which writes down windows of thirty seconds. All numbers are token ids, but for
-    the seconds.
+    """Settings of a Whisper model, which writes down windows of thirty seconds. Numbers are token ids, except seconds
+    and `max_tokens`.
     """
 
     begin: int

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.endpoints.audio import sound as sounds
+from localai_shim.endpoints.audio.transcriptions import sound as sounds
 from tests.endpoints.audio.listening import ENGLISH, ListeningEngine, for_any_sdk, refused, says, sound
 
 HELLO = says(0.0, " Hello.", 1.0)

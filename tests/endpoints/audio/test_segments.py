@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from localai_shim.endpoints.audio.segments import Decoded, Segment, compression_ratio, split
-from localai_shim.endpoints.audio.subtitles import make_srt, make_vtt
+from localai_shim.endpoints.audio.transcriptions.segments import Decoded, Segment, compression_ratio, split
+from localai_shim.endpoints.audio.transcriptions.subtitles import make_srt, make_vtt
 from localai_shim.types import Token
 from tests.endpoints.audio.listening import FIRST, SETTINGS, Said, ids
 

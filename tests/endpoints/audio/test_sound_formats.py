@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from localai_shim.endpoints.audio.formats import FORMATS, FfmpegWriter, WavWriter, Writer, as_pcm, make_writer
+from localai_shim.endpoints.audio.speaking.formats import FORMATS, FfmpegWriter, WavWriter, Writer, as_pcm, make_writer
 from localai_shim.errors import BadRequest, RequestError
 from localai_shim.speech.resampling import Resampler
 from tests.mlx_audio_models import sound

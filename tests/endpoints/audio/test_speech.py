@@ -18,7 +18,7 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI, http_client
-from localai_shim.endpoints.audio.formats import as_pcm
+from localai_shim.endpoints.audio.speaking.formats import as_pcm
 from tests.conftest import MESSAGES
 from tests.engine.harness import eventually
 from tests.mlx_audio_models import tiny_speech

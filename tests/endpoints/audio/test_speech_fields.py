@@ -236,7 +236,7 @@ def test_a_request_that_takes_too_long_is_a_timeout(client: LocalOpenAI) -> None
 
 
 def test_a_voice_is_never_a_path_or_an_address() -> None:
-    from localai_shim.endpoints.audio.speech import _read_voice
+    from localai_shim.endpoints.audio.speaking.create import _read_voice
     from localai_shim.errors import BadRequest
 
     free = Speaking(takes_any_voice=True)

@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from localai_shim.endpoints.audio.timestamps import TimestampConstraint, TimestampRules
+from localai_shim.endpoints.audio.transcriptions.timestamps import TimestampConstraint, TimestampRules
 from localai_shim.speech import Transcribing
 from tests.endpoints.audio.oracle import openai_allows
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.endpoints.audio import transcript
+from localai_shim.endpoints.audio.transcriptions import transcript
 from tests.conftest import revalidate
 from tests.endpoints.audio import oracle
 from tests.engine.harness import eventually

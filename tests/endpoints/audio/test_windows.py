@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.endpoints.audio import transcript
+from localai_shim.endpoints.audio.transcriptions import transcript
 from tests.endpoints.audio.listening import (
     ENGLISH,
     FIRST,

@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.endpoints.audio import transcript
+from localai_shim.endpoints.audio.transcriptions import transcript
 from localai_shim.models.speech.alignment import Aligner, alignment_heads
 from tests.conftest import revalidate
 from tests.endpoints.audio import oracle

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from localai_shim.endpoints.audio.words import align, split_words, time_words, warped
+from localai_shim.endpoints.audio.transcriptions.words import align, split_words, time_words, warped
 
 PIECES = [
     *(' "', "Hel", "lo", ",", " Hello", " there", ',"', " she", " said", "."),

@@ -12,7 +12,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from localai_shim.endpoints.audio.recognition import join_parts
+from localai_shim.endpoints.audio.transcriptions.recognition import join_parts
 from localai_shim.engine.engine import Engine
 from localai_shim.engine.sinks import SyncSink
 from localai_shim.models.loading import load_model

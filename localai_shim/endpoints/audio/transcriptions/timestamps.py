@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...speech import Transcribing
+from ....speech import Transcribing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ...errors import BadRequest
-from ...speech import Transcribing
-from ..served import ServedModel
-from ..turn import Turn
+from ....errors import BadRequest
+from ....speech import Transcribing
+from ...served import ServedModel
+from ...turn import Turn
 from .assembler import TranscriptionAssembler
 from .fields import Asked, read_transcription, read_translation
 from .languages import read_language
@@ -20,7 +20,7 @@ from .sound import hear
 from .transcript import Transcript
 
 if TYPE_CHECKING:
-    from ...state.store import Store
+    from ....state.store import Store
 
 
 def prepare_transcription(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Turn:

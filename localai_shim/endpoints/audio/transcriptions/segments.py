@@ -6,8 +6,8 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...speech import Transcribing
-from ...types import Token
+from ....speech import Transcribing
+from ....types import Token
 from .words import TimedWord
 
 FRAMES_PER_SECOND = 100

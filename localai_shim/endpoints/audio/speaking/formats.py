@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import BadRequest, RequestError
-from ...speech.resampling import Resampler
+from ....errors import BadRequest, RequestError
+from ....speech.resampling import Resampler
 
 PCM_RATE = 24_000
 """Samples per second of pcm, as OpenAI has it."""

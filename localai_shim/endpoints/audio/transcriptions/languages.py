@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ...errors import BadRequest, listed
+from ....errors import BadRequest, listed
 
 _NAMES = """
 en=english; zh=chinese; de=german; es=spanish; ru=russian; ko=korean; fr=french; ja=japanese; pt=portuguese;

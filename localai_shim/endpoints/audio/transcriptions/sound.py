@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
-from ...errors import BadRequest
-from ...media import MediaSpan, ProcessedMedia, media_keys
-from ...prompt.media.ffmpeg import decode_foreign, is_foreign_sound
-from ...prompt.media.sounds import Samples, decode_sound
-from ...threads.deadline import check
-from ...types import Adapter, Prompt
-from ..files import read_upload
-from ..served import ServedModel
+from ....errors import BadRequest
+from ....media import MediaSpan, ProcessedMedia, media_keys
+from ....prompt.media.ffmpeg import decode_foreign, is_foreign_sound
+from ....prompt.media.sounds import Samples, decode_sound
+from ....threads.deadline import check
+from ....types import Adapter, Prompt
+from ...files import read_upload
+from ...served import ServedModel
 from .segments import FRAMES_PER_SECOND
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from openai.types.audio import (
     TranscriptionVerbose,
 )
 
-from ...errors import BadRequest
-from ...speech import SAMPLE_RATE, HeardSegment, Recognized
-from ...speech.resampling import resampled
-from ...threads.deadline import check
-from ...types import RecognitionRequest, Token
-from ..assembler import Assembler
-from ..served import ServedModel
-from ..turn import Turn
+from ....errors import BadRequest
+from ....speech import SAMPLE_RATE, HeardSegment, Recognized
+from ....speech.resampling import resampled
+from ....threads.deadline import check
+from ....types import RecognitionRequest, Token
+from ...assembler import Assembler
+from ...served import ServedModel
+from ...turn import Turn
 from .fields import Asked
 from .segments import compression_ratio
 from .sound import read_samples

@@ -16,9 +16,9 @@ from openai.types.audio import (
     TranslationVerbose,
 )
 
-from ...prompt.template import ChatTokenizer
-from ...types import Token
-from ..assembler import Assembler, Round
+from ....prompt.template import ChatTokenizer
+from ....types import Token
+from ...assembler import Assembler, Round
 from .fields import TEXT_FORMATS, Asked
 from .languages import name_of
 from .segments import FRAMES_PER_SECOND, Segment

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
-from ...errors import BadRequest, listed
-from ..fields import Fields, as_strings
-from ..request_fields import read_priority
+from ....errors import BadRequest, listed
+from ...fields import Fields, as_strings
+from ...request_fields import read_priority
 
 Format = Literal["json", "text", "srt", "verbose_json", "vtt"]
 FORMATS: tuple[Format, ...] = get_args(Format)

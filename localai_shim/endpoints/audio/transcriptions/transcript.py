@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...speech import Attended, Transcribing
-from ...types import AlignmentRequest, Prompt, SamplingParams, Token, TranscriptionRequest, Work
-from ..served import ServedModel
+from ....speech import Attended, Transcribing
+from ....types import AlignmentRequest, Prompt, SamplingParams, Token, TranscriptionRequest, Work
+from ...served import ServedModel
 from .fields import Asked
 from .segments import FRAMES_PER_SECOND, Decoded, Segment, ends_at_stamp, split
 from .sound import Sound, seconds_of
