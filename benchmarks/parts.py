@@ -27,6 +27,7 @@ from . import (
     values,
     vision,
     wakeups,
+    windows,
 )
 from .bench import Bench
 from .figures import Section, print_figures
@@ -108,6 +109,7 @@ PARTS: dict[str, Part] = {
     "agents": agents.measure,
     "joins": joins.measure,
     "embeddings": embeddings.measure,
+    "windows": windows.measure,
     "adapters": adapters.measure,
     "packed": packed.measure,
     "swarm": swarm.measure,

@@ -45,7 +45,7 @@ violations: list[str] = []
 
 def note_violations(answer: Any) -> None:
     """`check_body` for an answer or event on its way to a caller."""
-    if isinstance(answer, bytes):  # the content of a file
+    if isinstance(answer, bytes | str):  # the content of a file, or a plain text
         return
     try:
         check_body(sdk.raw_fields(answer))

@@ -13,14 +13,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from localai_shim.builtin import CHECKPOINT
 from localai_shim.options import LoadOptions, RunOptions
 from localai_shim.types import log
 from tests.embedding_models import tiny_embedder, tiny_judge
+from tests.endpoints.audio.quiet import quiet_whisper
 from tests.lora import make_adapter
+from tests.mlx_audio_models import tiny_speech
 from tests.otel import no_telemetry
+from tests.prompt.media.files import wav
 
 pytest_plugins = ["pytester"]
 ROOT = Path(__file__).parents[1]
@@ -40,6 +44,8 @@ STAND_INS = {
         "qwen3", prompts=(("query", "Instruct: find\nQuery:"), ("document", ""))
     ),
     "Qwen/Qwen3-Reranker-0.6B": tiny_judge,
+    "mlx-community/whisper-large-v3-turbo": quiet_whisper,
+    "mlx-community/Qwen3-TTS-12Hz-1.7B-CustomVoice-8bit": lambda: tiny_speech("qwen3_tts"),
     "adapters/sql": lambda: adapter_of(0),
     "adapters/support": lambda: adapter_of(1),
 }
@@ -75,6 +81,7 @@ def _as_a_reader_has_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iter
     """No key, and nobody has set up OpenTelemetry. What a page does to the logger is undone."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.chdir(tmp_path)  # where pages write their files
+    (tmp_path / "meeting.wav").write_bytes(wav(np.zeros(8_000, np.int16)))
     handlers, level = list(log.handlers), log.level
     with no_telemetry():
         yield
@@ -98,6 +105,7 @@ def run_page(name: str) -> None:
         gc.collect()
 
 
+@pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")  # OpenAI ends translations of audio
 @pytest.mark.parametrize("name", [name for name in RUN if name != "docs/agents.md"])
 def test_the_code_of_a_page_runs_from_its_top_to_its_end(name: str) -> None:
     run_page(name)

@@ -47,7 +47,8 @@ MAY = {
     "testing.offline": "client replacing testing testing.cassettes",
     # -- clients
     "client": (
-        "endpoints endpoints.batches endpoints.chat endpoints.completions endpoints.embeddings "
+        "endpoints endpoints.audio.speaking endpoints.audio.transcriptions endpoints.batches endpoints.chat "
+        "endpoints.completions endpoints.embeddings "
         "endpoints.items endpoints.responses endpoints.vector_stores engine errors grammar media models options "
         "runtime sdk state stats telemetry threads types"
     ),
@@ -64,11 +65,14 @@ MAY = {
     "scale.parallel": "backends engine engine.mirror models types",
     "scale.ray": "client endpoints.batches errors options runtime sdk stats threads",
     # -- endpoints, and what they translate with
-    "endpoints": "errors formats grammar media output prompt state threads types vectors",
+    "endpoints": "errors formats grammar media output prompt speech state threads types vectors",
     "endpoints.answer": (
         "endpoints endpoints.hosted endpoints.hosted.mcp endpoints.items errors formats formats.grammar grammar output "
         "prompt prompt.fit types"
     ),
+    "endpoints.audio": "",
+    "endpoints.audio.speaking": "endpoints errors speech state types",
+    "endpoints.audio.transcriptions": "endpoints errors media prompt prompt.media speech state threads types",
     "endpoints.batches": "endpoints errors state threads types",
     "endpoints.chat": "endpoints endpoints.answer endpoints.hosted errors output prompt state types",
     "endpoints.completions": "endpoints endpoints.answer errors formats grammar output prompt state types",
@@ -103,7 +107,11 @@ MAY = {
     "engine.prefix": "engine engine.costs engine.failures engine.kv engine.mirror stats types",
     "engine.prompts": "engine engine.costs engine.kv engine.prefix engine.sampling types",
     "engine.sampling": "engine types",
-    "engine.work": ("engine engine.costs engine.decode engine.drafts engine.prefix engine.prompts stats threads types"),
+    "engine.work": (
+        "engine engine.costs engine.decode engine.drafts engine.prefix engine.prompts engine.work.alone stats threads "
+        "types"
+    ),
+    "engine.work.alone": "engine engine.work types",
     # -- models and machines, which fill its ports
     "backends": "backends.cuda backends.x86 engine threads types",
     "backends.cuda": "backends engine",
@@ -112,7 +120,7 @@ MAY = {
     "models": (
         "backends backends.self_test engine engine.mirror media models.adapters "
         "models.attention models.checkpoint models.config models.gguf models.heads models.local models.mtp "
-        "models.vision formats options output threads types vectors"
+        "models.speech models.vision formats options output threads types vectors"
     ),
     "models.adapters": "engine models models.checkpoint options threads types",
     "models.checkpoint": "backends models.gguf options types",
@@ -124,6 +132,9 @@ MAY = {
     "models.local": "models.checkpoint models.gguf types",
     "models.heads": "backends engine models.checkpoint threads types vectors",
     "models.mtp": "backends engine models models.checkpoint models.config models.gguf models.heads types",
+    "models.speech": (
+        "backends engine engine.work.alone media models models.attention models.checkpoint options speech threads types"
+    ),
     "models.vision": (
         "backends engine media models models.attention models.checkpoint models.config models.gguf models.heads "
         "options threads types"
@@ -134,14 +145,15 @@ MAY = {
     "threads": "",
     "builtin": "",
     # -- nouns
-    "types": "media stats",
+    "types": "media speech stats",
     "vectors": "",
     "media": "",
     "options": "media types",
     "errors": "",
     "stats": "",
+    "speech": "",
 }
-NOUNS = {"types", "vectors", "media", "options", "errors", "stats"}
+NOUNS = {"types", "vectors", "media", "options", "errors", "stats", "speech"}
 CORE = {
     *(
         "client",
@@ -170,6 +182,8 @@ PACKAGES = {
     "contrib": "lm_eval numpy openai tqdm",
     "documents": "numpy pypdf pypdfium2",
     "endpoints": "openai",
+    "endpoints.audio.speaking": "numpy openai",
+    "endpoints.audio.transcriptions": "numpy openai",
     "endpoints.chat": "openai",
     "endpoints.completions": "openai",
     "endpoints.hosted.mcp": "openai",
@@ -186,6 +200,7 @@ PACKAGES = {
     "engine.prompts": "mlx numpy",
     "engine.sampling": "mlx numpy",
     "engine.work": "mlx numpy",
+    "engine.work.alone": "mlx",
     "grammar": "llguidance numpy",
     "media": "numpy",
     "models": "huggingface_hub jinja2 mlx mlx_lm mlx_vlm numpy tokenizers transformers",
@@ -199,6 +214,7 @@ PACKAGES = {
     "models.heads": "mlx mlx_lm numpy tokenizers",
     "models.mtp": "mlx mlx_lm",
     "models.local": "huggingface_hub",
+    "models.speech": "huggingface_hub mlx mlx_audio mlx_lm numpy tokenizers transformers",
     "models.vision": "PIL mlx mlx_lm mlx_vlm numpy transformers",
     "prompt": "PIL jinja2",
     "prompt.media": "PIL certifi cv2 httpx httpx2 miniaudio numpy",
@@ -212,6 +228,7 @@ PACKAGES = {
     "testing.model": "anyio jinja2 numpy",
     "testing.offline": "openai pytest",
     "threads": "gevent",
+    "speech": "numpy",
     "types": "numpy",
 }
 
@@ -410,7 +427,7 @@ def test_threads_locks_and_queues_are_made_in_one_module() -> None:
 def test_a_room_has_at_most_fourteen_modules_and_the_top_only_nouns() -> None:
     flat = Counter(room_of(module) for module in MODULES if MODULES[module].name != "__init__.py")
     assert {room: count for room, count in flat.items() if count > 14} == {}
-    assert {path.stem for path in PACKAGE.glob("*.py")} == {"__init__", "__main__", *NOUNS - {"types"}}
+    assert {path.stem for path in PACKAGE.glob("*.py")} == {"__init__", "__main__", *NOUNS - {"types", "speech"}}
 
 
 def test_no_room_of_the_top_level_may_lead_back_to_itself() -> None:

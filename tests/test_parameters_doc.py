@@ -18,8 +18,10 @@ from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.client.arguments import DOCUMENTED
 from localai_shim.options import OWN
 from tests.conftest import MESSAGES
+from tests.endpoints.audio.listening import ListeningEngine, says, sound
 from tests.engine.harness import eventually
 from tests.floats import nearly, plain
+from tests.mlx_audio_models import tiny_speech
 
 PAGES = sorted((Path(__file__).parent.parent / "docs").glob("parameters*.md"))
 TEXTS = [page.read_text(encoding="utf-8") for page in PAGES]
@@ -35,6 +37,9 @@ RESOURCES = {
     "chat.completions.messages": "list",
     "completions": "create",
     "embeddings": "create",
+    "audio.transcriptions": "create",
+    "audio.translations": "create",
+    "audio.speech": "create",
     "responses": "create retrieve delete cancel compact",
     "responses.input_items": "list",
     "responses.input_tokens": "count",
@@ -54,6 +59,7 @@ METHODS: dict[str, tuple[Callable[..., Any], ...]] = {
     for name in names.split()
 }
 CREATING = ("chat.completions.create", "completions.create", "responses.create")
+LISTENING = ("audio.transcriptions.create", "audio.translations.create")
 
 
 def anchor(heading: str) -> str:
@@ -129,6 +135,8 @@ def test_each_status_is_one_of_three() -> None:
 
 REFUSED: dict[str, Any] = {
     "access_programs": {"cyber": "standard"},
+    "known_speaker_names": ["Ada"],
+    "known_speaker_references": ["data:audio/wav;base64,AAAA"],
     "audio": {"voice": "alloy", "format": "wav"},
     "context_management": [{"type": "compaction"}],
     "moderation": {"model": "omni-moderation-latest"},
@@ -139,6 +147,9 @@ REFUSED_ROWS = [(method, name) for method in METHODS for name in rows(method, "r
 
 def create(client: LocalOpenAI, method: str, **kwargs: Any) -> Any:
     """Call a method with what it needs and little more."""
+    if method in LISTENING:
+        ears = LocalOpenAI(engine=ListeningEngine(says(0.0, " Hello.", 1.0)))
+        return getattr(ears.audio, method.split(".")[1]).create(**{"model": "m", "file": sound(1), **kwargs})
     if method == "chat.completions.create":
         return client.chat.completions.create(
             **{"model": "m", "messages": MESSAGES, "max_tokens": 8, "temperature": 0, **kwargs}
@@ -174,6 +185,7 @@ def test_what_is_rejected_raises_and_names_the_parameter(client: LocalOpenAI, me
 # -- no effect ---------------------------------------------------------------------------------------------------------
 
 ACCEPTED: dict[str, list[Any]] = {
+    "chunking_strategy": ["auto", {"type": "server_vad", "threshold": 0.5}],
     "background_options": [{"completion_window": "soonest", "continuation_id": "mine"}],
     "extra_headers": [{"x-mine": "1"}],
     "extra_query": [{"page": "2"}],
@@ -214,7 +226,23 @@ def test_what_has_no_effect_changes_no_vector(client: LocalOpenAI, method: str, 
         assert plain(create(client, method, **{name: value})) == nearly(create(client, method))
 
 
-STORED = [m for m in METHODS if m not in CREATING and not m.startswith(("models", "embeddings"))]
+@pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")
+@pytest.mark.parametrize(("method", "name"), accepted(LISTENING))
+def test_what_has_no_effect_changes_no_transcription(client: LocalOpenAI, method: str, name: str) -> None:
+    for value in ACCEPTED[name]:
+        assert create(client, method, **{name: value}) == create(client, method)
+
+
+@pytest.mark.parametrize(("method", "name"), accepted(["audio.speech.create"]))
+def test_what_has_no_effect_changes_no_speech(method: str, name: str) -> None:
+    given: dict[str, Any] = {"voice": "ryan", "response_format": "pcm", "extra_body": {"seed": 1}}
+    with LocalOpenAI(tiny_speech("qwen3_tts")) as speaker:
+        for value in ACCEPTED[name]:
+            made = create(speaker, method, **given, **{name: value})
+            assert made.content == create(speaker, method, **given).content
+
+
+STORED = [m for m in METHODS if m not in CREATING and not m.startswith(("models", "embeddings", "audio"))]
 SAME = ("retrieve", "list", "count")  # what can be asked again and again
 
 

@@ -8,11 +8,19 @@ import sys
 from collections.abc import Sequence
 
 from ..types import VERSION, EngineError
-from . import batch, bench, chat, doctor, models, run
+from . import batch, bench, chat, doctor, models, run, transcribe
 from .loading import INTERRUPTED, interrupted
 from .show import one_line
 
-COMMANDS = {"chat": chat, "run": run, "batch": batch, "models": models, "doctor": doctor, "bench": bench}
+COMMANDS = {
+    "chat": chat,
+    "run": run,
+    "batch": batch,
+    "transcribe": transcribe,
+    "models": models,
+    "doctor": doctor,
+    "bench": bench,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,6 +14,7 @@ from openai.types import CreateEmbeddingResponse, Embedding
 from openai.types.create_embedding_response import Usage
 
 from .. import types
+from ..endpoints.audio.speaking.binary import Binary
 from ..endpoints.models import unknown_model
 from ..endpoints.turn import AnyAssembler, Turn
 from ..engine import threads
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
 _RAISED = (RequestError, openai.OpenAIError, sdk.TransportError)
 LIGHT_SECONDS = 0.05  # that an event loop prepares a request for at most
 _SUPPORTED = (
-    "chat.completions, responses, conversations, completions, embeddings, rerank, files, vector_stores, batches and "
-    "models"
+    "chat.completions, responses, conversations, completions, embeddings, rerank, audio.transcriptions, "
+    "audio.translations, audio.speech, files, vector_stores, batches and models"
 )
 
 
@@ -187,7 +188,10 @@ class Call:
             self.deadline.check()
             served = self._served(engine)
             routes.check_task(served, self._generation.task)
-            return self._generation.prepare(self.body, served, self.runtime.store)
+            turn = self._generation.prepare(self.body, served, self.runtime.store)
+            if turn.assembler.media_type is not None:  # its caller says by a header how it is read
+                turn.stream = sdk.is_read_in_pieces(self.request)
+            return turn
 
     def _served(self, engine: EngineLike) -> ServedModel:
         try:
@@ -329,10 +333,16 @@ class Call:
         if self._observation is not None:
             self._observation.answered()
         seconds = time.monotonic() - self.started
+        if isinstance(answer, Binary):
+            response = sdk.LocalResponse(answer.content, request=self.request, seconds=seconds)
+            response.headers["content-type"] = answer.media_type
+            return response
         return sdk.LocalResponse(answer, request=self.request, seconds=seconds, cast_to=self.cast_to)
 
-    def streamed(self, events: event_stream.Events) -> event_stream.LocalStreamResponse:
-        """The response whose answer comes in events."""
+    def streamed(self, events: event_stream.Events, media_type: str | None = None) -> event_stream.LocalStreamResponse:
+        """The response whose answer comes in events, or in pieces of its bytes if these have a type."""
+        if media_type is not None:
+            return event_stream.LocalBytesResponse(events, media_type, request=self.request)
         return event_stream.LocalStreamResponse(events, request=self.request)
 
 

@@ -61,6 +61,22 @@ KINDS: Mapping[Task, Kind] = {
         "models that embed rank by cosine. ",
         instead="embed",
     ),
+    "transcribe": Kind(
+        "transcribe speech",
+        "client.audio.transcriptions and client.audio.translations",
+        {"/audio/transcriptions": "transcription", "/audio/translations": "translation"},  # none of the conventions'
+        "Whisper models transcribe, such as mlx-community/whisper-large-v3-turbo, and other speech-to-text models of "
+        "mlx-audio. ",
+        instead="recognize",
+    ),
+    "align": Kind("align words with speech", "", {}),  # a part of transcriptions
+    "speak": Kind(
+        "speak texts",
+        "client.audio.speech",
+        {"/audio/speech": "speech"},  # not one of the conventions'
+        "Text-to-speech models of mlx-audio speak, such as Qwen3-TTS and Kokoro. ",
+    ),
+    "recognize": Kind("write down speech", "client.audio.transcriptions", {}),
 }
 
 
@@ -96,7 +112,9 @@ def check_task(model: ServedModel, task: Task) -> None:
     kind = KINDS[task]
     if task in model.tasks or kind.instead in model.tasks:
         return
-    uses = ", and to ".join(f"{KINDS[each].does}: it serves {KINDS[each].serves}" for each in model.tasks)
+    uses = ", and to ".join(
+        f"{KINDS[each].does}: it serves {KINDS[each].serves}" for each in model.tasks if KINDS[each].serves
+    )
     raise BadRequest(
         f"The model '{model.name}' cannot {kind.does}: it is there to {uses}. "
         f"{kind.models}Pass another model, such as one of several that a client has with `models=`.",
@@ -128,6 +146,8 @@ def find(method: str, path: str) -> tuple[Generation | Answer, list[str]] | None
 def _routes() -> list[Route]:
     """The table, made with the first request: importing the package stays quick."""
     from ..endpoints import files, models
+    from ..endpoints.audio.speaking import create as speech
+    from ..endpoints.audio.transcriptions import create as transcriptions
     from ..endpoints.batches import stored as batches
     from ..endpoints.chat import create as chat
     from ..endpoints.chat import stored as stored_chat
@@ -151,6 +171,9 @@ def _routes() -> list[Route]:
             Generation(completions.prepare, texts=completion_fields.TEXTS, differ=completion_fields.DIFFER),
         ),
         ("post", "/embeddings", Generation(embeddings.prepare, task="embed")),
+        ("post", "/audio/transcriptions", Generation(transcriptions.prepare_transcription, task="transcribe")),
+        ("post", "/audio/translations", Generation(transcriptions.prepare_translation, task="transcribe")),
+        ("post", "/audio/speech", Generation(speech.prepare, task="speak")),
         ("post", "/rerank", Generation(part("rerank").prepare, task="rerank")),
         ("post", "/responses", Generation(responses.prepare, texts=responses.TEXTS, differ=responses.DIFFER)),
         ("post", "/responses/input_tokens", Generation(counts.prepare_count)),

@@ -189,7 +189,7 @@ def answer(call: Call, turn: Turn, sink: SyncSink) -> AnyResponse:
     assembler = turn.assembler
     try:
         if turn.stream:
-            return call.streamed(SyncEvents(turn, sink, call, call.ended))
+            return call.streamed(SyncEvents(turn, sink, call, call.ended), assembler.media_type)
         while not assembler.finished:
             turn.collect(*sink.get(call.deadline.left()))
         call.save(assembler)
@@ -206,7 +206,7 @@ async def answer_async(call: Call, turn: Turn, sink: AsyncSink, *, waited: bool)
         if turn.stream:
             if not waited:
                 await anyio.lowlevel.checkpoint()
-            return call.streamed(AsyncEvents(turn, sink, call, call.ended))
+            return call.streamed(AsyncEvents(turn, sink, call, call.ended), assembler.media_type)
         while not assembler.finished:
             while not sink.ready:
                 await sink.wait(call.deadline.left())

@@ -9,7 +9,7 @@ from openai import BaseModel
 
 from ..types import Token, Work
 
-Answer = TypeVar("Answer", bound=BaseModel, covariant=True)
+Answer = TypeVar("Answer", bound=BaseModel | str, covariant=True)
 
 
 class Round(NamedTuple):
@@ -32,10 +32,12 @@ class Assembler(Generic[Answer]):
     Attributes:
         finished: the answer has ended, and no token is taken any more.
         decoded: what the SDK would decode of the answer is made as it would be then.
+        media_type: type of the bytes that the answer is, and whose pieces are the events; None: it is an object.
     """
 
     finished = False
     decoded = False
+    media_type: str | None = None
 
     def __init__(self, keep: Callable[[Answer], None] | None = None) -> None:
         self._keep = keep

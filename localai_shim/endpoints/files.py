@@ -26,7 +26,7 @@ PURPOSES = ("assistants", "batch", "user_data", "vision")
 
 _PIECE_BYTES = 256 * 2**10
 _MAX_LISTED = 10_000
-_MAX_FILE_BYTES = 512 * 2**20
+MAX_FILE_BYTES = 512 * 2**20
 _ANY_BYTES = "surrogateescape"  # the error handler that lets text stand for bytes of any kind
 
 
@@ -34,7 +34,7 @@ def create(store: Store, fields: Fields, query: Mapping[str, object]) -> Json:
     """POST /files: the content comes as `file`, as the SDK's multipart bodies have it."""
     check_query(query)
     purpose, expires_at = fields.text("purpose"), read_expiry(fields, "expires_after")
-    name, content = _read_upload(fields.require("file"))
+    name, content = read_upload(fields.require("file"))
     fields.finish()
     if purpose not in PURPOSES:
         raise BadRequest.unknown_value("purpose", purpose, PURPOSES)
@@ -163,15 +163,17 @@ def read_expiry(fields: Fields, name: str) -> int | None:
     return None if seconds is None else now() + seconds
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+def read_upload(value: Any, most: int = MAX_FILE_BYTES, limit: str = "at most 512 MiB are kept") -> tuple[str, bytes]:
+    """Name and content of what was uploaded as `file`: bytes, an open file, or a tuple of a name and one of these.
 
+    Args:
+        value: as the SDK passes it.
+        most: bytes that it may have.
+        limit: says so in the error.
 
-def _has_expired(body: Json) -> bool:
-    return body["expires_at"] is not None and body["expires_at"] <= now()
-
-
-def _read_upload(value: Any) -> tuple[str, bytes]:
-    """Name and content of what was uploaded: bytes, an open file, or a tuple of a name and one of these."""
+    Raises:
+        BadRequest: it is nothing of this, or too large.
+    """
     name: object = None
     if isinstance(value, tuple | list) and len(value) >= 2:
         name, value = value[0], value[1]
@@ -185,6 +187,13 @@ def _read_upload(value: Any) -> tuple[str, bytes]:
         value = value.encode("utf-8", _ANY_BYTES)
     if not isinstance(value, bytes | bytearray | memoryview):
         raise BadRequest.wrong_type("file", "bytes, an open file, or a tuple of a name and one of these", value)
-    if len(value) > _MAX_FILE_BYTES:
-        raise BadRequest(f"Invalid 'file': it has {len(value)} bytes, and at most 512 MiB are kept.", param="file")
+    if len(value) > most:
+        raise BadRequest(f"Invalid 'file': it has {len(value)} bytes, and {limit}.", param="file")
     return encodable(str(name), "file"), bytes(value)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _has_expired(body: Json) -> bool:
+    return body["expires_at"] is not None and body["expires_at"] <= now()

@@ -11,6 +11,7 @@ from ..media import NO_SOURCES, MediaRules, ReadStored, media_keys
 from ..prompt.history import Message
 from ..prompt.parts import MediaCache, MediaReader
 from ..prompt.template import ChatTokenizer
+from ..speech import Transcribing
 from ..types import Adapter, Prompt, Task
 from ..vectors import Embedding, Reranking
 from .field_cache import FieldCache
@@ -63,6 +64,12 @@ class ServedModel:
         """Settings for scoring documents; None: it scores none."""
         found = self.settings.get("rerank")
         return found if isinstance(found, Reranking) else None
+
+    @property
+    def transcribing(self) -> Transcribing | None:
+        """Settings of a Whisper model; None: it is none."""
+        found = self.settings.get("transcribe")
+        return found if isinstance(found, Transcribing) else None
 
     def prepare(self) -> None:
         """Find out what the first request would wait for.

@@ -22,7 +22,8 @@ from ..threads.workers import Workers
 from ..types import EngineClosedError, EngineLike, Event, Failure, Sink, Ticket, Token, Work
 from .assembler import Assembler, Round
 
-AnyAssembler = Assembler[BaseModel]
+AnyAssembler = Assembler[BaseModel | str]
+"""Assembler of any answer: an object of the SDK, or a text."""
 TurnEvent = Event | Future[Round]
 """An event of a turn's sink: of its works, or what follows a round."""
 _between = Workers("between_rounds")

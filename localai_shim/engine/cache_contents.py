@@ -120,6 +120,8 @@ class States:
 
     arrays: tuple[mx.array | None, ...]
     upstream: Upstream = "mlx_lm"
+    constant: bool = False
+    """A row's first pass computes them, and no later one changes them (our `ConstantArrays`)."""
     fits_slots: ClassVar = True
     growing: ClassVar[tuple[mx.array, ...]] = ()
     ratios: ClassVar[tuple[int, ...]] = ()
@@ -137,7 +139,7 @@ class States:
         return replace(self, arrays=tuple(None if array is None else make(array) for array in self.arrays))
 
     def described(self) -> dict[str, object]:
-        return {}
+        return {"constant": True} if self.constant else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +228,7 @@ def read_described(described: Json, arrays: Sequence[mx.array | None]) -> Leaf:
     """The layer that `described` describes, without `growing`, with the arrays that it had."""
     upstream = described.get("upstream", "mlx_lm")  # older files do not say
     if "length" not in described:
-        return States(tuple(arrays), upstream)
+        return States(tuple(arrays), upstream, described.get("constant", False))
     length, held = described["length"], tuple(array for array in arrays if array is not None)
     if "ratio" in described:
         return Pooled(length, described["ratio"], described["kinds"], held, upstream=upstream)

@@ -1,7 +1,8 @@
 """Pieces of work: plain values that can be printed, compared, and played again.
 
 The scheduler names one piece after the other, and each is run before the next one is named. Rows are named by
-`Row.number`, prompts by the first of their rows, requests for vectors by `EmbeddingJob.number`.
+`Row.number`, prompts by the first of their rows, requests for vectors by `EmbeddingJob.number`, and work that runs
+alone by `AloneJob.number`.
 """
 
 from __future__ import annotations
@@ -122,6 +123,15 @@ class Texts(Pass):
     """(request, place of the text in it)."""
     most: int
     """Tokens."""
+    beside: bool
+    """Rows run, and wait for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Perform(Pass):
+    """The next piece of a text that is spoken, or of speech that is written down: one at a time."""
+
+    request: int
     beside: bool
     """Rows run, and wait for it."""
 

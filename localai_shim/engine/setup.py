@@ -26,6 +26,7 @@ CACHE_DIR_BYTES = 10 * 2**30
 TEXT_TOKENS = 16_384  # GPUs run small models no slower for more
 MAX_ROWS = 64
 MAX_STALL_SECONDS = 0.05
+TASKS_OF_ROWS = ("generate", "transcribe")
 FEATURES_SHARE = 1 / 8  # of what the prefix cache has: features take about so much of the keys and values that follow
 
 
@@ -85,7 +86,7 @@ def set_up(model: Model, draft: Drafting | None, options: EngineOptions) -> Setu
     """Try a model, measure what its rows take, lower its context to what fits, and give the prefix cache its share.
 
     Args:
-        model: what is run; one that generates no text is no more than an `Encoder`.
+        model: what is run; one without rows is no more than an `Encoder`.
         draft: drafts for it, if there is one.
         options: the engine's.
 
@@ -94,7 +95,7 @@ def set_up(model: Model, draft: Drafting | None, options: EngineOptions) -> Setu
     """
     rows, stall = options.get("max_rows") or MAX_ROWS, options.get("max_stall") or MAX_STALL_SECONDS
     texts = options.get("prefill_chunk", TEXT_TOKENS)
-    if "generate" not in model.tasks:
+    if not any(task in TASKS_OF_ROWS for task in model.tasks):
         chunks = ChunkLimit(options.get("prefill_chunk", PREFILL_CHUNK_TOKENS))
         workspace = Workspace(model.weight_bytes, options.get("memory_limit"))
         return Setup(workspace, chunks=chunks, max_rows=rows, text_tokens=texts, max_stall=stall)
@@ -108,7 +109,8 @@ def set_up(model: Model, draft: Drafting | None, options: EngineOptions) -> Setu
     memory = prefixes = None
     if fits_slots(model.new_cache()):
         memory = _plan_memory(model, draft, options)
-    if is_known(model.new_cache()) and found.in_pieces:
+    keeps = "generate" in model.tasks  # prompts of windows have only features in common, which are kept
+    if keeps and is_known(model.new_cache()) and found.in_pieces:
         prefixes = _prefix_cache(model, weights, memory, options)
     wanted = options.get("vision_cache_bytes")
     features = FeatureCache(int(FEATURES_SHARE * default_budget(weights)) if wanted is None else wanted)
@@ -129,7 +131,7 @@ def set_up(model: Model, draft: Drafting | None, options: EngineOptions) -> Setu
         rows if batches and found.together else 1,
         texts,
         stall,
-        _sharing(model, prefixes) if batches and found.together else None,
+        _sharing(model, prefixes) if keeps and batches and found.together else None,
     )
 
 

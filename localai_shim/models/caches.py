@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _ROW_CACHES = f"{__package__}.row_caches"
 """The module of `PackedKVCache` and `OwnKVCache`, imported where it is needed."""
+_CONSTANT = f"{__package__}.attention.constant_arrays"
+"""The module of `ConstantArrays`, as well."""
 
 
 def is_packed(layer: LayerCache) -> bool:
@@ -60,6 +62,8 @@ def read(layer: LayerCache) -> Contents | None:
         own = layer.own
         arrays = [array[:, :, : own.offset] for array in (own.keys, own.values)] if own.offset else []
         return KeyValues(layer.offset, tuple(arrays), upstream=layer.upstream, before=layer.before)
+    if kind.__module__ == _CONSTANT:
+        return States(_own_states(layer.cache), constant=True)
     if isinstance(layer, Pool):
         return Pooled(
             layer.tokens[0],
@@ -100,7 +104,7 @@ def write(contents: Contents) -> Any:
     if isinstance(contents, ContentsList):
         return as_list([write(part) for part in contents.parts], contents.upstream)
     if isinstance(contents, States):
-        layer = classes.ArraysCache(len(contents.arrays))
+        layer = _arrays_cache(contents, classes)
         layer.cache = list(_own_states(contents.arrays))
         return layer
     how, ring = contents.quantised, contents.ring
@@ -147,6 +151,14 @@ def _own(arrays: Iterable[mx.array]) -> tuple[mx.array, ...]:
 
 def _own_states(arrays: Iterable[mx.array | None]) -> tuple[mx.array | None, ...]:
     return tuple(None if array is None else array[...] for array in arrays)
+
+
+def _arrays_cache(contents: States, classes: ModuleType) -> Any:
+    if contents.constant:
+        from .attention.constant_arrays import ConstantArrays
+
+        return ConstantArrays(len(contents.arrays))
+    return classes.ArraysCache(len(contents.arrays))
 
 
 def _read_ring(layer: LayerCache, upstream: Upstream) -> KeyValues:

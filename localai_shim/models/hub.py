@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..options import ANYWHERE, Search
@@ -12,6 +13,8 @@ from .format_evidence import read_formats
 from .local.search import hub_model, similar_names
 
 _MORE_FILES = ("*_Dense/*.safetensors", "mtp.safetensors", "mtp/*")  # of sentence-transformers' layers, and heads
+SPEECH_FILES = ("*.safetensors", "*.npz", "*.model", "*.yaml", "*.mvn", "voices/*", "speech_tokenizer/*")
+"""Files of models of mlx-audio besides those of other models."""
 
 
 def config_here(path_or_id: str, revision: str | None = None) -> Json:
@@ -28,7 +31,13 @@ def config_here(path_or_id: str, revision: str | None = None) -> Json:
     return read_json(Path(found)) if isinstance(found, str) else {}
 
 
-def fetch(path_or_id: str, progress: bool | None, revision: str | None = None, search: Search = ANYWHERE) -> Path:
+def fetch(
+    path_or_id: str,
+    progress: bool | None,
+    revision: str | None = None,
+    search: Search = ANYWHERE,
+    more: Sequence[str] = (),
+) -> Path:
     """The folder of a model, or its GGUF file; downloaded from the hub if it is not on this machine yet.
 
     Args:
@@ -36,6 +45,7 @@ def fetch(path_or_id: str, progress: bool | None, revision: str | None = None, s
         progress: as the client's option.
         revision: of a model on the hub; None: main.
         search: with `local`, a whole copy in the hub's cache is used without asking the hub for a newer one.
+        more: patterns of further files.
 
     Raises:
         ModelLoadError: it cannot be had. That may change, unless the ID is none.
@@ -47,7 +57,7 @@ def fetch(path_or_id: str, progress: bool | None, revision: str | None = None, s
 
     newer = getattr(errors, "IncompleteSnapshotError", None)  # than the oldest version that is supported
     incomplete = () if newer is None else (newer,)
-    files = [*mlx_lm.utils.DEFAULT_ALLOW_PATTERNS, *_MORE_FILES]
+    files = [*mlx_lm.utils.DEFAULT_ALLOW_PATTERNS, *_MORE_FILES, *more]
 
     def get(**how: object) -> Path:
         return Path(mlx_lm.utils.snapshot_download(path_or_id, revision=revision, allow_patterns=files, **how))
@@ -57,7 +67,7 @@ def fetch(path_or_id: str, progress: bool | None, revision: str | None = None, s
             return Path(path_or_id)
         if search.offline:
             return get(local_files_only=True)
-        if search.local and is_whole(path_or_id, revision):
+        if search.local and not more and is_whole(path_or_id, revision):
             with contextlib.suppress(errors.LocalEntryNotFoundError):
                 return get(local_files_only=True)
         return get(tqdm_class=bar_class(progress))

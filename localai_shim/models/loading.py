@@ -24,17 +24,24 @@ from .config.windows import compute_windows
 from .encoders import ClassifierModel, EmbeddingModel, encoder_module, is_classifier
 from .gguf.detection import check_gguf, is_gguf
 from .gguf.encoder_files import find_encoder
-from .hub import fetch
+from .hub import SPEECH_FILES, fetch
 from .mtp.finding import find_head, head_in
 from .mtp.head import MTPHead
 from .sharded import ShardedModel, evaluate_each
+from .speech.families import speech_kind
+from .speech.performing import SpeechModel
+from .speech.reading import check_whisper, is_whisper
+from .speech.recognizers import RecognizerModel
+from .speech.voices import VoiceModel
+from .speech.whisper import WhisperModel
 from .text import TextModel
 from .upstream_imports import LOADING, keeping_file_limits
 
 _VOCABULARIES = ("tokenizer.json", "*.model", "tekken.json", "*.tiktoken", "vocab.json", "vocab.txt")
 DRAFT_LIMIT_DIVISOR = 4  # of a memory_limit, what may be made larger of a model that drafts
 
-Servable = TextModel | EmbeddingModel | ClassifierModel
+Servable = TextModel | EmbeddingModel | ClassifierModel | WhisperModel | VoiceModel | RecognizerModel
+_SPEECH: dict[str, type[VoiceModel | RecognizerModel]] = {"tts": VoiceModel, "stt": RecognizerModel}
 
 
 @mirrored
@@ -76,7 +83,10 @@ def load_model(
     if path.is_file():
         check_gguf(path)
     check_files(path)
-    if not options.get("trust_remote_code") and not is_gguf(path):
+    speaks = not is_gguf(path) and speech_kind(read_json(path / "config.json")) is not None
+    if speaks and not Path(path_or_id).exists():
+        path = fetch(path_or_id, progress, revision, Search(*search), SPEECH_FILES)
+    if not options.get("trust_remote_code") and not is_gguf(path) and not speaks:
         _check_tokenizer(path, path_or_id)
     try:
         places = _places(path, options)
@@ -85,11 +95,12 @@ def load_model(
         contents = contents_of(places)
         with naming_files(read_json(path / "config.json")):
             model, tokenizer, config = kind.read(path, options)
-        check_numbers(model, config)
-        set_untruncated(model, config)
-        choose_factors(model, config, options.get("context_length"))
-        check_rotation(model, config)
-        check_keys(model, config)
+        if not issubclass(kind, SpeechModel):
+            check_numbers(model, config)
+            set_untruncated(model, config)
+            choose_factors(model, config, options.get("context_length"))
+            check_rotation(model, config)
+            check_keys(model, config)
         if issubclass(kind, TextModel):
             compute_windows(model, config, options.get("context_length"))
         weights = [array for _, array in tree_flatten(model.parameters())]
@@ -99,7 +110,8 @@ def load_model(
         if stamps_of(places) != stamps:
             raise ModelLoadError("its files changed while they were read", transient=True)
         mx.eval(mx.random.state)  # new layers draw weights, each from the key before: a graph that nobody runs
-        applied = host().forms().prepare(model, cast(ModelOptions, options).get("memory_limit"))
+        limit = cast(ModelOptions, options).get("memory_limit")
+        applied = {} if issubclass(kind, SpeechModel) else host().forms().prepare(model, limit)
         loaded = kind(Checkpoint(name, model, tokenizer, config, path, options, contents))
         loaded.applied = applied
         if isinstance(loaded, TextModel):
@@ -193,6 +205,8 @@ def load_draft_model(
 
 def _check_tokenizer(path: Path, path_or_id: str) -> None:
     """Refuse a folder without any file of a vocabulary: what fails then says nothing of it."""
+    if is_whisper(read_json(path / "config.json")):  # whose own check says which file to copy
+        return
     if not any(next(path.glob(pattern), None) for pattern in _VOCABULARIES):
         raise ModelLoadError(
             f"The model '{path_or_id}' has no tokenizer: its folder has none of {', '.join(_VOCABULARIES)}. Copy the "
@@ -221,6 +235,14 @@ def _checked_kind(path: Path, options: LoadOptions) -> type[Servable]:
     check_documents(path)
     config = read_json(path / "config.json")
     check_layers(config, path / "config.json")
+    if is_whisper(config):
+        check_whisper(path)
+        if processes(options) > 1:
+            raise ModelLoadError("processes: several processes cannot run a model that transcribes speech")
+        return WhisperModel
+    if (speech := speech_kind(config)) is not None:
+        check_weights(path, "*.safetensors")
+        return _SPEECH[speech]
     check_fields(config)
     check_ends(config, "config.json")
     check_ends(read_json(path / "generation_config.json"), "generation_config.json")
@@ -258,8 +280,10 @@ def refusal(path: Path) -> str:
     """Why a folder cannot be loaded, as far as that shows without its weights; empty if it can be."""
     try:
         check_files(path)
-        _check_tokenizer(path, path.name)
-        kind, config = _checked_kind(path, {}), read_json(path / "config.json")
+        config = read_json(path / "config.json")
+        if speech_kind(config) is None:
+            _check_tokenizer(path, path.name)
+        kind = _checked_kind(path, {})
         model_type = config.get("model_type")
         if kind is TextModel and not (isinstance(model_type, str) and _mlx_lm_has(model_type)):
             return f"the architecture '{model_type}' is not supported"
@@ -271,8 +295,12 @@ def refusal(path: Path) -> str:
 def only_tasks(folder: Path) -> tuple[Task, ...] | None:
     """Tasks of a checkpoint that generates no text, before it is loaded; None for all others."""
     config = read_json(folder / "config.json")
+    if (speech := speech_kind(config)) is not None:
+        return ("speak",) if speech == "tts" else ("recognize",)
     if is_classifier(config):
         return tuple(ClassifierModel.tasks)
+    if is_whisper(config):
+        return tuple(WhisperModel.tasks)
     return None if encoder_module(folder, config) is None else tuple(EmbeddingModel.tasks)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .control_tokens import CallerText
 from .template import ChatTokenizer
 from .tokenizing import encode_within
 
@@ -67,11 +66,7 @@ def infilling_prompt(
 
 
 def _encode(tokenizer: ChatTokenizer, text: str, raw: bool) -> list[int]:
-    tokens = tokenizer.control_tokens
-    if raw or not tokens.occur_in(text):
-        return tokenizer.encode_bare(text)
-    caller = CallerText(tokens)
-    return caller.clean(tokenizer.encode_bare(caller.restore(caller.mask(text))))
+    return tokenizer.encode_bare(text) if raw else tokenizer.encode_text(text)
 
 
 def _encode_behind(tokenizer: ChatTokenizer, text: str, raw: bool) -> list[int]:

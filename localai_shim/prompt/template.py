@@ -106,6 +106,14 @@ class ChatTokenizer:
         """A text's tokens alone: no beginning-of-sequence token."""
         return self.model.encode(text, add_special_tokens=False)
 
+    def encode_text(self, text: str) -> list[int]:
+        """A caller's text alone, in which nothing is a control token."""
+        tokens = self.control_tokens
+        if not tokens.occur_in(text):
+            return self.encode_bare(text)
+        caller = CallerText(tokens)
+        return caller.clean(self.encode_bare(caller.restore(caller.mask(text))))
+
     def encode_marker(self, text: str) -> list[int]:
         """A text such as `</think>` as it is inside an output: see `encode_within`."""
         if self.token_bytes.kind == "byte_level":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 import openai
 
@@ -45,6 +45,15 @@ class LocalStreamResponse(httpx.Response):
         super().__init__(200, headers=headers, stream=body, request=request)
         self.elapsed = timedelta(0)
         self.local_events = events
+
+
+class LocalBytesResponse(LocalStreamResponse):
+    """An answer that is bytes, which come as they are made: events have `content`."""
+
+    def __init__(self, events: Events, media_type: str, *, request: httpx.Request) -> None:
+        body = _AsyncBytes(events) if isinstance(events, AsyncEvents) else _SyncBytes(events)
+        httpx.Response.__init__(self, 200, headers=sdk.answer_headers(media_type), stream=body, request=request)
+        self.elapsed = timedelta(0)
 
 
 AnyResponse = sdk.LocalResponse | LocalStreamResponse
@@ -101,6 +110,37 @@ class _AsyncSSE(httpx.AsyncByteStream):
                 yield _DONE
         except (openai.APIStatusError, openai.APIConnectionError) as error:
             yield _failure(error, self._request)
+
+    async def aclose(self) -> None:
+        await self._events.aclose()
+
+
+class _Content(Protocol):
+    """Event with the next bytes of an answer."""
+
+    @property
+    def content(self) -> bytes: ...
+
+
+class _SyncBytes(httpx.SyncByteStream):
+    def __init__(self, events: SyncEvents) -> None:
+        self._events = events
+
+    def __iter__(self) -> Iterator[bytes]:
+        for event in self._events:
+            yield cast(_Content, event).content
+
+    def close(self) -> None:
+        self._events.close()
+
+
+class _AsyncBytes(httpx.AsyncByteStream):
+    def __init__(self, events: AsyncEvents) -> None:
+        self._events = events
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for event in self._events:
+            yield cast(_Content, event).content
 
     async def aclose(self) -> None:
         await self._events.aclose()

@@ -79,6 +79,11 @@ def is_raw(options: RequestOptions) -> bool:
     return _RAW in (options.headers or {})
 
 
+def is_read_in_pieces(request: httpx.Request) -> bool:
+    """True if the caller reads the response as it comes: `with_streaming_response`."""
+    return bool(request.headers.get(_RAW) == "stream")
+
+
 def stock_class(cls: type) -> type:
     """The SDK's own client that a class derives from."""
     return AsyncOpenAI if issubclass(cls, AsyncOpenAI) else OpenAI
@@ -131,6 +136,9 @@ _CREATE = {
     "/chat/completions": "chat.completions.create",
     "/completions": "completions.create",
     "/embeddings": "embeddings.create",
+    "/audio/transcriptions": "audio.transcriptions.create",
+    "/audio/translations": "audio.translations.create",
+    "/audio/speech": "audio.speech.create",
     "/responses": "responses.create",
     "/responses/input_tokens": "responses.input_tokens.count",
     "/responses/compact": "responses.compact",
@@ -156,15 +164,19 @@ class LocalResponse(httpx.Response):
     object of the JSON again, that is made only if it is read.
 
     Args:
-        answer: an SDK object, what `json.dumps` takes, or the bytes of a file.
+        answer: an SDK object, what `json.dumps` takes, the bytes of a file, or a plain text.
         cast_to: what the SDK makes of it; None: this is not known.
     """
 
     def __init__(self, answer: object, *, request: httpx.Request, seconds: float = 0.0, cast_to: object = None) -> None:
-        headers = answer_headers("application/octet-stream" if isinstance(answer, bytes) else "application/json")
-        later = type(answer) is cast_to and _RAW not in request.headers
+        if isinstance(answer, bytes | str):
+            kind = "application/octet-stream" if isinstance(answer, bytes) else "text/plain; charset=utf-8"
+            later, content = False, answer if isinstance(answer, bytes) else answer.encode()
+        else:
+            later, kind = type(answer) is cast_to and _RAW not in request.headers, "application/json"
+            content = b"" if later else raw_json(answer)
+        headers = answer_headers(kind)
         self._later: object = answer if later else None
-        content = b"" if later else answer if isinstance(answer, bytes) else raw_json(answer)
         if request.headers.get(_RAW) == "stream":
             headers["content-length"] = str(len(content))
             super().__init__(200, headers=headers, stream=httpx.ByteStream(content), request=request)

@@ -69,7 +69,9 @@ def _read_json(request: httpx.Request) -> object:
 
 
 def _read_multipart(content: bytes, boundary: bytes) -> dict[str, object]:
-    """The fields of a multipart body; a file is a tuple of its name and its bytes, `name[key]` is in an object."""
+    """The fields of a multipart body; a file is a tuple of its name and its bytes, `name[key]` is in an object, and
+    `name[]` in an array.
+    """
     found: dict[str, object] = {}
     for part in (b"\r\n" + content).split(b"\r\n--" + boundary)[1:-1]:
         head, _, data = part.partition(b"\r\n\r\n")
@@ -77,7 +79,9 @@ def _read_multipart(content: bytes, boundary: bytes) -> dict[str, object]:
         name, filename = headers.get_param("name", header="content-disposition"), headers.get_filename()
         outer, _, inner = str(name).partition("[")
         value = data.decode(errors="replace") if filename is None else (filename, data)
-        if inner:
+        if inner == "]":
+            cast(list[object], found.setdefault(outer, [])).append(value)
+        elif inner:
             cast(dict[str, object], found.setdefault(outer, {}))[inner.rstrip("]")] = value
         else:
             found[outer] = value

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from openai import BaseModel
-
-from ..endpoints.assembler import Assembler
 from ..endpoints.responses.assembler import ResponseAssembler
+from ..endpoints.turn import AnyAssembler
 from .answers import Mark
 
+T = TypeVar("T")
 
-def apply_marks(assembler: Assembler[BaseModel], marks: Mapping[int, Mark]) -> None:
+
+def apply_marks(assembler: AnyAssembler, marks: Mapping[int, Mark]) -> None:
     """Have an answer's choices with these indexes come out as refusals, or as cut by a content filter."""
     if isinstance(assembler, ResponseAssembler) and marks.get(0) == "refusal":
         assembler.refuses = True
@@ -27,11 +27,11 @@ def apply_marks(assembler: Assembler[BaseModel], marks: Mapping[int, Mark]) -> N
     change_answers(assembler, lambda answer: _mark(answer, marks))
 
 
-def change_answers(assembler: Assembler[BaseModel], change: Callable[[BaseModel], None]) -> None:
+def change_answers(assembler: AnyAssembler, change: Callable[[object], None]) -> None:
     """Have a function change an answer's events and the whole answer, from which what is stored is made, too."""
     begin, feed, result, next_round = assembler.begin, assembler.feed, assembler.result, assembler.next_round
 
-    def changed(events: Sequence[BaseModel]) -> Sequence[BaseModel]:
+    def changed(events: Sequence[T]) -> Sequence[T]:
         for event in events:
             change(event)
         return events

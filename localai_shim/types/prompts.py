@@ -33,6 +33,7 @@ class Prompt:
             prompt; only models whose rows cannot be cut need them.
         salt: only prompts with an equal salt use its entries in the prefix cache.
         top_logprobs: number of likely tokens with which its own tokens are scored; None: they are not scored.
+        watched: tokens whose likelihoods are wanted in each of its scores.
         media: places of images, videos and sounds, ascending.
         adapter: of the passes that run it; only prompts with the same one use its entries in the prefix cache.
 
@@ -43,7 +44,7 @@ class Prompt:
     """
 
     __slots__ = ("adapter", "boundaries", "cached_tokens", "keys", "media", "media_salt",
-                 "packed_keys", "salt", "scores", "tokens", "top_logprobs")  # fmt: skip
+                 "packed_keys", "salt", "scores", "tokens", "top_logprobs", "watched")  # fmt: skip
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class Prompt:
         boundaries: Sequence[int] = (),
         salt: str | None = None,
         top_logprobs: int | None = None,
+        watched: Sequence[int] = (),
         media: Sequence[MediaSpan] = (),
         adapter: Adapter | None = None,
     ) -> None:
@@ -67,7 +69,7 @@ class Prompt:
         self.adapter = adapter
         self.media_salt = salt
         self.salt = salt if adapter is None else f"{adapter.fingerprint} {salt or ''}"
-        self.top_logprobs = top_logprobs
+        self.top_logprobs, self.watched = top_logprobs, tuple(watched)
         self.media = tuple(media)
         self.cached_tokens: int | None = None
         self.scores: list[TokenScore] | None = None
@@ -85,6 +87,8 @@ class TokenScore(NamedTuple):
     """1 for the likeliest token."""
     top: Sequence[tuple[int, float]] = ()
     """The likeliest (token id, logprob), best first."""
+    watched: Sequence[float] = ()
+    """Logprobs of `Prompt.watched`, in that order."""
 
 
 def common_length(a: Sequence[int], b: Sequence[int]) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Generic, Literal, Protocol, TypeVar
 
+from ..speech import Attended, Recognized, Spoken
 from ..stats import InputCounts, RowTimings
 from .prompts import Adapter, Prompt
 
@@ -13,8 +15,10 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from ..media import ProcessedMedia
 
-Task = Literal["generate", "embed", "rerank"]
+
+Task = Literal["generate", "embed", "rerank", "transcribe", "align", "speak", "recognize"]
 """Task of a model."""
 
 
@@ -43,6 +47,9 @@ class SamplingParams:
     """The only tokens that may be sampled; None: all. A grammar constraint that allows none of them counts alone."""
     bad_words: tuple[tuple[int, ...], ...] = ()
     """Sequences of tokens whose last one is not sampled where the output ends with those before it."""
+    group_from: int | None = None
+    """Tokens from this id on are a group, such as Whisper's timestamps. One of them is sampled if their probabilities
+    together exceed that of each other token, at a temperature of 1, after bias, penalties, and grammar constraint."""
     seed: int = 0
     top_logprobs: int | None = None
     """None: no logprobs. 0: the sampled token's only. n: those of the n likeliest tokens as well."""
@@ -115,7 +122,7 @@ class Work:
 class GenerationRequest(Work):
     """One row: what to continue, how, and for how long."""
 
-    task = "generate"
+    task: ClassVar[Task] = "generate"
     emits_tokens = True
     prompt: Prompt
     sampling: SamplingParams
@@ -141,6 +148,13 @@ class GenerationRequest(Work):
     @property
     def uses(self) -> Adapter | None:
         return self.prompt.adapter
+
+
+@dataclass(slots=True)
+class TranscriptionRequest(GenerationRequest):
+    """One window of speech to write down: a row whose prompt has one item of media, at its first token."""
+
+    task = "transcribe"
 
 
 @dataclass(slots=True, eq=False)
@@ -179,3 +193,101 @@ class RankingRequest(EmbeddingRequest):
 
     task = "rerank"
     what = "scoring document"
+
+
+PieceT = TypeVar("PieceT")
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class PieceRequest(Work, Generic[PieceT]):
+    """Work whose result comes in pieces. Each piece is in `pieces` before its `Token`; the last `Token` has none."""
+
+    what: ClassVar[str] = "the request"
+    """Beginning of an error's message."""
+    seed: int | None = None
+    """Of the random numbers that the model's code draws; None: the engine draws a seed."""
+    pieces: deque[PieceT] = field(default_factory=deque, init=False, repr=False)
+    """Pieces that the consumer has not taken."""
+
+    @property
+    def input(self) -> PieceRequest[PieceT]:
+        return self
+
+    @property
+    def uses(self) -> None:
+        return None
+
+    @property
+    def size(self) -> int:
+        """Smaller for work that takes less time."""
+        raise NotImplementedError
+
+    def counts(self) -> InputCounts:
+        return InputCounts(0)
+
+
+@dataclass(slots=True, eq=False)
+class AlignmentRequest(PieceRequest[Attended]):
+    """A window of speech and what was said in it, for the times of the words. It has one piece."""
+
+    task = "align"
+    what = "aligning words"
+    media: ProcessedMedia
+    tokens: Sequence[int]
+    """From `Transcribing.begin` to the end, with `Transcribing.no_timestamps` in front of the text."""
+    before: int
+    """Tokens in front of `no_timestamps`."""
+    end: int
+    """`Transcribing.end`: ids below it are text."""
+    places: int
+    """Places of the window that hold sound, of 1,500."""
+
+    @property
+    def size(self) -> int:
+        return len(self.tokens)
+
+    def counts(self) -> InputCounts:
+        return InputCounts(len(self.tokens))
+
+
+@dataclass(slots=True, eq=False)
+class SpeechRequest(PieceRequest[Spoken]):
+    """A text to speak."""
+
+    task = "speak"
+    what = "speaking"
+    text: str
+    tokens: int = 0
+    """Tokens of the text, for counts."""
+    voice: str | None = None
+    """One of `Speaking.voices`, or a name for a model that has no list; None: the model's own."""
+    instructions: str | None = None
+    """Way in which the text is spoken."""
+    speed: float = 1.0
+
+    @property
+    def size(self) -> int:
+        return len(self.text)
+
+    def counts(self) -> InputCounts:
+        return InputCounts(self.tokens)
+
+
+@dataclass(slots=True, eq=False)
+class RecognitionRequest(PieceRequest[Recognized]):
+    """Speech to write down, for a model that is no Whisper."""
+
+    task = "recognize"
+    what = "recognizing speech"
+    samples: npt.NDArray[np.float32]
+    """Mono, `SAMPLE_RATE` per second."""
+    language: str | None = None
+    """Its code in ISO 639-1, or its English name; None: the model finds out, or knows one."""
+    prompt: str | None = None
+    """Words that may occur, or text that came before."""
+    temperature: float | None = None
+    """None: the model's own default."""
+
+    @property
+    def size(self) -> int:
+        return len(self.samples)

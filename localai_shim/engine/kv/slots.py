@@ -12,6 +12,7 @@ import numpy as np
 from ..cache_contents import Contents, ContentsList, KeyValues, Leaf, Pooled, RowCache, States
 from ..mirror.journal import Mirrored, mirrored
 from ..ports import host
+from .constant import ConstantSlots
 from .layers import Current, KeyValueSlots, LayerSlots, QuantisedSlots, StateSlots, abreast
 from .row import copy_of, is_shareable, leaves, mapped, read_row, tokens_from
 from .shared import Groups, Prefix
@@ -98,7 +99,7 @@ class SlotCache(Mirrored):
             self._kinds = mapped(lambda layer: replace(layer, arrays=()), contents[0])
             self._layers = _layers_for(leaves(contents[0]), self._current)
             self._given = _given(self._kinds, iter(self._layers))
-            self._recurrent = any(isinstance(layer, States) for layer in leaves(contents[0]))
+            self._recurrent = any(isinstance(its, States) and not its.constant for its in leaves(contents[0]))
         free = (slot for slot in range(len(self._lengths) + len(rows)) if slot not in self._lengths)
         joined = [next(free) for _ in rows]
         self._lengths.update(zip(joined, lengths, strict=True))
@@ -346,7 +347,7 @@ def _layers_for(row: Sequence[Leaf], current: Current) -> list[LayerSlots]:
         if isinstance(like, Pooled):
             raise ValueError("pooled tokens cannot be kept in slots")
         if isinstance(like, States):
-            layers.append(StateSlots(like))
+            layers.append(ConstantSlots(like, current) if like.constant else StateSlots(like))
         elif like.quantised is not None:
             layers.append(QuantisedSlots(like, current))
         else:

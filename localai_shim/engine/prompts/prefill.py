@@ -280,7 +280,8 @@ class Prefiller:
         def launch() -> None:
             logits = self._model.forward(step).logits
             self.portion = max(1, MAX_LOGITS // logits.shape[-1])
-            launched.append(Scoring(logits, following, top, on_device=self._model.samples_on_device))
+            on_device, watched = self._model.samples_on_device, [job.prompt.watched for job in jobs]
+            launched.append(Scoring(logits, following, top, on_device=on_device, watched=watched))
 
         seconds = self._timed(launch, step.layers)
         reading = self._costs.start()

@@ -29,9 +29,18 @@ class Scoring:
         following: for each row the tokens that follow those that were run; fewer where the rest is padding.
         top: how many likely tokens to report with each.
         on_device: look at them where they are; False does it with NumPy.
+        watched: for each row the tokens that are looked at after each of its tokens; (): none.
     """
 
-    def __init__(self, logits: mx.array, following: Sequence[Sequence[int]], top: int, *, on_device: bool) -> None:
+    def __init__(
+        self,
+        logits: mx.array,
+        following: Sequence[Sequence[int]],
+        top: int,
+        *,
+        on_device: bool,
+        watched: Sequence[Sequence[int]] = (),
+    ) -> None:
         rows, tokens, vocabulary = logits.shape
         self._lengths = [min(len(row), tokens) for row in following]
         self._targets = [token for row in following for token in row[:tokens]]
@@ -39,6 +48,8 @@ class Scoring:
         flat = logits.reshape(rows * tokens, vocabulary)
         self._logits = flat if len(at) == rows * tokens else flat[mx.array(at)]
         self._top, self._on_device = top, on_device
+        self._watched = watched or [()] * rows
+        self._looked_at = sorted({token for its in self._watched for token in its})
         self._found: tuple[Array, ...] = ()
         if on_device:
             self._found = self._look(self._logits, mx.array(self._targets), device)
@@ -47,7 +58,8 @@ class Scoring:
             _async_eval(self._logits)
 
     def _look(self, logits: Array, targets: Array, backend: ModuleType) -> tuple[Array, ...]:
-        return (backend.ranks(logits, targets), *backend.logprobs(logits, targets, self._top))
+        watched = backend.logprobs_of(logits, self._looked_at) if self._looked_at else None
+        return (backend.ranks(logits, targets), *backend.logprobs(logits, targets, self._top), watched)
 
     def read(self) -> list[list[TokenScore]]:
         """The scores of each row's tokens.
@@ -61,10 +73,18 @@ class Scoring:
         if np.isnan(np.asarray(self._found[1])).any():
             raise ValueError(NOT_FINITE)
         none: list[list[float]] = [[]] * len(self._targets)
-        ranks, logprobs, ids, values = (none if array is None else array.tolist() for array in self._found)
+        ranks, logprobs, *more = (none if array is None else array.tolist() for array in self._found)
         scores = [
-            TokenScore(logprob, rank, list(zip(some, likely, strict=True)))
-            for logprob, rank, some, likely in zip(logprobs, ranks, ids, values, strict=True)
+            TokenScore(logprob, rank, list(zip(some, likely, strict=True)), watched)
+            for logprob, rank, some, likely, watched in zip(logprobs, ranks, *more, strict=True)
         ]
         ends = np.cumsum(self._lengths).tolist()
-        return [scores[end - length : end] for end, length in zip(ends, self._lengths, strict=True)]
+        rows = [scores[end - length : end] for end, length in zip(ends, self._lengths, strict=True)]
+        return [self._with_own(row, its) for row, its in zip(rows, self._watched, strict=True)]
+
+    def _with_own(self, scores: list[TokenScore], watched: Sequence[int]) -> list[TokenScore]:
+        """One row's scores with the tokens that it watches only, in its order."""
+        if list(watched) == self._looked_at:
+            return scores
+        places = [self._looked_at.index(token) for token in watched]
+        return [score._replace(watched=[score.watched[place] for place in places]) for score in scores]

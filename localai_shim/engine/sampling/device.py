@@ -6,6 +6,8 @@ for a value.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
@@ -83,6 +85,14 @@ def keep_only(logits: mx.array, packed: npt.NDArray[np.uint8]) -> mx.array:
     return mx.where(_unpacked(packed, logits.shape[-1]), logits, -mx.inf)
 
 
+def prefer_group(logits: mx.array, starts: npt.NDArray[np.int64]) -> mx.array:
+    """Device form of `host.prefer_group`: `starts` `[rows]`, the size of the vocabulary for rows without a group."""
+    inside = mx.arange(logits.shape[-1]) >= mx.array(starts.astype(np.int32))[:, None]
+    together = mx.logsumexp(mx.where(inside, logits, -mx.inf), axis=-1, keepdims=True)
+    likeliest = mx.max(mx.where(inside, -mx.inf, logits), axis=-1, keepdims=True)
+    return mx.where(~inside & (together > likeliest), -mx.inf, logits)
+
+
 def ranks(raw: mx.array, tokens: mx.array) -> mx.array:
     """Device form of `host.ranks`."""
     return mx.sum(raw > mx.take_along_axis(raw, tokens[:, None], axis=-1), axis=-1) + 1
@@ -99,6 +109,11 @@ def logprobs(raw: mx.array, tokens: mx.array, top_n: int) -> tuple[mx.array, mx.
     values = mx.take_along_axis(normalised, ids, axis=-1)
     order = mx.argsort(-values, axis=-1)
     return chosen, mx.take_along_axis(ids, order, axis=-1), mx.take_along_axis(values, order, axis=-1)
+
+
+def logprobs_of(raw: mx.array, tokens: Sequence[int]) -> mx.array:
+    """Device form of `host.logprobs_of`."""
+    return raw[:, mx.array(list(tokens))] - mx.logsumexp(raw, axis=-1, keepdims=True)
 
 
 def _unpacked(packed: npt.NDArray[np.uint8], vocabulary: int) -> mx.array:

@@ -31,6 +31,7 @@ from ..noise import BLOCK_TOKENS, Noise
 from ..row import Array, Row
 from . import device, host
 from .bans import Bans
+from .groups import Groups
 from .masks import Masks, make_masks
 from .parameters import Parameters, Portion, portions_of
 from .penalties import Bias, Penalties, has_penalty
@@ -127,6 +128,7 @@ class Sampler:
         self.queues_ahead = (on_device or greedy) and not self.constrained
         self._parameters = None if greedy else Parameters(rows)  # None: all that is asked for is an argmax
         self._adjustments: list[Bias | Penalties | Bans] = []
+        self._groups = Groups(rows, self._xp)
         if not greedy:
             penalised = rows if whole else ()
             made = Bias(rows, self._xp), Penalties(penalised, self._xp), Bans(rows, eos, self._xp, words=whole)
@@ -180,10 +182,12 @@ class Sampler:
     def _sample(self, raw: Array, p: Parameters, masks: Masks | None, noise: Noise) -> Sample:
         xp, logits = self._xp, raw
         likeliest = (host if xp is np else device).likeliest
-        if self._adjustments:
+        if self._adjustments or self._groups:
             logits = xp.array(raw)  # a copy, which they may change
             for adjustment in self._adjustments:
                 logits = adjustment.apply(logits, self._sampled)
+        if self._groups:
+            logits = self._groups.apply(logits, None if masks is None else masks.rows)
         if masks is None and len(p.sampled) == len(self._rows):
             tokens = xp.zeros(len(self._rows), dtype=xp.int32)
         else:
@@ -192,6 +196,8 @@ class Sampler:
         if masks is not None:
             unmasked = tokens if logits is raw or masks.escapes is None else likeliest(raw)
             masked = (host if xp is np else device).mask(logits, raw, masks, unmasked)
+            if self._groups:
+                masked = self._groups.apply(masked, masks.rows, of_masked=True)
             tokens[xp.array(masks.rows)] = likeliest(masked)
         sample_others = self._sample_on_host if xp is np else self._sample_on_device
         sample_others(tokens, p, noise, logits.shape[-1], partial(_picked, logits, masks, masked, xp))
@@ -247,7 +253,7 @@ def _is_more_than_argmax(row: Row) -> bool:
     """True if sampling takes more than an argmax, whatever the row's history is."""
     p = row.sampling
     plain = p.temperature == 0 and not p.logit_bias and p.top_logprobs is None and row.request.min_tokens == 0
-    return not plain or p.allowed_token_ids is not None
+    return not plain or p.allowed_token_ids is not None or p.group_from is not None
 
 
 def has_history(row: Row) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import BadRequest
+from ...threads.deadline import check
 from ...threads.panics import is_shortage
 
 Samples = npt.NDArray[np.float32]
@@ -16,6 +17,7 @@ Samples = npt.NDArray[np.float32]
 _refuse = BadRequest.refused
 MAX_SOUND_SAMPLES = 30 * 60 * 48_000
 """Half an hour at 48 kHz: 345 MB. Models hear at most some minutes of it."""
+_LONG_RATE = 48_000
 _RATES = (1_000, 768_000)
 _MAX_CHANNELS = 32
 _CHUNK_SAMPLES = 16_384
@@ -32,22 +34,24 @@ def is_sound(data: bytes) -> bool:
     return any(pattern.match(data) for pattern, _ in _KINDS)
 
 
-def decode_sound(data: bytes, path: str) -> tuple[Samples, float]:
+def decode_sound(data: bytes, path: str, seconds: float | None = None) -> tuple[Samples, float]:
     """Decode a sound to one channel, the mean of all, and its samples per second.
 
     Args:
         data: WAV, MP3 or FLAC, whatever it was called.
         path: the field that it came from.
+        seconds: the most that is read, up to 48 kHz; None: `MAX_SOUND_SAMPLES`.
 
     Raises:
-        BadRequest: it is none of these, is broken or empty, or has more than `MAX_SOUND_SAMPLES`.
+        BadRequest: it is none of these, is broken or empty, or is longer than that.
+        Overdue: the caller no longer waits for it.
     """
     if not is_sound(data):
         raise _refuse(path, "the audio is neither WAV nor MP3 nor FLAC" if data else "the audio is empty")
     if data.startswith((b"RIFX", b"RF64")):
         raise _refuse(path, "WAV files of type RIFX and RF64 are not read; save it as RIFF")
     try:
-        samples, rate = _decoded(data, path)
+        samples, rate = _decoded(data, path, seconds)
     except BadRequest:
         raise
     except Exception as error:  # whatever broken files lead to
@@ -60,7 +64,7 @@ def decode_sound(data: bytes, path: str) -> tuple[Samples, float]:
     return samples, float(rate)
 
 
-def _decoded(data: bytes, path: str) -> tuple[Samples, int]:
+def _decoded(data: bytes, path: str, seconds: float | None) -> tuple[Samples, int]:
     import miniaudio
 
     # Writers of streams state lengths of 0 or 2^32 - 1, of which miniaudio knows the second.
@@ -71,14 +75,16 @@ def _decoded(data: bytes, path: str) -> tuple[Samples, int]:
         raise _refuse(path, f"the audio has {channels} channels of {rate} samples per second, which is not supported")
     stream = miniaudio.stream_memory(data, miniaudio.SampleFormat.FLOAT32, channels, rate, _CHUNK_SAMPLES)
     chunks = [np.zeros(0, np.float32)]
-    count = 0
+    count, most = 0, MAX_SOUND_SAMPLES if seconds is None else round(seconds * min(rate, _LONG_RATE))
     try:
         for chunk in stream:  # lengths that a header states are not trusted
+            check()
             chunks.append(np.frombuffer(chunk, np.float32).reshape(-1, channels).mean(axis=1, dtype=np.float32))
             count += len(chunks[-1])
-            if count > MAX_SOUND_SAMPLES:
-                most = f"{MAX_SOUND_SAMPLES} samples, the most that is read"
-                raise _refuse(path, f"the audio has more than {most}; cut it")
+            if count > most:
+                raise _refuse(path, f"the audio has more than {most} samples, the most that is read; cut it")
     finally:
         stream.close()
-    return np.nan_to_num(np.concatenate(chunks).clip(-1, 1)), rate
+    samples = np.concatenate(chunks)
+    chunks.clear()
+    return np.nan_to_num(np.clip(samples, -1, 1, out=samples), copy=False), rate

@@ -28,7 +28,6 @@ from .tape import Interaction, spelling_bytes
 
 if TYPE_CHECKING:
     import openai
-    from openai import BaseModel
 
     from ...client.call import Call
     from ...client.local import LocalOpenAI
@@ -214,7 +213,7 @@ def _complete(recorded: Json, made: Json) -> Json:
     return recorded | {name: value for name, value in details.items() if value}
 
 
-def _sign(made: BaseModel, played: Interaction) -> None:
+def _sign(made: object, played: Interaction) -> None:
     """Give an answer the model, the fingerprint and the usage that were recorded."""
     answer: Any = getattr(made, "response", made)
     if hasattr(answer, "model"):

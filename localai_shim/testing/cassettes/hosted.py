@@ -20,9 +20,7 @@ from . import mcp
 from .tape import Interaction
 
 if TYPE_CHECKING:
-    from openai import BaseModel
-
-    from ...endpoints.assembler import Assembler
+    from ...endpoints.turn import AnyAssembler
 
 
 def not_recorded(*arguments: object, **options: object) -> object:
@@ -30,7 +28,7 @@ def not_recorded(*arguments: object, **options: object) -> object:
     raise LookupError("this call is not in the cassette")
 
 
-def replay(assembler: Assembler[BaseModel], played: Interaction) -> None:
+def replay(assembler: AnyAssembler, played: Interaction) -> None:
     """Let an answer have the items and annotations that were recorded, and call no hook."""
     if isinstance(assembler, SearchAssembler):
         found = [delta for delta in played.deltas if "annotations" in delta]

@@ -54,7 +54,12 @@ def adjusted(logits: np.ndarray, row: FakeRow) -> np.ndarray:
         if count or token in row.prompt_tokens:
             out[token] = out[token] / p.repetition_penalty if out[token] > 0 else out[token] * p.repetition_penalty
         out[token] -= p.frequency_penalty * count + p.presence_penalty * (count > 0)
-    return out if row.constraint is None else row.constraint.limit(logits, out)
+    out = out if row.constraint is None else row.constraint.limit(logits, out)
+    if p.group_from is not None:
+        inside, others = out[p.group_from :], out[: p.group_from]
+        if np.exp(inside).sum() > np.exp(others).max(initial=0.0):
+            out = np.concatenate([np.full(len(others), -np.inf), inside])
+    return out
 
 
 def reference_weights(logits: np.ndarray, row: FakeRow) -> tuple[np.ndarray, np.ndarray]:

@@ -66,6 +66,7 @@ def random_params(rng: np.random.Generator, n: int) -> list[SamplingParams]:
                 frequency_penalty=float(rng.choice([0.0, 0.4])),
                 logit_bias={4: 3.0, 9: -100.0} if rng.random() < 0.3 else {},
                 allowed_token_ids=tuple(range(0, 2000, 2)) if rng.random() < 0.3 else None,
+                group_from=int(rng.choice([0, 5, 900, 1990])) if rng.random() < 0.3 else None,
                 bad_words=((4,), (0, 8), (8, 0, 8), (1, 8)) if rng.random() < 0.3 else (),
                 seed=int(rng.integers(2**62)),
                 top_logprobs=int(rng.integers(6)) if rng.random() < 0.4 else None,

@@ -32,6 +32,7 @@ ELSEWHERE = {
     "engine.threads:_stop_all": "the interpreter's end; tests/soak/life",
     "engine.threads:start": "threads: test_machine.py",
     "models.hub:": "lists what was fetched, for the command line and `models.list`; tests/cli",
+    "models.speech.": "loading, which fails the model, or a request's own code, which fails it; tests/models/speech",
     "models.sharded:": "several processes; tests/scale/parallel",
     "models.weights:": "`update_weights` changes nothing if it fails; tests/test_weights.py",
     "replacing.": "refuses connections, and reads programs; tests/test_replacing.py and tests/cli/test_run.py",

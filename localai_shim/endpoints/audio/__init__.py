@@ -1,0 +1,1 @@
+"""/audio: speech from texts, and texts from speech."""

@@ -1,0 +1,1 @@
+"""POST /audio/speech: text -> speech."""

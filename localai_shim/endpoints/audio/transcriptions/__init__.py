@@ -1,0 +1,1 @@
+"""POST /audio/transcriptions and /audio/translations: speech -> text."""

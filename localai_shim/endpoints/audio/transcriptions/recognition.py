@@ -1,0 +1,156 @@
+"""Turns for models that write down speech, and are no Whisper: a whole file is one piece of work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+from openai import BaseModel
+from openai.types.audio import (
+    Transcription,
+    TranscriptionTextDeltaEvent,
+    TranscriptionTextDoneEvent,
+    TranscriptionVerbose,
+)
+
+from ....errors import BadRequest
+from ....speech import SAMPLE_RATE, HeardSegment, Recognized
+from ....speech.resampling import resampled
+from ....threads.deadline import check
+from ....types import RecognitionRequest, Token
+from ...assembler import Assembler
+from ...served import ServedModel
+from ...turn import Turn
+from .fields import Asked
+from .segments import compression_ratio
+from .sound import read_samples
+from .subtitles import make_srt, make_vtt
+
+
+def recognition_turn(asked: Asked, model: ServedModel) -> Turn:
+    """Make the turn of a request. What models of this kind do not take has no effect: a language, a prompt.
+
+    Raises:
+        BadRequest: the request asks for what only Whisper models do, or the file is no sound.
+    """
+    _check(asked, model)
+    samples, rate = read_samples(asked.file, "file")
+    check()
+    language = asked.languages[0] if len(asked.languages) == 1 else None
+    prompt = "\n".join(filter(None, (asked.prompt.strip(), ", ".join(asked.keywords)))) or None
+    work = RecognitionRequest(
+        resampled(samples, rate, SAMPLE_RATE),
+        language=language,
+        prompt=prompt,
+        temperature=asked.temperature or None,
+        priority=asked.priority,
+    )
+    return Turn(RecognitionAssembler(work, asked), [work], stream=asked.stream)
+
+
+def _check(asked: Asked, model: ServedModel) -> None:
+    only = f"The model '{model.name}' gives none; Whisper models do."
+    if asked.translates:
+        text = f"The model '{model.name}' cannot translate. Load a multilingual Whisper model."
+        raise BadRequest(text, param="model", code="unsupported_model")
+    if asked.words:
+        text = f"Invalid value: 'word'. {only} Pass 'segment', or leave it out."
+        raise BadRequest.unsupported_value("timestamp_granularities", text)
+    if asked.logprobs:
+        raise BadRequest.unsupported_value("include", f"Invalid value: 'logprobs'. {only}")
+
+
+def join_parts(parts: Sequence[Recognized]) -> Recognized:
+    """All parts of a file in one."""
+    return Recognized(
+        " ".join(part.text for part in parts if part.text),
+        tuple(chain.from_iterable(part.segments for part in parts)),
+        next((part.language for part in parts if part.language is not None), None),
+        sum(part.prompt_tokens for part in parts),
+        sum(part.output_tokens for part in parts),
+        sum(part.seconds for part in parts),
+    )
+
+
+def _usage(whole: Recognized) -> Any:
+    return {
+        "type": "tokens",
+        "input_tokens": whole.prompt_tokens,
+        "output_tokens": whole.output_tokens,
+        "total_tokens": whole.prompt_tokens + whole.output_tokens,
+    }
+
+
+class RecognitionAssembler(Assembler[BaseModel | str]):
+    """Makes the answer of the parts of a file. A stream has the text of each part when the model has read it.
+
+    Args:
+        work: has the parts.
+        asked: the request.
+    """
+
+    def __init__(self, work: RecognitionRequest, asked: Asked) -> None:
+        super().__init__()
+        self._work, self._asked = work, asked
+        self._parts: list[Recognized] = []
+
+    def feed(self, index: int, token: Token) -> Sequence[BaseModel]:
+        before = join_parts(self._parts).text
+        self.collect(index, token)
+        whole = join_parts(self._parts)
+        if self.finished:
+            return [TranscriptionTextDoneEvent(type="transcript.text.done", text=whole.text, usage=_usage(whole))]
+        more = whole.text[len(before) :]
+        return [TranscriptionTextDeltaEvent(type="transcript.text.delta", delta=more)] if more else []
+
+    def collect(self, index: int, token: Token) -> None:
+        if self._work.pieces:
+            self._parts.append(self._work.pieces.popleft())
+        self.finished = token.finish_reason is not None
+
+    def finish_reasons(self) -> tuple[str, ...]:
+        return ("stop",) if self.finished else ()
+
+    def result(self) -> BaseModel | str:
+        whole = join_parts(self._parts)
+        match self._asked.format:
+            case "text":
+                return whole.text
+            case "srt":
+                return make_srt(whole.segments)
+            case "vtt":
+                return make_vtt(whole.segments)
+            case "verbose_json":
+                return self._verbose(whole)
+        return Transcription(text=whole.text, usage=self._duration())
+
+    def _duration(self) -> Any:
+        return {"type": "duration", "seconds": len(self._work.samples) / SAMPLE_RATE}
+
+    def _verbose(self, whole: Recognized) -> TranscriptionVerbose:
+        duration = self._duration()
+        segments: Any = [self._segment(i, each) for i, each in enumerate(whole.segments)]
+        return TranscriptionVerbose(
+            duration=duration["seconds"],
+            language=whole.language or "",
+            text=whole.text,
+            segments=segments,
+            usage=duration,
+        )
+
+    def _segment(self, id: int, segment: HeardSegment) -> dict[str, object]:
+        """A segment, as `verbose_json` has it. These models say nothing of tokens and their likelihood."""
+        return {
+            "id": id,
+            "seek": math.floor(100 * segment.start),
+            "start": segment.start,
+            "end": segment.end,
+            "text": segment.text,
+            "tokens": [],
+            "temperature": self._asked.temperature,
+            "avg_logprob": 0.0,
+            "compression_ratio": compression_ratio(segment.text),
+            "no_speech_prob": 0.0,
+        }

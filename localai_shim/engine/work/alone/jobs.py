@@ -1,0 +1,134 @@
+"""Requests that run one at a time, each a piece after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Iterator, Sequence
+from typing import Any
+
+from ....types import Failure, PieceRequest, Sink, log
+from ...pieces import Perform
+from ...row import row_error
+from ..lane import Parts
+
+
+class AloneJob:
+    """One request, and how far it is.
+
+    Args:
+        request: what is asked for.
+        sink: takes its events.
+        index: its place in its submission.
+    """
+
+    def __init__(self, request: PieceRequest[Any], sink: Sink, index: int) -> None:
+        self.request, self.sink, self.index = request, sink, index
+        self.number = self.arrival = 0
+        """Its name in plans, from 1: smaller for those that came earlier."""
+        self.priority = request.priority
+        self.pieces: Iterator[Any] | None = None
+        """The pieces to come; None: it has not begun."""
+        self.made = 0
+        """Pieces so far."""
+
+    @property
+    def length(self) -> tuple[int]:
+        return (self.request.size,)
+
+
+class Alone:
+    """Requests that run one after the other. The queue chooses which is next; one that has begun runs to its end.
+
+    Models keep the state of what they speak on themselves, so that no two requests may run by turns.
+
+    Args:
+        parts: those of the engine.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._queue, self._emit, self._share = parts.queue, parts.emit, parts.share
+        self._jobs: dict[int, AloneJob] = {}
+        """By number."""
+        self._running: AloneJob | None = None
+
+    def __len__(self) -> int:
+        """Requests that run and wait."""
+        return len(self._jobs)
+
+    def enter(self, work: PieceRequest[Any], sink: Sink, index: int) -> AloneJob:
+        """Make the job of a request."""
+        return AloneJob(work, sink, index)
+
+    def add(self, entries: Sequence[AloneJob]) -> None:
+        """Queue requests."""
+        for job in entries:
+            job.number = job.arrival = next(self._queue.arrivals)
+            self._jobs[job.number] = job
+            self._queue.add(job)
+            self._share.note_waiting(self, True)
+
+    def drop(self, gone: Collection[AloneJob]) -> None:
+        """Drop requests, which may be gone; no event is sent. If that fails, all others fail."""
+        try:
+            for job in gone:
+                self.finish(job)
+        except BaseException as error:
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """End every request with an error."""
+        failure = Failure(row_error("choosing the next request failed", error))
+        self._queue.clear(AloneJob)
+        for job in [*self._jobs.values()]:
+            self.finish(job)
+            self._emit(job, failure)
+
+    def restart(self) -> None:
+        """Make the request that runs begin again: the model will change. One that has pieces cannot, and fails."""
+        job = self._running
+        if job is not None and job.made:
+            error = RuntimeError("the model's weights were updated, and a part of the result was made with others")
+            self.failed(job, error)
+        elif job is not None:
+            job.pieces = None
+
+    # -- the next piece -----------------------------------------------------------------------------------------
+
+    def is_due(self, beside: bool, prompts: int | None) -> bool:
+        """True if a piece comes next; see `PassLane`."""
+        if not self._jobs or not self._share.is_due(beside):
+            return False
+        return self._queue.goes_first(min(job.priority for job in self._jobs.values()), prompts)
+
+    def next_pass(self, *, beside: bool) -> Perform:
+        """The next piece of the request that runs, or else the first piece of another one."""
+        job = self._running or self._queue.first(AloneJob, self._queue.turn(AloneJob))
+        assert job is not None
+        return Perform(job.number, beside)
+
+    # -- what came of it ----------------------------------------------------------------------------------------
+
+    def take(self, piece: Perform) -> AloneJob:
+        """The request of a piece, which waits no longer."""
+        self._running = job = self._jobs[piece.request]
+        self._queue.discard(job)
+        return job
+
+    def failed(self, job: AloneJob, error: BaseException) -> None:
+        """A piece failed, and so does its request."""
+        self.finish(job)
+        self._emit(job, Failure(row_error(f"{job.request.what} failed", error)))
+
+    def finish(self, job: AloneJob) -> None:
+        """Remove a request, which may be gone."""
+        self._jobs.pop(job.number, None)
+        self._queue.discard(job)
+        if self._running is job:
+            self._running = None
+        if not self._jobs:
+            self._share.note_waiting(self, False)
+        pieces, job.pieces = job.pieces, None
+        if isinstance(pieces, Generator):
+            try:
+                pieces.close()
+            except BaseException:
+                log.exception("ending a request's work failed; others continue")

@@ -1,0 +1,1 @@
+"""Whisper, and models of mlx-audio that speak or write down speech."""
