@@ -44,7 +44,7 @@ STAND_INS = {
         "qwen3", prompts=(("query", "Instruct: find\nQuery:"), ("document", ""))
     ),
     "Qwen/Qwen3-Reranker-0.6B": tiny_judge,
-    "mlx-community/whisper-large-v3-turbo": quiet_whisper,
+    "mlx-community/whisper-large-v3-turbo-asr-fp16": quiet_whisper,
     "mlx-community/Qwen3-TTS-12Hz-1.7B-CustomVoice-8bit": lambda: tiny_speech("qwen3_tts"),
     "adapters/sql": lambda: adapter_of(0),
     "adapters/support": lambda: adapter_of(1),

@@ -65,8 +65,8 @@ KINDS: Mapping[Task, Kind] = {
         "transcribe speech",
         "client.audio.transcriptions and client.audio.translations",
         {"/audio/transcriptions": "transcription", "/audio/translations": "translation"},  # none of the conventions'
-        "Whisper models transcribe, such as mlx-community/whisper-large-v3-turbo, and other speech-to-text models of "
-        "mlx-audio. ",
+        "Whisper models transcribe, such as mlx-community/whisper-large-v3-turbo-asr-fp16, and other speech-to-text "
+        "models of mlx-audio. ",
         instead="recognize",
     ),
     "align": Kind("align words with speech", "", {}),  # a part of transcriptions

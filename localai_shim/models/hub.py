@@ -15,6 +15,8 @@ from .local.search import hub_model, similar_names
 _MORE_FILES = ("*_Dense/*.safetensors", "mtp.safetensors", "mtp/*")  # of sentence-transformers' layers, and heads
 SPEECH_FILES = ("*.safetensors", "*.npz", "*.model", "*.yaml", "*.mvn", "voices/*", "speech_tokenizer/*")
 """Files of models of mlx-audio besides those of other models."""
+WHISPER_FILES = ("weights*.safetensors", "weights.npz")
+"""The same, of Whisper in MLX's form."""
 
 
 def config_here(path_or_id: str, revision: str | None = None) -> Json:

@@ -24,13 +24,13 @@ from .config.windows import compute_windows
 from .encoders import ClassifierModel, EmbeddingModel, encoder_module, is_classifier
 from .gguf.detection import check_gguf, is_gguf
 from .gguf.encoder_files import find_encoder
-from .hub import SPEECH_FILES, fetch
+from .hub import SPEECH_FILES, WHISPER_FILES, fetch
 from .mtp.finding import find_head, head_in
 from .mtp.head import MTPHead
 from .sharded import ShardedModel, evaluate_each
 from .speech.families import speech_kind
 from .speech.performing import SpeechModel
-from .speech.reading import check_whisper, is_whisper
+from .speech.reading import check_whisper, fetch_tokenizer, is_whisper
 from .speech.recognizers import RecognizerModel
 from .speech.voices import VoiceModel
 from .speech.whisper import WhisperModel
@@ -83,12 +83,15 @@ def load_model(
     if path.is_file():
         check_gguf(path)
     check_files(path)
-    speaks = not is_gguf(path) and speech_kind(read_json(path / "config.json")) is not None
-    if speaks and not Path(path_or_id).exists():
-        path = fetch(path_or_id, progress, revision, Search(*search), SPEECH_FILES)
-    if not options.get("trust_remote_code") and not is_gguf(path) and not speaks:
+    known = {} if is_gguf(path) else read_json(path / "config.json")
+    more = SPEECH_FILES if speech_kind(known) is not None else WHISPER_FILES if is_whisper(known) else ()
+    if more and not Path(path_or_id).exists():
+        path = fetch(path_or_id, progress, revision, Search(*search), more)
+    if not options.get("trust_remote_code") and not is_gguf(path) and not more:
         _check_tokenizer(path, path_or_id)
     try:
+        if is_whisper(known):
+            fetch_tokenizer(path, Search(*search))
         places = _places(path, options)
         stamps = stamps_of(places)
         kind = _checked_kind(path, options)

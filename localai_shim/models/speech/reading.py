@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...options import Search
 from ...types import Json, ModelLoadError
 from ..checkpoint.completeness import check_weights
 from ..checkpoint.files import MAX_LAYERS, read_json
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     import mlx.core as mx
     from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+log = logging.getLogger("localai_shim")
 
 _MLX_KEYS = ("n_mels", "n_audio_state", "n_text_state")
 """Keys of a config in MLX's form, which has no `model_type`, or one that converters wrote."""
@@ -27,6 +31,8 @@ _POSITIONS = ("encoder.embed_positions.weight", "encoder.positional_embedding")
 _MEANINGS = {"activation_function": "gelu", "scale_embedding": False}
 """Settings that transformers' config may have, and the values that are computed here."""
 _TOKENIZER = "tokenizer.json"
+_OF_OPENAI = {51_864: "openai/whisper-tiny.en", 51_865: "openai/whisper-tiny", 51_866: "openai/whisper-large-v3"}
+"""Checkpoints whose tokenizer is that of all models with so many tokens. Many folders in MLX's form have none."""
 
 
 def is_whisper(config: Json) -> bool:
@@ -39,16 +45,58 @@ def check_whisper(folder: Path) -> None:
 
     Raises:
         IncompleteError: names the files.
-        ModelLoadError: it has no tokenizer; says which file to copy.
+        ModelLoadError: it has no tokenizer; says which one it needs.
     """
-    if not (folder / _TOKENIZER).exists():
-        raise ModelLoadError(
-            f"its folder has no {_TOKENIZER}. Copy it from the checkpoint of OpenAI on the Hub with the same "
-            "vocabulary: openai/whisper-large-v3 for large-v3 and turbo, openai/whisper-tiny.en for models whose "
-            "names end with .en, and openai/whisper-tiny for all others"
-        )
+    if tokenizer_file(folder) is None:
+        raise _without_tokenizer(folder)
     if not (folder / _ARCHIVE).exists() or any(folder.glob("*.safetensors")):
         check_weights(folder, _pattern(folder))
+
+
+def tokenizer_file(folder: Path) -> Path | None:
+    """A folder's tokenizer, or else that of OpenAI's checkpoint with its vocabulary; None: neither is here."""
+    from huggingface_hub import try_to_load_from_cache
+
+    if (folder / _TOKENIZER).exists():
+        return folder / _TOKENIZER
+    repository = _repository(folder)
+    found = None if repository is None else try_to_load_from_cache(repository, _TOKENIZER)
+    return Path(found) if isinstance(found, str) else None
+
+
+def fetch_tokenizer(folder: Path, search: Search) -> None:
+    """Fetch the tokenizer of OpenAI's checkpoint for a folder that has none.
+
+    Raises:
+        ModelLoadError: it cannot be had; says what to do.
+    """
+    from huggingface_hub import hf_hub_download
+
+    repository = _repository(folder)
+    if tokenizer_file(folder) is not None or repository is None or search.offline:
+        return
+    log.info("'%s' has no %s: that of %s is used, which has the same vocabulary", folder.name, _TOKENIZER, repository)
+    try:
+        hf_hub_download(repository, _TOKENIZER)
+    except Exception as error:
+        raise _without_tokenizer(folder) from error
+
+
+def _repository(folder: Path) -> str | None:
+    config = read_json(folder / "config.json")
+    return _OF_OPENAI.get(config.get("n_vocab", config.get("vocab_size")))
+
+
+def _without_tokenizer(folder: Path) -> ModelLoadError:
+    repository = _repository(folder)
+    if repository is None:
+        what = "Copy it from the checkpoint that it was made of"
+        return ModelLoadError(f"its folder has no {_TOKENIZER}. {what}, such as openai/whisper-large-v3")
+    return ModelLoadError(
+        f"its folder has no {_TOKENIZER}, and that of {repository}, which has the same vocabulary, is not on this "
+        f"machine. Run `hf download {repository} {_TOKENIZER}`",
+        transient=True,
+    )
 
 
 def _pattern(folder: Path) -> str:
@@ -146,7 +194,9 @@ def _tokenizer(folder: Path) -> TokenizerWrapper:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
     from transformers import PreTrainedTokenizerFast
 
-    file = folder / _TOKENIZER
+    file = tokenizer_file(folder)
+    if file is None:
+        raise _without_tokenizer(folder)
     try:
         made = PreTrainedTokenizerFast(tokenizer_file=str(file), eos_token="<|endoftext|>")
     except Exception as error:

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from localai_shim.models.loading import load_model, only_tasks
 from localai_shim.models.speech.whisper import WhisperModel
 from localai_shim.options import LoadOptions
 from localai_shim.types import ModelLoadError
+from tests.cli.caches import cache_model
 from tests.speech_models import whisper
 from tests.transcribing import opening, prompt, window
 
@@ -73,14 +75,36 @@ def test_quantized_model_is_close_to_the_other() -> None:
 
 @pytest.mark.parametrize("form", ["mlx", "transformers"])
 def test_task_is_known_before_a_model_is_loaded(form: Any) -> None:
-    assert only_tasks(whisper(form)) == ("transcribe",)
+    assert only_tasks(whisper(form)) == ("transcribe", "align")
 
 
-def test_folder_without_tokenizer_says_which_file_to_copy(tmp_path: Path) -> None:
-    folder = copy_of(whisper(), tmp_path)
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose cache is the hub's, which has no network."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    return tmp_path
+
+
+def test_folder_without_tokenizer_says_which_one_it_needs(hub: Path) -> None:
+    folder = copy_of(whisper(), hub / "model")
     (folder / "tokenizer.json").unlink()
-    with pytest.raises(ModelLoadError, match=r"(?s)tokenizer\.json.*openai/whisper"):
+    with pytest.raises(ModelLoadError, match=r"Run `hf download openai/whisper-tiny tokenizer\.json`"):
         load_model(str(folder), {})
+
+
+def test_folder_without_tokenizer_has_that_of_openai_s_checkpoint_with_its_vocabulary(hub: Path) -> None:
+    folder = copy_of(whisper(), hub / "model")
+    shutil.move(folder / "tokenizer.json", hub / "tokenizer.json")
+    cache_model(hub, "openai/whisper-tiny", None, tokenizer_json=(hub / "tokenizer.json").read_text())
+    assert load_model(str(folder), {}).settings == load_model(str(whisper()), {}).settings
+
+
+def test_model_of_the_hub_s_cache_has_the_weights_that_only_whispers_have(hub: Path) -> None:
+    folder = copy_of(whisper(), hub / "model")
+    (folder / "model.safetensors").rename(folder / "weights.safetensors")
+    cache_model(hub, "somebody/whisper", folder)
+    assert load_model("somebody/whisper", {}).tasks == ("transcribe", "align")
 
 
 @pytest.mark.parametrize(
