@@ -14,6 +14,7 @@ HOMES = {
     "types/errors.py": "of engines",
     "state/errors.py": "of the store",
     "documents/document.py": "of files",
+    "endpoints/hosted/kind.py": "of hooks and MCP servers",
     "grammar/__init__.py": "of grammars",
     "media.py": "of prompts with media",
     "threads/deadline.py": "of work that takes too long",

@@ -32,7 +32,7 @@ _MEANINGS = {"activation_function": "gelu", "scale_embedding": False}
 """Settings that transformers' config may have, and the values that are computed here."""
 _TOKENIZER = "tokenizer.json"
 _OF_OPENAI = {51_864: "openai/whisper-tiny.en", 51_865: "openai/whisper-tiny", 51_866: "openai/whisper-large-v3"}
-"""Checkpoints whose tokenizer is that of all models with so many tokens. Many folders in MLX's form have none."""
+"""By number of tokens, checkpoints whose tokenizer fits. Many folders in MLX's form have none."""
 
 
 def is_whisper(config: Json) -> bool:
@@ -84,7 +84,7 @@ def fetch_tokenizer(folder: Path, search: Search) -> None:
 
 def _repository(folder: Path) -> str | None:
     config = read_json(folder / "config.json")
-    return _OF_OPENAI.get(config.get("n_vocab", config.get("vocab_size")))
+    return _OF_OPENAI.get(config.get("n_vocab") or config.get("vocab_size") or 0)
 
 
 def _without_tokenizer(folder: Path) -> ModelLoadError:
