@@ -6,7 +6,6 @@ Prints what each file says, or writes one file for each into a folder.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,8 @@ from .loading import add_model, given_options, open_client
 from .show import one_line
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ..client.local import AsyncLocalOpenAI
 
 ENDINGS = {"text": "txt", "srt": "srt", "vtt": "vtt", "json": "json", "verbose_json": "json"}
@@ -39,11 +40,15 @@ def run(arguments: argparse.Namespace) -> int:
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"two files would be written to {folder / twice[0]}.{ENDINGS[arguments.format]}")
         folder.mkdir(parents=True, exist_ok=True)
+    import asyncio  # takes long
+
     with open_client("transcribe", arguments.model, given_options(arguments)):
         return asyncio.run(_run(arguments, folder))
 
 
 async def _run(arguments: argparse.Namespace, folder: Path | None) -> int:
+    import asyncio
+
     from ..client.local import AsyncLocalOpenAI
 
     failed, turns = 0, asyncio.Semaphore(MAX_OPEN)
