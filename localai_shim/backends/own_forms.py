@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -47,11 +48,15 @@ class OwnForms:
         """Function that makes this machine's form of the libraries' attention; None if that is used as it is."""
         return None
 
-    def attend(self, queries: mx.array, keys: mx.array, values: mx.array, cache: object) -> mx.array:
+    @cached_property
+    def _attends(self) -> Function:
+        """The libraries' attention in this machine's form: to find the libraries' own reads their source."""
         upstream: Function = replaced(attention_patches(lambda function: function))[0][0]  # type: ignore[assignment]
         form = self.attention()
-        function = sharing(upstream if form is None else form(upstream), self.attend_shared)
-        return function(queries, keys, values, cache, queries.shape[-1] ** -0.5, None)
+        return sharing(upstream if form is None else form(upstream), self.attend_shared)
+
+    def attend(self, queries: mx.array, keys: mx.array, values: mx.array, cache: object) -> mx.array:
+        return self._attends(queries, keys, values, cache, queries.shape[-1] ** -0.5, None)
 
     def warm_up(self, model: nn.Module) -> Sequence[int]:
         return ()
