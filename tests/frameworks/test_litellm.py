@@ -9,6 +9,7 @@ import wave
 from collections.abc import Iterator
 from typing import Any
 
+import openai
 import pytest
 
 from localai_shim import async_http_client, http_client
@@ -163,11 +164,11 @@ def test_speech_is_a_file_sync_and_async() -> None:
 
 
 @pytest.mark.usefixtures("_audio")
-def test_errors_of_audio_are_litellm_s() -> None:
+def test_errors_of_audio_are_the_sdk_s_and_say_what_to_do() -> None:
     file = ("a.wav", hearing.recording())
-    with pytest.raises(litellm.BadRequestError, match="Its voices are 'vivian' and 'ryan'"):
+    with pytest.raises(openai.BadRequestError, match="Its voices are 'vivian' and 'ryan'"):
         litellm.speech(input="Hi.", response_format="wav", **{**SPEAK, "voice": "alloy"})
-    with pytest.raises(litellm.BadRequestError, match="'whisper-1' and 'gpt-transcribe'"):
+    with pytest.raises(openai.BadRequestError, match="'whisper-1' and 'gpt-transcribe'"):
         litellm.transcription(file=file, **{**HEAR, "model": "openai/gpt-4o"})
-    with pytest.raises(litellm.NotFoundError, match="'gpt-4o-mini-tts'"):
+    with pytest.raises(openai.NotFoundError, match="'gpt-4o-mini-tts'"):
         litellm.transcription(file=file, **{**HEAR, "model": "openai/whisper-2"})

@@ -115,10 +115,6 @@ WRONG: dict[str, tuple[Ask, str]] = {
         lambda client: client.audio.speech.create(**{**SPEAK, "model": "whisper-1"}),
         r"cannot speak texts.* Pass model='gpt-4o-mini-tts', which this client has for that\.",
     ),
-    "embeddings, which no model makes": (
-        lambda client: client.embeddings.create(model="whisper-1", input="Hi"),
-        r"cannot embed texts.* Pass another model, such as one of several that a client has with `models=`\.",
-    ),
 }
 
 
@@ -136,3 +132,12 @@ def test_the_models_are_named_before_any_of_them_is_loaded() -> None:
         for name, says in (("gpt-4o", "'whisper-1' and 'parakeet'"), ("gpt-4o-mini-tts", "'whisper-1' and 'parakeet'")):
             with pytest.raises(openai.BadRequestError, match=says):
                 client.audio.transcriptions.create(**{**HEAR, "model": name})
+
+
+def test_an_error_says_which_kinds_do_it_if_no_model_of_the_client_does() -> None:
+    models = {name: MODELS[name]() for name in ("parakeet", "gpt-4o-mini-tts")}
+    with LocalOpenAI(models=models, keep_alive=0) as client:
+        with pytest.raises(openai.BadRequestError, match="Pass another model, such as one of several that a client has"):
+            client.chat.completions.create(**{**CHAT, "model": "parakeet"})
+        with pytest.raises(openai.BadRequestError, match="Pass another model"):
+            client.embeddings.create(model="gpt-4o-mini-tts", input="Hi")
