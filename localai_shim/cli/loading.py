@@ -29,9 +29,7 @@ def add_model(parser: argparse.ArgumentParser, *flags: str, required: str | None
     """
     help = "folder, GGUF file, Hub ID, name of a model on this machine, or builtin:vision; by default the bundled model"
     if flags:
-        parser.add_argument(
-            *flags, dest="model", metavar="MODEL", required=required is not None, help=required or help
-        )
+        parser.add_argument(*flags, dest="model", metavar="MODEL", required=required is not None, help=required or help)
     else:
         parser.add_argument("model", nargs="?", metavar="MODEL", help=help)
     group = parser.add_argument_group("options of the model")

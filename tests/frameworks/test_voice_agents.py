@@ -58,7 +58,7 @@ def test_a_question_is_heard_and_its_answer_is_spoken(settings: dict[str, Any]) 
             kinds, sound, text = await talk(make_pipeline(client, {"voice": hearing.VOICE}, **settings))
         assert (kinds[0], kinds[-2:]) == ("turn_started", ["turn_ended", "session_ended"])
         assert {*kinds[1:-2]} == {"voice_stream_event_audio"}
-        assert text.strip() and 0 < sound and sound % 32 == 0
+        assert text.strip() and sound > 0 and sound % 32 == 0
 
     asyncio.run(main())
 
@@ -86,7 +86,9 @@ def test_default_settings_work_with_a_voice_that_follows_no_instructions() -> No
 def test_a_voice_that_the_model_lacks_is_an_error_that_names_its_voices() -> None:
     async def main() -> None:
         async with AsyncLocalOpenAI(models=hearing.models()) as client:
-            with pytest.raises(openai.BadRequestError, match="'ash' is not a voice of this model.*'vivian' and 'ryan'"):
+            with pytest.raises(
+                openai.BadRequestError, match=r"'ash' is not a voice.*'vivian' and 'ryan'"
+            ):
                 await talk(make_pipeline(client, {}))
 
     asyncio.run(main())

@@ -137,7 +137,9 @@ def test_the_models_are_named_before_any_of_them_is_loaded() -> None:
 def test_an_error_says_which_kinds_do_it_if_no_model_of_the_client_does() -> None:
     models = {name: MODELS[name]() for name in ("parakeet", "gpt-4o-mini-tts")}
     with LocalOpenAI(models=models, keep_alive=0) as client:
-        with pytest.raises(openai.BadRequestError, match="Pass another model, such as one of several that a client has"):
+        with pytest.raises(
+            openai.BadRequestError, match="Pass another model, such as one of several that a client has"
+        ):
             client.chat.completions.create(**{**CHAT, "model": "parakeet"})
         with pytest.raises(openai.BadRequestError, match="Pass another model"):
             client.embeddings.create(model="gpt-4o-mini-tts", input="Hi")

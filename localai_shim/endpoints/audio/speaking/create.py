@@ -32,7 +32,9 @@ DEFAULT_FORMAT = "mp3"
 _EVENTS = "text/event-stream; charset=utf-8"
 _VOICE_NAME = re.compile(r"\w[\w ,+-]{0,99}")
 """Names that may be a voice's: nothing that a model's code would take for a path or a URL."""
-_READ_ALOUD = re.compile(r"You will receive partial sentences\. Do not complete the sentence,? just read out the text\.")
+_READ_ALOUD = re.compile(
+    r"You will receive partial sentences\. Do not complete the sentence,? just read out the text\."
+)
 """Instructions that openai-agents sends by default: each model does that."""
 
 
