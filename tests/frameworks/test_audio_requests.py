@@ -77,7 +77,7 @@ def test_openai_agents_default_instructions_do_for_each_voice(
         assert b"".join(response.iter_bytes(chunk_size=1024))
 
 
-def test_other_instructions_are_refused_by_a_voice_that_follows_none(client: LocalOpenAI) -> None:
+def test_a_model_that_follows_no_instructions_refuses_all_others(client: LocalOpenAI) -> None:
     says = READ_ALOUD.format("") + " Whisper."
     with pytest.raises(openai.BadRequestError, match="does not follow instructions") as caught:
         client.audio.speech.create(model="soprano", voice="ash", input="Hi.", response_format="pcm", instructions=says)

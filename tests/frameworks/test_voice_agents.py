@@ -86,9 +86,7 @@ def test_default_settings_work_with_a_voice_that_follows_no_instructions() -> No
 def test_a_voice_that_the_model_lacks_is_an_error_that_names_its_voices() -> None:
     async def main() -> None:
         async with AsyncLocalOpenAI(models=hearing.models()) as client:
-            with pytest.raises(
-                openai.BadRequestError, match=r"'ash' is not a voice.*'vivian' and 'ryan'"
-            ):
+            with pytest.raises(openai.BadRequestError, match=r"'ash' is not a voice.*'vivian' and 'ryan'"):
                 await talk(make_pipeline(client, {}))
 
     asyncio.run(main())
