@@ -106,7 +106,7 @@ test-openai2: $(VENV)-openai2/.dev
 AROUND := $(VENV)-frameworks
 EACH_TIME := openai3 openai2
 WEEKLY := litellm dspy llama_index crewai smolagents autogen haystack semantic_kernel agno lm_eval genai
-FILES_openai3 := openai_agents langchain pydantic_ai hosted_tools hosted_mcp file_search input_files agent_loops transport
+FILES_openai3 := openai_agents voice_agents audio_loaders langchain pydantic_ai hosted_tools hosted_mcp file_search input_files agent_loops transport
 FILES_openai2 := instructor
 FILES_genai := engine_spans_genai
 FILES_litellm := litellm transport

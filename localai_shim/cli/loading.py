@@ -19,11 +19,17 @@ NAMES = (*LoadOptions.__annotations__, *SearchOptions.__annotations__, *RunOptio
 _TURNED_OFF = ("local_models",)  # switches that are on by default
 
 
-def add_model(parser: argparse.ArgumentParser, *flags: str) -> None:
-    """Add the model, as an argument that may be left out or under these flags, and all options of clients."""
+def add_model(parser: argparse.ArgumentParser, *flags: str, required: str | None = None) -> None:
+    """Add the model, as an argument that may be left out or under these flags, and all options of clients.
+
+    Args:
+        parser: gets the arguments.
+        flags: for the model.
+        required: help for a model that must be given by a flag; None: it is the bundled one by default.
+    """
     help = "folder, GGUF file, Hub ID, name of a model on this machine, or builtin:vision; by default the bundled model"
     if flags:
-        parser.add_argument(*flags, dest="model", metavar="MODEL", help=help)
+        parser.add_argument(*flags, dest="model", metavar="MODEL", required=required is not None, help=required or help)
     else:
         parser.add_argument("model", nargs="?", metavar="MODEL", help=help)
     group = parser.add_argument_group("options of the model")

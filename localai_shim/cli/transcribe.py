@@ -29,7 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-l", "--language", help="of the speech, as en or english; by default the model finds it")
     parser.add_argument("-t", "--translate", action="store_true", help="translate into English")
     parser.add_argument("-o", "--output", metavar="FOLDER", help="write FILE.txt, FILE.srt, ... there")
-    add_model(parser, "-m", "--model")
+    kinds = "a Whisper model, or another that writes down speech: folder, Hub ID, or name of a model on this machine"
+    add_model(parser, "-m", "--model", required=kinds)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -187,7 +187,7 @@ class Call:
         with computing(self.deadline):
             self.deadline.check()
             served = self._served(engine)
-            routes.check_task(served, self._generation.task)
+            routes.check_task(served, self._generation.task, self.runtime.names)
             turn = self._generation.prepare(self.body, served, self.runtime.store)
             if turn.assembler.media_type is not None:  # its caller says by a header how it is read
                 turn.stream = sdk.is_read_in_pieces(self.request)

@@ -9,12 +9,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
-from ..errors import BadRequest
+from ..errors import BadRequest, listed
 from ..runtime.engines import Runtime
 from ..runtime.surroundings import part
 from ..types import Task
 
 if TYPE_CHECKING:
+    from ..endpoints.models import Listed
     from ..endpoints.served import ServedModel
     from ..endpoints.turn import Turn
     from ..state.store import Store
@@ -103,11 +104,14 @@ def operation(method: str, path: str) -> str | None:
     return next(filter(None, found), None) if method == "post" else None
 
 
-def check_task(model: ServedModel, task: Task) -> None:
+def check_task(model: ServedModel, task: Task, names: Callable[[], Mapping[str, Listed]]) -> None:
     """Refuse a model that serves other kinds of work.
 
+    Args:
+        names: the client's models by name.
+
     Raises:
-        BadRequest: says what the model is for.
+        BadRequest: says what the model is for, and which of the client's models serve the task.
     """
     kind = KINDS[task]
     if task in model.tasks or kind.instead in model.tasks:
@@ -115,9 +119,17 @@ def check_task(model: ServedModel, task: Task) -> None:
     uses = ", and to ".join(
         f"{KINDS[each].does}: it serves {KINDS[each].serves}" for each in model.tasks if KINDS[each].serves
     )
+    # Only models that generate text do not say their tasks before they are loaded.
+    serve = [name for name, each in names().items() if {task, kind.instead} & {*(each.tasks or ("generate",))}]
+    advice = (
+        f"This client's models that {kind.does} are {listed(serve)}: pass one of these as 'model'."
+        if len(serve) > 1
+        else f"Pass model='{serve[0]}', which this client has for that."
+        if serve
+        else f"{kind.models}Pass another model, such as one of several that a client has with `models=`."
+    )
     raise BadRequest(
-        f"The model '{model.name}' cannot {kind.does}: it is there to {uses}. "
-        f"{kind.models}Pass another model, such as one of several that a client has with `models=`.",
+        f"The model '{model.name}' cannot {kind.does}: it is there to {uses}. {advice}",
         param="model",
         code="unsupported_model",
     )

@@ -45,7 +45,7 @@ def _open(reference: weakref.ref[Runtime], wanted: Callable[[], object]) -> Open
         with contextlib.suppress(TimeoutError):
             engine.ready.result(min(LOOK_SECONDS, left() or LOOK_SECONDS))
     served = runtime.served(engine)
-    check_task(served, "embed")
+    check_task(served, "embed", runtime.names)
     return Opened(engine, served)
 
 

@@ -172,7 +172,7 @@ def read_upload(value: Any, most: int = MAX_FILE_BYTES, limit: str = "at most 51
         limit: says so in the error.
 
     Raises:
-        BadRequest: it is nothing of this, or too large.
+        BadRequest: it is nothing of this, too large, or a file that cannot be read.
     """
     name: object = None
     if isinstance(value, tuple | list) and len(value) >= 2:
@@ -180,9 +180,7 @@ def read_upload(value: Any, most: int = MAX_FILE_BYTES, limit: str = "at most 51
     if name is None:
         name = os.path.basename(str(getattr(value, "name", "upload")))
     if hasattr(value, "read"):
-        if hasattr(value, "seek") and value.seekable():
-            value.seek(0)  # as a transport would, which a retry makes read it again
-        value = value.read()
+        value = _read_open(value)
     if isinstance(value, str):
         value = value.encode("utf-8", _ANY_BYTES)
     if not isinstance(value, bytes | bytearray | memoryview):
@@ -190,6 +188,18 @@ def read_upload(value: Any, most: int = MAX_FILE_BYTES, limit: str = "at most 51
     if len(value) > most:
         raise BadRequest(f"Invalid 'file': it has {len(value)} bytes, and {limit}.", param="file")
     return encodable(str(name), "file"), bytes(value)
+
+
+def _read_open(file: Any) -> object:
+    """Content of an open file, from its start."""
+    try:
+        if hasattr(file, "seek") and file.seekable():
+            file.seek(0)  # as a transport would, which a retry makes read it again
+        return file.read()
+    except UnicodeDecodeError:
+        raise BadRequest.refused("file", "it is open as text; open it with mode 'rb'") from None
+    except ValueError as error:  # it is closed, or open for writing alone
+        raise BadRequest.refused("file", f"it cannot be read ({error}); pass a file that is open with 'rb'") from None
 
 
 # ---------------------------------------------------------------------------------------------------------------------

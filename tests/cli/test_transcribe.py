@@ -47,12 +47,22 @@ def test_a_folder_gets_a_file_for_each_and_a_file_that_fails_fails_alone(
 
 
 def test_a_model_of_text_says_that_it_does_not_transcribe(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["transcribe", files[0]]) == 1
+    assert main(["transcribe", files[0], "-m", "builtin:vision"]) == 1
     assert "cannot transcribe speech" in capsys.readouterr().err
+
+
+def test_a_model_must_be_given_because_the_bundled_one_does_not_hear(
+    files: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["transcribe", files[0]])
+    assert caught.value.code == 2
+    assert "required: -m/--model" in capsys.readouterr().err
 
 
 def test_no_file_overwrites_that_of_another(
     files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["transcribe", files[0], files[0], "-o", str(tmp_path / "out")]) == 1
+    arguments = ["-m", str(quiet_whisper()), "-o", str(tmp_path / "out")]
+    assert main(["transcribe", files[0], files[0], *arguments]) == 1
     assert "two files would be written to" in capsys.readouterr().err and not (tmp_path / "out").exists()

@@ -246,7 +246,7 @@ def test_batches_are_resumed_once_the_store_is_free(model_path: Path, path: Path
         inside.runtime(first).batches().stop()  # so that another client has to do it
         store = inside.store(first)
         body: Any = {"input_file_id": file.id, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
-        inside.runtime(first).batches()._closed = False
+        inside.runtime(first).batches()._crew.is_closed = False
         inside.runtime(first).batches()._run = lambda id: None  # type: ignore[method-assign]
         batch = first.batches.create(**body)
         assert store.owned("batch")

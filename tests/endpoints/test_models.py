@@ -116,8 +116,6 @@ def test_a_builtin_checkpoint_that_is_none_says_which_there_is() -> None:
 
 ABSENT: dict[str, Callable[[LocalOpenAI], Any]] = {
     "images": lambda c: c.images.generate(prompt="a cat"),
-    "speech": lambda c: c.audio.speech.create(model="m", voice="alloy", input="hi"),
-    "transcriptions": lambda c: c.audio.transcriptions.create(model="m", file=b"RIFF"),
     "moderations": lambda c: c.moderations.create(input="x"),
     "fine_tuning": lambda c: c.fine_tuning.jobs.list(),
     "uploads": lambda c: c.uploads.cancel("upload_1"),

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import json
+import wave
+from collections.abc import Iterator
 from typing import Any
 
+import openai
 import pytest
 
+from localai_shim import async_http_client, http_client
+from tests.frameworks import hearing
 from tests.frameworks.kit import Answer, Behaviours, Weather, framework, get_weather, run_snippet
 
 litellm = framework("litellm")
@@ -112,3 +119,56 @@ def test_responses_have_a_transport_of_their_own(local_openai: Any) -> None:
         litellm.responses("Hi", "openai/gpt-4o", api_key="unused", api_base="http://127.0.0.1:9/v1", max_retries=0)
     Sessions().finish()
     assert not local_openai.calls
+
+
+# -- audio ----------------------------------------------------------------------------------------------------------
+
+HEAR: dict[str, Any] = {"model": "openai/whisper-1", "api_key": "unused"}
+SPEAK: dict[str, Any] = {"model": "openai/gpt-4o-mini-tts", "voice": hearing.VOICE, "api_key": "unused"}
+
+
+@pytest.fixture
+def _audio() -> Iterator[None]:
+    """LiteLLM's HTTP clients serve several models."""
+    litellm.client_session = http_client(models=hearing.models())
+    litellm.aclient_session = async_http_client(models=hearing.models())
+    litellm.in_memory_llm_clients_cache.flush_cache()
+    yield
+    Sessions().finish()
+
+
+@pytest.mark.usefixtures("_audio")
+def test_a_transcription_has_its_text_usage_and_segments_sync_and_async() -> None:
+    file = ("a.wav", hearing.recording())
+    made = litellm.transcription(file=file, **HEAR)
+    assert made.text and made.usage.seconds == 6.0
+    assert made.segments and made.duration == 6.0  # LiteLLM asks for verbose_json
+    assert asyncio.run(litellm.atranscription(file=file, **HEAR)).text == made.text
+    opened = io.BytesIO(hearing.recording())
+    opened.name = "a.wav"
+    assert litellm.transcription(file=opened, response_format="text", **HEAR).text == made.text
+    subtitles = litellm.transcription(file=file, response_format="srt", **HEAR).text
+    assert subtitles.startswith("1\n00:00:0") and "-->" in subtitles
+
+
+@pytest.mark.usefixtures("_audio")
+def test_speech_is_a_file_sync_and_async() -> None:
+    made = litellm.speech(input="Hello there.", response_format="wav", speed=1, instructions="Slowly.", **SPEAK)
+    with wave.open(io.BytesIO(made.content)) as file:
+        assert file.getframerate() == hearing.RATE and file.getnframes()
+
+    async def main() -> bytes:
+        return (await litellm.aspeech(input="Hello there.", response_format="pcm", **SPEAK)).content
+
+    assert 0 < len(asyncio.run(main())) <= hearing.MAX_BYTES
+
+
+@pytest.mark.usefixtures("_audio")
+def test_errors_of_audio_are_the_sdk_s_and_say_what_to_do() -> None:
+    file = ("a.wav", hearing.recording())
+    with pytest.raises(openai.BadRequestError, match="Its voices are 'vivian' and 'ryan'"):
+        litellm.speech(input="Hi.", response_format="wav", **{**SPEAK, "voice": "alloy"})
+    with pytest.raises(openai.BadRequestError, match="'whisper-1' and 'gpt-transcribe'"):
+        litellm.transcription(file=file, **{**HEAR, "model": "openai/gpt-4o"})
+    with pytest.raises(openai.NotFoundError, match="'gpt-4o-mini-tts'"):
+        litellm.transcription(file=file, **{**HEAR, "model": "openai/whisper-2"})

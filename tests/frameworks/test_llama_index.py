@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from localai_shim import AsyncLocalOpenAI, LocalOpenAI
+from tests.frameworks import hearing
 from tests.frameworks.kit import Answer, Behaviours, Weather, answer_with, framework, get_weather
 
 llms = framework("llama_index.core.llms")
 openai_llms = framework("llama_index.llms.openai")
 workflow = framework("llama_index.core.agent.workflow")
 prompts = framework("llama_index.core.prompts")
+whisper = framework("llama_index.readers.whisper")
 pytestmark = pytest.mark.weekly
 
 
@@ -64,3 +69,22 @@ class TestAsyncChat(TestChat):
 
 class TestAsyncResponses(TestAsyncChat, TestResponses):
     pass
+
+
+# -- audio ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_reader_of_audio_has_the_text_of_a_path_and_of_bytes_sync_and_async(tmp_path: Path) -> None:
+    path = tmp_path / "a.wav"
+    path.write_bytes(hearing.recording())
+    names = hearing.models()
+
+    async def main(client: LocalOpenAI) -> None:
+        async with AsyncLocalOpenAI(models=names) as async_client:
+            reader = whisper.WhisperReader(client=client, async_client=async_client)
+            [of_path] = reader.load_data(path)
+            [of_bytes] = await reader.aload_data(path.read_bytes())
+        assert of_path.text.strip() and of_path.text == of_bytes.text
+
+    with LocalOpenAI(models=names) as client:
+        asyncio.run(main(client))

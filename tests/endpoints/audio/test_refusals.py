@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
@@ -11,6 +12,12 @@ from localai_shim.endpoints.audio.transcriptions import sound as sounds
 from tests.endpoints.audio.listening import ENGLISH, ListeningEngine, for_any_sdk, refused, says, sound
 
 HELLO = says(0.0, " Hello.", 1.0)
+
+
+def _closed() -> io.BytesIO:
+    file = io.BytesIO(sound(1))
+    file.close()
+    return file
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +54,8 @@ def create() -> Any:
         ({"extra_body": {"speed": 2}}, "speed", "unknown_parameter", "'speed'"),
         ({"file": b""}, "file", "invalid_value", "the audio is empty"),
         ({"file": b"hello"}, "file", "invalid_value", "neither WAV nor MP3 nor FLAC"),
+        ({"file": _closed()}, "file", "invalid_value", "closed file"),
+        ({"file": io.TextIOWrapper(io.BytesIO(b"\xff\xfe"), "utf-8")}, "file", "invalid_value", "'rb'"),
         ({"file": sound(0)}, "file", "invalid_value", "no samples"),
     ],
 )  # fmt: skip

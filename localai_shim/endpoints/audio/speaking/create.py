@@ -32,6 +32,10 @@ DEFAULT_FORMAT = "mp3"
 _EVENTS = "text/event-stream; charset=utf-8"
 _VOICE_NAME = re.compile(r"\w[\w ,+-]{0,99}")
 """Names that may be a voice's: nothing that a model's code would take for a path or a URL."""
+_READ_ALOUD = re.compile(
+    r"You will receive partial sentences\. Do not complete the sentence,? just read out the text\."
+)
+"""Instructions that openai-agents sends by default: each model does that."""
 
 
 def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Turn:
@@ -99,6 +103,8 @@ def _read_instructions(fields: Fields, settings: Speaking) -> str | None:
             code="missing_required_parameter",
         )
     if instructions is not None and not settings.takes_instructions:
+        if _READ_ALOUD.fullmatch(instructions):
+            return None
         raise BadRequest.unsupported("instructions", "This model does not follow instructions. Leave them out.")
     return instructions
 

@@ -30,7 +30,7 @@ from .subtitles import make_srt, make_vtt
 
 
 def recognition_turn(asked: Asked, model: ServedModel) -> Turn:
-    """Make the turn of a request. A language or a prompt has no effect on models that take none.
+    """Make the turn of a request. A language or prompt that the model does not take has no effect.
 
     Raises:
         BadRequest: the request asks for what only Whisper models do, or the file is no sound.

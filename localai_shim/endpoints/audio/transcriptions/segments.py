@@ -56,7 +56,7 @@ class Segment:
     no_speech: float
     """Probability that the window has no speech."""
     words: Sequence[TimedWord] = ()
-    """With their times; empty if these are not wanted."""
+    """Words with their times; empty if these are not wanted."""
 
 
 def compression_ratio(text: str) -> float:
