@@ -98,10 +98,23 @@ class Recognizing:
     takes_language: bool = False
     takes_prompt: bool = False
     takes_temperature: bool = False
+    checks_language: bool = False
+    """It takes the codes and names of Whisper's languages, and no others."""
+    translates: bool = False
+    """Into English."""
+    times_words: bool = False
+    gives_logprobs: bool = False
+
+
+class HeardToken(NamedTuple):
+    """A token of a text, and its log probability."""
+
+    spelling: bytes
+    logprob: float
 
 
 class HeardSegment(NamedTuple):
-    """Words that were spoken together. Times are seconds from the beginning of the file."""
+    """Words that were spoken together, or one word. Times are seconds from the beginning of the file."""
 
     start: float
     end: float
@@ -122,3 +135,9 @@ class Recognized(NamedTuple):
     """0 if the model does not count them."""
     seconds: float = 0.0
     """Length of the sound."""
+    words: tuple[HeardSegment, ...] = ()
+    """If the model times words."""
+    tokens: tuple[HeardToken, ...] = ()
+    """Tokens of the text, if the model gives log probabilities."""
+    space: str = " "
+    """Text between the part before this one and its own text."""

@@ -58,16 +58,12 @@ def _whisper_turn(asked: Asked, model: ServedModel, settings: Transcribing) -> T
             param="model",
             code="unsupported_model",
         )
-    given = [read_language(each, settings.languages, _path(asked, i)) for i, each in enumerate(asked.languages)]
+    given = [read_language(each, settings.languages, asked.language_path(i)) for i, each in enumerate(asked.languages)]
     languages = list(dict.fromkeys(given)) if settings.languages and given else list(settings.languages)
     prompt = _prompt_tokens(asked, model, settings)
     transcript = Transcript(hear(asked.file, "file", model), asked, model, settings, languages, prompt)
     assembler = TranscriptionAssembler(transcript, asked, model.tokenizer, settings.end)
     return Turn(assembler, transcript.works(), stream=asked.stream)
-
-
-def _path(asked: Asked, index: int) -> str:
-    return asked.languages_field if asked.languages_field == "language" else f"{asked.languages_field}[{index}]"
 
 
 def _prompt_tokens(asked: Asked, model: ServedModel, settings: Transcribing) -> list[int]:
