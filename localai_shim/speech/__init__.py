@@ -112,6 +112,14 @@ class HeardToken(NamedTuple):
     spelling: bytes
     logprob: float
 
+    @property
+    def text(self) -> str:
+        r"""The token as OpenAI writes it: its text, or `\xe2\x80` if it is a part of a character only."""
+        try:
+            return self.spelling.decode()
+        except UnicodeDecodeError:
+            return "".join(f"\\x{byte:02x}" for byte in self.spelling)
+
 
 class HeardSegment(NamedTuple):
     """Words that were spoken together, or one word. Times are seconds from the beginning of the file."""

@@ -127,6 +127,8 @@ def test_a_stream_has_a_delta_per_token_and_the_whole_text(client: ScriptedOpenA
     for event in (*deltas, done):
         revalidate(event)
     assert [event.delta for event in deltas] == ["Hel", "lo", " w", "ö", "rld."]
+    client.script(Reply([b"\xc3", b"\xb6"]))
+    assert [each.token for each in hear(client, include=["logprobs"]).logprobs] == [r"\xc3", r"\xb6"]
     assert done.text == "Hello wörld." and done.usage.output_tokens == 8
 
 

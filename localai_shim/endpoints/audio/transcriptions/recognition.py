@@ -167,7 +167,7 @@ class RecognitionAssembler(Assembler[BaseModel | str]):
         if not self._asked.logprobs:
             return {}
         scored = [
-            {"token": each.spelling.decode(errors="replace"), "bytes": [*each.spelling], "logprob": each.logprob}
+            {"token": each.text, "bytes": [*each.spelling], "logprob": each.logprob}
             for each in heard.tokens
         ]
         return {"logprobs": scored}
