@@ -41,7 +41,7 @@ MAY = {
     ),
     "testing.cassettes": (
         "client contrib endpoints endpoints.chat endpoints.hosted endpoints.responses errors formats prompt replacing "
-        "runtime sdk testing testing.model threads types"
+        "runtime sdk speech testing testing.audio testing.model threads types"
     ),
     "testing.audio": "endpoints endpoints.audio.transcriptions errors speech testing testing.model types",
     "testing.model": "endpoints.audio.transcriptions engine errors media output speech stats threads types vectors",
@@ -230,7 +230,7 @@ PACKAGES = {
     "telemetry": "opentelemetry",
     "testing": "anyio httpx2 numpy openai pytest",
     "testing.audio": "numpy",
-    "testing.cassettes": "openai",
+    "testing.cassettes": "numpy openai",
     "testing.model": "anyio jinja2 numpy",
     "testing.offline": "openai pytest",
     "threads": "gevent",

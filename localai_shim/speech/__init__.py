@@ -144,7 +144,7 @@ class Recognized(NamedTuple):
     seconds: float = 0.0
     """Length of the sound."""
     words: tuple[HeardSegment, ...] = ()
-    """If the model times words."""
+    """Words, if the model times them."""
     tokens: tuple[HeardToken, ...] = ()
     """Tokens of the text, if the model gives log probabilities."""
     space: str = " "

@@ -1,4 +1,4 @@
-"""Replies for scripts: what is said in a file, and speech."""
+"""Replies for scripts: segments of a file, and speech."""
 
 from __future__ import annotations
 

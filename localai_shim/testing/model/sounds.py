@@ -1,4 +1,4 @@
-"""Speech of scripted models: what they hear in a file, and the tone that they speak."""
+"""Speech of scripted models: the text that they hear in a file, and the tone that they speak."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ENDLESS = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What is said in a file, apart from the text."""
+    """Segments and language of a file, apart from its text."""
 
     segments: tuple[HeardSegment, ...] = ()
     """With times of the script."""

@@ -56,7 +56,7 @@ class Segment:
     no_speech: float
     """Probability that the window has no speech."""
     words: Sequence[TimedWord] = ()
-    """If their times are wanted."""
+    """Words, if their times are wanted."""
 
 
 def compression_ratio(text: str) -> float:
