@@ -166,10 +166,7 @@ class RecognitionAssembler(Assembler[BaseModel | str]):
         """The field `logprobs` of some tokens, if the request asks for it."""
         if not self._asked.logprobs:
             return {}
-        scored = [
-            {"token": each.text, "bytes": [*each.spelling], "logprob": each.logprob}
-            for each in heard.tokens
-        ]
+        scored = [{"token": each.text, "bytes": [*each.spelling], "logprob": each.logprob} for each in heard.tokens]
         return {"logprobs": scored}
 
     def _segment(self, id: int, segment: HeardSegment) -> dict[str, object]:
