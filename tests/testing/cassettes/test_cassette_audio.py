@@ -90,18 +90,22 @@ def test_files_are_told_by_their_content(path: Path) -> None:
     assert FILE[:200].hex() not in path.read_text() and len(path.read_text()) < 1000
     with play_cassette(path) as client:
         assert hear(client, ("second.wav", io.BytesIO(FILE))).text == "Hello."
-    with play_cassette(path) as client:
-        with pytest.raises(openai.BadRequestError, match=r"file\.sha256: recorded '\w+'…, now '\w+'…"):
-            hear(client, OTHER)
+    with (
+        play_cassette(path) as client,
+        pytest.raises(openai.BadRequestError, match=r"file\.sha256: recorded '\w+'…, now '\w+'…"),
+    ):
+        hear(client, OTHER)
     with play_cassette(path) as client, pytest.raises(openai.BadRequestError, match="language: is new: 'de'"):
         hear(client, language="de")
 
 
 def test_rules_for_texts_do_not_change_a_file_s_hash(path: Path) -> None:
     rules = {r"[0-9a-f]+": "x"}
-    with scripted("Hello.") as source:
-        with play_cassette(path, record_mode="once", source=source, normalize=rules) as client:
-            hear(client)
+    with (
+        scripted("Hello.") as source,
+        play_cassette(path, record_mode="once", source=source, normalize=rules) as client,
+    ):
+        hear(client)
     with play_cassette(path, normalize=rules) as client, pytest.raises(openai.BadRequestError, match="sha256"):
         hear(client, OTHER)
 
@@ -109,19 +113,20 @@ def test_rules_for_texts_do_not_change_a_file_s_hash(path: Path) -> None:
 def test_another_text_or_voice_is_another_request(path: Path) -> None:
     with scripted() as source, play_cassette(path, record_mode="once", source=source) as client:
         speak(client)
-    with play_cassette(path) as client:
-        with pytest.raises(openai.BadRequestError) as raised:
-            speak(client, "Good bye.", voice="w")
+    with play_cassette(path) as client, pytest.raises(openai.BadRequestError) as raised:
+        speak(client, "Good bye.", voice="w")
     assert "input: recorded 'Hello.', now 'Good bye.'" in str(raised.value)
     assert "voice: recorded 'v', now 'w'" in str(raised.value)
 
 
 def test_one_recording_is_played_in_each_format_that_it_has(path: Path) -> None:
-    with scripted(transcription((0, 1, "Hi."), (1, 2, "You there.")), "One two.") as source:
-        with play_cassette(path, record_mode="once", source=source) as client:
-            hear(client, response_format="srt")
-            hear(client)
-            spoken = speak(client)
+    with (
+        scripted(transcription((0, 1, "Hi."), (1, 2, "You there.")), "One two.") as source,
+        play_cassette(path, record_mode="once", source=source) as client,
+    ):
+        hear(client, response_format="srt")
+        hear(client)
+        spoken = speak(client)
     with play_cassette(path) as client:
         assert hear(client, response_format="vtt").endswith("00:00:01.000 --> 00:00:02.000\nYou there.\n\n")
         *deltas, done = hear(client, stream=True)
@@ -143,10 +148,14 @@ def test_the_sdk_s_own_client_is_recorded_through_its_own_encoder(path: Path) ->
 
 def test_what_cannot_be_recorded_is_an_error_that_says_why(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audio, "MAX_SPEECH_SECONDS", 1)
-    with scripted(speech(np.zeros(30_000, np.float32))) as source:
-        with play_cassette(path, record_mode="once", source=source) as client:
-            with pytest.raises(openai.BadRequestError, match="speech of 1 s cannot be recorded: at most 1 s can"):
-                speak(client)
+    with (
+        ,
+        ted(speech(np.zeros(30_000, np.float32))) as source,
+    ):
+        play_cassette(path, record_mode="once", source=source) as client,
+    ):
+        with pytest.raises(openai.BadRequestError, match="speech of 1 s cannot be recorded: at most 1 s can"):
+            speak(client)
     reader, writer = os.pipe()
     with open(writer, "wb") as target, open(reader, "rb") as source_file:
         target.write(wav(np.zeros(800, np.int16)))
@@ -156,11 +165,13 @@ def test_what_cannot_be_recorded_is_an_error_that_says_why(path: Path, monkeypat
 
 
 def test_a_failure_of_the_source_is_not_recorded(path: Path) -> None:
-    with LocalOpenAI(str(tiny_speech("moonshine"))) as source:
-        with play_cassette(path, record_mode="once", source=source) as client:
-            with pytest.raises(openai.BadRequestError, match="Whisper models do"):
-                hear(client, include=["logprobs"])
-            hear(client, wav(sound(1)))
+    with (
+        LocalOpenAI(str(tiny_speech("moonshine"))) as source,
+        play_cassette(path, record_mode="once", source=source) as client,
+    ):
+        with pytest.raises(openai.BadRequestError, match="Whisper models do"):
+            hear(client, include=["logprobs"])
+        hear(client, wav(sound(1)))
     assert [json.loads(line)["api"] for line in path.read_text().splitlines() if "request" in json.loads(line)] == [
         "audio.transcriptions"
     ]

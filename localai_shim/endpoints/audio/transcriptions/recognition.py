@@ -34,7 +34,7 @@ from .subtitles import make_srt, make_vtt
 
 
 def recognition_turn(asked: Asked, model: ServedModel) -> Turn:
-    """Make the turn of a request. What models of this kind do not take has no effect: a language, a prompt.
+    """Make the turn of a request. A language or prompt has no effect if the model takes none.
 
     Raises:
         BadRequest: the request asks for what only Whisper models do, or the file is no sound.
