@@ -149,13 +149,11 @@ def test_the_sdk_s_own_client_is_recorded_through_its_own_encoder(path: Path) ->
 def test_what_cannot_be_recorded_is_an_error_that_says_why(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audio, "MAX_SPEECH_SECONDS", 1)
     with (
-        ,
-        ted(speech(np.zeros(30_000, np.float32))) as source,
-    ):
+        scripted(speech(np.zeros(30_000, np.float32))) as source,
         play_cassette(path, record_mode="once", source=source) as client,
+        pytest.raises(openai.BadRequestError, match="speech of 1 s cannot be recorded: at most 1 s can"),
     ):
-        with pytest.raises(openai.BadRequestError, match="speech of 1 s cannot be recorded: at most 1 s can"):
-            speak(client)
+        speak(client)
     reader, writer = os.pipe()
     with open(writer, "wb") as target, open(reader, "rb") as source_file:
         target.write(wav(np.zeros(800, np.int16)))
