@@ -260,7 +260,7 @@ class Transcript:
         )
 
     def _timed(self, heard: Heard, attended: Attended) -> Sequence[Segment]:
-        """Give the window's segments their words. The next window begins behind the last one, if speech goes on."""
+        """Give the window's segments their words. The next window begins behind the last one, if speech continues."""
         spaced = self.language not in UNSPACED
         words = split_words(self._spoken(heard.segments), self._model.tokenizer.decode, spaced=spaced)
         timed = align(attended.weights, len(attended.weights[0]) - len(attended.probabilities) - 2,
