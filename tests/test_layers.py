@@ -36,14 +36,15 @@ MAY = {
     ),
     "ray": "scale.ray",
     "testing": (
-        "client endpoints endpoints.responses errors formats grammar prompt replacing runtime sdk testing.cassettes "
-        "testing.model threads types"
+        "client endpoints endpoints.responses errors formats grammar prompt replacing runtime sdk speech testing.audio "
+        "testing.cassettes testing.model threads types"
     ),
     "testing.cassettes": (
         "client contrib endpoints endpoints.chat endpoints.hosted endpoints.hosted.mcp endpoints.responses errors "
-        "formats prompt replacing runtime sdk testing testing.model threads types"
+        "formats prompt replacing runtime sdk speech testing testing.audio testing.model threads types"
     ),
-    "testing.model": "engine errors media output stats threads types vectors",
+    "testing.audio": "endpoints endpoints.audio.transcriptions errors speech testing testing.model types",
+    "testing.model": "endpoints.audio.transcriptions engine errors media output speech stats threads types vectors",
     "testing.offline": "client replacing testing testing.cassettes",
     # -- clients
     "client": (
@@ -224,7 +225,8 @@ PACKAGES = {
     "sdk": "httpx2 openai",
     "telemetry": "opentelemetry",
     "testing": "anyio httpx2 numpy openai pytest",
-    "testing.cassettes": "openai",
+    "testing.audio": "numpy",
+    "testing.cassettes": "numpy openai",
     "testing.model": "anyio jinja2 numpy",
     "testing.offline": "openai pytest",
     "threads": "gevent",

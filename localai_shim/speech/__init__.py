@@ -98,10 +98,31 @@ class Recognizing:
     takes_language: bool = False
     takes_prompt: bool = False
     takes_temperature: bool = False
+    checks_language: bool = False
+    """It takes the codes and names of Whisper's languages, and no others."""
+    translates: bool = False
+    """Into English."""
+    times_words: bool = False
+    gives_logprobs: bool = False
+
+
+class HeardToken(NamedTuple):
+    """A token of a text, and its log probability."""
+
+    spelling: bytes
+    logprob: float
+
+    @property
+    def text(self) -> str:
+        r"""The token as OpenAI writes it: its text, or `\xe2\x80` if it is a part of a character only."""
+        try:
+            return self.spelling.decode()
+        except UnicodeDecodeError:
+            return "".join(f"\\x{byte:02x}" for byte in self.spelling)
 
 
 class HeardSegment(NamedTuple):
-    """Words that were spoken together. Times are seconds from the beginning of the file."""
+    """Words that were spoken together, or one word. Times are seconds from the beginning of the file."""
 
     start: float
     end: float
@@ -122,3 +143,9 @@ class Recognized(NamedTuple):
     """0 if the model does not count them."""
     seconds: float = 0.0
     """Length of the sound."""
+    words: tuple[HeardSegment, ...] = ()
+    """Words, if the model times them."""
+    tokens: tuple[HeardToken, ...] = ()
+    """Tokens of the text, if the model gives log probabilities."""
+    space: str = " "
+    """Text between the part before this one and its own text."""

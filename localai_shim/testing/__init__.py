@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # names that stand for themselves are exported, as type check
         tool_call as tool_call,
         truncated as truncated,
     )
-
+    from .audio.replies import speech as speech, transcription as transcription
     from .cassettes.engine import play_cassette as play_cassette
     from .checks import Budget as Budget, Usage as Usage
     from .clients import (
@@ -59,6 +59,7 @@ if TYPE_CHECKING:  # names that stand for themselves are exported, as type check
 _MODULES = {
     "answers": "api_error authentication_error connection_error content_filter context_length_exceeded cut "
     "embedding hang rate_limit reasoning refusal relevance server_error timed timeout tool_call truncated",
+    "audio.replies": "speech transcription",
     "cassettes.engine": "play_cassette",
     "checks": "Budget Usage",
     "clients": "AsyncScriptedOpenAI IncompleteScript ScriptedOpenAI",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from ..errors import RequestError
 from .model.replies import Reply
+from .model.sounds import Heard, Sound
 from .model.tokenizer import Piece
 
 if TYPE_CHECKING:
@@ -136,7 +137,17 @@ class Answer:
     tokens: int | None = None
     """Tokens before the trouble; None: all."""
     vectors: Vectors | None = None
-    """Vectors to answer with instead of text; where they are given, there are no parts."""
+    """Vectors to answer with; then there are no parts."""
+    heard: Heard | None = None
+    """The parts are what is said in a file."""
+    sound: Sound | None = None
+    """Speech to answer with; then there are no parts."""
+
+    @property
+    def api(self) -> str | None:
+        """The only endpoint whose requests it answers; None: it has a text, or nothing."""
+        audio = "audio.transcriptions" if self.heard else "audio.speech" if self.sound else None
+        return self.vectors.api if self.vectors else audio
 
 
 @dataclass(frozen=True, slots=True)

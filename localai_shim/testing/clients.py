@@ -55,6 +55,8 @@ class Scripted:
         list of these for one answer, a failure such as `rate_limit()`, an exception, or a sync or async function of
         the `Request` that returns one. `embedding(...)` and `relevance(...)` answer embedding and reranking requests,
         whose answers are generated otherwise.
+        `transcription(...)` answers requests for transcriptions, as texts do, and `speech(...)` those for speech, which
+        get a tone otherwise.
 
         Example:
             >>> from localai_shim.testing import ScriptedOpenAI, rate_limit
@@ -71,9 +73,10 @@ class Scripted:
         """Create a rule for matching requests: `client.when(user="Paris").reply("It rains.")`. It precedes the script.
 
         Args:
-            api: Endpoint, such as "chat.completions" or "embeddings". Without it, embedding and reranking requests
-                match only rules whose reply is of their kind.
-            user: Text, or compiled regular expression, in the last user message or an embedded text.
+            api: Endpoint, such as "chat.completions" or "embeddings". Without it, requests for embeddings, rerankings
+                and speech match only rules whose reply is of their kind.
+            user: Text, or compiled regular expression, in the last user message, an embedded text, a text to speak, or
+                the prompt of a transcription.
             system: Text in the system or developer messages.
             tool: Name of an offered tool.
             tool_result: Text in a tool result since the model's last message.

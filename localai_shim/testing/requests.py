@@ -13,7 +13,7 @@ from ..types import Json
 if TYPE_CHECKING:
     from .model.replies import PlayedRow
 
-_NOT_PARAMETERS = {"model", "messages", "input", "instructions", "prompt", "tools", "functions", "stream"}
+_NOT_PARAMETERS = {"model", "messages", "input", "instructions", "prompt", "tools", "functions", "stream", "file"}
 _GENERATED_ID = re.compile(r"\b(call|resp|msg|rs|fc|ctc|conv|chatcmpl|cmpl|req)_?-?[0-9a-f]{16,}\b")
 
 
@@ -73,7 +73,8 @@ class Request:
     """
 
     api: str
-    """`chat.completions`, `responses`, `completions`, `responses.compact`, `embeddings` or `rerank`."""
+    """`chat.completions`, `responses`, `completions`, `responses.compact`, `embeddings`, `rerank`,
+    `audio.transcriptions`, `audio.translations` or `audio.speech`."""
     body: Json
     """Body of the request, as plain JSON."""
     prompt: str
@@ -96,6 +97,22 @@ class Request:
     def wants_vectors(self) -> bool:
         """True if the answer is vectors or scores instead of text."""
         return self.api in ("embeddings", "rerank")
+
+    @property
+    def wants_text(self) -> bool:
+        """True if the answer has a text."""
+        return not self.wants_vectors and self.api != "audio.speech"
+
+    @property
+    def has_sound(self) -> bool:
+        """True if the answer is what is said in a file."""
+        return self.api in ("audio.transcriptions", "audio.translations")
+
+    @property
+    def file(self) -> Json | None:
+        """The audio file of a transcription: its `name`, `bytes` (their number), and `sha256`."""
+        found = self.body.get("file")
+        return found if isinstance(found, dict) else None
 
     @property
     def error(self) -> BaseException | None:
@@ -234,6 +251,8 @@ class Request:
         if self.wants_vectors:
             kind = "document" if self.api == "rerank" else "text"
             said = f"{len(self.texts)} {kind}{'s' * (len(self.texts) != 1)}: {_short(self.texts[0])}"
+        if self.file is not None:
+            said = f"file: {_short(str(self.file.get('name')))}"
         tools = f", tools: {', '.join(self.tool_names)}" if self.tool_names else ""
         return f"{self.api}(model={self.model!r}, {said}{tools})"
 

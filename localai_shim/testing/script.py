@@ -68,9 +68,11 @@ class Criteria(TypedDict, total=False):
     """Criteria by which `when` and `assert_called` tell requests; all that are given have to hold."""
 
     api: str
-    """The endpoint: `chat.completions`, `responses`, `completions`, `embeddings` or `rerank`."""
+    """The endpoint: `chat.completions`, `responses`, `completions`, `embeddings`, `rerank`, `audio.transcriptions`,
+    `audio.translations` or `audio.speech`."""
     user: TextPattern
-    """In the last user message; in any of the texts that are embedded, or of the documents and the query."""
+    """In the last user message; in any of the texts that are embedded, or of the documents and the query; in the text
+    to speak, or the prompt of a transcription."""
     system: TextPattern
     """In the system or developer messages."""
     tool: str
@@ -134,11 +136,11 @@ class Rule:
         if (self._limit is not None and self.used >= self._limit) or mismatch(self.criteria, request) is not None:
             return None
         if not self._replies:
-            if request.wants_vectors and "api" not in self.criteria:
+            if not request.wants_text and "api" not in self.criteria:
                 return None
             raise UnexpectedRequest(f"{self} matches, but has no reply: write {self}.reply(...)")
         reply = self._replies[min(self.used + 1, len(self._replies)) - 1]
-        if not _suits(reply, request) and not (request.wants_vectors and "api" in self.criteria):
+        if not _suits(reply, request) and not (not request.wants_text and "api" in self.criteria):
             return None
         self.used += 1
         return (reply,)
@@ -168,13 +170,13 @@ class Script:
         self.played = 0
         self.rules: list[Rule] = []
         self._answered: set[str] = set()
-        """The APIs whose vectors were scripted, and all played."""
+        """The APIs whose vectors or speech were scripted, and all played."""
 
     def take(self, request: Request) -> tuple[ScriptedReply] | None:
         """The reply to a request; None where nothing is scripted, and an answer is made up.
 
-        Vectors answer requests for them, all else the others, each in their order; a failure that comes next is for
-        whatever request comes next. Vectors are made up as long as none were scripted.
+        Vectors and speech answer requests for them, all else the others, each in their order; a failure that comes
+        next is for whatever request comes next. Vectors and speech are made up as long as none were scripted.
 
         Raises:
             UnexpectedRequest: there is none.
@@ -188,13 +190,13 @@ class Script:
                     return taken
             index = self._next(request)
             if index is None:
-                if request.wants_vectors and request.api not in self._answered:
+                if not request.wants_text and request.api not in self._answered:
                     return None
                 raise UnexpectedRequest(self._unexpected(request))
             reply = self.ordered[index]
             del self.ordered[index]
             self.played += 1
-            if _vectors_for(reply) == request.api:
+            if _only_api(reply) == request.api:
                 self._answered.add(request.api)
             return (reply,)
 
@@ -221,14 +223,23 @@ class Script:
         return "\n".join(lines)
 
 
-def _vectors_for(reply: ScriptedReply) -> str | None:
-    """The API that a reply has vectors for; None: it has none."""
-    return reply.vectors.api if isinstance(reply, Answer) and reply.vectors is not None else None
+def _only_api(reply: ScriptedReply) -> str | None:
+    """The only API whose requests a reply answers; None: it has a text, or says nothing of it."""
+    return reply.api if isinstance(reply, Answer) else None
 
 
 def _suits(reply: ScriptedReply, request: Request) -> bool:
     """True if a reply is of the kind that a request wants."""
-    return _vectors_for(reply) == (request.api if request.wants_vectors else None)
+    if request.has_sound:
+        return _only_api(reply) in (None, "audio.transcriptions")
+    if request.wants_text:
+        return _only_api(reply) is None
+    return _only_api(reply) == request.api or (request.api == "audio.speech" and says_nothing(reply))
+
+
+def says_nothing(reply: ScriptedReply) -> bool:
+    """True if a reply says how an answer is played, or how it fails, and not what it is."""
+    return isinstance(reply, Answer) and not (reply.parts or reply.reply.content or reply.api)
 
 
 def check_criteria(criteria: Mapping[str, object]) -> None:

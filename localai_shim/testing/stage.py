@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +15,31 @@ from ..formats.values import json_or_text
 from ..runtime.served_models import serve
 from ..sdk import private as sdk
 from ..sdk.event_stream import CUT
-from ..types import EmbeddingRequest, GenerationRequest, RowError
+from ..speech import SAMPLE_RATE, Spoken
+from ..types import (
+    EmbeddingRequest,
+    GenerationRequest,
+    Prompt,
+    RecognitionRequest,
+    RowError,
+    SamplingParams,
+    SpeechRequest,
+    Task,
+)
 from . import marks
 from .answers import Answer, Mark, Marked, Reasoning, ToolCall, Trouble, part_text
+from .audio.uploads import describe
 from .checks import Budget
 from .made_up import make_up, random_numbers, steer
 from .model.clock import Clock, ClockMode
 from .model.engine import NO_TOKENS, ScriptedEngine
 from .model.replies import Patience, Place, PlayedRow, Reply
 from .model.replies import Script as PlayedScript
+from .model.sounds import PlayedSpeech, PlayedTranscript, make_up_speech, speech_reply
 from .model.tokenizer import ScriptedTokenizer
 from .model.vectors import Pair
 from .requests import Request, api_of, plain
-from .script import Script, UnexpectedRequest, decide
+from .script import Script, UnexpectedRequest, decide, says_nothing
 
 if TYPE_CHECKING:
     from ..client.call import Call
@@ -117,10 +129,13 @@ class Stage(ScriptedEngine):
             RequestError: the script has no reply, or one of its functions raised; that is the cause.
         """
         if turn.works:
-            generates = turn.works[0].task == "generate"
-            stage: Callable[[Call, Turn, Any], None] = self._stage_rows if generates else self._stage_vectors
+            stages: Mapping[Task, Callable[[Call, Turn, Any], None]] = {
+                "generate": self._stage_rows,
+                "recognize": self._stage_transcription,
+                "speak": self._stage_speech,
+            }
             try:
-                stage(call, turn, turn.works)
+                stages.get(turn.works[0].task, self._stage_vectors)(call, turn, turn.works)
             except (openai.OpenAIError, RequestError):
                 raise
             except Exception as error:
@@ -150,7 +165,8 @@ class Stage(ScriptedEngine):
         asked = self._note(call, list(prompts.values()))
         try:
             later = sum(map(bool, turn.rounds)) > 1
-            played = [self._choose(call, replace(asked, choice=i), each, later=later) for i, each in enumerate(rows)]
+            each_asked = [(replace(asked, choice=i), each) for i, each in enumerate(rows)]
+            played = [self._choose(call, one, each, later=later)[1:] for one, each in each_asked]
         except BaseException as error:
             asked.errors.append(error)
             raise
@@ -185,10 +201,82 @@ class Stage(ScriptedEngine):
             self._vectors, rows=rows, dimensions=dimensions, reply=end, clock=self.clock, patience=patience
         )
 
+    def _stage_transcription(self, call: Call, turn: Turn, works: Sequence[RecognitionRequest]) -> None:
+        [work] = works
+        asked = self._note(call, [self.tokenizer.encode(work.prompt or "")])
+        try:
+            plain_row = GenerationRequest(Prompt([]), SamplingParams(), 1)
+            answer, script, _ = self._choose(call, asked, plain_row)
+            self._check_times(answer, asked, work)
+        except BaseException as raised:
+            asked.errors.append(raised)
+            raise
+        patience = None if call.timeout is None else Patience(call.timeout, not turn.stream)
+
+        def play(work: RecognitionRequest, place: Place) -> PlayedRow:
+            row = PlayedTranscript(work, place, script, self.model, answer.heard, self.clock, patience)
+            asked.choices.append(row)
+            return row
+
+        work.reply = play
+
+    def _check_times(self, answer: Answer, asked: Request, work: RecognitionRequest) -> None:
+        """Check that a file is as long as its segments say.
+
+        Raises:
+            UnexpectedRequest: it is shorter.
+        """
+        seconds, end = len(work.samples) / SAMPLE_RATE, 0.0 if answer.heard is None else answer.heard.end
+        if end > seconds:
+            text = f"the reply has a segment that ends at {end:g} s, and the file of {asked.brief()} has {seconds:g} s"
+            self.raised.append(UnexpectedRequest(text))
+            raise self.raised[-1]
+
+    def _stage_speech(self, call: Call, turn: Turn, works: Sequence[SpeechRequest]) -> None:
+        [work] = works
+        asked = self._note(call, [self.tokenizer.encode(work.text)])
+        try:
+            taken = self.script.take(asked)
+            answer = Answer() if taken is None else decide(taken[0], asked)
+            pieces, script = self._speech(answer, asked, work)
+        except BaseException as raised:
+            self.raised.append(raised)
+            asked.errors.append(raised)
+            raise
+        trouble = answer.trouble
+        if trouble is not None and trouble.kind != "hang":
+            begun = bool(answer.tokens)
+            error = as_exception(trouble, call, begun=True) if begun else self._failure(trouble, call)
+            asked.errors.append(error)
+            if not begun:
+                raise error
+            script.reply = replace(script.reply, error=error, hang=False)
+        patience = None if call.timeout is None else Patience(call.timeout, not turn.stream)
+
+        def play(work: SpeechRequest, place: Place) -> PlayedRow:
+            row = PlayedSpeech(work, place, script, self.model, pieces, self.clock, patience)
+            asked.choices.append(row)
+            return row
+
+        work.reply = play
+
+    def _speech(self, answer: Answer, asked: Request, work: SpeechRequest) -> tuple[Sequence[Spoken], PlayedScript]:
+        """The pieces of an answer, and the script that plays them; with a trouble, it hangs where that comes."""
+        if answer.sound is None and not says_nothing(answer):
+            raise UnexpectedRequest(f"{asked.brief()} is answered with speech(...), or a failure, not with {answer!r}")
+        pieces = make_up_speech(work) if answer.sound is None else answer.sound.pieces()
+        reply = replace(answer.reply, content=speech_reply(pieces).content, finish_reason="stop")
+        if answer.trouble is not None:
+            reply = replace(reply, fail_after=answer.tokens or 0, hang=True)
+        return pieces, PlayedScript(reply, self.tokenizer)
+
     def _note(self, call: Call, prompts: Sequence[Sequence[int]]) -> Request:
+        body = plain(call.body)
+        if "file" in body:
+            body["file"] = describe(call.body["file"])
         asked = Request(
             api=api_of(call.path),
-            body=plain(call.body),
+            body=body,
             prompt="\n".join(map(self.tokenizer.decode, prompts)),
             prompt_tokens=sum(map(len, prompts)),
             attempt=call.attempt,
@@ -197,9 +285,9 @@ class Stage(ScriptedEngine):
         return asked
 
     def _choose(
-        self, call: Call, asked: Request, request: GenerationRequest, *, later: bool
-    ) -> tuple[PlayedScript, Mark | None]:
-        """Choose the script that a choice plays, and its mark.
+        self, call: Call, asked: Request, request: GenerationRequest, *, later: bool = False
+    ) -> tuple[Answer, PlayedScript, Mark | None]:
+        """Choose the answer of a choice, the script that plays it, and its mark.
 
         Args:
             later: the answer has called hosted tools before.
@@ -214,14 +302,14 @@ class Stage(ScriptedEngine):
             raise
         trouble = answer.trouble
         if trouble is None:
-            return PlayedScript(reply, self.tokenizer), mark
+            return answer, PlayedScript(reply, self.tokenizer), mark
         if trouble.kind == "hang":
-            return played, mark
+            return answer, played, mark
         if not played.fails_after:
             raise self._failure(trouble, call)
         error = as_exception(trouble, call, begun=True)
         asked.errors.append(error)
-        return PlayedScript(replace(reply, error=error, fail_after=answer.tokens), self.tokenizer), mark
+        return answer, PlayedScript(replace(reply, error=error, fail_after=answer.tokens), self.tokenizer), mark
 
     def _failure(self, trouble: Trouble, call: Call) -> Exception:
         """Make the error with which a request fails at once; a timeout takes its time."""
@@ -246,6 +334,10 @@ class Stage(ScriptedEngine):
             return answer.reply, None
         text, mark = "", None
         for i, part in enumerate(answer.parts, 1):
+            if asked.has_sound and isinstance(part, ToolCall | Reasoning | Marked):
+                raise UnexpectedRequest(
+                    f"{asked.brief()} is answered with a text, transcription(...), or a failure, not with {part!r}"
+                )
             if isinstance(part, ToolCall):
                 text += self._call(part, asked, last=i == len(answer.parts))
             elif isinstance(part, Reasoning):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 RecordMode = Literal["none", "once", "new_episodes", "all", "rewrite"]
 RECORD_MODES = get_args(RecordMode)
+Upload = tuple[str, bytes]
+"""Name and content of a file."""
 
 
 class Cassette:
@@ -63,8 +65,13 @@ class Cassette:
         self._changed = False
         self._lock = Lock()
 
-    def answer(self, api: str, request: Json) -> Interaction:
+    def answer(self, api: str, request: Json, file: Upload | None = None) -> Interaction:
         """Find the interaction that is played for a request.
+
+        Args:
+            api: its endpoint.
+            request: its body.
+            file: that it transcribes.
 
         Raises:
             RequestError: it is not there, and is not to be recorded.
@@ -85,7 +92,7 @@ class Cassette:
             if not self._records:
                 raise self._miss(wanted)
         try:
-            made = self._record(api, request)
+            made = self._record(api, request, file)
         except BaseException:
             with self._lock:
                 self._used.discard(-1 if found is None else found)  # who tries again gets its place
@@ -116,13 +123,13 @@ class Cassette:
                 return index
         return None
 
-    def _record(self, api: str, request: Json) -> Interaction:
+    def _record(self, api: str, request: Json, file: Upload | None) -> Interaction:
         from .recording import record
 
         if self._source is None:
             raise BadRequest(f"{self.path} is to be recorded, but there is no client to ask: pass a `source`")
         try:
-            return record(self._source, api, request)
+            return record(self._source, api, request, file)
         except CassetteError as error:
             raise BadRequest(f"{error}.") from error
 

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any
 from ...endpoints.hosted.table import BY_NAME
 from ...endpoints.responses.mcp import McpAssembler
 from ...runtime.served_models import serve
-from ...types import EmbeddingRequest, GenerationRequest, Json, Work
+from ...types import EmbeddingRequest, GenerationRequest, Json, RecognitionRequest, SpeechRequest, Work
 from .. import marks
 from ..answers import Mark
+from ..audio.uploads import describe, read_again
 from ..model.engine import ScriptedEngine
 from ..model.replies import LIKELY_LOGPROB, Logprob, Place, PlayedRow, Reply, Script
 from ..model.tokenizer import Piece, ScriptedTokenizer
 from ..requests import api_of, plain
-from . import hosted, mcp
-from .cassette import Cassette, RecordMode
-from .matching import DELIVERY
+from . import audio, hosted, mcp
+from .cassette import Cassette, RecordMode, Upload
+from .matching import delivery
 from .normalizing import Normalize
 from .tape import Interaction, spelling_bytes
 
@@ -92,7 +93,7 @@ class CassetteEngine(ScriptedEngine):
         if not (turn.works or isinstance(turn.assembler, McpAssembler)):
             return
         try:
-            played = self.cassette.answer(api_of(call.path), _request(call))
+            played = self.cassette.answer(api_of(call.path), _request(call), self._file(call))
         except RecursionError:
             refused = f"{self.cassette.path}: a request is nested so deeply that it cannot be compared."
             raise self.cassette.refuse(refused) from None
@@ -104,6 +105,20 @@ class CassetteEngine(ScriptedEngine):
         marks.apply_marks(turn.assembler, marked)
         marks.change_answers(turn.assembler, lambda answer: _sign(answer, played))
 
+    def _file(self, call: Call) -> Upload | None:
+        """The file that a request transcribes.
+
+        Raises:
+            RequestError: it cannot be read twice.
+        """
+        if "file" not in call.body:
+            return None
+        found = read_again(call.body["file"])
+        if found is None:
+            text = f"{self.cassette.path}: the file is a stream that can be read once only. Pass its bytes."
+            raise self.cassette.refuse(text)
+        return found
+
     def _stage_round(self, played: Interaction, turn: Turn) -> None:
         """Put what was recorded of a round into the place of what a model would say."""
         for index, work in enumerate(turn.works):
@@ -114,6 +129,11 @@ class CassetteEngine(ScriptedEngine):
         """The row of a recorded answer, which ends where that ended, whatever else was asked for; or its vectors."""
         if isinstance(work, EmbeddingRequest):
             return self._vectors(work, place, played.vectors())
+        if isinstance(work, SpeechRequest):
+            return audio.play_speech(played, work, place, self.model)
+        if isinstance(work, RecognitionRequest):
+            reply = _reply(played, choice, self.tokenizer)
+            return audio.play_transcription(played, work, place, reply, self.model)
         assert isinstance(work, GenerationRequest)
         reply = _reply(played, choice, self.tokenizer)
         row = GenerationRequest(work.prompt, work.sampling, _ENDLESS, timings=work.timings)
@@ -123,10 +143,13 @@ class CassetteEngine(ScriptedEngine):
 def _request(call: Call) -> Json:
     """Request as plain JSON; objects that the endpoint has stored replace their IDs."""
     body: Json = plain(call.body)
+    if "file" in body:
+        body["file"] = describe(call.body["file"])
+    left_out = delivery(api_of(call.path))
     stored = [name for name in ("previous_response_id", "conversation") if body.pop(name, None) is not None]
     if stored:
         body["input"] = [_item(item) for item in _items(call)]
-    return {name: value for name, value in body.items() if name not in DELIVERY and value is not None}
+    return {name: value for name, value in body.items() if name not in left_out and value is not None}
 
 
 def _items(call: Call) -> Sequence[Json]:
@@ -216,6 +239,9 @@ def _complete(recorded: Json, made: Json) -> Json:
 def _sign(made: object, played: Interaction) -> None:
     """Give an answer the model, the fingerprint and the usage that were recorded."""
     answer: Any = getattr(made, "response", made)
+    if played.api.startswith("audio."):
+        audio.sign(answer, played)
+        return
     if hasattr(answer, "model"):
         answer.model = played.model
     if hasattr(answer, "system_fingerprint"):

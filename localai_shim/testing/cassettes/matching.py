@@ -38,6 +38,17 @@ _DEFAULTS: Json = {
     "stop": [],
     "include": [],
 }
+_AUDIO_DEFAULTS: Json = {
+    "temperature": 0,
+    "response_format": "json",
+    "timestamp_granularities": ["segment"],
+    "speed": 1,
+    "include": [],
+    "prompt": "",
+}
+_SAME_FORMATS = {"text": "json", "srt": "verbose_json", "vtt": "verbose_json"}
+"""Formats of transcriptions that are made of another's answer."""
+_SPEECH_DELIVERY = frozenset({"response_format", "stream_format"})
 _TEXT_DEFAULTS: Json = {"format": {"type": "text"}, "verbosity": "medium"}
 _ITEM_DEFAULTS: Json = {"type": "message", "status": "completed", "annotations": [], "logprobs": [], "strict": False}
 _LOGPROBS = "message.output_text.logprobs"
@@ -50,6 +61,8 @@ _TEXTS = frozenset({"text", "input_text", "output_text"})
 
 def meaning(api: str, request: Mapping[str, object]) -> Json:
     """A request's canonical form: without nulls, defaults and what does not change the answer; ids are numbered."""
+    if api.startswith("audio."):
+        return _audio_meaning(api, request)
     made: Json = {"api": api}
     ids: dict[str, str] = {}
     for name, value in request.items():
@@ -70,6 +83,23 @@ def meaning(api: str, request: Mapping[str, object]) -> Json:
         if name in made and made[name] == default:
             del made[name]
     return {key: _numbered(made[key], ids) for key in sorted(made)}
+
+
+def delivery(api: str) -> frozenset[str]:
+    """Fields of an endpoint for the delivery of an answer."""
+    return DELIVERY | _SPEECH_DELIVERY if api == "audio.speech" else DELIVERY
+
+
+def _audio_meaning(api: str, request: Mapping[str, object]) -> Json:
+    """The canonical form of a request for a transcription or speech. A file is the same whatever its name."""
+    left_out = {*delivery(api), *WITHOUT_EFFECT}
+    made = {name: _plain(value) for name, value in request.items() if value is not None and name not in left_out}
+    if isinstance(file := made.get("file"), dict):
+        made["file"] = {name: value for name, value in file.items() if name != "name"}
+    if "response_format" in made:
+        made["response_format"] = _SAME_FORMATS.get(made["response_format"], made["response_format"])
+    kept = {name: value for name, value in made.items() if _AUDIO_DEFAULTS.get(name, _NONE) != value}
+    return {"api": api} | {name: kept[name] for name in sorted(kept)}
 
 
 def _listed(value: object) -> list[object]:

@@ -10,12 +10,12 @@ from ...types import Json, map_texts
 Normalize = Callable[[str], str] | Mapping[str, str]
 """A function of a text, or regular expressions and their replacements."""
 
-_UNTOUCHED = frozenset({"model"})
-"""Names, many of which end in a date."""
+_UNTOUCHED = frozenset({"model", "file"})
+"""Names, many of which end in a date; and the hash of a file."""
 
 
 def normalizer(*rules: Normalize | None) -> Callable[[Json], Json]:
-    """A function that applies rules, one after the other, to all texts of a request but the model's name.
+    """A function that applies rules, one after the other, to all texts of a request but the model's name and its file.
 
     Raises:
         TypeError: a rule is neither a function nor a mapping.

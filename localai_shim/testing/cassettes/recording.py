@@ -20,6 +20,7 @@ from ...replacing.clients import unpatched
 from ...sdk import private as sdk
 from ...types import Json
 from . import mcp
+from .audio import TRANSCRIPTIONS, record_speech, record_transcription
 from .tape import CassetteError, Interaction, spelling_bytes
 
 _STREAMS: dict[str, tuple[str, Any, Any]] = {
@@ -31,8 +32,14 @@ _REASONING = ("response.reasoning_text.delta", "response.reasoning_summary_text.
 _ARGUMENTS = ("response.function_call_arguments.delta", "response.custom_tool_call_input.delta")
 
 
-def record(source: openai.OpenAI, api: str, request: Json) -> Interaction:
-    """The answer of a client to a request. It is asked for a stream, whatever the caller wants.
+def record(source: openai.OpenAI, api: str, request: Json, file: tuple[str, bytes] | None = None) -> Interaction:
+    """The answer of a client to a request. It is asked for a stream, whatever the caller wants; not for audio.
+
+    Args:
+        source: the client.
+        api: the endpoint.
+        request: the body.
+        file: name and content of the file that is transcribed.
 
     Raises:
         openai.APIError: the client's own; it is not recorded.
@@ -42,8 +49,14 @@ def record(source: openai.OpenAI, api: str, request: Json) -> Interaction:
         raise CassetteError(f"a cassette's source must be a sync client, not {source!r}")
     if api in ("embeddings", "rerank"):
         return _record_vectors(source, api, request)
+    if api == "audio.speech":
+        return record_speech(source, request)
+    if api in TRANSCRIPTIONS:
+        assert file is not None
+        return record_transcription(source, api, request, file)
     if api not in _STREAMS:
-        raise CassetteError(f"{api} cannot be recorded: only {', '.join(_STREAMS)}, embeddings and rerank can")
+        known = ", ".join([*_STREAMS, *TRANSCRIPTIONS, "audio.speech", "embeddings"])
+        raise CassetteError(f"{api} cannot be recorded: only {known} and rerank can")
     for name in ("echo", "prompt_logprobs", "return_token_ids"):
         if request.get(name) not in (None, False):
             raise CassetteError(f"what '{name}' adds to an answer cannot be recorded: leave it out")

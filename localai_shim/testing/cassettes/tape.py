@@ -12,7 +12,8 @@
 
 Times are seconds since the request. A delta has `content`, `reasoning`, `refusal`, or `call` (which of the answer's
 calls) with `name`, `arguments`, or the `item` of a hosted tool; `annotations` are those of the content before them;
-`choice` says which choice it belongs to, where it is not the first. With logprobs
+`heard` has what a transcription says apart from its text, and `speech` samples of 16 bits, mono, 24,000 per second,
+little-endian, in base64; `choice` says which choice it belongs to, where it is not the first. With logprobs
 `tokens` follow: each `token` is a text, or bytes where it is none, and `top` the likeliest ones in its place. A vector
 is float32, little-endian, in base64; a document's score is a vector of one number.
 """
@@ -40,7 +41,8 @@ class Interaction:
     """A request and its answer."""
 
     api: str
-    """`chat.completions`, `completions`, `responses`, `embeddings` or `rerank`."""
+    """`chat.completions`, `completions`, `responses`, `embeddings`, `rerank`, `audio.transcriptions`,
+    `audio.translations` or `audio.speech`."""
     request: Json
     """The body, without what says how the answer is delivered."""
     deltas: list[Json] = field(default_factory=list[Json])
@@ -56,6 +58,15 @@ class Interaction:
     def refuses(self, choice: int) -> bool:
         """True if a choice is a refusal."""
         return any("refusal" in delta and delta.get("choice", 0) == choice for delta in self.deltas)
+
+    @property
+    def heard(self) -> Json:
+        """Fields of a transcription apart from its text."""
+        return next((delta["heard"] for delta in self.deltas if "heard" in delta), {})
+
+    def speech(self) -> bytes:
+        """Samples, as the file has them."""
+        return b"".join(base64.b64decode(delta["speech"]) for delta in self.deltas)
 
     def vectors(self) -> list[tuple[float, ...]]:
         """One for each text, or document."""
@@ -134,8 +145,9 @@ _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
         "call": (int,),
         "tokens": (list,),
         "item": (dict,),
+        "heard": (dict,),
         "annotations": (list,),
-        **dict.fromkeys(("content", "reasoning", "refusal", "name", "arguments", "vector", "end"), (str,)),
+        **dict.fromkeys(("content", "reasoning", "refusal", "name", "arguments", "vector", "speech", "end"), (str,)),
     },
     "a token": {"token": (str, list), "logprob": (int, float), "top": (list,)},
     "the last line of an answer": {"model": (str,), "fingerprint": (str, type(None)), "usage": (dict, type(None))},

@@ -25,13 +25,16 @@ from ...types import (
     Failure,
     GenerationRequest,
     Prompt,
+    RecognitionRequest,
     SamplingParams,
     Sink,
+    SpeechRequest,
     Ticket,
     Work,
 )
 from .clock import REAL, Clock
 from .replies import Decide, Patience, Place, PlayedRow, Reply, ReplyLike, Script, ScriptedModel
+from .sounds import PlayedSpeech, PlayedTranscript, make_up_speech, speech_reply
 from .tokenizer import ScriptedTokenizer
 from .vectors import Pair, make_up_relevance, make_up_vectors
 
@@ -59,6 +62,8 @@ class ScriptedEngine:
         requests: `GenerationRequest` of each choice.
         prompts: Text of each choice's prompt.
         embedded: Embedding requests. Their vectors depend on their texts, and are returned immediately.
+        heard: Requests for transcriptions. The reply is the text of the file.
+        spoken: Requests for speech. They get a tone, whose length depends on the text.
 
     Raises:
         ValueError: A reply cannot be played.
@@ -90,6 +95,8 @@ class ScriptedEngine:
         self.requests: list[GenerationRequest] = []
         self.prompts: list[str] = []
         self.embedded: list[EmbeddingRequest] = []
+        self.heard: list[RecognitionRequest] = []
+        self.spoken: list[SpeechRequest] = []
         self.tokenizer = tokenizer or ScriptedTokenizer()
         self._model = ScriptedModel(name, context_length, self.tokenizer, dimensions)
         self._obey_constraints = obey_constraints
@@ -190,6 +197,16 @@ class ScriptedEngine:
             return row
         if isinstance(work, GenerationRequest):
             return PlayedRow(work, place, self._next_script(work), self._model, self._obey_constraints)
+        if isinstance(work, RecognitionRequest):
+            self.heard.append(work)
+            prompt = Prompt(self.tokenizer.encode(work.prompt or ""))
+            script = self._next_script(GenerationRequest(prompt, SamplingParams(), 1))
+            return PlayedTranscript(work, place, script, self._model)
+        if isinstance(work, SpeechRequest):
+            self.spoken.append(work)
+            pieces = make_up_speech(work)
+            script = Script(speech_reply(pieces), self.tokenizer)
+            return PlayedSpeech(work, place, script, self._model, pieces)
         assert isinstance(work, EmbeddingRequest)
         return self._vectors(work, place)
 

@@ -9,6 +9,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 from ...media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia
+from ...speech import Recognizing, Speaking
 from ...types import (
     Event,
     Failure,
@@ -69,10 +70,22 @@ Decide = Callable[[GenerationRequest, str, int], ReplyLike]
 """(request, the prompt's text, how many requests came before) -> the reply."""
 
 
+_HEARING = Recognizing(
+    takes_language=True,
+    takes_prompt=True,
+    takes_temperature=True,
+    checks_language=True,
+    translates=True,
+    times_words=True,
+    gives_logprobs=True,
+)
+_SPEAKING = Speaking(takes_any_voice=True, takes_instructions=True, takes_speed=True)
+
+
 class ScriptedModel:
     """The model of a scripted engine, as clients see it: there are no weights."""
 
-    tasks: Sequence[Task] = ("generate", "embed", "rerank")
+    tasks: Sequence[Task] = ("generate", "embed", "rerank", "recognize", "speak")
 
     def __init__(
         self, name: str, context_length: int | None, tokenizer: ScriptedTokenizer, dimensions: int = 1536
@@ -80,7 +93,9 @@ class ScriptedModel:
         self.name = name
         self.dimensions = dimensions
         reranking = Reranking(self._encode_pairs, takes_instruction=True)
-        self.settings: Mapping[Task, object] = {"embed": Embedding(dimensions), "rerank": reranking}
+        self.settings: Mapping[Task, object] = {
+            "embed": Embedding(dimensions), "rerank": reranking, "recognize": _HEARING, "speak": _SPEAKING
+        }  # fmt: skip
         self.context_length = context_length
         self.tokenizer = tokenizer
         self.eos_token_ids = frozenset(tokenizer.eos_token_ids)

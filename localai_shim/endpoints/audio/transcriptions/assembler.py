@@ -162,11 +162,16 @@ class TranscriptionAssembler(Assembler[BaseModel | str]):
 
 def _words(segment: Segment) -> list[dict[str, object]]:
     """A segment's words as OpenAI's API has them: without spaces and punctuation around them."""
-    bare = ((word.text.strip().strip(_AROUND_WORDS), word) for word in segment.words)
     return [
-        {"word": text or word.text.strip(), "start": round(word.start, 2), "end": round(word.end, 2)}
-        for text, word in bare
+        {"word": bare_word(word.text), "start": round(word.start, 2), "end": round(word.end, 2)}
+        for word in segment.words
     ]
+
+
+def bare_word(text: str) -> str:
+    """A word without space and punctuation around it; punctuation alone is kept."""
+    word = text.strip()
+    return word.strip(_AROUND_WORDS) or word
 
 
 def _segment(id: int, segment: Segment) -> dict[str, object]:

@@ -12,12 +12,8 @@ from ....errors import BadRequest
 from ....speech import Transcribing
 from ...served import ServedModel
 from ...turn import Turn
-from .assembler import TranscriptionAssembler
 from .fields import Asked, read_transcription, read_translation
 from .languages import read_language
-from .recognition import recognition_turn
-from .sound import hear
-from .transcript import Transcript
 
 if TYPE_CHECKING:
     from ....state.store import Store
@@ -43,6 +39,8 @@ def prepare_translation(body: Mapping[str, object], model: ServedModel, store: C
 
 def _prepare(asked: Asked, model: ServedModel) -> Turn:
     """Make the turn of the model's kind. Models that take a whole file have other settings than Whisper's."""
+    from .recognition import recognition_turn  # NumPy: other endpoints do without
+
     whisper = model.transcribing
     if whisper is not None:
         return _whisper_turn(asked, model, whisper)
@@ -51,6 +49,10 @@ def _prepare(asked: Asked, model: ServedModel) -> Turn:
 
 def _whisper_turn(asked: Asked, model: ServedModel, settings: Transcribing) -> Turn:
     """Make a turn whose rounds decode one window of thirty seconds after the other."""
+    from .assembler import TranscriptionAssembler
+    from .sound import hear
+    from .transcript import Transcript
+
     if asked.translates and settings.translate is None:
         raise BadRequest(
             f"The model '{model.name}' cannot translate: its vocabulary has no task for it. Load a multilingual "
@@ -58,16 +60,12 @@ def _whisper_turn(asked: Asked, model: ServedModel, settings: Transcribing) -> T
             param="model",
             code="unsupported_model",
         )
-    given = [read_language(each, settings.languages, _path(asked, i)) for i, each in enumerate(asked.languages)]
+    given = [read_language(each, settings.languages, asked.language_path(i)) for i, each in enumerate(asked.languages)]
     languages = list(dict.fromkeys(given)) if settings.languages and given else list(settings.languages)
     prompt = _prompt_tokens(asked, model, settings)
     transcript = Transcript(hear(asked.file, "file", model), asked, model, settings, languages, prompt)
     assembler = TranscriptionAssembler(transcript, asked, model.tokenizer, settings.end)
     return Turn(assembler, transcript.works(), stream=asked.stream)
-
-
-def _path(asked: Asked, index: int) -> str:
-    return asked.languages_field if asked.languages_field == "language" else f"{asked.languages_field}[{index}]"
 
 
 def _prompt_tokens(asked: Asked, model: ServedModel, settings: Transcribing) -> list[int]:

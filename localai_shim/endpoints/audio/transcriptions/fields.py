@@ -45,6 +45,10 @@ class Asked:
     """Segments are wanted, in `verbose_json`."""
     priority: int = 0
 
+    def language_path(self, index: int) -> str:
+        """The field with one of the languages."""
+        return self.languages_field if self.languages_field == "language" else f"{self.languages_field}[{index}]"
+
 
 def read_transcription(body: Mapping[str, object]) -> Asked:
     """Fields of POST /audio/transcriptions.

@@ -13,17 +13,21 @@ from openai.types.audio import (
     TranscriptionTextDeltaEvent,
     TranscriptionTextDoneEvent,
     TranscriptionVerbose,
+    Translation,
+    TranslationVerbose,
 )
 
 from ....errors import BadRequest
-from ....speech import SAMPLE_RATE, HeardSegment, Recognized
+from ....speech import SAMPLE_RATE, HeardSegment, Recognized, Recognizing
 from ....speech.resampling import resampled
 from ....threads.deadline import check
 from ....types import RecognitionRequest, Token
 from ...assembler import Assembler
 from ...served import ServedModel
 from ...turn import Turn
+from .assembler import bare_word
 from .fields import Asked
+from .languages import NAMES, read_language
 from .segments import compression_ratio
 from .sound import read_samples
 from .subtitles import make_srt, make_vtt
@@ -35,10 +39,15 @@ def recognition_turn(asked: Asked, model: ServedModel) -> Turn:
     Raises:
         BadRequest: the request asks for what only Whisper models do, or the file is no sound.
     """
-    _check(asked, model)
+    settings = model.settings.get("recognize")
+    settings = settings if isinstance(settings, Recognizing) else Recognizing()
+    _check(asked, model, settings)
+    languages = asked.languages
+    if settings.checks_language:
+        languages = [read_language(each, NAMES, asked.language_path(i)) for i, each in enumerate(languages)]
     samples, rate = read_samples(asked.file, "file")
     check()
-    language = asked.languages[0] if len(asked.languages) == 1 else None
+    language = languages[0] if len(languages) == 1 else None
     prompt = "\n".join(filter(None, (asked.prompt.strip(), ", ".join(asked.keywords)))) or None
     work = RecognitionRequest(
         resampled(samples, rate, SAMPLE_RATE),
@@ -50,27 +59,29 @@ def recognition_turn(asked: Asked, model: ServedModel) -> Turn:
     return Turn(RecognitionAssembler(work, asked), [work], stream=asked.stream)
 
 
-def _check(asked: Asked, model: ServedModel) -> None:
+def _check(asked: Asked, model: ServedModel, settings: Recognizing) -> None:
     only = f"The model '{model.name}' gives none; Whisper models do."
-    if asked.translates:
+    if asked.translates and not settings.translates:
         text = f"The model '{model.name}' cannot translate. Load a multilingual Whisper model."
         raise BadRequest(text, param="model", code="unsupported_model")
-    if asked.words:
+    if asked.words and not settings.times_words:
         text = f"Invalid value: 'word'. {only} Pass 'segment', or leave it out."
         raise BadRequest.unsupported_value("timestamp_granularities", text)
-    if asked.logprobs:
+    if asked.logprobs and not settings.gives_logprobs:
         raise BadRequest.unsupported_value("include", f"Invalid value: 'logprobs'. {only}")
 
 
 def join_parts(parts: Sequence[Recognized]) -> Recognized:
     """All parts of a file in one."""
     return Recognized(
-        " ".join(part.text for part in parts if part.text),
+        "".join(part.space * bool(i) + part.text for i, part in enumerate(part for part in parts if part.text)),
         tuple(chain.from_iterable(part.segments for part in parts)),
         next((part.language for part in parts if part.language is not None), None),
         sum(part.prompt_tokens for part in parts),
         sum(part.output_tokens for part in parts),
         sum(part.seconds for part in parts),
+        tuple(chain.from_iterable(part.words for part in parts)),
+        tuple(chain.from_iterable(part.tokens for part in parts)),
     )
 
 
@@ -95,19 +106,27 @@ class RecognitionAssembler(Assembler[BaseModel | str]):
         super().__init__()
         self._work, self._asked = work, asked
         self._parts: list[Recognized] = []
+        self._has_text = False
 
     def feed(self, index: int, token: Token) -> Sequence[BaseModel]:
-        before = join_parts(self._parts).text
+        before, had_text = len(self._parts), self._has_text
         self.collect(index, token)
-        whole = join_parts(self._parts)
+        events: list[BaseModel] = []
+        for part in self._parts[before:]:
+            if part.text:
+                delta = part.space * had_text + part.text
+                scored = self._logprobs(part)
+                events.append(TranscriptionTextDeltaEvent(type="transcript.text.delta", delta=delta, **scored))
         if self.finished:
-            return [TranscriptionTextDoneEvent(type="transcript.text.done", text=whole.text, usage=_usage(whole))]
-        more = whole.text[len(before) :]
-        return [TranscriptionTextDeltaEvent(type="transcript.text.delta", delta=more)] if more else []
+            whole = join_parts(self._parts)
+            fields: dict[str, Any] = {"text": whole.text, "usage": _usage(whole), **self._logprobs(whole)}
+            events.append(TranscriptionTextDoneEvent(type="transcript.text.done", **fields))
+        return events
 
     def collect(self, index: int, token: Token) -> None:
         if self._work.pieces:
             self._parts.append(self._work.pieces.popleft())
+            self._has_text = self._has_text or bool(self._parts[-1].text)
         self.finished = token.finish_reason is not None
 
     def finish_reasons(self) -> tuple[str, ...]:
@@ -124,21 +143,31 @@ class RecognitionAssembler(Assembler[BaseModel | str]):
                 return make_vtt(whole.segments)
             case "verbose_json":
                 return self._verbose(whole)
-        return Transcription(text=whole.text, usage=self._duration())
+        if self._asked.translates:
+            return Translation(text=whole.text)
+        return Transcription(text=whole.text, usage=self._duration(), **self._logprobs(whole))
 
     def _duration(self) -> Any:
         return {"type": "duration", "seconds": len(self._work.samples) / SAMPLE_RATE}
 
-    def _verbose(self, whole: Recognized) -> TranscriptionVerbose:
+    def _verbose(self, whole: Recognized) -> TranscriptionVerbose | TranslationVerbose:
         duration = self._duration()
-        segments: Any = [self._segment(i, each) for i, each in enumerate(whole.segments)]
-        return TranscriptionVerbose(
-            duration=duration["seconds"],
-            language=whole.language or "",
-            text=whole.text,
-            segments=segments,
-            usage=duration,
-        )
+        fields: dict[str, Any] = {"duration": duration["seconds"], "text": whole.text}
+        if self._asked.segments:
+            fields["segments"] = [self._segment(i, each) for i, each in enumerate(whole.segments)]
+        if self._asked.translates:
+            return TranslationVerbose(language="english", **fields)
+        if self._asked.words:
+            timed = whole.words
+            fields["words"] = [{"word": bare_word(each.text), "start": each.start, "end": each.end} for each in timed]
+        return TranscriptionVerbose(language=whole.language or "", usage=duration, **fields)
+
+    def _logprobs(self, heard: Recognized) -> dict[str, Any]:
+        """The field `logprobs` of some tokens, if the request asks for it."""
+        if not self._asked.logprobs:
+            return {}
+        scored = [{"token": each.text, "bytes": [*each.spelling], "logprob": each.logprob} for each in heard.tokens]
+        return {"logprobs": scored}
 
     def _segment(self, id: int, segment: HeardSegment) -> dict[str, object]:
         """A segment, as `verbose_json` has it. These models say nothing of tokens and their likelihood."""

@@ -1,0 +1,1 @@
+"""Audio of scripted clients: replies to requests for transcriptions and for speech, and their files."""
