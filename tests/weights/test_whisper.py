@@ -14,12 +14,14 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from localai_shim import LocalOpenAI
 from localai_shim.engine.engine import Engine
 from localai_shim.media import ProcessedMedia
 from localai_shim.models.speech.whisper import WhisperModel
-from localai_shim.prompt.media.sounds import decode_sound
+from localai_shim.prompt.media.sounds import Samples, decode_sound
 from localai_shim.types.work import TranscriptionRequest
 from tests.engine.harness import generate
+from tests.prompt.media.files import wav
 from tests.transcribing import engine_for, greedy, mlx_audio_decode, opening, prompt
 from tests.weights.ctranslate import convert
 
@@ -39,25 +41,34 @@ MAX_TOKENS = 40
 
 
 @pytest.fixture(scope="module")
-def engine(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine[WhisperModel]]:
-    folder = convert(weights / "whisper-tiny.en-ctranslate2", tmp_path_factory.mktemp("whisper") / "tiny.en")
+def folder(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return convert(weights / "whisper-tiny.en-ctranslate2", tmp_path_factory.mktemp("whisper") / "tiny.en")
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> Iterator[Engine[WhisperModel]]:
     made = engine_for(folder)
     yield made
     made.close()
 
 
 @pytest.fixture(scope="module")
-def windows(engine: Engine[WhisperModel], tmp_path_factory: pytest.TempPathFactory) -> list[ProcessedMedia]:
-    """The sentences as they are spoken."""
+def spoken(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Samples, float]]:
+    """The sentences as they are spoken, and samples per second."""
     program = shutil.which("espeak-ng")
     assert program is not None, "these tests need Debian's package espeak-ng"
     made = []
     for number, sentence in enumerate(SENTENCES):
         file = tmp_path_factory.mktemp("spoken") / f"{number}.wav"
         subprocess.run([program, "-v", "en-us", "-s", "140", "-w", str(file), sentence], check=True)
-        text = engine.model.text
-        made.append(text.window(text.listen(*decode_sound(file.read_bytes(), "file")), 0))
+        made.append(decode_sound(file.read_bytes(), "file"))
     return made
+
+
+@pytest.fixture(scope="module")
+def windows(engine: Engine[WhisperModel], spoken: list[tuple[Samples, float]]) -> list[ProcessedMedia]:
+    text = engine.model.text
+    return [text.window(text.listen(samples, rate), 0) for samples, rate in spoken]
 
 
 def request(model: WhisperModel, window: ProcessedMedia) -> TranscriptionRequest:
@@ -134,3 +145,28 @@ def test_silence_is_known_as_such(engine: Engine[WhisperModel], windows: list[Pr
         assert made.scores is not None
         found.append(made.scores[1].watched[0])
     assert found[0] > found[1]
+
+
+def test_words_and_segments_of_a_long_file_follow_the_speech(folder: Path, spoken: list[tuple[Samples, float]]) -> None:
+    """All sentences in one file of several windows, with a pause of a second behind each."""
+    rate = spoken[0][1]
+    pause = np.zeros(int(rate), np.float32)
+    twice = [part for samples, _ in (*spoken, *spoken) for part in (samples, pause)]
+    ends = np.cumsum([len(part) for part in twice])[1::2] / rate  # of each sentence with its pause
+    with LocalOpenAI(str(folder)) as client:
+        made = client.audio.transcriptions.create(
+            model="whisper-1",
+            file=wav(np.concatenate(twice), int(rate)),
+            response_format="verbose_json",
+            timestamp_granularities=["word", "segment"],
+        )
+    assert made.segments and made.words and made.duration > 40
+    assert len({segment.seek for segment in made.segments}) > 1
+    times = [time for segment in made.segments for time in (segment.start, segment.end)]
+    assert times == sorted(times) and times[-1] <= made.duration
+    starts = [word.start for word in made.words]
+    assert starts == sorted(starts) and all(word.start <= word.end for word in made.words)
+    for number, rare in ((0, "beautiful"), (3, "apples"), (5, "London"), (6, "coffee"), (7, "library")):
+        places = [int(np.searchsorted(ends, word.start)) for word in made.words if word.word.lower() == rare.lower()]
+        assert {place % len(SENTENCES) for place in places} <= {number}, (rare, places)
+    assert sum(word.word.lower() in " ".join(SENTENCES).lower().split() for word in made.words) > 40
