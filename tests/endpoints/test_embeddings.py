@@ -232,7 +232,8 @@ def test_token_ids_take_no_prompt_but_ignore_the_default(prompted: LocalOpenAI, 
 
 def test_a_model_says_what_it_is_for(scripted: LocalOpenAI) -> None:
     found: Any = scripted.models.retrieve("scripted")
-    assert (found.tasks, found.embedding_dimensions) == (["generate", "embed", "rerank"], DIMENSIONS)
+    assert found.tasks == ["generate", "embed", "rerank", "recognize", "speak"]
+    assert found.embedding_dimensions == DIMENSIONS
 
 
 def test_a_model_is_asked_for_what_it_can_do(engine: ScriptedEngine) -> None:
