@@ -75,7 +75,7 @@ def _mlx_audio(tokenizer: Any) -> Any:
 
 
 def _decode(model: Any, media: ProcessedMedia, tokens: int) -> None:
-    """As many tokens as ours: its own end is suppressed."""
+    """Decode as many tokens as ours, without the one that ends a text."""
     from mlx_audio.stt.models.whisper.decoding import DecodingOptions, get_suppress_tokens
 
     tokenizer = model.get_tokenizer()

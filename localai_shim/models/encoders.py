@@ -292,7 +292,7 @@ class _Classifier:
 
         tokens, mask = pad(pairs, self._padding)
         given = {"attention_mask": mx.array(mask)}
-        if self._separator is not None:  # what stands behind the first one is of the second kind
+        if self._separator is not None:  # tokens behind the first separator are of the second kind
             ends = tokens == self._separator
             given["token_type_ids"] = mx.array((ends.cumsum(axis=1) > ends).astype(np.int32))
         logits: mx.array = self._model(mx.array(tokens), **given).logits[: len(pairs)]

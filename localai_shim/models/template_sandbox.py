@@ -125,7 +125,7 @@ def _check_widths(given: Iterable[object]) -> None:
 def _check_format(text: object, given: Iterable[object]) -> None:
     if isinstance(text, str) and _WIDE.search(text):
         raise ValueError("this template formats a text with too large a width")
-    if isinstance(text, str) and ("*" in text or "{" in text):  # widths may stand in arguments
+    if isinstance(text, str) and ("*" in text or "{" in text):  # arguments may give widths
         _check_widths(given)
 
 

@@ -61,7 +61,7 @@ class BatchedQuantizedEmbedding(nn.QuantizedEmbedding):  # type: ignore[misc]
 _BATCHED: dict[type, type] = {
     nn.QuantizedLinear: BatchedQuantizedLinear,
     nn.QuantizedEmbedding: BatchedQuantizedEmbedding,
-    nn.QuantizedAllToShardedLinear: BatchedQuantizedLinear,  # which has outputs of its own, and nothing to sum
+    nn.QuantizedAllToShardedLinear: BatchedQuantizedLinear,  # its outputs are not summed
     nn.QuantizedShardedToAllLinear: BatchedQuantizedShare,
 }
 
@@ -121,7 +121,7 @@ class FewRowsLinear(nn.Linear):  # type: ignore[misc]
             if "bias" not in self or x.size > x.shape[-1]:
                 whole: mx.array = super().__call__(x)
                 return whole
-            y = x @ self["weight"].T  # one row: with a bias MLX has cuBLAS choose, without it has a kernel of its own
+            y = x @ self["weight"].T  # one row: MLX has a kernel without a bias, and uses cuBLAS with one
         return y + self["bias"] if "bias" in self else y
 
 
@@ -153,7 +153,7 @@ class FewRowsEmbedding(nn.Embedding):  # type: ignore[misc]
 _KINDS: dict[type, type] = {
     nn.Linear: FewRowsLinear,
     nn.Embedding: FewRowsEmbedding,
-    nn.AllToShardedLinear: FewRowsLinear,  # which has outputs of its own, and nothing to sum
+    nn.AllToShardedLinear: FewRowsLinear,  # its outputs are not summed
     nn.ShardedToAllLinear: FewRowsShare,
 }
 

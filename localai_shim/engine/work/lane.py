@@ -1,17 +1,18 @@
-"""Protocols of lanes, which take work of some kinds and name the passes that it needs, and the parts they use."""
+"""Lanes take work of some kinds and name the passes that it needs: their protocols, and the parts that they use."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from ...types import Event, Recipient, Sink, Work
+from ...types import Event, Failure, Recipient, Sink, Work
 from ..costs.meter import Meter
 from ..pieces import Pass, Piece
 from ..ports import Model
+from ..row import row_error
 from ..setup import Setup
-from .queue import Queue
+from .queue import Job, Queue
 from .share import Share
 
 
@@ -96,6 +97,72 @@ class Parts:
     emit: Callable[[Any, Event], None]
     deliver: Callable[[], None] = _nothing
     queue: Queue = field(default_factory=Queue)
+
+
+class PassJob(Entry, Job, Protocol):
+    """One request of a lane of passes."""
+
+    number: int
+    """Its name in plans, from 1: smaller for those that came earlier."""
+
+
+JobT = TypeVar("JobT", bound=PassJob)
+
+
+class WaitingJobs(Generic[JobT]):
+    """Requests of a lane of passes, by number. Those that can begin are in the queue.
+
+    Args:
+        parts: those of the engine.
+        kind: class of the jobs.
+        what: beginning of the message of an error that ends all of them.
+    """
+
+    def __init__(self, parts: Parts, kind: type[JobT], what: str) -> None:
+        self._queue, self._emit, self._share = parts.queue, parts.emit, parts.share
+        self._kind, self._what = kind, what
+        self._jobs: dict[int, JobT] = {}
+
+    def __len__(self) -> int:
+        """Requests that run and wait."""
+        return len(self._jobs)
+
+    def add(self, entries: Sequence[JobT]) -> None:
+        """Queue requests."""
+        for job in entries:
+            job.number = job.arrival = next(self._queue.arrivals)
+            self._jobs[job.number] = job
+            self._queue.add(job)
+            self._share.note_waiting(self, True)
+
+    def drop(self, gone: Collection[JobT]) -> None:
+        """Drop requests, which may be gone; no event is sent. If that fails, all others fail."""
+        try:
+            for job in gone:
+                self.finish(job)
+        except BaseException as error:
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """End every request with an error."""
+        failure = Failure(row_error(f"{self._what} failed", error))
+        self._queue.clear(self._kind)
+        for job in [*self._jobs.values()]:
+            self.finish(job)
+            self._emit(job, failure)
+
+    def finish(self, job: JobT) -> None:
+        """Remove a request, which may be gone."""
+        self._jobs.pop(job.number, None)
+        self._queue.discard(job)
+        if not self._jobs:
+            self._share.note_waiting(self, False)
+
+    def is_due(self, beside: bool, prompts: int | None) -> bool:
+        """True if a pass comes next; see `PassLane`."""
+        if not self._jobs or not self._share.is_due(beside):
+            return False
+        return self._queue.goes_first(min(job.priority for job in self._jobs.values()), prompts)
 
 
 @dataclass(frozen=True, slots=True)

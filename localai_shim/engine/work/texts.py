@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import TypeAlias
 
@@ -15,7 +15,7 @@ from ...types import EmbeddingRequest, Failure, Sink
 from ..pieces import Texts
 from ..ports import Reading
 from ..row import row_error
-from .lane import Parts
+from .lane import Parts, WaitingJobs
 
 IDLE_STALLS = 4  # stalls that a pass may take while no row waits: what comes meanwhile waits for it
 MIN_PASS_TOKENS = 32  # however slow the machine is
@@ -72,7 +72,7 @@ Text: TypeAlias = tuple[EmbeddingJob, int]
 """A request, and the place of one of its texts."""
 
 
-class TextJobs:
+class TextJobs(WaitingJobs[EmbeddingJob]):
     """Requests for vectors. Texts of similar lengths share a pass, of at most `max_stall` seconds while rows run.
 
     The queue chooses whose text begins a pass. A pass takes texts of other requests if this one has no more of a
@@ -84,18 +84,12 @@ class TextJobs:
     """
 
     def __init__(self, parts: Parts) -> None:
-        self._queue, self._emit, self._share = parts.queue, parts.emit, parts.share
+        super().__init__(parts, EmbeddingJob, "choosing texts")
         self._setup = setup = parts.setup
         self._pace = setup.costs.pace("texts", setup.max_stall)
         self._idle_pace = setup.costs.pace("texts alone", IDLE_STALLS * setup.max_stall)
-        self._jobs: dict[int, EmbeddingJob] = {}
-        """By number."""
         self._alone: list[Text] = []
         """Texts whose pass has failed. Each runs separately, so that only the text that causes the error fails."""
-
-    def __len__(self) -> int:
-        """Requests that wait."""
-        return len(self._jobs)
 
     def enter(self, work: EmbeddingRequest, sink: Sink, index: int) -> EmbeddingJob:
         """Make the job of a request.
@@ -107,30 +101,6 @@ class TextJobs:
             raise ValueError("there is no text, or one that has no token")
         return EmbeddingJob(work, sink, index)
 
-    def add(self, entries: Sequence[EmbeddingJob]) -> None:
-        """Queue requests."""
-        for job in entries:
-            job.number = job.arrival = next(self._queue.arrivals)
-            self._jobs[job.number] = job
-            self._queue.add(job)
-            self._share.note_waiting(self, True)
-
-    def drop(self, gone: Collection[EmbeddingJob]) -> None:
-        """Drop requests, which may be gone; no event is sent. If that fails, all others fail."""
-        try:
-            for job in gone:
-                self.finish(job)
-        except BaseException as error:
-            self.fail(error)
-
-    def fail(self, error: BaseException) -> None:
-        """End every request with an error."""
-        failure = Failure(row_error("choosing texts failed", error))
-        self._queue.clear(EmbeddingJob)
-        for job in [*self._jobs.values()]:
-            self.finish(job)
-            self._emit(job, failure)
-
     def restart(self) -> None:
         """Make every request begin again: the model will change, and vectors of two models are not alike."""
         self._alone = []
@@ -139,12 +109,6 @@ class TextJobs:
             self.requeue(job)
 
     # -- the next pass ------------------------------------------------------------------------------------------
-
-    def is_due(self, beside: bool, prompts: int | None) -> bool:
-        """True if a pass comes next; see `PassLane`."""
-        if not self._jobs or not self._share.is_due(beside):
-            return False
-        return self._queue.goes_first(min(job.priority for job in self._jobs.values()), prompts)
 
     def next_pass(self, *, beside: bool) -> Texts:
         """The texts of the next pass, as many as a pass may take. `beside` is true while rows are running."""
@@ -229,10 +193,7 @@ class TextJobs:
 
     def finish(self, job: EmbeddingJob) -> None:
         """Remove a request, which may be gone."""
-        self._jobs.pop(job.number, None)
-        self._queue.discard(job)
-        if not self._jobs:
-            self._share.note_waiting(self, False)
+        super().finish(job)
         job.reading = None
         self._alone = [text for text in self._alone if text[0] is not job]
 

@@ -31,7 +31,7 @@ def check_fields(config: Json) -> None:
         ModelLoadError: names the field.
     """
     kind = config.get("model_type") or config.get("speculators_model_type")
-    if (not isinstance(kind, str) or not kind) and not config.get("model_file"):  # code of its own needs no name
+    if (not isinstance(kind, str) or not kind) and not config.get("model_file"):  # its own code names it
         why = "has no 'model_type'" if not kind else f"has the 'model_type' {kind!r:.100}"
         raise ModelLoadError(f"config.json {why}: it does not say of which architecture the model is.")
     names = config.get("architectures")

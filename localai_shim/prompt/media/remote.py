@@ -64,7 +64,7 @@ _IPV6 = [
 _MAPPED, _NAT64, _SIX_TO_FOUR, _TEREDO = map(
     ipaddress.IPv6Network, ("::ffff:0:0/96", "64:ff9b::/96", "2002::/16", "2001::/32")
 )
-_ISATAP = 0x5EFE  # before the IPv4 address at the end of one, but for a bit that says that it is unique
+_ISATAP = 0x5EFE  # in front of the embedded IPv4 address; one more bit says whether that is unique
 _UNIQUE = 0x0200_0000
 _LAST = 0xFFFF_FFFF
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import numpy as np
 import openai
 import pytest
@@ -15,8 +16,11 @@ import pytest
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.endpoints.audio.transcriptions import transcript
 from localai_shim.models.speech.alignment import Aligner, alignment_heads
+from localai_shim.models.speech.whisper import WhisperModel
+from localai_shim.prompt.media.sounds import decode_sound
 from tests.conftest import revalidate
 from tests.endpoints.audio import oracle
+from tests.engine.harness import eventually
 from tests.prompt.media.files import wav
 from tests.speech_models import sound, whisper
 
@@ -126,3 +130,51 @@ def test_a_file_whose_words_cannot_be_timed_fails_alone(client: LocalOpenAI, mon
 )
 def test_heads_are_those_that_the_checkpoint_names_or_the_upper_half(given: Any, heads: Any) -> None:
     assert list(alignment_heads(given, 2, 2)) == heads
+
+
+def test_a_cancel_beside_two_files_that_fail_differently_changes_no_other_file(
+    client: LocalOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An encoder and an alignment raise, each for its own file, while a third file is canceled."""
+    files = [wav(sound(number, 2.0)) for number in range(5)]
+    alone = [client.audio.transcriptions.create(model="m", file=file, language="en", **WORDS).words for file in files]
+    text, encode, begin = model_of(client).text, WhisperModel.embed, Aligner.begin
+    first = [text.window(text.listen(*decode_sound(file, "file")), 0).digest for file in files]
+
+    def embed(self: WhisperModel, media: Any) -> Any:
+        if media.digest == first[1]:
+            raise ArithmeticError("planted in the encoder")
+        return encode(self, media)
+
+    def align(self: Aligner, request: Any) -> Iterator[Any]:
+        if request.media.digest == first[2]:
+            raise ArithmeticError("planted in the alignment")
+        return begin(self, request)
+
+    monkeypatch.setattr(WhisperModel, "embed", embed)
+    monkeypatch.setattr(Aligner, "begin", align)
+    found: dict[int, Any] = {}
+
+    async def main() -> None:
+        async with AsyncLocalOpenAI(str(whisper()), max_retries=0) as several, anyio.create_task_group() as group:
+
+            async def transcribe(i: int, scope: anyio.CancelScope) -> None:
+                with scope:
+                    try:
+                        made = await several.audio.transcriptions.create(
+                            model="m", file=files[i], language="en", **WORDS
+                        )
+                        found[i] = made.words
+                    except openai.InternalServerError as error:
+                        found[i] = error
+
+            scopes = [anyio.CancelScope() for _ in files]
+            for i, scope in enumerate(scopes):
+                group.start_soon(transcribe, i, scope)
+            await anyio.to_thread.run_sync(lambda: eventually(lambda: client.stats().running))
+            scopes[3].cancel()
+
+    anyio.run(main)
+    assert (found[0], found[4]) == (alone[0], alone[4])
+    assert "planted" in str(found[1]) and "planted in the alignment" in str(found[2])
+    assert eventually(lambda: client.stats().running == client.stats().waiting == 0)

@@ -232,7 +232,7 @@ class _Loop:
             self._open.discard(kept)
             if not kept.client.done():
                 kept.client.set_exception(kept.error or ConnectionError("the connection was closed"))
-                kept.client.exception()  # there may be nobody to take it
+                kept.client.exception()  # asyncio logs an error that nobody has read
             self._end_if_unused()
 
     def _end_if_unused(self) -> None:

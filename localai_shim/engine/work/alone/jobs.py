@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from ....types import Failure, PieceRequest, Sink, log
 from ...pieces import Perform
 from ...row import row_error
-from ..lane import Parts
+from ..lane import Parts, WaitingJobs
 
 
 class AloneJob:
@@ -35,7 +35,7 @@ class AloneJob:
         return (self.request.size,)
 
 
-class Alone:
+class Alone(WaitingJobs[AloneJob]):
     """Requests that run one after the other. The queue chooses which is next; one that has begun runs to its end.
 
     Models keep the state of what they speak on themselves, so that no two requests may run by turns.
@@ -45,42 +45,12 @@ class Alone:
     """
 
     def __init__(self, parts: Parts) -> None:
-        self._queue, self._emit, self._share = parts.queue, parts.emit, parts.share
-        self._jobs: dict[int, AloneJob] = {}
-        """By number."""
+        super().__init__(parts, AloneJob, "choosing the next request")
         self._running: AloneJob | None = None
-
-    def __len__(self) -> int:
-        """Requests that run and wait."""
-        return len(self._jobs)
 
     def enter(self, work: PieceRequest[Any], sink: Sink, index: int) -> AloneJob:
         """Make the job of a request."""
         return AloneJob(work, sink, index)
-
-    def add(self, entries: Sequence[AloneJob]) -> None:
-        """Queue requests."""
-        for job in entries:
-            job.number = job.arrival = next(self._queue.arrivals)
-            self._jobs[job.number] = job
-            self._queue.add(job)
-            self._share.note_waiting(self, True)
-
-    def drop(self, gone: Collection[AloneJob]) -> None:
-        """Drop requests, which may be gone; no event is sent. If that fails, all others fail."""
-        try:
-            for job in gone:
-                self.finish(job)
-        except BaseException as error:
-            self.fail(error)
-
-    def fail(self, error: BaseException) -> None:
-        """End every request with an error."""
-        failure = Failure(row_error("choosing the next request failed", error))
-        self._queue.clear(AloneJob)
-        for job in [*self._jobs.values()]:
-            self.finish(job)
-            self._emit(job, failure)
 
     def restart(self) -> None:
         """Make the request that runs begin again: the model will change. One that has pieces cannot, and fails."""
@@ -92,12 +62,6 @@ class Alone:
             job.pieces = None
 
     # -- the next piece -----------------------------------------------------------------------------------------
-
-    def is_due(self, beside: bool, prompts: int | None) -> bool:
-        """True if a piece comes next; see `PassLane`."""
-        if not self._jobs or not self._share.is_due(beside):
-            return False
-        return self._queue.goes_first(min(job.priority for job in self._jobs.values()), prompts)
 
     def next_pass(self, *, beside: bool) -> Perform:
         """The next piece of the request that runs, or else the first piece of another one."""
@@ -120,12 +84,9 @@ class Alone:
 
     def finish(self, job: AloneJob) -> None:
         """Remove a request, which may be gone."""
-        self._jobs.pop(job.number, None)
-        self._queue.discard(job)
+        super().finish(job)
         if self._running is job:
             self._running = None
-        if not self._jobs:
-            self._share.note_waiting(self, False)
         pieces, job.pieces = job.pieces, None
         if isinstance(pieces, Generator):
             try:
