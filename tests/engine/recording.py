@@ -151,6 +151,7 @@ class World:
         known: Memory | None = None
         if memory is not None:
             known = Memory(self.model, None, chunk)
+            known.close()  # otherwise engines of other tests, which end now or later, change its budget
             known.budget = memory
             self.model.passes.clear()
         self.prefixes = PrefixCache(self.model.new_cache(), "", prefix_cache) if prefix_cache else None
