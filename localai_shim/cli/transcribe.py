@@ -41,6 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"two files would be written to {folder / twice[0]}.{ENDINGS[arguments.format]}")
         folder.mkdir(parents=True, exist_ok=True)
+    if not any(Path(name).exists() for name in arguments.files):  # loading a model takes long
+        raise FileNotFoundError(f"no such file: {', '.join(arguments.files)}")
     import asyncio  # takes long
 
     with open_client("transcribe", arguments.model, given_options(arguments)):

@@ -46,6 +46,11 @@ def test_a_folder_gets_a_file_for_each_and_a_file_that_fails_fails_alone(
     assert second.startswith(f"{tmp_path / 'd.wav'}: ") and "No such file" in second
 
 
+def test_files_that_do_not_exist_are_noticed_before_a_model_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["transcribe", "a.wav", "b.wav", "-m", "no/such/model"]) == 1
+    assert "no such file: a.wav, b.wav" in capsys.readouterr().err
+
+
 def test_a_model_of_text_says_that_it_does_not_transcribe(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["transcribe", files[0], "-m", "builtin:vision"]) == 1
     assert "cannot transcribe speech" in capsys.readouterr().err

@@ -70,6 +70,7 @@ def serving(seen: Seen, port: int = 0, *, legacy: bool = False) -> Iterator[str]
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", port))
+        listening.listen()  # before the server runs: connections wait for it
         config = uvicorn.Config(noting, log_level="error", lifespan="on", timeout_graceful_shutdown=1)
         running = uvicorn.Server(config)
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]})

@@ -83,10 +83,12 @@ def test_default_settings_work_with_a_voice_that_follows_no_instructions() -> No
     asyncio.run(main())
 
 
-def test_a_voice_that_the_model_lacks_is_an_error_that_names_its_voices() -> None:
+def test_the_default_voice_is_the_model_s_first_one_and_others_are_errors_that_name_its_voices() -> None:
     async def main() -> None:
         async with AsyncLocalOpenAI(models=hearing.models()) as client:
-            with pytest.raises(openai.BadRequestError, match=r"'ash' is not a voice.*'vivian' and 'ryan'"):
-                await talk(make_pipeline(client, {}))
+            _, sound, _ = await talk(make_pipeline(client, {}))
+            assert sound
+            with pytest.raises(openai.BadRequestError, match=r"'bob' is not a voice.*'vivian' and 'ryan'"):
+                await talk(make_pipeline(client, {"voice": "bob"}))
 
     asyncio.run(main())

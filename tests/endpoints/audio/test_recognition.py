@@ -46,6 +46,20 @@ def test_answers_have_the_model_s_text_in_each_format(client: LocalOpenAI, expec
     assert (verbose.duration, verbose.text) == (2.0, expected)
 
 
+def test_fields_that_the_model_does_not_take_have_no_effect_and_are_logged(
+    client: LocalOpenAI, expected: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="localai_shim"):
+        made = client.audio.transcriptions.create(model="m", file=FILE, language="en", prompt="Ada")
+    assert made.text == expected
+    [line] = [each for each in caplog.messages if "no effect" in each]
+    assert line.startswith("language and prompt: no effect on the model ")
+    caplog.clear()
+    with caplog.at_level("INFO", logger="localai_shim"):
+        client.audio.transcriptions.create(model="m", file=FILE)
+    assert "no effect" not in caplog.text
+
+
 def test_a_stream_has_a_delta_for_each_part_and_the_whole_text(client: LocalOpenAI) -> None:
     long = wav(sound(34))
     *deltas, done = client.audio.transcriptions.create(model="m", file=long, stream=True)

@@ -34,7 +34,7 @@ def create(client: LocalOpenAI, **more: Any) -> bytes:
 
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
-    ({"voice": "alloy"}, "voice", "'alloy' is not a voice of this model. Its voices are 'vivian' and 'ryan'"),
+    ({"voice": "bob"}, "voice", "'bob' is not a voice of this model. Its voices are 'vivian' and 'ryan'"),
     ({"voice": {"id": "voice_1"}}, "voice.id", "'voice_1' is not a voice of this model"),
     ({"voice": {"id": "ryan", "name": "x"}}, "voice.name", "Unknown parameter"),
     ({"voice": 3}, "voice", "expected a string or an object with an id"),
@@ -53,6 +53,18 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"extra_body": {"seed": "x"}}, "seed", "expected an integer"),
     ({"extra_body": {"pitch": 2}}, "pitch", "Unknown parameter: 'pitch'"),
 ]
+
+
+@pytest.mark.parametrize("voice", ["alloy", "Ash", {"id": "nova"}])
+def test_openai_s_voices_are_the_model_s_first_voice_and_a_log_line_says_so(
+    client: LocalOpenAI, voice: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="localai_shim"):
+        made = create(client, voice=voice, extra_body={"seed": 1})
+    name = voice["id"] if isinstance(voice, dict) else voice
+    assert f"the voice '{name}' is OpenAI's: this model speaks with 'vivian'" in caplog.text
+    assert made == create(client, voice="vivian", extra_body={"seed": 1})
+    assert made != create(client, voice="ryan", extra_body={"seed": 1})
 
 
 @pytest.mark.parametrize(("body", "param", "text"), REFUSED)

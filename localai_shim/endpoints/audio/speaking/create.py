@@ -6,6 +6,7 @@ Shapes follow OpenAI's API reference (https://platform.openai.com/docs/api-refer
 from __future__ import annotations
 
 import base64
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
@@ -26,12 +27,18 @@ from .binary import Binary
 if TYPE_CHECKING:
     from .formats import Writer
 
+log = logging.getLogger("localai_shim")
+
 MAX_TEXT = 32_768
 """Characters of `input`; OpenAI takes 4,096."""
 DEFAULT_FORMAT = "mp3"
 _EVENTS = "text/event-stream; charset=utf-8"
 _VOICE_NAME = re.compile(r"\w[\w ,+-]{0,99}")
 """Names that may be a voice's: nothing that a model's code would take for a path or a URL."""
+OPENAI_VOICES = frozenset(
+    ["alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse"]
+)
+"""Voices of OpenAI's models, which code and frameworks name by default."""
 _READ_ALOUD = re.compile(
     r"You will receive partial sentences\. Do not complete the sentence,? just read out the text\."
 )
@@ -73,7 +80,10 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
 
 
 def _read_voice(given: object, settings: Speaking) -> str:
-    """A voice's name, or an object with its `id`; of a list of the model's, whatever its case."""
+    """A voice's name, or an object with its `id`; of a list of the model's, whatever its case.
+
+    A model with a list speaks with its first voice if the name is one of OpenAI's that it does not have.
+    """
     path = "voice"
     if isinstance(given, Mapping):
         inner = Fields(given, path)
@@ -85,6 +95,14 @@ def _read_voice(given: object, settings: Speaking) -> str:
         raise BadRequest.empty_string(path)
     if settings.voices:
         known = {voice.lower(): voice for voice in settings.voices}
+        if given.lower() not in known and given.lower() in OPENAI_VOICES:
+            log.info(
+                "the voice '%s' is OpenAI's: this model speaks with '%s'. Its voices are %s.",
+                given,
+                settings.voices[0],
+                listed(settings.voices),
+            )
+            return settings.voices[0]
         if given.lower() not in known:
             text = f"'{given:.100}' is not a voice of this model. Its voices are {listed(settings.voices)}."
             raise BadRequest.invalid(path, f"Invalid value: {text}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from itertools import chain
@@ -32,6 +33,8 @@ from .segments import compression_ratio
 from .sound import read_samples
 from .subtitles import make_srt, make_vtt
 
+log = logging.getLogger("localai_shim")
+
 
 def recognition_turn(asked: Asked, model: ServedModel) -> Turn:
     """Make the turn of a request. A language or prompt that the model does not take has no effect.
@@ -45,6 +48,7 @@ def recognition_turn(asked: Asked, model: ServedModel) -> Turn:
     languages = asked.languages
     if settings.checks_language:
         languages = [read_language(each, NAMES, asked.language_path(i)) for i, each in enumerate(languages)]
+    _note_ignored(asked, model.name, settings)
     samples, rate = read_samples(asked.file, "file")
     check()
     language = languages[0] if len(languages) == 1 else None
@@ -69,6 +73,17 @@ def _check(asked: Asked, model: ServedModel, settings: Recognizing) -> None:
         raise BadRequest.unsupported_value("timestamp_granularities", text)
     if asked.logprobs and not settings.gives_logprobs:
         raise BadRequest.unsupported_value("include", f"Invalid value: 'logprobs'. {only}")
+
+
+def _note_ignored(asked: Asked, name: str, settings: Recognizing) -> None:
+    """Log which fields of a request have no effect."""
+    given = {
+        "language": bool(asked.languages) and (not settings.takes_language or len(asked.languages) > 1),
+        "prompt": bool(asked.prompt.strip() or asked.keywords) and not settings.takes_prompt,
+        "temperature": bool(asked.temperature) and not settings.takes_temperature,
+    }
+    if ignored := [field for field, is_ignored in given.items() if is_ignored]:
+        log.info("%s: no effect on the model '%s', which takes none", " and ".join(ignored), name)
 
 
 def join_parts(parts: Sequence[Recognized]) -> Recognized:
