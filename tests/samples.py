@@ -49,7 +49,7 @@ def in_part(name: str, part: str | None) -> bool:
 
 
 def mark_many(items: Iterable[pytest.Item], slow: Container[str] = ()) -> None:
-    """Mark tests that take long, and all but a few of the cases of each other test, those without marks of their own.
+    """Mark tests that take long, and all but a few of the cases of each other test.
 
     Of cases of one parameter a `sample` stays, and of those that combine several parameters a `covering`.
 
@@ -59,7 +59,7 @@ def mark_many(items: Iterable[pytest.Item], slow: Container[str] = ()) -> None:
     """
     tests: dict[str, list[Any]] = {}
     for item in items:
-        if not {"exhaustive", "timed"} & {mark.name for mark in item.iter_markers()}:
+        if item.get_closest_marker("exhaustive") is None:
             tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for name, cases in tests.items():
         quick = () if name in slow else _quick(name, cases) if len(cases) > FEWEST_COMBINED else range(len(cases))

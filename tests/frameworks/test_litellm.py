@@ -167,7 +167,7 @@ def test_speech_is_a_file_sync_and_async() -> None:
 def test_errors_of_audio_are_the_sdk_s_and_say_what_to_do() -> None:
     file = ("a.wav", hearing.recording())
     with pytest.raises(openai.BadRequestError, match="Its voices are 'vivian' and 'ryan'"):
-        litellm.speech(input="Hi.", response_format="wav", **{**SPEAK, "voice": "alloy"})
+        litellm.speech(input="Hi.", response_format="wav", **{**SPEAK, "voice": "bob"})
     with pytest.raises(openai.BadRequestError, match="'whisper-1' and 'gpt-transcribe'"):
         litellm.transcription(file=file, **{**HEAR, "model": "openai/gpt-4o"})
     with pytest.raises(openai.NotFoundError, match="'gpt-4o-mini-tts'"):
