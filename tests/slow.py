@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.samples import MOST_CASES
 
 LIST = Path(__file__).with_suffix(".txt")
-QUICK_SHARE = 0.11
+QUICK_SHARE = 0.08
 """Of the time of all tests, with at most `MOST_CASES` of each, that the others may take."""
 
 
