@@ -114,7 +114,7 @@ def resolve_path(text: str) -> str:
     """
     if text == _VISION:
         return str(VISION)
-    if text.startswith(_BUILTIN):
+    if f"{text}:".startswith(_BUILTIN) and not os.path.exists(text):
         raise ModelLoadError(
             f"'{text}' is not in the package: pass '{_VISION}', or no model for the one without pictures.", missing=True
         )

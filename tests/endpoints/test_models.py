@@ -109,9 +109,10 @@ def test_the_builtin_checkpoint_that_sees_has_one_alone_and_among_others() -> No
         assert several.chat.completions.create(model="seer", **CREATE).model == "localai-shim-builtin-vision"
 
 
-def test_a_builtin_checkpoint_that_is_none_says_which_there_is() -> None:
-    with pytest.raises(FileNotFoundError, match="'builtin:sound' is not in the package: pass 'builtin:vision'"):
-        LocalOpenAI("builtin:sound")
+@pytest.mark.parametrize("name", ["builtin:sound", "builtin"])
+def test_a_builtin_checkpoint_that_is_none_says_which_there_is(name: str) -> None:
+    with pytest.raises(FileNotFoundError, match=f"'{name}' is not in the package: pass 'builtin:vision'"):
+        LocalOpenAI(name)
 
 
 ABSENT: dict[str, Callable[[LocalOpenAI], Any]] = {
