@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.runtime import offload
+from localai_shim.threads.workers import Workers
 
 TIMEOUT = 0.4
 SOON = 20.0
@@ -68,4 +70,13 @@ class Gate:
 
 def nobody_prepares() -> bool:
     """All that was begun for requests has ended."""
-    return offload._preparing._free == offload._preparing._threads
+    return are_idle(offload._preparing)
+
+
+def are_idle(workers: Workers) -> bool:
+    """Every thread waits for a job, and there is none. Their counts do not say so after a `KeyboardInterrupt`: one
+    that comes between the lines of `Workers.submit` leaves a thread out."""
+    name, frames = f"localai_shim:{workers._name}", sys._current_frames()
+    tops = [frames[thread.ident] for thread in threading.enumerate() if thread.name == name and thread.ident in frames]
+    waiting = all(top.f_code in (Workers._run.__code__, threading.Thread.run.__code__) for top in tops)
+    return waiting and workers._jobs.empty()

@@ -18,7 +18,7 @@ from localai_shim.runtime import offload
 from tests import inside
 from tests.endpoints.pictures import data_url, image_url, input_image, user, user_item
 from tests.engine.harness import eventually
-from tests.preparing import BACKENDS, nobody_prepares, times_out, times_out_async
+from tests.preparing import BACKENDS, are_idle, nobody_prepares, times_out, times_out_async
 from tests.tiny import tiny
 
 TIMEOUT = 0.3
@@ -82,7 +82,7 @@ def nothing_stays(client: LocalOpenAI, running: int = 0) -> None:
     assert eventually(lambda: engine.stats().running + engine.stats().waiting == running)
     assert eventually(lambda: inside.loop(engine).tickets.taken == running)
     assert eventually(nobody_prepares)
-    assert eventually(lambda: offload._reading._free == offload._reading._threads)
+    assert eventually(lambda: are_idle(offload._reading))
 
 
 def all_time_out(client: LocalOpenAI, ways: dict[str, Callable[..., Any]], running: int = 0) -> None:
