@@ -19,6 +19,7 @@ TEXT = (
     "The sun is a star at the center of the solar system. It is a ball of hot gas, and it gives light and heat to the "
     "planets that move around it. The Earth is the third planet from the sun."
 )
+pytestmark = pytest.mark.timeout(600)  # a slow machine takes minutes to convert the file
 MOST_DIVERGENCE = 2e-3  # nats per token; llama.cpp's own Q4_K_M is some 0.03 away from the checkpoint
 
 
