@@ -74,8 +74,7 @@ def nobody_prepares() -> bool:
 
 
 def are_idle(workers: Workers) -> bool:
-    """Every thread waits for a job, and there is none. Their counts do not say so after a `KeyboardInterrupt`: one
-    that comes between the lines of `Workers.submit` leaves a thread out."""
+    """Every thread waits for a job, and there is none. Their counts may not say so after a `KeyboardInterrupt`."""
     name, frames = f"localai_shim:{workers._name}", sys._current_frames()
     tops = [frames[thread.ident] for thread in threading.enumerate() if thread.name == name and thread.ident in frames]
     waiting = all(top.f_code in (Workers._run.__code__, threading.Thread.run.__code__) for top in tops)

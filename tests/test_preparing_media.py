@@ -26,7 +26,18 @@ from tests import inside
 from tests.endpoints.pictures import image_url, input_image, png, user, user_item
 from tests.endpoints.seeing import SeeingModel, seeing
 from tests.engine.harness import eventually
-from tests.preparing import BACKENDS, SOON, TIMEOUT, TOOL, WAYS, Gate, nobody_prepares, times_out, times_out_async
+from tests.preparing import (
+    BACKENDS,
+    SOON,
+    TIMEOUT,
+    TOOL,
+    WAYS,
+    Gate,
+    are_idle,
+    nobody_prepares,
+    times_out,
+    times_out_async,
+)
 from tests.prompt.media.net import Net, Rerouted
 
 
@@ -99,7 +110,7 @@ def test_a_timeout_covers_fetching(slow: Slow) -> None:
     server, engine, model = slow
     with LocalOpenAI(engine=engine, allow_remote_images=True) as client:
         times_out(client, lambda client, timeout: look(client, "a", "b", "c", timeout=timeout), 5 * TIMEOUT)
-        assert eventually(lambda: offload._reading._free == offload._reading._threads), "the fetches ended, too"
+        assert eventually(lambda: are_idle(offload._reading)), "the fetches ended, too"
     assert server.connected == 3, "at once"
     assert not engine.requests and not model.seen
 

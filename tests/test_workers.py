@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import gc
+import itertools
 import os
 import threading
 from functools import partial
@@ -12,6 +14,8 @@ import pytest
 
 from localai_shim.threads import workers
 from localai_shim.threads.workers import MAX_THREADS, Begun, Workers, run_all
+from tests.engine.harness import eventually
+from tests.soak.life.lines import InterruptAt
 
 SECONDS = 30
 
@@ -115,3 +119,26 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
         begun = Begun(done.set)
         os._exit(0 if done.wait(SECONDS) and begun.result() is None and workers._spare._threads > 0 else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("has_free_thread", [False, True])
+@pytest.mark.parametrize("most", [1, 4])
+def test_an_interrupt_at_any_line_of_submit_delays_no_other_job_and_keeps_no_thread(
+    most: int, has_free_thread: bool
+) -> None:
+    pool = Workers(f"interrupted-{most}-{has_free_thread}", most, idle=0.1 if has_free_thread else 0.0)
+
+    def has_ended() -> bool:
+        return not any(thread.name.endswith(pool._name) for thread in threading.enumerate())
+
+    for n in itertools.count():
+        if has_free_thread:
+            pool.submit(int).result(SECONDS)
+        with InterruptAt(n) as interrupt, contextlib.suppress(KeyboardInterrupt):
+            pool.submit(int)
+        assert [each.result(SECONDS) for each in [pool.submit(lambda: 7) for _ in range(3)]] == [7] * 3
+        assert eventually(has_ended), interrupt.where
+        assert (pool._threads, pool._free) == (0, 0), interrupt.where
+        if not interrupt.where:
+            break
+    assert n > 5

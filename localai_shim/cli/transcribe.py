@@ -35,14 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Transcribe all files, in their order; 1 if some of them failed."""
+    if not any(Path(name).exists() for name in arguments.files):  # loading a model takes long
+        raise FileNotFoundError(f"no such file: {', '.join(arguments.files)}")
     folder = None if arguments.output is None else Path(arguments.output)
     if folder is not None:
         names = [Path(name).stem for name in arguments.files]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"two files would be written to {folder / twice[0]}.{ENDINGS[arguments.format]}")
         folder.mkdir(parents=True, exist_ok=True)
-    if not any(Path(name).exists() for name in arguments.files):  # loading a model takes long
-        raise FileNotFoundError(f"no such file: {', '.join(arguments.files)}")
     import asyncio  # takes long
 
     with open_client("transcribe", arguments.model, given_options(arguments)):

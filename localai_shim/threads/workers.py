@@ -39,7 +39,8 @@ class Workers:
         self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._lock = Lock()
         self._threads = self._free = 0
-        """`_free`: threads that have no job; below 0: jobs that have no thread."""
+        """`_free`: threads that have no job; below 0: jobs that have no thread. A `KeyboardInterrupt` inside `submit` may
+        leave a thread out of either: then one more is started, until all have ended."""
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Run `work` on a thread, in the caller's context; on the caller's thread if no other can be started."""
@@ -72,10 +73,12 @@ class Workers:
                 job = jobs.get(timeout=self._idle)
             except queue.Empty:
                 with self._lock:
-                    if self._free <= 0:  # a job is on its way
+                    if not jobs.empty():  # it came meanwhile
                         continue
                     self._free -= 1
                     self._threads -= 1
+                    if self._threads <= 0:
+                        self._threads = self._free = 0
                     return
             job()
             del job  # which holds a request

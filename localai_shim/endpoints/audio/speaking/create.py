@@ -6,6 +6,7 @@ Shapes follow OpenAI's API reference (https://platform.openai.com/docs/api-refer
 from __future__ import annotations
 
 import base64
+import functools
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -96,12 +97,7 @@ def _read_voice(given: object, settings: Speaking) -> str:
     if settings.voices:
         known = {voice.lower(): voice for voice in settings.voices}
         if given.lower() not in known and given.lower() in OPENAI_VOICES:
-            log.info(
-                "the voice '%s' is OpenAI's: this model speaks with '%s'. Its voices are %s.",
-                given,
-                settings.voices[0],
-                listed(settings.voices),
-            )
+            _note_other_voice(given, settings.voices)
             return settings.voices[0]
         if given.lower() not in known:
             text = f"'{given:.100}' is not a voice of this model. Its voices are {listed(settings.voices)}."
@@ -110,6 +106,14 @@ def _read_voice(given: object, settings: Speaking) -> str:
     if settings.takes_any_voice and not _VOICE_NAME.fullmatch(given):
         raise BadRequest.invalid(path, f"Invalid value: '{given:.100}' is not the name of a voice.")
     return given
+
+
+@functools.lru_cache(maxsize=64)
+def _note_other_voice(given: str, voices: tuple[str, ...]) -> None:
+    """Log which voice speaks, once: frameworks name one of OpenAI's in each request."""
+    log.warning(
+        "the voice '%s' is OpenAI's: this model speaks with '%s'. Its voices: %s", given, voices[0], listed(voices)
+    )
 
 
 def _read_instructions(fields: Fields, settings: Speaking) -> str | None:

@@ -48,9 +48,9 @@ def recognition_turn(asked: Asked, model: ServedModel) -> Turn:
     languages = asked.languages
     if settings.checks_language:
         languages = [read_language(each, NAMES, asked.language_path(i)) for i, each in enumerate(languages)]
-    _note_ignored(asked, model.name, settings)
     samples, rate = read_samples(asked.file, "file")
     check()
+    _note_ignored(asked, model.name, settings)
     language = languages[0] if len(languages) == 1 else None
     prompt = "\n".join(filter(None, (asked.prompt.strip(), ", ".join(asked.keywords)))) or None
     work = RecognitionRequest(
@@ -77,13 +77,16 @@ def _check(asked: Asked, model: ServedModel, settings: Recognizing) -> None:
 
 def _note_ignored(asked: Asked, name: str, settings: Recognizing) -> None:
     """Log which fields of a request have no effect."""
-    given = {
-        "language": bool(asked.languages) and (not settings.takes_language or len(asked.languages) > 1),
-        "prompt": bool(asked.prompt.strip() or asked.keywords) and not settings.takes_prompt,
-        "temperature": bool(asked.temperature) and not settings.takes_temperature,
+    ignored = {
+        asked.languages_field: asked.languages and not settings.takes_language,
+        "prompt": asked.prompt.strip() and not settings.takes_prompt,
+        "keywords": asked.keywords and not settings.takes_prompt,
+        "temperature": asked.temperature and not settings.takes_temperature,
     }
-    if ignored := [field for field, is_ignored in given.items() if is_ignored]:
-        log.info("%s: no effect on the model '%s', which takes none", " and ".join(ignored), name)
+    if fields := [field for field, has_no_effect in ignored.items() if has_no_effect]:
+        log.info("the model '%s' does not take these fields, which have no effect: %s", name, ", ".join(fields))
+    elif len(asked.languages) > 1:
+        log.info("the model '%s' takes one language: several have no effect", name)
 
 
 def join_parts(parts: Sequence[Recognized]) -> Recognized:
