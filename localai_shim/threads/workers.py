@@ -39,8 +39,8 @@ class Workers:
         self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._lock = Lock()
         self._threads = self._free = 0
-        """`_free`: threads that have no job; below 0: jobs that have no thread. A `KeyboardInterrupt` inside `submit` may
-        leave a thread out of either: then one more is started, until all have ended."""
+        """`_free`: threads that have no job; below 0: jobs that have no thread. A `KeyboardInterrupt` inside `submit`
+        may leave a thread out of either: then one more is started, until all have ended."""
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Run `work` on a thread, in the caller's context; on the caller's thread if no other can be started."""
