@@ -13,6 +13,7 @@ import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -160,7 +161,7 @@ def read_module(name: str) -> tuple[frozenset[str], str]:
     An argument that a class declares is not read by that. Values of a dictionary are read by their names.
     """
     try:
-        tree = ast.parse(inspect.getsource(sys.modules[name]))
+        tree = _parse(inspect.getsource(sys.modules[name]))
     except OSError:  # an empty file
         return frozenset(), ""
     names, words = set(), set()
@@ -178,6 +179,18 @@ def read_module(name: str) -> tuple[frozenset[str], str]:
         elif isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(each) for each in node.decorator_list):
             names.update(_own_attributes(node))
     return frozenset(names), " ".join(sorted(words)).lower()
+
+
+def _parse(source: str) -> ast.Module:
+    """The tree of a source, also while another thread builds one.
+
+    Python before 3.11.8 and 3.12.2 counts the depth of all threads' trees in one number, and raises `SystemError`
+    if that is another one afterwards (CPython's issue 106905).
+    """
+    for _ in range(20):
+        with suppress(SystemError):
+            return ast.parse(source)
+    return ast.parse(source)
 
 
 def _own_attributes(kind: ast.ClassDef) -> Iterator[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import copy
+import gc
 import importlib
 import inspect
 import json
@@ -291,3 +293,24 @@ def used_by(module: ModuleType, seen: set[str]) -> set[str]:
 
 
 MODELS = ("mlx_lm.models.", "mlx_vlm.models.")
+
+
+def test_module_is_read_while_others_build_trees() -> None:
+    """Python 3.11.7 raises `SystemError` for a tree during which another one is built, on a thread or by a finalizer."""
+    importlib.import_module("mlx_lm.models.qwen3")
+    known, left = read_module("mlx_lm.models.qwen3"), [1000]
+
+    def parse(phase: str, info: dict[str, int]) -> None:
+        if left[0]:
+            left[0] -= 1
+            ast.parse("1")
+
+    gc.callbacks.append(parse)
+    threshold = gc.get_threshold()
+    gc.set_threshold(10)
+    try:
+        assert read_module.__wrapped__("mlx_lm.models.qwen3") == known
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(parse)
+    assert left[0] < 1000

@@ -96,13 +96,13 @@ def _read_voice(given: object, settings: Speaking) -> str:
         raise BadRequest.empty_string(path)
     if settings.voices:
         known = {voice.lower(): voice for voice in settings.voices}
-        if given.lower() not in known and given.lower() in OPENAI_VOICES:
+        if (voice := known.get(given.lower())) is not None:
+            return voice
+        if given.lower() in OPENAI_VOICES:
             _note_other_voice(given, settings.voices)
             return settings.voices[0]
-        if given.lower() not in known:
-            text = f"'{given:.100}' is not a voice of this model. Its voices are {listed(settings.voices)}."
-            raise BadRequest.invalid(path, f"Invalid value: {text}")
-        return known[given.lower()]
+        text = f"'{given:.100}' is not a voice of this model. Its voices are {listed(settings.voices)}."
+        raise BadRequest.invalid(path, f"Invalid value: {text}")
     if settings.takes_any_voice and not _VOICE_NAME.fullmatch(given):
         raise BadRequest.invalid(path, f"Invalid value: '{given:.100}' is not the name of a voice.")
     return given
