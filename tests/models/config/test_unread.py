@@ -296,7 +296,7 @@ MODELS = ("mlx_lm.models.", "mlx_vlm.models.")
 
 
 def test_module_is_read_while_others_build_trees() -> None:
-    """Python 3.11.7 raises `SystemError` for a tree during which another one is built, on a thread or by a finalizer."""
+    """Python 3.11.7 raises `SystemError` for a tree during which another one is built."""
     importlib.import_module("mlx_lm.models.qwen3")
     known, left = read_module("mlx_lm.models.qwen3"), [1000]
 
