@@ -117,7 +117,7 @@ def set_up(model: Model, draft: Drafting | None, options: EngineOptions) -> Setu
     groups = set() if memory is None else memory.query_groups
     jumps = {jump for group in groups for jump in host().machine.attention_jumps(group)}
     costs = CostModel(sizes=step_sizes(jumps))
-    speculation = speculation_for(model, draft, options, stall, costs)
+    speculation = speculation_for(model, draft, options, stall, costs, prefixes)
     built = mirror.journal() is None and runs_built(model)  # followers run what was built in the order of its building
     return Setup(
         memory,

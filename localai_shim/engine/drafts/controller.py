@@ -21,10 +21,12 @@ from ...stats import NO_DRAFTS, DraftCounts
 from ..costs.cost_model import MAX_STEP_TOKENS, CostModel
 from ..pieces import Draft
 from ..ports import Model
+from ..prefix.cache import PrefixCache
 from ..probes import agreement, takes_several
 from ..row import KnownStates, Row
 from .draft_model import DraftModel
 from .head import HeadDrafter
+from .past import Past
 from .ports import DraftHead, Drafting
 from .sources import CostlyDrafter, Drafter, ForcedTokens, PredictedText, PromptLookup
 
@@ -370,7 +372,12 @@ class Speculation:
 
 
 def speculation_for(
-    model: Model, draft: Drafting | None, options: EngineOptions, max_stall: float, costs: CostModel
+    model: Model,
+    draft: Drafting | None,
+    options: EngineOptions,
+    max_stall: float,
+    costs: CostModel,
+    prefixes: PrefixCache | None,
 ) -> Speculation | None:
     """Chooser of the drafts of a model's rows; None: it has none.
 
@@ -380,6 +387,7 @@ def speculation_for(
         options: the engine's.
         max_stall: as in these, or its default.
         costs: the engine's.
+        prefixes: what is kept of its rows; None: nothing is.
 
     Raises:
         ValueError: `draft` cannot draft for it; says why.
@@ -397,18 +405,24 @@ def speculation_for(
         few_sizes=model.samples_on_device,
         vocabulary=vocabulary,
         costs=costs,
-        costly=_costly(model, draft, options.get("draft_tokens") or DRAFT_TOKENS, max_stall, costs),
+        costly=_costly(model, draft, options.get("draft_tokens") or DRAFT_TOKENS, max_stall, costs, prefixes),
         max_stall=max_stall,
     )
 
 
 def _costly(
-    model: Model, draft: Drafting | None, most: int, max_stall: float, costs: CostModel
+    model: Model,
+    draft: Drafting | None,
+    most: int,
+    max_stall: float,
+    costs: CostModel,
+    prefixes: PrefixCache | None,
 ) -> CostlyDrafter | None:
     if draft is None:
         return None
     if isinstance(draft, DraftHead):
-        return HeadDrafter(draft, most, model, max_stall, costs)
+        past = None if prefixes is None else Past(prefixes.beside(draft.new_cache()))
+        return HeadDrafter(draft, most, model, max_stall, costs, past)
     return DraftModel(draft, most, model, max_stall, costs)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import mlx.core as mx
 import numpy as np
@@ -20,6 +21,7 @@ from ..kv import Buckets, Place, RowCache
 from ..ports import Model
 from ..row import KnownStates, Row
 from ..sampling.sampler import has_history
+from .past import Past
 from .ports import DraftHead
 from .rows import Piece, Trail, gather, length_of, sampler_of, tokens_of
 
@@ -41,13 +43,17 @@ MAX_PROOF_TEMPERATURE = 1.0  # of rows whose guesses are compared: above it the 
 class _Seat:
     """A row's place in the head's cache, and what the head has read of it."""
 
+    start: int
+    """Number of the row's tokens before the first state that was read."""
     ran: int
-    """Number of the row's tokens up to the last state that was read."""
+    """Number of its tokens up to the last one."""
     cache: RowCache | None
     """Its entries, until it has a place."""
     place: Place = (0, 0)
     guess: tuple[int, int] | None = None
     """The last first draft: the number of tokens before it, and what it was."""
+    is_kept: bool = False
+    """Its prompt's entries are kept for other rows."""
 
 
 class HeadDrafter:
@@ -59,6 +65,7 @@ class HeadDrafter:
         model: the one that it drafts for.
         max_stall: see `EngineOptions`.
         costs: gets what its passes take.
+        past: keeps what it has read, for rows that begin alike; None: nothing does.
 
     Attributes:
         trust: the share of its guesses that are right, as far as that is known.
@@ -67,7 +74,16 @@ class HeadDrafter:
 
     source = "mtp"
 
-    def __init__(self, head: DraftHead, most: int, model: Model, max_stall: float, costs: CostModel) -> None:
+    def __init__(
+        self,
+        head: DraftHead,
+        most: int,
+        model: Model,
+        max_stall: float,
+        costs: CostModel,
+        past: Past | None = None,
+    ) -> None:
+        self._past = past
         self._head, self._doubt = head, head.doubt
         self.most, self._costs = most, costs
         self._name, self._weight_bytes = model.name, head.weight_bytes
@@ -141,10 +157,18 @@ class HeadDrafter:
             raise
 
     def _leave(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            self._keep_entries(row)
         gone = [self._seats.pop(row) for row in rows]
         places = [seat.place for seat in gone if seat.cache is None]
         if places:
             self._cache.leave(places, places)
+
+    def _keep_entries(self, row: Row) -> None:
+        """Keep what the head has read of a row, for others that begin alike."""
+        seat = self._seats[row]
+        if self._past is not None and seat.cache is None:
+            self._past.keep(row, seat.start, seat.ran, partial(self._cache.read, seat.place))
 
     def draft(self, rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
         """Draft as `Drafter.draft` says; rows whose states are not all read yet have none."""
@@ -208,7 +232,7 @@ class HeadDrafter:
         self._leave([row for row in rows if row in self._seats and self._seats[row].ran != self._trails[row].start])
         for row in rows:
             if row not in self._seats:
-                self._seats[row] = _Seat(self._trails[row].start, head.new_cache())
+                self._seats[row] = self._new_seat(head, row)
         joining: list[Row] = []
         has_read = False
         for row in rows:
@@ -223,6 +247,15 @@ class HeadDrafter:
         places = self._cache.join([cache for row in joining if (cache := self._seats[row].cache)]) if joining else []
         for row, place in zip(joining, places, strict=True):
             self._seats[row].place, self._seats[row].cache = place, None
+
+    def _new_seat(self, head: DraftHead, row: Row) -> _Seat:
+        """A seat with what the head has read of a row with the same first tokens, if there was one."""
+        trail = self._trails[row]
+        found = None if self._past is None else self._past.find(row, trail.start)
+        if found is None:
+            return _Seat(trail.start, trail.start, head.new_cache())
+        trail.lead(trail.start - found.ran)
+        return _Seat(found.start, found.ran, found.cache)
 
     def _read(self, head: DraftHead, row: Row, cache: RowCache) -> None:
         """Read some of the states of a row that has its own cache."""
@@ -264,6 +297,10 @@ class HeadDrafter:
             moves = self._cache.compact()
             for seat in self._seats.values():
                 seat.place = moves.get(seat.place, seat.place)
+        for row in rows:
+            if not self._seats[row].is_kept:
+                self._seats[row].is_kept = True
+                self._keep_entries(row)
         if not self._is_proven:
             for row, its in zip(rows, drafts, strict=True):
                 if _proves(row):

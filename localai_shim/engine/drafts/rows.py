@@ -77,6 +77,12 @@ class Trail:
         while len(self) - self._pieces[0].length >= most:
             self.start += self._pieces.popleft().length
 
+    def lead(self, count: int) -> None:
+        """Have the first state stand for those of this many tokens before its own, too."""
+        first = self._pieces[0]._replace(length=1)
+        self._pieces.extendleft([first] * count)
+        self.start -= count
+
     def take(self, count: int) -> list[Piece]:
         """Remove the first ones, at most `count`."""
         taken: list[Piece] = []

@@ -69,6 +69,9 @@ class PrefixCache(Mirrored):
         self._ratios = ratios(self._like)
         self._tree = PrefixTree(self._ratios, needs_snapshot=not self.cuts_anywhere)
         self._failed = False
+        self._beside: PrefixCache | None = None
+        self._share = 0.0
+        """Of what may be held, that is for the one beside it."""
         self._folder, self._folder_budget = folder, folder_budget
         self._saving: Generator[None] | None = None
         self._unread: list[tuple[str | None, Sequence[int], int, mx.array]] = []
@@ -84,17 +87,33 @@ class PrefixCache(Mirrored):
             except Exception as error:
                 self._abandon_folder(error)
 
+    def beside(self, empty: RowCache) -> PrefixCache:
+        """A cache of what else is kept of the same prompts, such as by a head that drafts: part of this one's bytes.
+
+        Args:
+            empty: of the kind that all its rows are. Its part is that of its layers.
+        """
+        self._share = len(empty) / (len(empty) + len(self._like))
+        self._beside = PrefixCache(empty, "", int(self._share * self._budget))
+        self._apply_limit()
+        return self._beside
+
     def renew(self, fingerprint: str) -> None:
         """Drop everything in memory, a file that is half written too, and continue under another fingerprint."""
         self._stop_saving()
+        self._clear()
+        self._open_folder(fingerprint)
+
+    def _clear(self) -> None:
         self._unread.clear()
         self._tree.clear()
-        self._open_folder(fingerprint)
+        if self._beside is not None:
+            self._beside._clear()
 
     @property
     def bytes(self) -> int:
         """Bytes held in memory."""
-        return self._tree.bytes
+        return self._tree.bytes + (0 if self._beside is None else self._beside.bytes)
 
     def shape(self) -> object:
         return self.bytes, self.hits, self.reused
@@ -124,8 +143,7 @@ class PrefixCache(Mirrored):
         while self.unsaved and watch.seconds < seconds:
             self.save()
         self._stop_saving()
-        self._unread.clear()
-        self._tree.clear()
+        self._clear()
 
     def _stop_saving(self) -> None:
         saving, self._saving = self._saving, None
@@ -223,7 +241,10 @@ class PrefixCache(Mirrored):
         self._apply_limit()
 
     def _apply_limit(self) -> None:
-        self._limit = max(0, min(self._most, self._spare))
+        whole = max(0, min(self._most, self._spare))
+        self._limit = whole - int(self._share * whole)
+        if self._beside is not None:
+            self._beside.limit(whole - self._limit)
         with self._reporting():
             self._tree.evict(self._limit)
 

@@ -47,6 +47,7 @@ NEXT = Family("enorm", "hnorm", "eh_proj", "shared_head.norm")
 MIMO = Family("token_layernorm", "hidden_layernorm", "input_proj", "final_layernorm", True, True)
 NEMOTRON = Family("enorm", "hnorm", "eh_proj", "final_layernorm")
 FAMILIES: dict[str, Family] = {
+    "qwen3": QWEN,
     "qwen3_next": QWEN,
     "qwen3_5": QWEN,
     "qwen3_5_moe": QWEN,
@@ -133,9 +134,12 @@ def make_parts(kind: str, config: Json, tensors: Tensors) -> Parts:
 
 def _qwen_layers(kind: str, config: Json, *, moe: bool) -> tuple[list[nn.Module], float]:
     """A decoder layer with full attention."""
-    module = importlib.import_module(f"mlx_lm.models.{'qwen3_next' if kind == 'qwen3_next' else 'qwen3_5'}")
+    module = importlib.import_module(f"mlx_lm.models.{'qwen3_5' if kind == 'qwen3_5_moe' else kind}")
     one = {"num_hidden_layers": 1, "full_attention_interval": 1, "mlp_only_layers": [], "decoder_sparse_step": 1}
     made = {**config, **one, **({} if moe else {"num_experts": 0})}
+    if kind == "qwen3":
+        args = module.ModelArgs.from_dict(made)
+        return [module.TransformerBlock(args)], args.rms_norm_eps
     if kind == "qwen3_next":
         args = module.ModelArgs.from_dict(made)
         return [module.Qwen3NextDecoderLayer(args, 0)], args.rms_norm_eps
