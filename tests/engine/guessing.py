@@ -72,19 +72,20 @@ class Steady(Oracle):
 
 
 class Ahead:
-    """Always has the next few tokens of an output."""
+    """Has the next few tokens of an output, once so many of them have come."""
 
     source, trust = "test", 0.95
 
-    def __init__(self, output: Sequence[int], drafts: int) -> None:
-        self.output, self.drafts = output, drafts
+    def __init__(self, output: Sequence[int], drafts: int, after: int = 0) -> None:
+        self.output, self.drafts, self.after = output, drafts, after
 
     def takes(self, row: Row) -> bool:
         return True
 
     def draft(self, rows: Sequence[Row], most: Sequence[int]) -> list[Sequence[int]]:
         return [
-            self.output[row.generated : row.generated + min(self.drafts, n)] for row, n in zip(rows, most, strict=True)
+            self.output[row.generated : row.generated + min(self.drafts, n)] if row.generated >= self.after else ()
+            for row, n in zip(rows, most, strict=True)
         ]
 
 

@@ -11,6 +11,7 @@ import mlx.core as mx
 import numpy as np
 
 from localai_shim.engine.drafts.head import HeadDrafter
+from localai_shim.engine.drafts.past import Found
 from localai_shim.engine.drafts.ports import DraftHead
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.ports import StepInput
@@ -67,21 +68,38 @@ def guessed_alone(head: DraftHead, model: TextModel, row: Row, start: int, count
 
 @contextmanager
 def guesses_compared(engine: Engine[TextModel]) -> Iterator[list[tuple[Row, list[int], list[int]]]]:
-    """Guesses of an engine's head meanwhile, and its guesses alone behind the cached tokens."""
+    """Guesses of an engine's head meanwhile, and its guesses alone from the first state that was read, by itself or for
+    a row before. Rows that have a stand-in among these states are left out.
+    """
     own, model = drafter(engine), engine.model
     head, draft = own._head, own.draft
-    assert head is not None
+    assert head is not None and own._past is not None
     seen: list[tuple[Row, list[int], list[int]]] = []
+    starts: dict[Row, int] = {}
+    inexact: list[list[int]] = []
+    """Beginnings of rows whose last token was read with a stand-in."""
+    find, left_out = own._past.find, set[Row]()
+
+    def finding(row: Row, ran: int) -> Found | None:
+        found = find(row, ran)
+        starts[row] = ran if found is None else found.start
+        tokens = [*row.prompt_tokens, *row.output_tokens]
+        if found is not None and any(tokens[: len(its)] == its and found.ran > len(its) - 2 for its in inexact):
+            left_out.add(row)
+        if found is not None and found.ran < ran:
+            inexact.append(tokens[: found.ran + 2])
+            left_out.add(row)
+        return found
 
     def compared(rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:
         found = draft(rows, most)
         for row, its in zip(rows, found, strict=True):
-            start = row.request.prompt.cached_tokens or 0
-            seen.append((row, list(its), guessed_alone(head, model, row, start, len(its))))
+            if row in starts and row not in left_out:
+                seen.append((row, list(its), guessed_alone(head, model, row, starts[row], len(its))))
         return found
 
-    own.draft = compared  # type: ignore[method-assign]
+    own.draft, own._past.find = compared, finding  # type: ignore[method-assign]
     try:
         yield seen
     finally:
-        own.draft = draft  # type: ignore[method-assign]
+        own.draft, own._past.find = draft, find  # type: ignore[method-assign]

@@ -29,13 +29,13 @@ STEP_TOKENS = (1, 2, 3, 5, 9, MAX_STEP_TOKENS)  # sizes of steps that are measur
 AVERAGE_WEIGHT = 0.25  # of the latest measurement
 MAX_DELAY_FACTOR = 2  # one that took more than so many times the average counts as if it had taken that
 MIN_PLAIN_STEPS = 6  # of one token per row, before their average counts: with the slow first ones drafts seem cheap
+TRIES = 3  # of a step of several tokens, of which the fastest counts: one alone may have been delayed
 PLAIN_STALE_CHOICES, DRAFTED_STALE_CHOICES = 256, 48  # without a measurement, after which an average does not count
 MAX_RETRIES = 4  # of sizes that did not pay again, each after twice as many choices as the one before
-LASTING = 4  # measurements without a pause, after which a size pays
+LASTING = TRIES + 3  # measurements without a pause, after which a size pays
 NEAR_ROWS = 1.25  # times as many rows, up to which work is taken to cost the same
 FIRST_DRAFT_COST = 0.05  # of a plain step, that a draft is taken to cost before any was measured
 FURTHER_SHARE = 0.25  # of what drafts cost, that as many more are taken to cost: some of it is for any number
-_PLAIN = ("step", 1)
 LAST_STEPS, MIN_STEPS = 8, 3  # plain steps: of the last ones the shortest counts, once there is the minimum
 FURTHER_SIZES = 2  # of those that are measured, beyond the largest that was measured, which have an estimate
 
@@ -130,6 +130,8 @@ class CostModel:
             average.retries = 0
         if average.count == 1:
             average.seconds = seconds
+        elif average.count and tokens > 1 and average.count <= TRIES:
+            average.seconds = min(average.seconds, seconds)
         elif average.count:
             seconds = min(seconds, MAX_DELAY_FACTOR * average.seconds)
             average.seconds += (seconds - average.seconds) * max(AVERAGE_WEIGHT, 1 / average.count)
@@ -162,7 +164,7 @@ class CostModel:
 
     def _measured(self, kind: Kind, rows: int, tokens: int) -> float | None:
         """The average of a size, or of near and surrounding numbers of rows: rows end one by one."""
-        averages, least = self._averages.get((kind, tokens), {}), MIN_PLAIN_STEPS if (kind, tokens) == _PLAIN else 1
+        averages, least = self._averages.get((kind, tokens), {}), _least(kind, tokens)
         if rows in averages and self._counts(averages[rows], tokens, least):
             return averages[rows].seconds
         return _between({n: each.seconds for n, each in averages.items() if self._counts(each, tokens, least)}, rows)
@@ -192,6 +194,11 @@ def step_sizes(jumps: Collection[int]) -> tuple[int, ...]:
                 sizes.remove(min(others, key=lambda size: (abs(size - jump), -size)))
             sizes.add(jump)
     return tuple(sorted(sizes))
+
+
+def _least(kind: Kind, tokens: int) -> int:
+    """Measurements of a size of work, before they count."""
+    return 1 if kind == "draft" else MIN_PLAIN_STEPS if tokens == 1 else TRIES
 
 
 def _between(known: Mapping[int, float], size: int) -> float | None:

@@ -80,8 +80,8 @@ class Decoding:
         timed.plain = drafts is None and not expected
         if drafts is not None and ahead:
             timed.tokens = 1 + max(len(row.replay) + len(draft.tokens) for row, draft in zip(rows, drafts, strict=True))
-        elif drafts is None and not prompts and last is not None and last.plain and last.rows is rows:
-            timed.tokens = 1
+        elif timed.plain and not prompts and last is not None and last.plain and last.rows is rows:
+            timed.tokens = 1  # else nothing is launched behind it meanwhile, which takes most of a step on CPUs
         if isinstance(flight, Idle) and drafts is None:
             self.costs.begin_step()
         return Decode(tuple(row.number for row in rows), drafts, ahead)

@@ -137,7 +137,8 @@ def test_what_a_draft_model_takes_is_part_of_it(ordinary: float, monkeypatch: py
     assert stage.speculation is not None
     stage.speculation.costly = own = DraftModel(small, 4, stage.model, MAX_STALL, stage.speculation.costs)
     longest, sizes = wait_while_prompts_join(stage)
-    assert longest <= limit(seconds)
+    unmeasured = 4 * ordinary / 10  # the first drafts for another number of rows
+    assert longest <= limit(seconds) + unmeasured
     assert max(sizes) > 1 and small.passes, "drafts go on, and the prompt was run for the drafts that follow"
     own.keep(())
 
