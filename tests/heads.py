@@ -9,7 +9,7 @@ from typing import Any
 from tests.architectures import config_of, make
 from tests.tiny import TEMPLATE, make_tokenizer
 
-QWEN = ("qwen3_next", "qwen3_5", "qwen3_5_moe")
+QWEN = ("qwen3", "qwen3_next", "qwen3_5", "qwen3_5_moe")
 NEXT = ("glm4_moe", "glm4_moe_lite", "deepseek_v3", "deepseek_v32", "glm_moe_dsa")
 KINDS = (*QWEN, *NEXT, "mimo", "nemotron_h")
 OUTPUTS = ("o_proj.weight", "out_proj.weight", "down_proj.weight", "fc2.weight")

@@ -1,4 +1,4 @@
-"""What a head has read of rows that left: rows whose prompts begin alike go on from there.
+"""Entries of a head for rows that left: rows whose prompts begin alike go on from there.
 
 The prefix cache gives such rows the model's keys and values of these tokens, and no hidden states. Without the head's
 own entries for them the head would guess from the last tokens alone: of the bundled model's guesses 0.70 are right
@@ -8,7 +8,7 @@ then instead of 0.95.
 from __future__ import annotations
 
 from array import array
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -40,7 +40,7 @@ class Past:
 
     def __init__(self, kept: PrefixCache) -> None:
         self._kept = kept
-        self._starts: OrderedDict[int, None] = OrderedDict()
+        self._starts = deque[int](maxlen=MAX_STARTS)
 
     def keep(self, row: Row, start: int, ran: int, read: Callable[[int], list[Contents]]) -> None:
         """Keep a row's entries.
@@ -51,10 +51,9 @@ class Past:
             read: gives a copy of them, from this one on.
         """
         if start < len(row.prompt_tokens):
-            self._starts[start] = None
-            self._starts.move_to_end(start)
-            if len(self._starts) > MAX_STARTS:
-                self._starts.popitem(last=False)
+            if start in self._starts:
+                self._starts.remove(start)
+            self._starts.append(start)
             keys = _keys(row, ran + 1)
             self._kept.insert(_salt(row, keys, start), keys[start + 1 :].tolist(), read)
 

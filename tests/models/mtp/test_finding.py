@@ -283,7 +283,7 @@ def test_model_without_a_head_says_nothing(tmp_path: Path, caplog: pytest.LogCap
 def test_head_of_another_architecture_is_named_as_not_supported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder = make_model(tmp_path / "model", "qwen3", num_nextn_predict_layers=1)
+    folder = make_model(tmp_path / "model", "qwen3_moe", num_nextn_predict_layers=1)
     with caplog.at_level(logging.INFO, "localai_shim"):
         assert loaded(folder)[1] is None
     assert "'model' declares an MTP head. Heads of this architecture are not supported" in caplog.text

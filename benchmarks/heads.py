@@ -1,0 +1,91 @@
+"""What the bundled model's head is worth: real requests with it and without, in turns."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from localai_shim import AsyncLocalOpenAI
+from localai_shim.builtin import CHECKPOINT
+from tests.builtin.tries import items, needs_eyes
+
+from .bench import Bench
+from .figures import Figure, Section, print_figures, ratios, spread
+
+HEAD = "mtp.safetensors"
+TARGETS = {1: 1.35, 8: 1.1, 32: 0.97}  # by streams
+TEMPERATURES = (0.0, 0.8)
+REQUESTS = {1: 60, 8: 120, 32: 240}  # of a run, by streams
+MOST_TOKENS = 400
+
+
+def measure(bench: Bench) -> Section:
+    """Answers to newcomers' first requests, each as long as it is: tokens per second of the whole run."""
+    asked = [
+        {key: item[key] for key in ("messages", "tools", "response_format") if key in item}
+        for items_of_kind in items().values()
+        for item in items_of_kind
+        if not needs_eyes(item)
+    ]
+    random.Random(1).shuffle(asked)
+    section = Section()
+    with TemporaryDirectory() as folder:
+        without = Path(folder) / "model"
+        shutil.copytree(CHECKPOINT, without, ignore=shutil.ignore_patterns(HEAD))
+        clients = [AsyncLocalOpenAI(model=path, keep_alive=0) for path in (without, CHECKPOINT)]
+        try:
+            for streams in (count for count in bench.streams if count in TARGETS):
+                for temperature in TEMPERATURES:
+                    _compare(section, clients, asked[: REQUESTS[streams]], streams, temperature, bench.repeats)
+        finally:
+            for client in clients:
+                asyncio.run(client.close())
+    print_figures(section.figures)
+    return section
+
+
+def _compare(
+    section: Section,
+    clients: Sequence[AsyncLocalOpenAI],
+    asked: Sequence[dict[str, Any]],
+    streams: int,
+    temperature: float,
+    repeats: int,
+) -> None:
+    rates: tuple[list[float], list[float]] = ([], [])
+    for number in range(repeats + 1):
+        for client, its in zip(clients, rates, strict=True):
+            rate = asyncio.run(_rate(client, asked, streams, temperature))
+            if number:  # the first ones warm up, and costs are learned
+                its.append(rate)
+    off, on = rates
+    name = f"the bundled model's head, {streams} streams, temperature {temperature:g}: tokens per second / without"
+    note = f"tokens per second {spread(on, digits=0)}, without {spread(off, digits=0)}"
+    section.figures.append(Figure(name, ratios(on, off), TARGETS[streams], note=note))
+    section.raw[f"{streams} streams, temperature {temperature:g}"] = rates
+
+
+async def _rate(
+    client: AsyncLocalOpenAI, asked: Sequence[dict[str, Any]], streams: int, temperature: float
+) -> float:
+    """Tokens per second, with so many requests at a time."""
+    waiting, tokens = list(enumerate(asked)), 0
+
+    async def stream() -> None:
+        nonlocal tokens
+        while waiting:
+            seed, each = waiting.pop()
+            made: Any = await client.chat.completions.create(
+                model="bench", max_tokens=MOST_TOKENS, temperature=temperature, seed=seed, **each
+            )
+            tokens += made.usage.completion_tokens
+
+    began = time.perf_counter()
+    await asyncio.gather(*(stream() for _ in range(streams)))
+    return tokens / (time.perf_counter() - began)
