@@ -1,4 +1,4 @@
-"""What the bundled model's head is worth: real requests with it and without, in turns."""
+"""What the bundled model's head is worth: long answers and first requests, with it and without, in turns."""
 
 from __future__ import annotations
 
@@ -21,28 +21,33 @@ from .figures import Figure, Section, print_figures, ratios, spread
 HEAD = "mtp.safetensors"
 TARGETS = {1: 1.35, 8: 1.1, 32: 0.97}  # by streams
 TEMPERATURES = (0.0, 0.8)
-REQUESTS = {1: 60, 8: 120, 32: 240}  # of a run, by streams
+REQUESTS = {1: 6, 8: 16, 32: 32}  # of a run, by streams
+SENTENCES = (
+    "The quick brown fox jumps over the lazy dog.",
+    "Anna bought twelve apples and sold seven of them in the market.",
+    "The library opens at nine and closes at six in the evening.",
+    "It was a bright cold day, and nobody was on the street.",
+    "My brother plays the piano, and my sister paints small boats.",
+    "A train leaves the station every morning at half past seven.",
+    "We found an old map under the floor of the kitchen.",
+)
 MOST_TOKENS = 400
+LONG, SHORTER = "long answers", 5  # other answers are so many times as short
 
 
 def measure(bench: Bench) -> Section:
-    """Answers to newcomers' first requests, each as long as it is: tokens per second of the whole run."""
-    asked = [
-        {key: item[key] for key in ("messages", "tools", "response_format") if key in item}
-        for items_of_kind in items().values()
-        for item in items_of_kind
-        if not needs_eyes(item)
-    ]
-    random.Random(1).shuffle(asked)
+    """Answers as long as they are: tokens per second of the whole run."""
     section = Section()
     with TemporaryDirectory() as folder:
         without = Path(folder) / "model"
         shutil.copytree(CHECKPOINT, without, ignore=shutil.ignore_patterns(HEAD))
         clients = [AsyncLocalOpenAI(model=path, keep_alive=0) for path in (without, CHECKPOINT)]
         try:
-            for streams in (count for count in bench.streams if count in TARGETS):
-                for temperature in TEMPERATURES:
-                    _compare(section, clients, asked[: REQUESTS[streams]], streams, temperature, bench.repeats)
+            for name, asked in ((LONG, _long()), ("first requests", _first())):
+                for streams in (count for count in bench.streams if count in TARGETS):
+                    for temperature in TEMPERATURES:
+                        its = asked[: REQUESTS[streams] * (1 if name == LONG else SHORTER)]
+                        _compare(section, name, clients, its, streams, temperature, bench.repeats)
         finally:
             for client in clients:
                 asyncio.run(client.close())
@@ -50,8 +55,32 @@ def measure(bench: Bench) -> Section:
     return section
 
 
+def _long() -> list[dict[str, Any]]:
+    """Requests whose answers are mostly longer than a hundred tokens."""
+    made = []
+    for i in range(REQUESTS[32] // 2):
+        made.append(f"Count from {i + 1} to {i + 40}.")
+        made.append(
+            f"Repeat this text: {' '.join(SENTENCES[(i + k * (1 + i % 3)) % len(SENTENCES)] for k in range(4))}"
+        )
+    return [{"messages": [{"role": "user", "content": text}]} for text in made]
+
+
+def _first() -> list[dict[str, Any]]:
+    """Newcomers' first requests, a fifth of them with a schema; their answers have 25 tokens on average."""
+    asked = [
+        {key: item[key] for key in ("messages", "tools", "response_format") if key in item}
+        for items_of_kind in items().values()
+        for item in items_of_kind
+        if not needs_eyes(item)
+    ]
+    random.Random(1).shuffle(asked)
+    return asked
+
+
 def _compare(
     section: Section,
+    name: str,
     clients: Sequence[AsyncLocalOpenAI],
     asked: Sequence[dict[str, Any]],
     streams: int,
@@ -65,15 +94,13 @@ def _compare(
             if number:  # the first ones warm up, and costs are learned
                 its.append(rate)
     off, on = rates
-    name = f"the bundled model's head, {streams} streams, temperature {temperature:g}: tokens per second / without"
+    name = f"head, {name}, {streams} streams, temperature {temperature:g}: tokens per second / without"
     note = f"tokens per second {spread(on, digits=0)}, without {spread(off, digits=0)}"
     section.figures.append(Figure(name, ratios(on, off), TARGETS[streams], note=note))
-    section.raw[f"{streams} streams, temperature {temperature:g}"] = rates
+    section.raw[name] = rates
 
 
-async def _rate(
-    client: AsyncLocalOpenAI, asked: Sequence[dict[str, Any]], streams: int, temperature: float
-) -> float:
+async def _rate(client: AsyncLocalOpenAI, asked: Sequence[dict[str, Any]], streams: int, temperature: float) -> float:
     """Tokens per second, with so many requests at a time."""
     waiting, tokens = list(enumerate(asked)), 0
 
