@@ -421,7 +421,7 @@ def _costly(
     if draft is None:
         return None
     if isinstance(draft, DraftHead):
-        past = None if prefixes is None else Past(prefixes.beside(draft.new_cache()))
+        past = None if prefixes is None else Past(prefixes.companion(draft.new_cache()))
         return HeadDrafter(draft, most, model, max_stall, costs, past)
     return DraftModel(draft, most, model, max_stall, costs)
 

@@ -65,7 +65,7 @@ class HeadDrafter:
         model: the one that it drafts for.
         max_stall: see `EngineOptions`.
         costs: gets what its passes take.
-        past: keeps what it has read, for rows that begin alike; None: nothing does.
+        past: its entries for rows that left; None: none are kept.
 
     Attributes:
         trust: the share of its guesses that are right, as far as that is known.

@@ -1,4 +1,4 @@
-"""Entries of a head for rows that left: rows whose prompts begin alike go on from there.
+"""Entries of a head for rows that left: rows whose prompts begin alike continue from there.
 
 The prefix cache gives such rows the model's keys and values of these tokens, and no hidden states. Without the head's
 own entries for them the head would guess from the last tokens alone: of the bundled model's guesses 0.70 are right

@@ -69,9 +69,9 @@ class PrefixCache(Mirrored):
         self._ratios = ratios(self._like)
         self._tree = PrefixTree(self._ratios, needs_snapshot=not self.cuts_anywhere)
         self._failed = False
-        self._beside: PrefixCache | None = None
+        self._companion: PrefixCache | None = None
         self._share = 0.0
-        """Of what may be held, that is for the one beside it."""
+        """The companion's part of the budget."""
         self._folder, self._folder_budget = folder, folder_budget
         self._saving: Generator[None] | None = None
         self._unread: list[tuple[str | None, Sequence[int], int, mx.array]] = []
@@ -87,16 +87,16 @@ class PrefixCache(Mirrored):
             except Exception as error:
                 self._abandon_folder(error)
 
-    def beside(self, empty: RowCache) -> PrefixCache:
+    def companion(self, empty: RowCache) -> PrefixCache:
         """A cache of what else is kept of the same prompts, such as by a head that drafts: part of this one's bytes.
 
         Args:
             empty: of the kind that all its rows are. Its part is that of its layers.
         """
         self._share = len(empty) / (len(empty) + len(self._like))
-        self._beside = PrefixCache(empty, "", int(self._share * self._budget))
+        self._companion = PrefixCache(empty, "", int(self._share * self._budget))
         self._apply_limit()
-        return self._beside
+        return self._companion
 
     def renew(self, fingerprint: str) -> None:
         """Drop everything in memory, a file that is half written too, and continue under another fingerprint."""
@@ -107,13 +107,13 @@ class PrefixCache(Mirrored):
     def _clear(self) -> None:
         self._unread.clear()
         self._tree.clear()
-        if self._beside is not None:
-            self._beside._clear()
+        if self._companion is not None:
+            self._companion._clear()
 
     @property
     def bytes(self) -> int:
         """Bytes held in memory."""
-        return self._tree.bytes + (0 if self._beside is None else self._beside.bytes)
+        return self._tree.bytes + (0 if self._companion is None else self._companion.bytes)
 
     def shape(self) -> object:
         return self.bytes, self.hits, self.reused
@@ -243,8 +243,8 @@ class PrefixCache(Mirrored):
     def _apply_limit(self) -> None:
         whole = max(0, min(self._most, self._spare))
         self._limit = whole - int(self._share * whole)
-        if self._beside is not None:
-            self._beside.limit(whole - self._limit)
+        if self._companion is not None:
+            self._companion.limit(whole - self._limit)
         with self._reporting():
             self._tree.evict(self._limit)
 

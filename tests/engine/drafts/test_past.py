@@ -38,7 +38,7 @@ class World:
         assert isinstance(head, MTPHead)
         self.model, self.head = model, head
         self.kept = PrefixCache(model.new_cache(), "", budget)
-        past = Past(self.kept.beside(head.new_cache()))
+        past = Past(self.kept.companion(head.new_cache()))
         self.drafter = HeadDrafter(head, DRAFTS, model, 60.0, CostModel(), past)
 
     def row(self, tokens: list[int], cached: int = 0, salt: str | None = None) -> Row:
@@ -174,8 +174,8 @@ def test_prompts_are_answered_alike_with_and_without_what_is_kept(folder: str, m
     found = [generate(engine, each) for each in made[:5]] + [generate(engine, *made[5:])]
     assert found == expected and counts(engine)[0] > 50
     prefixes = inside.setup(engine).prefixes
-    assert drafter(engine)._past is not None and prefixes is not None and prefixes._beside is not None
-    assert prefixes._beside.hits and prefixes.bytes > prefixes._beside.bytes > 0
+    assert drafter(engine)._past is not None and prefixes is not None and prefixes._companion is not None
+    assert prefixes._companion.hits and prefixes.bytes > prefixes._companion.bytes > 0
     engine.close()
     assert prefixes.bytes == 0
 
