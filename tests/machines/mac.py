@@ -36,6 +36,7 @@ CHOSE_FOR_LINUX = (
     "openai",
     "PIL.Image",
     "psutil",
+    "pypdfium2",
     "shutil",
     "ssl",
     "subprocess",
