@@ -1,4 +1,4 @@
-"""What the bundled model's head is worth: long answers and first requests, with it and without, in turns."""
+"""Tokens per second of the bundled model with its head and without, for long answers and for first requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ SENTENCES = (
     "We found an old map under the floor of the kitchen.",
 )
 MOST_TOKENS = 400
-LONG, SHORTER = "long answers", 5  # other answers are so many times as short
+LONG = "long answers"
+SHORTER = 5  # other answers are this many times shorter: more are asked for
 
 
 def measure(bench: Bench) -> Section:
@@ -101,7 +102,7 @@ def _compare(
 
 
 async def _rate(client: AsyncLocalOpenAI, asked: Sequence[dict[str, Any]], streams: int, temperature: float) -> float:
-    """Tokens per second, with so many requests at a time."""
+    """Tokens per second of a run with a number of concurrent streams."""
     waiting, tokens = list(enumerate(asked)), 0
 
     async def stream() -> None:

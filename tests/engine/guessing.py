@@ -72,7 +72,7 @@ class Steady(Oracle):
 
 
 class Ahead:
-    """Has the next few tokens of an output, once so many of them have come."""
+    """Knows the next few tokens of an output, and says them once it has `after` tokens."""
 
     source, trust = "test", 0.95
 

@@ -68,8 +68,9 @@ def guessed_alone(head: DraftHead, model: TextModel, row: Row, start: int, count
 
 @contextmanager
 def guesses_compared(engine: Engine[TextModel]) -> Iterator[list[tuple[Row, list[int], list[int]]]]:
-    """Guesses of an engine's head meanwhile, and its guesses alone from the first state that was read, by itself or for
-    a row before. Rows that have a stand-in among these states are left out.
+    """Collect an engine's guesses, each with what the head guesses alone from the same first state on.
+
+    Rows that had an unknown state replaced by another one are left out.
     """
     own, model = drafter(engine), engine.model
     head, draft = own._head, own.draft
@@ -77,7 +78,7 @@ def guesses_compared(engine: Engine[TextModel]) -> Iterator[list[tuple[Row, list
     seen: list[tuple[Row, list[int], list[int]]] = []
     starts: dict[Row, int] = {}
     inexact: list[list[int]] = []
-    """Beginnings of rows whose last token was read with a stand-in."""
+    """Beginnings of rows, up to a token that was read with another one's state."""
     find, left_out = own._past.find, set[Row]()
 
     def finding(row: Row, ran: int) -> Found | None:

@@ -17,8 +17,8 @@ from ..kv import RowCache
 from ..prefix.cache import PrefixCache
 from ..row import Row
 
-MAX_STARTS = 32  # of long prompts a head reads the end only: places where it began, of which each is looked at
-MAX_MISSING = 64  # last tokens that are not in it, for which others stand in
+MAX_BEGINNINGS = 32  # that are compared with each new prompt: of long prompts a head reads the end only
+MAX_MISSING = 64  # tokens between the entries that were found and the first known state
 
 
 class Found(NamedTuple):
@@ -40,7 +40,8 @@ class Past:
 
     def __init__(self, kept: PrefixCache) -> None:
         self._kept = kept
-        self._starts = deque[int](maxlen=MAX_STARTS)
+        self._beginnings = deque[tuple[int, str]](maxlen=MAX_BEGINNINGS)
+        """Where entries begin, and their salts; the latest are last."""
 
     def keep(self, row: Row, start: int, ran: int, read: Callable[[int], list[Contents]]) -> None:
         """Keep a row's entries.
@@ -51,16 +52,22 @@ class Past:
             read: gives a copy of them, from this one on.
         """
         if start < len(row.prompt_tokens):
-            if start in self._starts:
-                self._starts.remove(start)
-            self._starts.append(start)
             keys = _keys(row, ran + 1)
-            self._kept.insert(_salt(row, keys, start), keys[start + 1 :].tolist(), read)
+            beginning = start, _salt(row, keys, start)
+            if beginning in self._beginnings:
+                self._beginnings.remove(beginning)
+            self._beginnings.append(beginning)
+            self._kept.insert(beginning[1], keys[start + 1 :].tolist(), read)
 
     def find(self, row: Row, ran: int) -> Found | None:
-        """A copy of the entries of a row's first tokens, up to `ran` of them, and of few less."""
+        """A copy of the entries of a row's first tokens; None: there are none, or too few.
+
+        Args:
+            row: that begins.
+            ran: its tokens before the first one whose state is known; a few entries before that may be missing.
+        """
         keys = _keys(row, ran + 1)
-        salts = {start: _salt(row, keys, start) for start in self._starts if start < ran}
+        salts = {at: salt for at, salt in self._beginnings if at < ran and salt == _salt(row, keys, at)}
         known = {at: self._kept.match_prefix(salt, keys[at + 1 :].tolist()) for at, salt in salts.items()}
         start = max(known, key=lambda at: (at + known[at], -at), default=None)
         if start is None or not known[start] or ran - start - known[start] > MAX_MISSING:
@@ -77,5 +84,5 @@ def _keys(row: Row, count: int) -> array[int]:
 
 
 def _salt(row: Row, keys: array[int], start: int) -> str:
-    """Of the entries that begin with the state of this token: those of other tokens before it are others."""
+    """Name of the entries that begin with the state of this token. All tokens before it count."""
     return f"{row.request.prompt.salt or ''} {start} {hash(keys[: start + 1].tobytes())}"

@@ -78,10 +78,10 @@ class Trail:
             self.start += self._pieces.popleft().length
 
     def lead(self, count: int) -> None:
-        """Have the first state stand for those of this many tokens before its own, too."""
-        first = self._pieces[0]._replace(length=1)
-        self._pieces.extendleft([first] * count)
-        self.start -= count
+        """Use the first state for this many tokens before its own as well: theirs are not known."""
+        if count:
+            self._pieces.extendleft([self._pieces[0]._replace(length=1)] * count)
+            self.start -= count
 
     def take(self, count: int) -> list[Piece]:
         """Remove the first ones, at most `count`."""

@@ -1,4 +1,4 @@
-"""What a head has read of rows that left: rows that begin alike go on from there, and others do not."""
+"""A head's entries for rows that left serve rows that begin with the same tokens, and no others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from localai_shim.engine.costs.cost_model import CostModel
 from localai_shim.engine.drafts import head as drafting
 from localai_shim.engine.drafts.head import HeadDrafter
-from localai_shim.engine.drafts.past import MAX_MISSING, MAX_STARTS, Past
+from localai_shim.engine.drafts.past import MAX_BEGINNINGS, MAX_MISSING, Past
 from localai_shim.engine.prefix.cache import PrefixCache
 from localai_shim.engine.row import Row
 from localai_shim.engine.sinks import SyncSink
@@ -97,7 +97,7 @@ def test_next_turn_goes_on_behind_a_few_tokens_that_the_head_did_not_read(folder
     assert (seat.start, seat.ran) == (0, len(LONG) + 4) and trail.stop == len(LONG) + 4
     assert seat.place[1] == 0 and len(found) == DRAFTS
     states = states_of(world.model, row)
-    places = [*range(len(LONG) - 1), len(LONG), *range(len(LONG), len(states))]  # the first known one stands in
+    places = [*range(len(LONG) - 1), len(LONG), *range(len(LONG), len(states))]  # the first known state is used twice
     tokens = [*row.prompt_tokens, *row.output_tokens]
     logits = world.head.forward(
         mx.array([tokens[1:]]), states[mx.array(places)][None], world.head.new_cache(), [len(places) - 1]
@@ -138,10 +138,10 @@ def test_end_of_a_long_prompt_is_found_as_well(folder: str) -> None:
 
 def test_what_is_kept_is_bounded_and_part_of_the_prefix_cache(folder: str) -> None:
     world = World(folder)
-    for i in range(MAX_STARTS + 5):
+    for i in range(MAX_BEGINNINGS + 5):
         world.leaves(world.row([3 + i, *LONG], i))
     past = world.drafter._past
-    assert past is not None and list(past._starts) == [5 + i for i in range(MAX_STARTS)]
+    assert past is not None and [at for at, _ in past._beginnings] == [5 + i for i in range(MAX_BEGINNINGS)]
     assert world.kept.bytes > 0, "the head's are all there is"
     world.kept.limit(0)
     assert world.kept.bytes == 0
