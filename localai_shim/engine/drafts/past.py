@@ -41,7 +41,7 @@ class Past:
     def __init__(self, kept: PrefixCache) -> None:
         self._kept = kept
         self._beginnings = deque[tuple[int, str]](maxlen=MAX_BEGINNINGS)
-        """Where entries begin, and their salts; the latest are last."""
+        """Places at which entries begin, with their salts; the latest are last."""
 
     def keep(self, row: Row, start: int, ran: int, read: Callable[[int], list[Contents]]) -> None:
         """Keep a row's entries.

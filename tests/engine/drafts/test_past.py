@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import random
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import pytest
 
 from localai_shim.engine.costs.cost_model import CostModel
+from localai_shim.engine.drafts import controller
 from localai_shim.engine.drafts import head as drafting
 from localai_shim.engine.drafts.head import HeadDrafter
 from localai_shim.engine.drafts.past import MAX_BEGINNINGS, MAX_MISSING, Past
+from localai_shim.engine.pieces import Piece, Preempt
+from localai_shim.engine.ports import PassOutput
 from localai_shim.engine.prefix.cache import PrefixCache
 from localai_shim.engine.row import Row
 from localai_shim.engine.sinks import SyncSink
@@ -20,7 +27,7 @@ from localai_shim.models.text import TextModel
 from localai_shim.types import GenerationRequest, Prompt, SamplingParams
 from tests import heads, inside
 from tests.engine.guessing import speculate
-from tests.engine.harness import GREEDY, generate, request
+from tests.engine.harness import GREEDY, Running, before_each_step, generate, request
 from tests.engine.head_engines import counts, drafter, engine_of, guessed_alone, states_of
 from tests.tiny import VOCABULARY
 
@@ -183,4 +190,54 @@ def test_prompts_are_answered_alike_with_and_without_what_is_kept(folder: str, m
 def test_engine_without_a_prefix_cache_keeps_nothing(folder: str) -> None:
     engine = engine_of(folder, prefix_cache_bytes=0)
     assert drafter(engine)._past is None
+    engine.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_heads_that_fail_while_rows_leave_and_memory_ends_change_no_answer(
+    seed: int, folder: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Passes raise or give NaN; rows are cancelled and preempted; nothing may be kept, or the weights are others."""
+    speculate(monkeypatch)
+    monkeypatch.setattr(drafting, "MIN_AGREEMENT", 0.0)
+    monkeypatch.setattr(controller, "MAX_FAILURES", 10**9)
+    monkeypatch.setattr(HeadDrafter, "seconds", lambda self, rows, drafts, plain: 0.0)
+    rng = random.Random(seed)
+    made = [
+        request([*LONG[: rng.choice([20, 40, 60])], 5 + i], SamplingParams(seed=i), 20, ignore_eos=True)
+        for i in range(16)
+    ]
+    engine = engine_of(folder, drafts=False)
+    expected = [generate(engine, each)[0] for each in made]
+    engine.close()
+    engine = engine_of(folder)
+    own, prefixes, rows = drafter(engine), inside.setup(engine).prefixes, inside.rows(engine)
+    assert prefixes is not None
+    forward = own._head.forward
+
+    def failing(*args: Any) -> PassOutput[mx.array]:
+        chance, out = rng.random(), forward(*args)
+        if chance < 0.05:
+            raise RuntimeError("out of luck")
+        assert out.hidden is not None
+        return PassOutput(out.logits * math.nan, out.hidden * math.nan) if chance < 0.1 else out
+
+    def trouble() -> Iterator[Piece]:
+        chance = rng.random()
+        if chance < 0.2:
+            prefixes.limit(0 if chance < 0.1 else 2**30)
+        elif chance < 0.23:
+            own.renew()
+        elif chance < 0.3 and len(rows.batch) > 1:
+            yield Preempt(rows.batch.rows[-1].number)
+
+    own._head.forward = failing  # type: ignore[method-assign]
+    before_each_step(rows, trouble)
+    for group in range(0, len(made), 8):
+        gone = Running(engine, request([*LONG, 7], GREEDY, 200, ignore_eos=True))
+        running = [Running(engine, each) for each in made[group : group + 8]]
+        gone.read(3)
+        gone.cancel()
+        assert [each.finish()[0] for each in running] == expected[group : group + 8]
+    assert counts(engine)[0] > 50 and "the prefix cache failed" not in caplog.text
     engine.close()
