@@ -231,7 +231,7 @@ def test_heads_that_fail_while_rows_leave_and_memory_ends_change_no_answer(
         elif chance < 0.3 and len(rows.batch) > 1:
             yield Preempt(rows.batch.rows[-1].number)
 
-    own._head.forward = failing  # type: ignore[method-assign]
+    monkeypatch.setattr(own._head, "forward", failing)
     before_each_step(rows, trouble)
     for group in range(0, len(made), 8):
         gone = Running(engine, request([*LONG, 7], GREEDY, 200, ignore_eos=True))
