@@ -56,12 +56,21 @@ def sample_filtered(scaled: mx.array, limits: Limits, noise: Noise) -> mx.array:
 
 
 def penalise(
-    logits: mx.array, counts: mx.array, seen: mx.array, repetition: mx.array, presence: mx.array, frequency: mx.array
+    logits: mx.array,
+    repetition: mx.array | None,
+    presence: mx.array | None,
+    frequency: mx.array | None,
+    *,
+    counts: mx.array,
+    seen: mx.array | None,
 ) -> mx.array:
-    """Device form of `host.penalise`."""
-    scaled = mx.where(logits > 0, logits / repetition, logits * repetition)
-    logits = mx.where(seen | (counts > 0), scaled, logits)
-    return logits - frequency * counts - presence * (counts > 0)
+    """Device form of `host.penalise`. A penalty that no row has starts no kernel."""
+    if repetition is not None and seen is not None:
+        scaled = mx.where(logits > 0, logits / repetition, logits * repetition)
+        logits = mx.where(seen | (counts > 0), scaled, logits)
+    if frequency is not None:
+        logits = logits - frequency * counts
+    return logits if presence is None else logits - presence * (counts > 0)
 
 
 def mask(logits: mx.array, raw: mx.array, masks: Masks, likeliest: mx.array) -> mx.array:

@@ -77,21 +77,33 @@ def sample_filtered(scaled: Floats, vocabulary: int, limits: Limits, noise: Nois
 
 
 def penalise(
-    logits: Floats, counts: Floats, seen: npt.NDArray[np.bool_], repetition: Floats, presence: Floats, frequency: Floats
+    logits: Floats,
+    repetition: Floats | None,
+    presence: Floats | None,
+    frequency: Floats | None,
+    *,
+    counts: Floats,
+    seen: npt.NDArray[np.bool_] | None,
 ) -> Floats:
     """Repetition, presence and frequency penalties, on the tokens that they concern.
 
     Args:
         logits: `[rows, vocabulary]`; changed in place.
+        repetition, presence, frequency: `[rows, 1]`; None: no row has it.
         counts: `[rows, vocabulary]` occurrences in the output.
-        seen: `[rows, vocabulary]`, whether the repetition penalty concerns a token of the prompt.
-        repetition, presence, frequency: `[rows, 1]`.
+        seen: `[rows, vocabulary]`, whether the repetition penalty concerns a token of the prompt; None: it concerns no
+            row.
     """
-    rows, tokens = np.nonzero(seen | (counts > 0))
+    rows, tokens = np.nonzero(counts if seen is None else seen | (counts > 0))
     values, count = logits[rows, tokens], counts[rows, tokens]
-    factor = repetition[rows, 0]
-    values = np.where(values > 0, values / factor, values * factor)
-    logits[rows, tokens] = values - frequency[rows, 0] * count - presence[rows, 0] * (count > 0)
+    if repetition is not None:
+        factor = repetition[rows, 0]
+        values = np.where(values > 0, values / factor, values * factor)
+    if frequency is not None:
+        values -= frequency[rows, 0] * count
+    if presence is not None:
+        values -= presence[rows, 0] * (count > 0)
+    logits[rows, tokens] = values
     return logits
 
 

@@ -7,6 +7,7 @@ the device.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from types import ModuleType
 
 import numpy as np
@@ -69,7 +70,7 @@ class Penalties:
         self._counts: Array = None
         """`[rows concerned, vocabulary]`: see `Row.counts`. None before the first step."""
         self._seen: Array = None
-        """`[rows concerned, vocabulary]`: the prompt's tokens, where the repetition penalty concerns them."""
+        """`[rows concerned, vocabulary]`: tokens of prompts of rows with a repetition penalty; None: no row has one."""
 
     def __bool__(self) -> bool:
         """There are any."""
@@ -80,14 +81,20 @@ class Penalties:
         xp = self._xp
         if self._counts is None:
             self._load(logits.shape[-1])
-        at, penalise = xp.array(self._places), (host if xp is np else device).penalise
-        logits[at] = penalise(logits[at], self._counts, self._seen, *self._factors)
+        penalise = partial((host if xp is np else device).penalise, counts=self._counts, seen=self._seen)
+        if len(self._places) == len(logits):
+            return penalise(logits, *self._factors)
+        at = xp.array(self._places)
+        logits[at] = penalise(logits[at], *self._factors)
         return logits
 
     def note(self, tokens: Array) -> None:
         """Count what the rows sampled, `[rows]`."""
-        at, sampled = self._xp.arange(len(self._rows)), tokens[self._xp.array(self._places)]
-        self._counts[at, sampled] = self._counts[at, sampled] + 1
+        sampled = tokens if len(self._places) == len(tokens) else tokens[self._xp.array(self._places)]
+        if self._xp is np:
+            self._counts[self._numbers, sampled] += 1
+        else:
+            self._counts = self._counts.at[self._numbers, sampled].add(1)
 
     def retire(self) -> None:
         """Give the rows back what they need to continue in another sampler."""
@@ -99,11 +106,18 @@ class Penalties:
         """Gather the rows' counts into one matrix, of which each row keeps a view."""
         xp, params = self._xp, [row.sampling for row in self._rows]
         factors = [(p.repetition_penalty, p.presence_penalty, p.frequency_penalty) for p in params]
-        self._factors = [xp.array(column)[:, None] for column in np.array(factors, dtype=np.float32).T]
-        seen = np.zeros((len(self._rows), vocabulary), dtype=bool)
-        for its, row in zip(seen, self._rows, strict=True):
-            if row.sampling.repetition_penalty != 1.0:
-                its[list(row.prompt_tokens)] = True
+        columns = np.array(factors, dtype=np.float32).T
+        self._factors = [self._factor(*each) for each in zip(columns, (1, 0, 0), strict=True)]
+        if self._factors[0] is not None:
+            seen = np.zeros((len(self._rows), vocabulary), dtype=bool)
+            for its, row in zip(seen, self._rows, strict=True):
+                if row.sampling.repetition_penalty != 1.0:
+                    its[list(row.prompt_tokens)] = True
+            self._seen = xp.array(seen)
+        self._numbers = xp.arange(len(self._rows))
         empty = xp.zeros(vocabulary, dtype=xp.float32)
-        self._seen = xp.array(seen)
         self._counts = xp.stack([empty if row.counts is None else row.counts for row in self._rows])
+
+    def _factor(self, column: npt.NDArray[np.float32], neutral: int) -> Array | None:
+        """One penalty of each row, `[rows, 1]`; None: it changes no row."""
+        return None if (column == neutral).all() else self._xp.array(column)[:, None]
