@@ -21,7 +21,7 @@ from localai_shim.models.text import TextModel
 from .figures import Figure, Section, ratios, spread
 from .gpu_drafts import forget_context
 from .models import Size
-from .speculation import Oracle, Pair, drafting, run
+from .speculation import Oracle, Pair, drafting, in_turns, run
 from .workload import Prompts
 
 AGREEMENT = 0.8
@@ -130,8 +130,9 @@ def measure_sampled(section: Section, label: str, client: AsyncLocalOpenAI, toke
     [greedy] = _greedy(tokenizer, 1)
     for kind, settings in SAMPLED.items():
         rates: tuple[list[float], list[float]] = ([], [])
+        pairs = list(zip(rates, ({**greedy, **settings}, greedy), strict=True))
         for number in range(repeats + 1):
-            for its, fields in zip(rates, ({**greedy, **settings}, greedy), strict=True):
+            for its, fields in in_turns(pairs, number):
                 rate = run(client, [fields], NEW_TOKENS).decode_rate
                 if number and rate:  # the first ones compile kernels
                     its.append(rate)

@@ -200,7 +200,7 @@ class Sampler:
                 masked = self._groups.apply(masked, masks.rows, of_masked=True)
             tokens[xp.array(masks.rows)] = likeliest(masked)
         sample_others = self._sample_on_host if xp is np else self._sample_on_device
-        sample_others(tokens, p, noise, logits.shape[-1], partial(_picked, logits, masks, masked, xp))
+        tokens = sample_others(tokens, p, noise, logits.shape[-1], partial(_picked, logits, masks, masked, xp))
         for adjustment in self._adjustments:
             adjustment.note(tokens)
         sampled = tokens.astype(xp.int32)
@@ -211,7 +211,7 @@ class Sampler:
             return Sample(sampled, p.logprob_rows, device.logprobs(raw[at], tokens[at], p.top_logprobs))
         return Sample(sampled, p.logprob_rows, lambda: host.logprobs(raw[at], tokens[at], p.top_logprobs))
 
-    def _sample_on_host(self, tokens: Ints, p: Parameters, noise: Noise, vocabulary: int, pick: Pick) -> None:
+    def _sample_on_host(self, tokens: Ints, p: Parameters, noise: Noise, vocabulary: int, pick: Pick) -> Ints:
         if self._portions is None:
             self._portions = portions_of(p, vocabulary, max(1, SAMPLE_PORTION_LOGITS // vocabulary), np)
             most = max((len(portion.rows) for portion in self._portions), default=0)
@@ -224,8 +224,9 @@ class Sampler:
                 tokens[portion.rows] = host.sample_plain(scaled, vocabulary, its)
             else:
                 tokens[portion.rows] = host.sample_filtered(scaled, vocabulary, portion.limits, its)
+        return tokens
 
-    def _sample_on_device(self, tokens: Array, p: Parameters, noise: Noise, vocabulary: int, pick: Pick) -> None:
+    def _sample_on_device(self, tokens: Array, p: Parameters, noise: Noise, vocabulary: int, pick: Pick) -> Array:
         if self._portions is None:
             self._portions = portions_of(p, vocabulary, len(self._rows), mx)
         for portion in self._portions:
@@ -234,7 +235,10 @@ class Sampler:
                 sampled = device.sample_plain(scaled, its)
             else:
                 sampled = device.sample_filtered(scaled, portion.limits, its)
+            if len(portion.rows) == len(self._rows):
+                return sampled  # each kernel less counts: starting them takes a GPU's host longer than they run
             tokens[mx.array(portion.rows)] = sampled
+        return tokens
 
 
 def _picked(logits: Array, masks: Masks | None, masked: Array, xp: ModuleType, which: Ints) -> Array:
