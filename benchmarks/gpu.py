@@ -40,7 +40,6 @@ PREFILL = 4_096
 STREAMS = (1, 32)
 DECODE_TARGETS = {("bf16", 1): 1.0, ("bf16", 32): 1.0, ("4-bit", 32): 4.0}  # times BatchGenerator
 PREFILL_TARGETS = {"bf16": 1.8}
-_GROUP = 64
 _TRIAL_SHARE = 0.02  # of what layers add: sums of random ones round too differently for a trial
 _quantize: Any = nn.quantize
 
@@ -99,7 +98,7 @@ def measure_heads(name: str, repeats: int, quick: bool) -> Section:
         with client(folder, model, tokenizer, config, bits) as ours:
             gpu_heads.measure_sampled(section, kind, ours, tokenizer, repeats)
         clients = partial(client, folder, model, tokenizer, config, bits)
-        head = gpu_heads.save_head(folder / f"head-{kind}", model, bits, _GROUP)
+        head = gpu_heads.save_head(folder / f"head-{kind}", model, bits)
         gpu_heads.measure(section, kind, clients, head, tokenizer, repeats)
     print_figures(section.figures)
     return section
@@ -128,7 +127,7 @@ def _models(
                 trial(tried)
             prepare(model)
         yield folder, "bf16", None, model, tokenizer, config
-        _quantize(model, group_size=_GROUP, bits=4)
+        _quantize(model, group_size=gpu_heads.PACKED, bits=4)
         mx.eval(model.parameters())
         yield folder, "4-bit", 4, model, tokenizer, config
 
@@ -178,7 +177,7 @@ def adapted(folder: Path, model: Any, tokenizer: Any, config: dict[str, Any], bi
     """Our adapter's model with the weights of mlx-lm's."""
     ours = models.new_model(config)
     if bits is not None:
-        _quantize(ours, group_size=_GROUP, bits=bits)
+        _quantize(ours, group_size=gpu_heads.PACKED, bits=bits)
     ours.update(model.parameters())  # arrays are shared, and nothing of what they replace was computed
     forms().prepare(ours)
     return TextModel(Checkpoint("bench", ours, tokenizer, config, folder, LoadOptions()))

@@ -35,6 +35,7 @@ SAMPLED: dict[str, dict[str, Any]] = {
     "penalty": {"temperature": 0.7, "frequency_penalty": 0.5},
 }
 SAMPLED_TARGET = 0.92
+PACKED = 64  # weights that share a scale
 _UNLIKE = 10.0  # what a token's first feature is, if the head guesses wrong after it
 
 Clients = Callable[..., AbstractContextManager[AsyncLocalOpenAI]]
@@ -60,23 +61,24 @@ def config(size: Size) -> dict[str, Any]:
 
 def prepare(model: Any) -> None:
     """Make a model's next token depend on the last one only, and give a share of the tokens a feature that makes the
-    head guess wrong.
+    head guess wrong. The feature is alone in its group of packed weights: there it stays exact.
     """
     forget_context(model)
     embeddings = model.model.embed_tokens
     tokens, width = embeddings.weight.shape
     marked = mx.random.uniform(shape=(tokens,), key=mx.random.key(1)) >= AGREEMENT
     feature = mx.where(marked, _UNLIKE / width**0.5, 0.0).astype(embeddings.weight.dtype)
-    embeddings.weight = mx.concatenate([feature[:, None], embeddings.weight[:, 1:]], axis=1)
+    alone = min(PACKED, width // 4)
+    zeros = mx.zeros((tokens, alone - 1), feature.dtype)
+    embeddings.weight = mx.concatenate([feature[:, None], zeros, embeddings.weight[:, alone:]], axis=1)
     mx.eval(embeddings.weight)
 
 
-def save_head(folder: Path, model: Any, bits: int | None, group: int) -> Path:
+def save_head(folder: Path, model: Any, bits: int | None) -> Path:
     """Save a head that computes a layer's work and guesses as the model does, except after marked tokens.
 
     Args:
         bits: of packed weights, as the model's; None: not packed.
-        group: weights that share a scale.
 
     Returns:
         The folder, which is new.
@@ -90,7 +92,7 @@ def save_head(folder: Path, model: Any, bits: int | None, group: int) -> Path:
     join = nn.Linear(2 * width, width, bias=False)
     join.weight = mx.concatenate([zeros, embedded], axis=1)
     if bits is not None:
-        join = join.to_quantized(group_size=group, bits=bits)
+        join = join.to_quantized(group_size=PACKED, bits=bits)
     norms = {"token_layernorm": one, "hidden_layernorm": one, "final_layernorm": model.model.norm.weight}
     made = layer | {f"{name}.weight": array for name, array in norms.items()}
     made |= {f"input_proj.{name}": array for name, array in tree_flatten(join.parameters())}
