@@ -37,6 +37,7 @@ SAMPLED: dict[str, dict[str, Any]] = {
 SAMPLED_TARGET = 0.92
 PACKED = 64  # weights that share a scale
 _UNLIKE = 10.0  # what a token's first feature is, if the head guesses wrong after it
+_EXACT = 15 / 16  # packed in 4 bits and bfloat16 scales, this and 0 stay what they are; 1 and 0 do not
 
 Clients = Callable[..., AbstractContextManager[AsyncLocalOpenAI]]
 Fields = Sequence[dict[str, Any]]
@@ -87,7 +88,7 @@ def save_head(folder: Path, model: Any, bits: int | None) -> Path:
     layer = dict(tree_flatten(model.model.layers[-1].parameters()))
     width, dtype = model.model.norm.weight.shape[0], model.model.norm.weight.dtype
     one, zeros = mx.ones(width, dtype), mx.zeros((width, width), dtype)
-    embedded = mx.eye(width, dtype=dtype)
+    embedded = mx.eye(width, dtype=dtype) * _EXACT
     embedded[:, 0] = mx.random.normal((width,), dtype, key=mx.random.key(2))
     join = nn.Linear(2 * width, width, bias=False)
     join.weight = mx.concatenate([zeros, embedded], axis=1)
