@@ -1,4 +1,4 @@
-"""Layers of mlx-lm's and mlx-vlm's models that misread a batch."""
+"""Layers of mlx-lm's and mlx-vlm's models that misread a batch, and recurrent ones whose states can be cut."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from .attention.one_offset import (
 )
 from .attention.pooled import pooling, scoring_all, with_pools
 from .attention.prompt_rings import with_prompt_rings
+from .attention.recurrence import keeping_inputs
 from .attention.running_sums import not_waiting, placing_rows, reading_states, with_states
 
 if TYPE_CHECKING:
@@ -44,10 +45,13 @@ Change = Callable[[FunctionType], Callable[..., object]]
 
 
 def batch_attention(model: nn.Module) -> int:
-    """Give layers that misread a batch a class that does not; returns how many there were.
+    """Give layers that misread a batch a class that does not, and recurrent ones a class whose states can be cut.
 
     Args:
         model: changed in place; its weights stay as they are. Subclasses are left alone: they may compute otherwise.
+
+    Returns:
+        Number of these layers.
     """
     layers = [layer for layer in model.modules() if _key(layer) in _MISREADING and getattr(layer, "repeats", 2) > 1]
     for layer in layers:  # nothing is stacked where a key head has one query
@@ -172,7 +176,10 @@ _MISREADING: dict[tuple[str, str], dict[str, Change]] = {
     ("mlx_lm.models.deepseek_v41", "Attention"): {"__call__": windowed_by_row, "_compress": compressing},
     ("mlx_lm.models.deepseek_v41", "Indexer"): _called(choosing_by_row),
     ("mlx_lm.models.afm7", "AFMModel"): _called(reusing_by_row),
-    ("mlx_lm.models.nemotron_h", "NemotronHMamba2Mixer"): {"_ssm": _ending_by_row},
+    ("mlx_lm.models.nemotron_h", "NemotronHMamba2Mixer"): {"_ssm": _ending_by_row, "__call__": keeping_inputs},
+    ("mlx_lm.models.qwen3_next", "Qwen3NextGatedDeltaNet"): _called(keeping_inputs),
+    ("mlx_lm.models.qwen3_5", "GatedDeltaNet"): _called(keeping_inputs),
+    ("mlx_vlm.models.qwen3_5.language", "Qwen3_5GatedDeltaNet"): _called(keeping_inputs),
     ("mlx_lm.models.gpt_bigcode", "GPTBigCodeModel"): _called(embedded_by_row),
     ("mlx_lm.models.llama4", "Model"): {"make_cache": with_rings},
     ("mlx_lm.models.llama4", "LlamaModel"): _called(masked_by_row),

@@ -50,10 +50,18 @@ class LayerSlots(Mirrored):
     def begin_step(self, width: int, counts: Sequence[int] | None = None) -> None:
         """Prepare for a step of `width` slots, in which `counts` tokens of each count; None: the one that each has."""
 
-    def end_step(self, whole: Sequence[bool]) -> None:
-        """After a step of several tokens: take it back for the slots that do not keep the whole of it.
+    @property
+    def can_cut(self) -> bool:
+        """Slots can keep some tokens of the step that runs; else they keep all of them or none."""
+        return True
 
-        Where that is a matter of the row's length, nothing is to be done.
+    def end_step(self, kept: Sequence[int]) -> None:
+        """After a step of several tokens: take back those that slots do not keep.
+
+        Does nothing if only the row's length counts.
+
+        Args:
+            kept: tokens that each slot keeps.
         """
 
     def write(self, slots: Sequence[int], contents: Sequence[Contents], spoiled: Collection[int] = ()) -> Writing:
@@ -340,13 +348,20 @@ def _rolled(array: mx.array, keep: int, by: int) -> mx.array:
 
 
 class StateSlots(LayerSlots):
-    """A recurrent layer, in its library's own `ArraysCache`: the model replaces all rows' states at each step."""
+    """A recurrent layer, in its library's own `ArraysCache`: the model replaces all rows' states at each step.
+
+    The cache gets two more attributes. `keeps_inputs`: the step has several tokens, of which some may be taken back.
+    `again`: the model's layer puts a function here then, if it can compute its states again for fewer tokens: from the
+    states before the step, and the tokens of each slot that stay.
+    """
 
     def __init__(self, like: States) -> None:
         self._layer: Any = host().caches.write(replace(like, arrays=(None,) * len(like.arrays)))
         self._upstream = like.upstream
         self._before: list[mx.array | None] = []
         """The states before a step of several tokens."""
+        self._counts: Sequence[int] | None = None
+        """Tokens of each slot in that step."""
 
     def given(self) -> Any:
         return self._layer
@@ -354,16 +369,26 @@ class StateSlots(LayerSlots):
     def begin_step(self, width: int, counts: Sequence[int] | None = None) -> None:
         """Slots that were never written have the state of an empty row: zeros."""
         self._layer.cache = [_with_rows(state, width) for state in self._layer.cache]
+        self._counts, self._layer.keeps_inputs, self._layer.again = counts, counts is not None, None
         if counts is not None:
             self._before = [None if state is None else state[...] for state in self._layer.cache]
             self._layer.lengths = mx.array(list(counts))
 
-    def end_step(self, whole: Sequence[bool]) -> None:
+    @property
+    def can_cut(self) -> bool:
+        return self._layer.again is not None
+
+    def end_step(self, kept: Sequence[int]) -> None:
         before, self._before = self._before, []
-        self._layer.lengths = None
-        if not all(whole):
-            kept = mx.array(list(whole))
-            self._layer.cache = [_where(kept, *states) for states in zip(self._layer.cache, before, strict=True)]
+        again, self._layer.again, self._layer.lengths = self._layer.again, None, None
+        whole = [count == most for count, most in zip(kept, self._counts or kept, strict=True)]
+        if all(whole):
+            return
+        if again is not None and any(kept):
+            self._layer.cache = again(before, kept)
+        else:
+            stays = mx.array(whole)
+            self._layer.cache = [_where(stays, *states) for states in zip(self._layer.cache, before, strict=True)]
 
     def write(
         self, slots: Sequence[int], contents: Sequence[Contents], spoiled: Collection[int] = ()

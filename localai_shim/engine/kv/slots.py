@@ -204,17 +204,20 @@ class SlotCache(Mirrored):
             kept: by slot, how many of the row's tokens stay.
 
         Returns:
-            By slot, how many did: none of those of a row that does not keep all, where the model has recurrent layers.
+            By slot, how many did: none of a row that does not keep all, if the model has recurrent layers that cannot
+            be cut.
         """
         counts, self._counts = self._counts, {}
-        stay = {slot: n if n == counts[slot] or not self._recurrent else 0 for slot, n in kept.items()}
+        can_cut = all(layer.can_cut for layer in self._layers)
+        stay = {slot: n if n == counts[slot] or can_cut else 0 for slot, n in kept.items()}
         for slot, n in stay.items():
             self._lengths[slot] -= counts[slot] - n
         step = self._current.step
         width = self.width if step is None else step.width  # the last rows may have left while it ran
-        whole = [stay.get(slot) == counts.get(slot) for slot in range(width)]
+        most = max(counts.values(), default=0)  # free slots have run as many
+        left = [stay.get(slot, 0 if slot in counts else most) for slot in range(width)]
         for layer in self._layers:
-            layer.end_step(whole)
+            layer.end_step(left)
         return stay
 
     @property
