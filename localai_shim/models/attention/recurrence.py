@@ -1,8 +1,8 @@
 """Recurrent layers that compute their states again for fewer tokens than a step ran.
 
 A state cannot be cut. If some of a step's tokens were wrong drafts, the layer is called again with the same input and
-the states before the step, for the tokens that stay. Its projections return what they returned in the step, so no
-weights are read except the convolution's. What the layer returns is dropped, and lazy: it is never computed.
+the states before the step, for the tokens that stay. Its projections return what they returned in the step, so only
+the convolution's weights are read. MLX is lazy, so the layer's own output, which nothing uses, is never computed.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class _Projection:
 def keeping_inputs(upstream: Function) -> Function:
     """Let the cache of a step of several tokens have a function that computes the states again: see `StateSlots`.
 
-    It calls upstream's method again with the cache's `lengths`, which all these layers read: states are those after so
-    many tokens of each row.
+    It calls upstream's method again with other `lengths` of the cache. All these layers read them: the states are those
+    after this number of tokens of each row.
     """
 
     def call(self: nn.Module, inputs: mx.array, mask: mx.array | None = None, cache: Any = None) -> mx.array:
