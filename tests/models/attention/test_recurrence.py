@@ -20,8 +20,7 @@ from tests import architectures, heads, vlm_architectures
 from tests.engine.guessing import speculate
 from tests.engine.harness import Running, generate, request
 from tests.engine.head_engines import counts, engine_of
-from tests.engine.kv import test_several
-from tests.engine.kv.test_several import World
+from tests.engine.kv.several import World
 from tests.engine.row_caches import Language
 
 MODELS = ("qwen3_next", "qwen3_5", "qwen3_5_moe", "nemotron_h", "mlx_vlm.qwen3_5")
@@ -31,16 +30,11 @@ PROMPTS = [[5, 9, 23, 40], [7, 3, 31], [11, 8, 30, 44, 17]]
 def world_of(name: str, monkeypatch: pytest.MonkeyPatch) -> World:
     """A world whose model has layers that can be cut."""
 
-    def load(name: str) -> Any:
-        vision = name.startswith("mlx_vlm.")
-        model = vlm_architectures.make(name.removeprefix("mlx_vlm.")) if vision else architectures.make(name)
-        assert batch_attention(model)
-        return Language(model) if vision else model
-
+    vision = name.startswith("mlx_vlm.")
+    model = vlm_architectures.make(name.removeprefix("mlx_vlm.")) if vision else architectures.make(name)
+    assert batch_attention(model)
     monkeypatch.setattr(slots, "SLOT_STEP_TOKENS", 16)
-    monkeypatch.setitem(test_several.KINDS, name, (name, make_prompt_cache, False))
-    monkeypatch.setattr(test_several, "load", load)
-    return World(name, seed=3)
+    return World(Language(model) if vision else model, make_prompt_cache, seed=3)
 
 
 def layers_of(world: World) -> list[Any]:
