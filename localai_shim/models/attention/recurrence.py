@@ -47,11 +47,13 @@ def keeping_inputs(upstream: Function) -> Function:
     after this number of tokens of each row.
     """
 
-    def call(self: nn.Module, inputs: mx.array, mask: mx.array | None = None, cache: Any = None) -> mx.array:
+    def call(
+        self: nn.Module, inputs: mx.array, mask: mx.array | None = None, cache: Any = None, **options: object
+    ) -> mx.array:
         if not getattr(cache, "keeps_inputs", False):
-            return upstream(self, inputs, mask, cache)
+            return upstream(self, inputs, mask, cache, **options)
         with _projecting(self, {name: _Projection(self[name], inputs) for name in _names(self)}) as used:
-            out = upstream(self, inputs, mask, cache)
+            out = upstream(self, inputs, mask, cache, **options)
         made = {name: each.made for name, each in used.items() if each.made is not None}
         cache.again = partial(_states, upstream, self, inputs, made, cache)
         return out

@@ -23,7 +23,20 @@ from tests.engine.head_engines import counts, engine_of
 from tests.engine.kv.several import World
 from tests.engine.row_caches import Language
 
-MODELS = ("qwen3_next", "qwen3_5", "qwen3_5_moe", "nemotron_h", "mlx_vlm.qwen3_5")
+MODELS = (
+    "granitemoehybrid",
+    "kimi_linear",
+    "lfm2",
+    "lfm2_moe",
+    "mamba2",
+    "nemotron_h",
+    "qwen3_5",
+    "qwen3_5_moe",
+    "qwen3_next",
+    "mlx_vlm.lfm2_vl",
+    "mlx_vlm.qwen3_5",
+    "mlx_vlm.qwen3_next",
+)
 PROMPTS = [[5, 9, 23, 40], [7, 3, 31], [11, 8, 30, 44, 17]]
 
 
