@@ -101,7 +101,7 @@ MAY = {
     ),
     "engine.costs": "stats types",
     "engine.decode": "engine engine.costs engine.drafts engine.kv engine.prefix engine.prompts engine.sampling types",
-    "engine.drafts": "engine engine.costs engine.kv engine.sampling options stats",
+    "engine.drafts": "engine engine.costs engine.kv engine.prefix engine.sampling options stats",
     "engine.failures": "engine engine.mirror types",
     "engine.kv": "engine engine.mirror",
     "engine.mirror": "types",

@@ -6,11 +6,12 @@ import base64
 import binascii
 
 from ....errors import BadRequest
-from ....prompt.media.sounds import decode_sound
 
 
 def is_sound_url(url: str) -> bool:
     """True for a `data:` URL of audio that models can read, if the package that decodes it is installed."""
+    from ....prompt.media.sounds import decode_sound  # imports NumPy, which scripted clients do without
+
     head, _, text = url.partition(",")
     if not (head.startswith("data:audio/") and head.endswith(";base64")):
         return False
