@@ -20,7 +20,7 @@ Built = tuple[BuiltBuckets, list[npt.NDArray[np.int32]], list[mx.array]]
 
 
 class World:
-    """A batch, and each of its rows a second time on a plain cache of its own, which takes one token at a time."""
+    """A batch, and a plain cache for each of its rows, which takes one token at a time."""
 
     @classmethod
     def of(cls, kind: str, seed: int, *, builds_ahead: bool = False) -> World:

@@ -14,8 +14,9 @@ from localai_shim.engine.decode import verify
 from localai_shim.engine.drafts.head import HeadDrafter
 from localai_shim.engine.kv import slots
 from localai_shim.engine.row import Row
+from localai_shim.models.attention import recurrence
 from localai_shim.models.misreading_layers import batch_attention
-from localai_shim.types import SamplingParams
+from localai_shim.types import RowError, SamplingParams
 from tests import architectures, heads, vlm_architectures
 from tests.engine.guessing import speculate
 from tests.engine.harness import Running, generate, request
@@ -156,3 +157,34 @@ def test_engine_with_a_head_runs_no_token_twice(kind: str, tmp_path: Path, monke
     drafted, right = counts(engine)
     engine.close()
     assert again and not any(again) and 0 < right < drafted
+
+
+@pytest.mark.parametrize("failing", [0, 1], ids=["the first layer", "after another layer's states were cut"])
+def test_states_that_fail_to_be_computed_again_fail_running_requests_alone(
+    failing: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request is cancelled meanwhile; the next ones are answered as without drafts."""
+    folder = str(heads.model_with_head(tmp_path, "qwen3_next", share=0.3))
+    speculate(monkeypatch)
+    monkeypatch.setattr(HeadDrafter, "seconds", lambda self, rows, drafts, plain: 0.0)
+    made = [request(prompt, SamplingParams(seed=i), 48, ignore_eos=True) for i, prompt in enumerate(PROMPTS)]
+    engine = engine_of(folder, drafts=False)
+    expected = [generate(engine, each)[0] for each in made]
+    engine.close()
+    own, calls = recurrence._states, 0
+
+    def states(*args: Any) -> list[mx.array | None]:
+        nonlocal calls
+        calls += 1
+        if calls == failing + 1:
+            gone.cancel()
+            raise RuntimeError("out of luck")
+        return own(*args)
+
+    engine = engine_of(folder)  # whose trials compute states again, too
+    monkeypatch.setattr(recurrence, "_states", states)
+    gone = Running(engine, request([4, 8, 15], SamplingParams(), 200, ignore_eos=True))
+    with pytest.raises(RowError, match="the model failed"):
+        Running(engine, made[0]).finish()
+    assert [generate(engine, each)[0] for each in made] == expected and calls > failing + 1
+    engine.close()

@@ -10,11 +10,11 @@ from ....errors import BadRequest
 
 def is_sound_url(url: str) -> bool:
     """True for a `data:` URL of audio that models can read, if the package that decodes it is installed."""
-    from ....prompt.media.sounds import decode_sound  # imports NumPy, which scripted clients do without
-
     head, _, text = url.partition(",")
     if not (head.startswith("data:audio/") and head.endswith(";base64")):
         return False
+    from ....prompt.media.sounds import decode_sound  # imports NumPy, which scripted clients do without
+
     try:
         decode_sound(base64.b64decode(text, validate=True), "audio")
     except (BadRequest, binascii.Error, ImportError, ValueError):
