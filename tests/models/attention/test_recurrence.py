@@ -101,6 +101,21 @@ def test_projections_are_computed_once(kept: int, monkeypatch: pytest.MonkeyPatc
     assert [layer["in_proj_qkvz"] for layer in layers] == projections
 
 
+def test_states_of_a_step_that_is_kept_whole_are_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither if there is a free slot, whose tokens do not count."""
+    world = world_of("qwen3_next", monkeypatch)
+    world.join(3, 6, 9)
+    places = sorted(world.alone)
+    world.leave(places[1])
+    del places[1]
+    [step] = world.cache.advance_several({places[0]: 2, places[1]: 3})
+    mx.eval(world.model(mx.array([[5, 6, 7]] * 3), cache=step.layers))
+    recurrent = [layer for layer in step.layers if hasattr(layer, "lengths")]
+    after = [id(array) for layer in recurrent for array in layer.cache]
+    world.cache.settle({places[0]: 2, places[1]: 3})
+    assert recurrent and [id(array) for layer in recurrent for array in layer.cache] == after
+
+
 def test_layer_that_fails_gets_its_projections_back(monkeypatch: pytest.MonkeyPatch) -> None:
     world = world_of("qwen3_next", monkeypatch)
     world.join(3, 6)
