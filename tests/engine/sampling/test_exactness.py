@@ -41,7 +41,6 @@ CASES = {
     "min_p 0.05": Case(replace(ANY, min_p=0.05)),
     "all filters": Case(replace(ANY, temperature=1.4, min_p=0.01, top_k=60, top_p=0.8)),
     "penalties": Case(replace(ANY, presence_penalty=0.7, frequency_penalty=0.5, repetition_penalty=1.3)),
-    "penalties of one": Case(replace(ANY, presence_penalty=1.0, frequency_penalty=1.0)),
     "bias": Case(replace(ANY, logit_bias={5: 2.0, 200: 1.0}, top_p=0.95)),
     "mask": Case(ANY, range(100, 280, 3)),
     "mask and top_p": Case(replace(ANY, temperature=0.7, top_p=0.9), range(100, 280, 3)),

@@ -110,6 +110,40 @@ def test_every_mixture_of_parameters_draws_what_the_reference_draws(
 
 
 @pytest.mark.parametrize("on_device", [False, True], ids=["host", "device"])
+@pytest.mark.parametrize("others", [0, 1], ids=["all rows", "all rows but one"])
+@pytest.mark.parametrize(
+    "penalties",
+    [
+        {"presence_penalty": 1.0},
+        {"frequency_penalty": 1.0},
+        {"repetition_penalty": 1.3},
+        {"repetition_penalty": 1.3, "frequency_penalty": -0.5},
+    ],
+    ids=lambda its: " and ".join(its),
+)
+def test_penalties_that_all_rows_have_or_none_draw_what_the_reference_draws(
+    penalties: dict[str, float], others: int, on_device: bool
+) -> None:
+    rng = np.random.default_rng(5)
+    params = [SamplingParams(seed=i, temperature=0.7 * (i % 2), **penalties) for i in range(4)]  # type: ignore[arg-type]
+    rows = rows_of([*params, *[SamplingParams(temperature=0.0)] * others])
+    sampler = Sampler(rows, EOS, on_device=on_device)
+    compared = repeated = 0
+    for _ in range(12):
+        logits = rng.standard_normal((len(rows), 9)).astype(np.float32) * np.float32(0.5)
+        tokens, _ = sampler.sample(mx.array(logits)).read()
+        for i, (row, token) in enumerate(zip(rows, tokens, strict=True)):
+            row.sampled = len(row.history)
+            expected, margin = reference_sample(logits[i], row)
+            if margin > 2e-5:
+                assert token == expected, (i, row.sampling)
+                compared += 1
+            repeated += token in row.history
+            row.history.append(token)
+    assert compared > 40 and repeated > 4
+
+
+@pytest.mark.parametrize("on_device", [False, True], ids=["host", "device"])
 def test_logprobs_are_those_of_the_raw_distribution_best_first(on_device: bool) -> None:
     rng = np.random.default_rng(0)
     params = [
