@@ -63,6 +63,10 @@ class StepInput:
     """Its tokens end their rows' prompts: `Model.prefill` returns the logits after the last one that counts of each."""
     hidden: bool = False
     """Its hidden states are wanted; see `Model.gives_hidden`."""
+    starts: int | mx.array | None = None
+    """The first position of all rows, or `[rows]` of each, which layers' caches give as well and nothing changes. None:
+    it is not known.
+    """
 
 
 class PassOutput(NamedTuple, Generic[LogitsT]):

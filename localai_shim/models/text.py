@@ -334,7 +334,8 @@ class TextModel:
         """
         if step.media or (step.state is not None and any(state is not None for state in step.state)):
             raise ValueError("a text model takes neither media nor row states")
-        return self._call(step, self._model, tokens)
+        with self._forms.turned_from(step.starts):
+            return self._call(step, self._model, tokens)
 
     def _call(self, step: StepInput, model: nn.Module, tokens: mx.array, **arguments: object) -> PassOutput[mx.array]:
         """Run a model; results other than the logits of all tokens come of a copy that is cut before its head."""

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from ...engine.cache_contents import Shared
 from .. import shared_attention as portable
 from ..patches import Array, Function, Mask, Patch, Replaced, attention_patches, replace, replaced, with_names
+from . import rotary
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -84,12 +85,12 @@ def on_x86_cpu() -> bool:
 
 def use_x86_forms(model: nn.Module) -> int:
     """Have a model's layers compute in these forms; returns how many layers changed."""
-    if not any(type(layer).__module__.startswith("mlx_vlm.") for layer in model.modules()):
-        return replace(model, replaced(PATCHES))
-    activations = {id(layer): layer for layer in model.modules() if type(layer) in _LAYERS}  # FastVLM's share one
-    for layer in activations.values():
-        layer.__class__ = _LAYERS[type(layer)]
-    return len(activations) + replace(model, (*replaced(PATCHES), *_MODULES))  # towers call MLX itself
+    sees = any(type(layer).__module__.startswith("mlx_vlm.") for layer in model.modules())
+    kinds = {nn.RoPE: rotary.RotaryLayer} | (_LAYERS if sees else {})
+    changed = {id(layer): layer for layer in model.modules() if type(layer) in kinds}  # FastVLM's share one
+    for layer in changed.values():
+        layer.__class__ = kinds[type(layer)]
+    return len(changed) + replace(model, (*replaced(PATCHES), *(_MODULES if sees else rotary.FAST)))  # towers call MLX
 
 
 # -- attention -------------------------------------------------------------------------------------------------------
@@ -271,7 +272,7 @@ def _view(array: mx.array) -> npt.NDArray[np.float32]:
 _GELUS = {"none": gelu, "precise": gelu_approx, "tanh": gelu_approx, "fast": gelu_fast_approx}
 _LAYERS: dict[type, type] = {nn.SiLU: _Silu, nn.GELU: _Gelu}
 _MODULES: Replaced = (
-    (mx, with_names(mx, fast=with_names(mx.fast, scaled_dot_product_attention=attention))),
+    (mx, with_names(mx, fast=with_names(mx.fast, scaled_dot_product_attention=attention, rope=rotary.rope))),
     (nn, with_names(nn, silu=silu, gelu=gelu, gelu_approx=gelu_approx, gelu_fast_approx=gelu_fast_approx)),
 )
 PATCHES = (

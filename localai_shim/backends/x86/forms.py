@@ -13,6 +13,7 @@ from mlx.utils import tree_flatten
 from ..machine import free_memory, total_memory
 from ..own_forms import Applied, OwnForms
 from ..patches import Function
+from . import rotary
 from .activations import at_once, attend_shared, attending, gelu_on_cpu, on_x86_cpu, use_x86_forms
 from .unpacking import use_float32
 
@@ -36,6 +37,9 @@ class CpuForms(OwnForms):
 
     def attention(self) -> Callable[[Function], Function]:
         return attending
+
+    def turned_from(self, starts: int | mx.array | None) -> AbstractContextManager[None]:
+        return rotary.turned_from(starts)
 
     def waited_for(self, now: bool = True) -> AbstractContextManager[None]:
         return at_once(now)

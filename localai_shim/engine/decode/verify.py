@@ -184,7 +184,8 @@ def _rows(rows: Sequence[Row], at: Mapping[Place, int], name: int, step: BucketS
 
 
 def _step(tokens: mx.array, counts: Sequence[int], rows: Sequence[Row], step: BucketStep, hidden: bool) -> StepInput:
-    return StepInput(tokens, step.layers, counts, states_of(rows), adapters=adapters_of(rows), hidden=hidden)
+    adapters, states = adapters_of(rows), states_of(rows)
+    return StepInput(tokens, step.layers, counts, states, adapters=adapters, hidden=hidden, starts=step.starts)
 
 
 def _take_back(cache: Buckets, places: Sequence[Place], rows: Sequence[Row], emitted: Sequence[int]) -> None:

@@ -7,6 +7,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+import mlx.core as mx
+
 from ..cache_contents import Contents, KeyValues, RowCache
 from ..mirror.journal import Mirrored, mirrored
 from ..ports import host
@@ -39,6 +41,8 @@ class BucketStep:
     """Those of the rows, ascending."""
     tokens: int = 1
     """For each slot."""
+    starts: int | mx.array | None = None
+    """See `StepInput.starts`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +153,7 @@ class Buckets(Mirrored):
         steps = []
         for name, its in _by_bucket(dict.fromkeys(places, 1)).items():
             bucket = self._buckets[name]
-            steps.append(BucketStep(bucket.advance(), bucket.width, list(its)))
+            steps.append(BucketStep(bucket.advance(), bucket.width, list(its), starts=_starts(bucket)))
         return steps
 
     @mirrored
@@ -163,7 +167,7 @@ class Buckets(Mirrored):
         for name, its in _by_bucket(counts).items():
             bucket = for_several(self._buckets[name], self._spare, built_ahead=self._builds_ahead)
             self._buckets[name] = bucket
-            steps.append(BucketStep(bucket.advance(its), bucket.width, list(its), max(its.values())))
+            steps.append(BucketStep(bucket.advance(its), bucket.width, list(its), max(its.values()), _starts(bucket)))
         return steps
 
     @contextmanager
@@ -182,7 +186,10 @@ class Buckets(Mirrored):
                     yield None
                     return
                 found[name] = built
-            steps = [replace(running[name], layers=its.layers, width=its.step.width) for name, its in found.items()]
+            steps = [
+                replace(running[name], layers=its.layers, width=its.step.width, starts=its.step.offset)
+                for name, its in found.items()
+            ]
             yield BuiltBuckets(steps, found)
 
     @mirrored
@@ -298,6 +305,11 @@ def for_several(cache: BatchCache, spare: int, *, built_ahead: bool = False) -> 
     slots = SlotCache(spare)
     slots.join([cache.row], [cache.prefix])
     return slots
+
+
+def _starts(bucket: BatchCache) -> int | mx.array | None:
+    """See `StepInput.starts`: other caches count in arrays that they change in place."""
+    return bucket.starts if isinstance(bucket, SlotCache) else None
 
 
 def _by_bucket(counts: Mapping[Place, int]) -> dict[int, dict[int, int]]:

@@ -148,6 +148,12 @@ class SlotCache(Mirrored):
             layer.begin_step(width, in_all)
         return self._given
 
+    @property
+    def starts(self) -> int | mx.array | None:
+        """The first position of all slots in the step that was begun, or `[width]` of each."""
+        step = self._current.step
+        return None if step is None else step.offset
+
     @contextmanager
     def build(self, tokens: int) -> Iterator[BuiltSlots | None]:
         """While a step of several tokens runs, get layers to build one behind it with, of `tokens` per slot, before it

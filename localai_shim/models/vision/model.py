@@ -174,7 +174,8 @@ class VisionModel(TextModel):
             arguments["mask"] = step.layers[0].make_mask(
                 k, return_array=k > 1, window_size=None
             )  # its own code makes none
-        with self._forms.turned_from(None if self._positions is None else self._positions.starts(step, rows, k)):
+        starts = step.starts if self._positions is None else self._positions.starts(step, rows, k)
+        with self._forms.turned_from(starts):
             return self._call(step, self._language, tokens, **arguments)
 
     def _merged(self, step: StepInput, tokens: mx.array) -> dict[str, object]:
