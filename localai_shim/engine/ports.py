@@ -64,9 +64,7 @@ class StepInput:
     hidden: bool = False
     """Its hidden states are wanted; see `Model.gives_hidden`."""
     starts: int | mx.array | None = None
-    """The first position of all rows, or `[rows]` of each, which layers' caches give as well and nothing changes. None:
-    it is not known.
-    """
+    """First position of all rows, or `[rows]` of each: what their caches give, and nothing changes. None: unknown."""
 
 
 class PassOutput(NamedTuple, Generic[LogitsT]):

@@ -192,7 +192,7 @@ def _decode_shared(model: Model) -> Logits:
     steps = []
     for token in _STEPS:
         inputs = mx.array([[token]] * batch.width)
-        logits = model.forward(StepInput(inputs, batch.advance())).logits[:, -1]
+        logits = model.forward(StepInput(inputs, batch.advance(), starts=batch.starts)).logits[:, -1]
         steps.append(np.array(logits)[slots].astype(np.float64))
     if batch.looks_back:
         raise ValueError("layers that hold all tokens attend to the last ones only")
@@ -283,7 +283,7 @@ def _decode(model: Model, rows: Sequence[RowCache], tokens: Sequence[int] = _STE
         layers = batch.advance()
         inputs = mx.array([[_WRONG if built else token]] * batch.width)
         view = np.array(inputs, copy=False)
-        logits = model.forward(StepInput(inputs, layers)).logits[:, -1]
+        logits = model.forward(StepInput(inputs, layers, starts=kv.starts_of(batch))).logits[:, -1]
         view[...] = token
         steps.append(np.array(logits)[slots].astype(np.float64))
     return np.stack(steps, axis=1)
@@ -311,7 +311,8 @@ def _decode_several(model: Model, *, built: bool = False) -> Logits:
         [step] = begun or cache.advance_several(counts)
         padded = np.array([block + [0] * (step.tokens - len(block)) for block in blocks], np.int32)
         if ahead is None:
-            lazy = model.forward(StepInput(mx.array(padded), step.layers, list(counts.values()))).logits
+            inputs = StepInput(mx.array(padded), step.layers, list(counts.values()), starts=step.starts)
+            lazy = model.forward(inputs).logits
         else:
             ahead[1][...], lazy = padded, ahead[2]
         ahead = None
@@ -319,7 +320,8 @@ def _decode_several(model: Model, *, built: bool = False) -> Logits:
         with cache.build({places[0][0]: step}) if built else contextlib.nullcontext() as made:
             if made is not None:
                 tokens = mx.array(np.full_like(padded, _WRONG))
-                following = model.forward(StepInput(tokens, made.steps[0].layers, [step.tokens] * len(blocks))).logits
+                next_step, whole = made.steps[0], [step.tokens] * len(blocks)
+                following = model.forward(StepInput(tokens, next_step.layers, whole, starts=next_step.starts)).logits
                 ahead = made, np.array(tokens, copy=False), following
         logits = np.array(lazy).astype(np.float64)
         stayed = cache.settle({place: len(its) for place, its in zip(places, right, strict=True)})

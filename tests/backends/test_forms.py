@@ -111,7 +111,10 @@ def test_somebody_else_s_model_computes_the_same_bits_beside_and_after_a_client(
 @pytest.mark.skipif(not on_x86_cpu(), reason="the forms for x86")
 def test_what_was_applied_is_counted_by_layers() -> None:
     model, _ = mlx_lm.load(str(tiny("qwen3")))
-    assert forms().prepare(model) == {"attention and activations without MLX's exp": 2 * len(model.layers)}
+    assert forms().prepare(model) == {
+        "attention and activations without MLX's exp": 2 * len(model.layers),
+        "rotary embeddings with shared cosines": len(model.layers),
+    }
     assert forms().prepare(model) == {}, "once"
 
 

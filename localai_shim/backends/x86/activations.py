@@ -85,12 +85,12 @@ def on_x86_cpu() -> bool:
 
 def use_x86_forms(model: nn.Module) -> int:
     """Have a model's layers compute in these forms; returns how many layers changed."""
-    sees = any(type(layer).__module__.startswith("mlx_vlm.") for layer in model.modules())
-    kinds = {nn.RoPE: rotary.RotaryLayer} | (_LAYERS if sees else {})
-    changed = {id(layer): layer for layer in model.modules() if type(layer) in kinds}  # FastVLM's share one
-    for layer in changed.values():
-        layer.__class__ = kinds[type(layer)]
-    return len(changed) + replace(model, (*replaced(PATCHES), *(_MODULES if sees else rotary.FAST)))  # towers call MLX
+    if not any(type(layer).__module__.startswith("mlx_vlm.") for layer in model.modules()):
+        return replace(model, replaced(PATCHES))
+    activations = {id(layer): layer for layer in model.modules() if type(layer) in _LAYERS}  # FastVLM's share one
+    for layer in activations.values():
+        layer.__class__ = _LAYERS[type(layer)]
+    return len(activations) + replace(model, (*replaced(PATCHES), *_MODULES))  # towers call MLX itself
 
 
 # -- attention -------------------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from mlx.utils import tree_flatten
 from ..machine import free_memory, total_memory
 from ..own_forms import Applied, OwnForms
 from ..patches import Function
-from . import rotary
 from .activations import at_once, attend_shared, attending, gelu_on_cpu, on_x86_cpu, use_x86_forms
+from .rotary import turned_from, use_shared_turns
 from .unpacking import use_float32
 
 log = logging.getLogger("localai_shim")
@@ -31,7 +31,12 @@ class CpuForms(OwnForms):
     def _prepare(self, model: nn.Module, memory_limit: int | None) -> Applied:
         _widen(model)
         use_float32(model, _room(memory_limit))
-        return {"attention and activations without MLX's exp": use_x86_forms(model) if on_x86_cpu() else 0}
+        if not on_x86_cpu():
+            return {}
+        return {
+            "attention and activations without MLX's exp": use_x86_forms(model),
+            "rotary embeddings with shared cosines": use_shared_turns(model),
+        }
 
     attend_shared = staticmethod(attend_shared)
 
@@ -39,7 +44,7 @@ class CpuForms(OwnForms):
         return attending
 
     def turned_from(self, starts: int | mx.array | None) -> AbstractContextManager[None]:
-        return rotary.turned_from(starts)
+        return turned_from(starts)
 
     def waited_for(self, now: bool = True) -> AbstractContextManager[None]:
         return at_once(now)

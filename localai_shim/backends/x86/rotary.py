@@ -17,7 +17,7 @@ import mlx.nn as nn
 import numpy as np
 
 from ...threads.cache import LRUCache
-from ..patches import Replaced, with_names
+from ..patches import Replaced, replace, with_names
 
 MAX_TURNS = 8  # kept per thread: models have a few bases, and their passes take turns
 
@@ -26,7 +26,7 @@ _thread = threading.local()
 
 
 class _Turns(NamedTuple):
-    """How vectors turn at some positions: x * cosines + (x @ swap) * sines, or x @ matrix."""
+    """Rotation of vectors at some positions: x * cosines + (x @ swap) * sines, or x @ matrix."""
 
     cosines: mx.array
     sines: mx.array
@@ -93,13 +93,17 @@ def _angles(offset: int | mx.array, tokens: int, radians: mx.array) -> mx.array:
 def _turns(angles: mx.array, dim: int, traditional: bool, named: tuple[object, ...]) -> _Turns:
     pairs = angles.shape[-1]
     rest = [(0, 0)] * (angles.ndim - 1) + [(0, dim - 2 * pairs)]
-    both = (lambda x: mx.repeat(x, 2, axis=-1)) if traditional else (lambda x: mx.concatenate([x, x], axis=-1))
-    cosines, sines = both(mx.cos(angles)), both(mx.sin(angles))
+    cosines, sines = _of_both(mx.cos(angles), traditional), _of_both(mx.sin(angles), traditional)
     if dim > 2 * pairs:
         cosines, sines = mx.pad(cosines, rest, constant_values=mx.array(1.0)), mx.pad(sines, rest)
     identity, swap = _matrices(pairs, dim, traditional)
     matrix = identity * cosines + swap * sines if angles.size == pairs and angles.ndim == 2 else None
     return _Turns(cosines, sines, swap, matrix, named)
+
+
+def _of_both(x: mx.array, traditional: bool) -> mx.array:
+    """A number of each pair in both of its places: `[..., pairs]` -> `[..., 2 * pairs]`."""
+    return mx.repeat(x, 2, axis=-1) if traditional else mx.concatenate([x, x], axis=-1)
 
 
 @functools.lru_cache(maxsize=MAX_TURNS)
@@ -119,5 +123,12 @@ class RotaryLayer(nn.RoPE):  # type: ignore[misc]
         return rope(x, self.dims, traditional=self.traditional, base=self.base, scale=self.scale, offset=offset)
 
 
-FAST: Replaced = ((mx, with_names(mx, fast=with_names(mx.fast, rope=rope))),)
-"""For layers that call `mx.fast.rope` themselves."""
+_MODULES: Replaced = ((mx, with_names(mx, fast=with_names(mx.fast, rope=rope))),)
+
+
+def use_shared_turns(model: nn.Module) -> int:
+    """Make a model's layers turn queries and keys in this form; returns how many layers changed."""
+    layers = {id(layer): layer for layer in model.modules() if type(layer) is nn.RoPE}  # some models share one
+    for layer in layers.values():
+        layer.__class__ = RotaryLayer
+    return len(layers) + replace(model, _MODULES)

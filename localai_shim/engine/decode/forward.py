@@ -47,9 +47,7 @@ def forward(
         mine = tokens if source == list(range(len(places))) else tokens[mx.array(source)]
         mine_rows = [rows[i] for i in source]
         state, adapters = states_of(mine_rows), adapters_of(mine_rows)
-        step = StepInput(
-            mine[:, None], part.layers, state=state, adapters=adapters, hidden=hidden, starts=part.starts
-        )
+        step = StepInput(mine[:, None], part.layers, state=state, adapters=adapters, hidden=hidden, starts=part.starts)
         made = model.forward(step)
         for out, array in ((parts, made.logits), (states, made.hidden)):
             if array is not None:

@@ -260,7 +260,8 @@ class DraftModel:
             else:
                 tokens = known[mx.array([i or 0 for i in which])][:, None]
             lengths = [counts.get((name, slot), 0) for slot in range(step.width)]
-            logits.append(self._model.forward(StepInput(tokens, step.layers, lengths, starts=step.starts)).logits.flatten(0, 1))
+            inputs = StepInput(tokens, step.layers, lengths, starts=step.starts)
+            logits.append(self._model.forward(inputs).logits.flatten(0, 1))
             for slot, i in enumerate(which):
                 if i is not None:
                     ends[i] = start + slot * step.tokens + lengths[slot] - 1

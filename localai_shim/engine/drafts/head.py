@@ -325,7 +325,7 @@ class HeadDrafter:
         for name, step in zip(names, self._cache.advance_several(counts), strict=True):
             which = [at.get((name, slot)) for slot in range(step.width)]
             ends = [max(0, counts.get((name, slot), 0) - 1) for slot in range(step.width)]
-            made = head.forward(*inputs.of(which, step.tokens), step.layers, ends)
+            made = head.forward(*inputs.of(which, step.tokens), step.layers, ends, step.starts)
             assert made.hidden is not None
             logits.append(made.logits)
             hidden.append(made.hidden)

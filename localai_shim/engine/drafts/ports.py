@@ -35,7 +35,12 @@ class DraftHead(Protocol):
         """An empty cache for one row: an object per layer."""
 
     def forward(
-        self, tokens: mx.array, hidden: mx.array, layers: RowCache, ends: Sequence[int]
+        self,
+        tokens: mx.array,
+        hidden: mx.array,
+        layers: RowCache,
+        ends: Sequence[int],
+        starts: int | mx.array | None = None,
     ) -> PassOutput[mx.array]:
         """Run tokens into the layers. Lazy.
 
@@ -44,6 +49,7 @@ class DraftHead(Protocol):
             hidden: `[rows, k, width]`, the states of the tokens before them.
             layers: the rows' caches.
             ends: the place of each row's last token.
+            starts: see `StepInput.starts`.
 
         Returns:
             After each row's last token the logits, `[rows, vocabulary]` float32, and the state that comes with the

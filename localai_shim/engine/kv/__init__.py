@@ -15,6 +15,7 @@ from .buckets import BuiltBuckets as BuiltBuckets
 from .buckets import Place as Place
 from .buckets import join as join
 from .buckets import max_padding_bytes as max_padding_bytes
+from .buckets import starts_of as starts_of
 from .row import can_batch as can_batch
 from .row import copied as copied
 from .row import fits_slots as fits_slots

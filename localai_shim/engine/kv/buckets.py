@@ -153,7 +153,7 @@ class Buckets(Mirrored):
         steps = []
         for name, its in _by_bucket(dict.fromkeys(places, 1)).items():
             bucket = self._buckets[name]
-            steps.append(BucketStep(bucket.advance(), bucket.width, list(its), starts=_starts(bucket)))
+            steps.append(BucketStep(bucket.advance(), bucket.width, list(its), starts=starts_of(bucket)))
         return steps
 
     @mirrored
@@ -167,7 +167,7 @@ class Buckets(Mirrored):
         for name, its in _by_bucket(counts).items():
             bucket = for_several(self._buckets[name], self._spare, built_ahead=self._builds_ahead)
             self._buckets[name] = bucket
-            steps.append(BucketStep(bucket.advance(its), bucket.width, list(its), max(its.values()), _starts(bucket)))
+            steps.append(BucketStep(bucket.advance(its), bucket.width, list(its), max(its.values()), starts_of(bucket)))
         return steps
 
     @contextmanager
@@ -307,9 +307,9 @@ def for_several(cache: BatchCache, spare: int, *, built_ahead: bool = False) -> 
     return slots
 
 
-def _starts(bucket: BatchCache) -> int | mx.array | None:
+def starts_of(cache: BatchCache) -> int | mx.array | None:
     """See `StepInput.starts`: other caches count in arrays that they change in place."""
-    return bucket.starts if isinstance(bucket, SlotCache) else None
+    return cache.starts if isinstance(cache, SlotCache) else None
 
 
 def _by_bucket(counts: Mapping[Place, int]) -> dict[int, dict[int, int]]:

@@ -64,7 +64,12 @@ class MTPHead:
         return [CacheList(KVCache(), KVCache()) if self._has_indexer else KVCache()]
 
     def forward(
-        self, tokens: mx.array, hidden: mx.array, layers: RowCache, ends: Sequence[int]
+        self,
+        tokens: mx.array,
+        hidden: mx.array,
+        layers: RowCache,
+        ends: Sequence[int],
+        starts: int | mx.array | None = None,
     ) -> PassOutput[mx.array]:
         from mlx_lm.models.base import create_attention_mask
 
@@ -76,7 +81,8 @@ class MTPHead:
         x = its.join(mx.concatenate([its.embedding(embedded), its.hidden(hidden)], axis=-1))
         keys: Any = layers[0][0] if self._has_indexer else layers[0]  # type: ignore[index]
         mask = create_attention_mask(x, keys, return_array=self._array_masks)
-        with self._forms.waited_for(tokens.shape[1] > 1 and not self._samples_on_device):
+        waited_for = self._forms.waited_for(tokens.shape[1] > 1 and not self._samples_on_device)
+        with waited_for, self._forms.turned_from(starts):
             for layer in its.layers:
                 x = layer(x, mask, cache=layers[0])
             last = x[mx.arange(len(ends)), mx.array(list(ends))] if x.shape[1] > 1 else x[:, 0]
