@@ -19,7 +19,7 @@ from ..kv.row import leaves
 from ..ports import Model, StepInput
 from ..probes import takes_several
 from ..row import KnownStates, Row
-from .rows import length_of, sampler_of, tokens_of
+from .rows import chained, length_of, sampler_of, tokens_of
 
 STALL_SHARE = 0.5  # of the time that a prompt may keep rows from their next token; the other model's prefill has all
 MIN_CHUNK_TOKENS, MAX_CHUNK_TOKENS = 16, 512  # of a prompt in one pass, however slow or fast the machine is
@@ -228,11 +228,8 @@ class DraftModel:
         watch = self._costs.start()
         sampler = sampler_of(rows, self._eos, on_device=self._model.samples_on_device)
         blocks = {row: self._next(row, self._behind(row)) for row in rows}
-        tokens = [sampler.sample(self._advance(blocks)[1]).inputs]
-        one = dict.fromkeys(rows, (0,))
-        while len(tokens) < count:
-            tokens.append(sampler.sample(self._advance(one, tokens[-1])[1]).inputs)
-        drafts: list[list[int]] = np.array(mx.stack(tokens, axis=1)).tolist()
+        logits, one = self._advance(blocks)[1], dict.fromkeys(rows, (0,))
+        drafts = chained(sampler, logits, lambda tokens: self._advance(one, tokens)[1], count)
         for row, its in zip(rows, drafts, strict=True):
             self._seats[row].drafts = its
         self._costs.note("draft", (len(rows), 1), watch.seconds / count)

@@ -23,7 +23,7 @@ from ..row import KnownStates, Row
 from ..sampling.sampler import has_history
 from .past import Past
 from .ports import DraftHead
-from .rows import Piece, Trail, gather, length_of, sampler_of, tokens_of
+from .rows import Piece, Trail, chained, gather, length_of, sampler_of, tokens_of
 
 log = logging.getLogger("localai_shim")
 
@@ -286,11 +286,13 @@ class HeadDrafter:
         watch = self._costs.start()
         sampler = sampler_of(rows, self._eos, on_device=self._on_device)
         logits, hidden = self._advance(head, rows, _Read([self._next(row, self._behind(row)) for row in rows]))
-        tokens = [sampler.sample(logits).inputs]
-        while len(tokens) < count:
-            logits, hidden = self._advance(head, rows, _Guessed(tokens[-1], hidden))
-            tokens.append(sampler.sample(logits).inputs)
-        drafts: list[list[int]] = np.array(mx.stack(tokens, axis=1)).tolist()
+
+        def following(tokens: mx.array) -> mx.array:
+            nonlocal hidden
+            logits, hidden = self._advance(head, rows, _Guessed(tokens, hidden))
+            return logits
+
+        drafts = chained(sampler, logits, following, count)
         if count > 1:  # what was read of these is not the model's
             self._cache.rollback({self._seats[row].place: count - 1 for row in rows})
         if self._cache.wants_compaction:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import mlx.core as mx
@@ -11,6 +11,8 @@ import numpy as np
 
 from ..row import Row
 from ..sampling.sampler import Sampler
+
+_async_eval: Callable[..., None] = mx.async_eval
 
 
 def length_of(row: Row) -> int:
@@ -38,6 +40,40 @@ def sampler_of(rows: Sequence[Row], eos: Sequence[int], *, on_device: bool) -> S
     # What a row has sampled is told to it when its sampler is retired, which may be later.
     ahead = [row.generated - row.sampled for row in rows]
     return Sampler(rows, eos, on_device=on_device, ahead=ahead)
+
+
+def chained(
+    sampler: Sampler, logits: mx.array, following: Callable[[mx.array], mx.array], count: int
+) -> list[list[int]]:
+    """A number of drafts of each row: each pass but the first runs the tokens that were sampled after the one before.
+
+    If the host samples, a pass is built while the one before it runs, and gets its tokens afterwards.
+
+    Args:
+        sampler: of the rows.
+        logits: after the first pass, `[rows, vocabulary]`, lazy.
+        following: the logits of the next pass, from its tokens `[rows]`; it must compute nothing.
+        count: at least 1.
+    """
+    if sampler.queues_ahead:
+        queued = [sampler.sample(logits).inputs]
+        while len(queued) < count:
+            queued.append(sampler.sample(following(queued[-1])).inputs)
+        drafts: list[list[int]] = np.array(mx.stack(queued, axis=1)).tolist()
+        return drafts
+    sampled: list[list[int]] = []
+    while True:
+        _async_eval(logits)
+        behind, tokens = None, mx.array(np.zeros(len(logits), dtype=np.int32))
+        if len(sampled) + 1 < count:
+            behind = following(tokens)
+        sampler.prepare(logits.shape[-1])
+        sampled.append(np.maximum(sampler.sample(logits).tokens, 0).tolist())
+        if behind is None:
+            return [list(its) for its in zip(*sampled, strict=True)]
+        # MLX's arrays and views of them share their memory: what is written before the graph runs is its input.
+        np.array(tokens, copy=False)[...] = sampled[-1]
+        logits = behind
 
 
 class Piece(NamedTuple):
