@@ -228,7 +228,7 @@ class LocalOptions(_Models, LoadOptions, SearchOptions, RunOptions, total=False)
         ),
     ]
     hosted_tools: Annotated[
-        Mapping[str, Hook | Mapping[str, Any]] | None,
+        Mapping[str, Hook | Mapping[str, object]] | None,
         Option(
             "Your `web_search`, `code_interpreter`, and `image_generation`, and MCP servers. See docs/hosted-tools.md "
             "and docs/mcp.md."

@@ -59,7 +59,7 @@ def sharing(function: Function, attend: Attend) -> Function:
 
     def shared_or_own(
         queries: mx.array,
-        keys: Any,
+        keys: object,
         values: Any,
         cache: object,
         scale: float,

@@ -78,7 +78,7 @@ async def _transcribe(
     """A file's output, and what went wrong."""
     import openai
 
-    fields: dict[str, Any] = {"model": "any", "response_format": arguments.format, "timeout": None}
+    fields: dict[str, object] = {"model": "any", "response_format": arguments.format, "timeout": None}
     if arguments.language is not None:
         fields["extra_body"] = {"language": arguments.language}
     audio = client.audio.translations if arguments.translate else client.audio.transcriptions

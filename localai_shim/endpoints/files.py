@@ -163,7 +163,9 @@ def read_expiry(fields: Fields, name: str) -> int | None:
     return None if seconds is None else now() + seconds
 
 
-def read_upload(value: Any, most: int = MAX_FILE_BYTES, limit: str = "at most 512 MiB are kept") -> tuple[str, bytes]:
+def read_upload(
+    value: object, most: int = MAX_FILE_BYTES, limit: str = "at most 512 MiB are kept"
+) -> tuple[str, bytes]:
     """Name and content of what was uploaded as `file`: bytes, an open file, or a tuple of a name and one of these.
 
     Args:

@@ -133,7 +133,7 @@ def can_merge(layer: LayerCache) -> bool:
     return "merge" in vars(type(layer)) and all(can_merge(part) for part in getattr(layer, "caches", ()))
 
 
-def as_list(layers: Sequence[LayerCache], upstream: Upstream) -> Any:
+def as_list(layers: Sequence[LayerCache], upstream: Upstream) -> object:
     """A library's `CacheList` of these."""
     return _classes(upstream).CacheList(*layers)
 

@@ -54,7 +54,7 @@ class OwnKVCache(KVCache):  # type: ignore[misc]
     def state(self) -> tuple[mx.array, ...]:
         return () if self.own.keys is None else (self.own.keys, self.own.values)
 
-    def make_mask(self, n: int, return_array: bool = False, window_size: int | None = None) -> Any:
+    def make_mask(self, n: int, return_array: bool = False, window_size: int | None = None) -> object:
         """The mask of the own keys.
 
         Raises:

@@ -57,7 +57,7 @@ def operate(_: object, sign: str, left: object, right: object) -> object:
     return _SIGNS[sign](left, right)
 
 
-_SIGNS: dict[str, Callable[[Any, Any], object]] = {
+_SIGNS: dict[str, Callable[[object, object], object]] = {
     "+": operator.add,
     "*": operator.mul,
     "**": operator.pow,

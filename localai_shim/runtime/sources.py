@@ -71,7 +71,7 @@ class Resolved(NamedTuple):
 
     path: str
     called: str = ""
-    defaults: Mapping[str, Any] = MappingProxyType({})
+    defaults: Mapping[str, object] = MappingProxyType({})
 
 
 def resolve_model(model: ModelPath | None, search: Search = ANYWHERE, revision: str | None = None) -> Resolved:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import openai
 
 from . import private as sdk
 
-Arguments = dict[str, Any]
+Arguments = dict[str, object]
 ClientT = TypeVar("ClientT", bound=sdk.Client)
 PLACEHOLDER = "local"
 """An API key and an API version, for clients that have none."""

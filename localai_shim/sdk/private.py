@@ -191,7 +191,7 @@ class LocalResponse(httpx.Response):
             self._content, self._later = raw_json(self._later), None
         return super().content
 
-    def json(self, **options: object) -> Any:
+    def json(self, **options: object) -> object:
         """The answer, or `LATER`: what the SDK makes of it is mostly not looked at."""
         return LATER if self._later is not None else super().json(**options)
 

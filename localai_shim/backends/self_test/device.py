@@ -205,7 +205,7 @@ def _weights(model: nn.Module) -> dict[Kind, int]:
     return kinds
 
 
-def _rotation(model: nn.Module, head_dim: int) -> dict[str, Any]:
+def _rotation(model: nn.Module, head_dim: int) -> dict[str, object]:
     """Fields of a shape that say how a model's layers rotate; the usual ones if none says."""
     for layer in model.modules():
         dims, traditional = getattr(layer, "dims", None), getattr(layer, "traditional", None)

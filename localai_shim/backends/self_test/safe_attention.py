@@ -154,7 +154,7 @@ def calls(model: nn.Module, build: Callable[[], object]) -> list[Call]:
 def _recorded(attend: Function) -> Function:
     def recorded(
         queries: mx.array,
-        keys: Any,
+        keys: object,
         values: Any,
         cache: object,
         scale: float,

@@ -9,7 +9,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -152,7 +152,7 @@ def _first(packed: Packed) -> Packed:
     return packed if packed[0].ndim == 2 else _at(packed, 0)
 
 
-def _at(packed: Packed, places: Any) -> Packed:
+def _at(packed: Packed, places: object) -> Packed:
     weight, scales, biases = packed
     return weight[places], scales[places], None if biases is None else biases[places]
 

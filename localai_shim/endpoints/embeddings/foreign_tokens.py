@@ -23,7 +23,7 @@ def as_texts(given: Mapping[str, str | Sequence[int]], model: str | None) -> dic
     """
     if model is None or not model.startswith(_OPENAI_MODELS) or all(isinstance(text, str) for text in given.values()):
         return dict(given)
-    encoding: Any = getattr(sys.modules.get("tiktoken.registry"), "ENCODINGS", {}).get(_ENCODING)
+    encoding: object = getattr(sys.modules.get("tiktoken.registry"), "ENCODINGS", {}).get(_ENCODING)
     return {
         path: text if isinstance(text, str) else _decode(text, path, model, encoding) for path, text in given.items()
     }

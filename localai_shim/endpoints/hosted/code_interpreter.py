@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mimetypes
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from ...errors import BadRequest
 from ...types import CodeFile, CodeResult, Json
@@ -62,7 +61,7 @@ class CodeInterpreter(Kind):
     def path_of(self, option: str) -> str:
         return f"container.{option}"
 
-    def outcome(self, returned: Any) -> Outcome:
+    def outcome(self, returned: object) -> Outcome:
         what = "what 'code_interpreter' returns"
         if isinstance(returned, str):
             returned = {"logs": returned}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from ...types import Json
 from ..fields import Fields, as_strings, given
@@ -46,7 +45,7 @@ class FileSearch(Kind):
         read_wanted(read, fields.path)
         return read
 
-    def outcome(self, returned: Any) -> Outcome:
+    def outcome(self, returned: object) -> Outcome:
         found = [_result(each) for each in as_list(returned, "what 'file_search' returns")]
         return Outcome(written([{"filename": each["filename"], "text": each["text"]} for each in found]), found)
 
@@ -85,7 +84,7 @@ class FileSearch(Kind):
         return written([given(**{name: each.get(name) for name in _TEXTS[1:]}) for each in found]) if found else _GONE
 
 
-def _result(returned: Any) -> Json:
+def _result(returned: object) -> Json:
     what = "a result of 'file_search'"
     score, attributes = value_of(returned, "score"), value_of(returned, "attributes")
     if score is not None and (isinstance(score, bool) or not isinstance(score, int | float)):

@@ -17,7 +17,7 @@ from .table import BY_NAME
 if TYPE_CHECKING:
     from ..served import ServedModel
 
-Call = Callable[..., Any]
+Call = Callable[..., object]
 """The function or method of a hook."""
 
 
@@ -165,10 +165,10 @@ class _Results:
 
     def __init__(self, tool: HostedTool, options: Options, show: Show) -> None:
         self._tool, self._options, self._show = tool, options, show
-        self._last: list[Any] = []
+        self._last: list[object] = []
         """The last result so far, or nothing."""
 
-    def take(self, results: Iterator[Any]) -> Outcome:
+    def take(self, results: Iterator[object]) -> Outcome:
         """Outcome of all results. Raises BadResultError if there are none, or one cannot be read."""
         try:
             for result in results:
@@ -178,13 +178,13 @@ class _Results:
                 results.close()
         return self._outcome()
 
-    async def take_async(self, results: AsyncIterator[Any]) -> Outcome:
+    async def take_async(self, results: AsyncIterator[object]) -> Outcome:
         """Outcome of all results of an async iterator. Raises as `take` does."""
         async for result in results:
             self._add(result)
         return self._outcome()
 
-    def _add(self, result: Any) -> None:
+    def _add(self, result: object) -> None:
         check()
         before, self._last = self._last, [result]
         if before:
@@ -226,7 +226,7 @@ def _driven(returned: Awaitable[Any]) -> Any:
     return asyncio.run(_awaited(returned))
 
 
-async def _awaited(returned: Awaitable[Any]) -> Any:
+async def _awaited(returned: Awaitable[object]) -> object:
     """Result of an async hook, which is canceled when the caller of its request leaves."""
     task = asyncio.ensure_future(returned)
     while not task.done():

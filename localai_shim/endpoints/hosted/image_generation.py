@@ -60,17 +60,17 @@ class ImageGeneration(Kind):
         images = [url for item in items for url in _images_of(item)]
         return {**options, "images": images} if images else options
 
-    def outcome(self, returned: Any) -> Outcome:
+    def outcome(self, returned: object) -> Outcome:
         return self.read(returned, {})
 
-    def read(self, returned: Any, options: Options) -> Outcome:
+    def read(self, returned: object, options: Options) -> Outcome:
         result = _result(returned)
         file = _file(result.image, options)
         found = given(result=file.data, output_format=file.format, size=file.size, revised_prompt=result.revised_prompt)
         what = f"{file.size} pixels, {file.format}" if file.size else file.format
         return Outcome(f"The image was generated ({what}), and the user sees it.", [found])
 
-    def partial(self, returned: Any, options: Options) -> Json:
+    def partial(self, returned: object, options: Options) -> Json:
         file = _file(_result(returned).image, options)
         more = {name: options.get(name) for name in _ECHOED[1:]}
         return given(partial_image_b64=file.data, output_format=file.format, size=file.size, **more)
@@ -106,7 +106,7 @@ def _choice(fields: Fields, name: str, values: Sequence[str]) -> str | None:
     return fields.choice(name, [value for value in values if value in literals] if literals else values)
 
 
-def _result(returned: Any) -> ImageResult:
+def _result(returned: object) -> ImageResult:
     """A result, of which only the image is still unread."""
     if isinstance(returned, str | bytes | bytearray | memoryview) or hasattr(returned, "save"):
         return ImageResult(returned)

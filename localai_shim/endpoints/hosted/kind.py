@@ -160,18 +160,18 @@ class Kind(Calls, ABC):
         return option
 
     @abstractmethod
-    def outcome(self, returned: Any) -> Outcome:
+    def outcome(self, returned: object) -> Outcome:
         """Read what a hook has returned.
 
         Raises:
             BadResultError: it is something else.
         """
 
-    def read(self, returned: Any, options: Options) -> Outcome:
+    def read(self, returned: object, options: Options) -> Outcome:
         """Read what a hook has returned that was called with these options. Raises as `outcome` does."""
         return self.outcome(returned)
 
-    def partial(self, returned: Any, options: Options) -> Json:
+    def partial(self, returned: object, options: Options) -> Json:
         """Fields of the event for an unfinished result. Raises as `outcome` does."""
         raise NotImplementedError
 
@@ -212,7 +212,7 @@ def value_of(owner: Any, name: str) -> Any:
     return owner.get(name) if isinstance(owner, Mapping) else getattr(owner, name, None)
 
 
-def text_of(owner: Any, name: str, what: str, *, otherwise: str | None = None) -> str:
+def text_of(owner: object, name: str, what: str, *, otherwise: str | None = None) -> str:
     """A text that a hook has returned. Lone surrogates become question marks: no JSON can be made of them.
 
     Args:

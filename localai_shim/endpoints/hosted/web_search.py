@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
-from typing import Any
 
 from ...formats.values import json_or_text
 from ...types import Json, SearchResult
@@ -47,7 +46,7 @@ class WebSearch(Kind):
             "search_content_types": kinds and as_strings(fields.at("search_content_types"), kinds),
         }
 
-    def outcome(self, returned: Any) -> Outcome:
+    def outcome(self, returned: object) -> Outcome:
         what = "a result of 'web_search'"
         results = [
             SearchResult(text_of(each, "url", what), *(text_of(each, name, what, otherwise="") for name in _RESULT[1:]))

@@ -6,7 +6,7 @@ import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...threads.panics import panics_are_errors
 
@@ -70,7 +70,7 @@ def spans(ends: Sequence[int], length: int, size: int, overlap: int) -> Iterator
         first = last - overlap
 
 
-def token_ends_of(tokenizer: Any, count: Callable[[str], int]) -> TokenEnds:
+def token_ends_of(tokenizer: object, count: Callable[[str], int]) -> TokenEnds:
     """Function that finds the ends of a text's tokens.
 
     Args:

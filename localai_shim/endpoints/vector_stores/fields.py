@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ...errors import BadRequest
 from ...prompt.messages import encodable
@@ -115,7 +115,7 @@ def read_attributes(fields: Fields) -> Json | None:
         return None
     strings = {name: value for name, value in given.items() if isinstance(value, str)}
     others = {name: value for name, value in given.items() if name not in strings}
-    texts: dict[Any, Any] = {name: "" if name in others else value for name, value in given.items()}
+    texts: dict[object, object] = {name: "" if name in others else value for name, value in given.items()}
     try:
         read_metadata(Fields({"metadata": texts}))  # which has the same limits
     except BadRequest as error:

@@ -23,7 +23,7 @@ class ConstantSlots(LayerSlots):
         self._buffers: list[mx.array | None] = list(self._like.arrays)
         """`[slots, ...]` each; None before the first row."""
 
-    def given(self) -> Any:
+    def given(self) -> object:
         return self._layer
 
     def resize(self) -> None:

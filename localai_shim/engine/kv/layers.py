@@ -363,7 +363,7 @@ class StateSlots(LayerSlots):
         self._counts: Sequence[int] | None = None
         """Tokens of each slot in that step."""
 
-    def given(self) -> Any:
+    def given(self) -> object:
         return self._layer
 
     def begin_step(self, width: int, counts: Sequence[int] | None = None) -> None:

@@ -6,7 +6,7 @@ import itertools
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Hashable
-from typing import Any, Protocol, TypeAlias, TypeVar, cast
+from typing import Protocol, TypeAlias, TypeVar, cast
 
 OLDEST_EVERY = 8  # one choice of this number is for what has waited longest, however urgent the others are
 
@@ -58,9 +58,9 @@ class Queue:
     def __init__(self) -> None:
         self.arrivals = itertools.count(1)
         """Numbers of rows and of requests for vectors."""
-        self._entries: dict[Job, list[tuple[Any, ...]]] = {}
+        self._entries: dict[Job, list[tuple[object, ...]]] = {}
         """A job's place in each order: its key when it came, a serial number, and itself."""
-        self._orders: dict[tuple[type[Job], Order], list[tuple[Any, ...]]] = {}
+        self._orders: dict[tuple[type[Job], Order], list[tuple[object, ...]]] = {}
         self._serials = itertools.count()
         self._turns = Counter[type[Job]]()
         """Choices so far among the jobs of a kind."""

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..costs.cost_model import CostModel, Stopwatch
 from ..decode.batch import Batch
@@ -152,7 +152,7 @@ class Scheduler:
         """Rows that decode."""
         return 0 if self._rows is None else len(self._rows.batch)
 
-    def plans(self) -> tuple[dict[str, Any], ...]:
+    def plans(self) -> tuple[dict[str, object], ...]:
         """The last steps, as plain values; may be called on any thread."""
         return tuple(record.to_dict() for record in self.records.copy())
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...engine.cache_contents import LayerCache, RowCache
 
@@ -182,7 +182,7 @@ def with_pools(upstream: Callable[[nn.Module], RowCache]) -> Callable[[nn.Module
     def make_cache(self: nn.Module) -> RowCache:
         row = upstream(self)
         for layer in row:
-            parts: Any = layer
+            parts: object = layer
             if hasattr(parts, "caches"):
                 parts.caches = tuple(_pool_for(part) for part in parts.caches)
         return row

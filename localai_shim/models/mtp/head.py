@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...backends.machine import has_gpu
 from ...engine.cache_contents import RowCache
@@ -79,7 +79,7 @@ class MTPHead:
         if self._before_norm:
             hidden = self._scaled(hidden, back=True)
         x = its.join(mx.concatenate([its.embedding(embedded), its.hidden(hidden)], axis=-1))
-        keys: Any = layers[0][0] if self._has_indexer else layers[0]  # type: ignore[index]
+        keys: object = layers[0][0] if self._has_indexer else layers[0]  # type: ignore[index]
         mask = create_attention_mask(x, keys, return_array=self._array_masks)
         waited_for = self._forms.waited_for(tokens.shape[1] > 1 and not self._samples_on_device)
         with waited_for, self._forms.turned_from(starts):

@@ -106,7 +106,7 @@ class Recognizer:
             given["verbose"] = False
         return given
 
-    def _generate(self, samples: Samples, arguments: dict[str, object]) -> Any:
+    def _generate(self, samples: Samples, arguments: dict[str, object]) -> object:
         import mlx.core as mx
         from mlx_audio.utils import resample_audio
 
@@ -164,7 +164,7 @@ def read_result(made: Any, start: float, seconds: float) -> Recognized:
     )
 
 
-def _segment(given: Any) -> tuple[float, float, str]:
+def _segment(given: object) -> tuple[float, float, str]:
     """Start, end, and text of a segment; times that a model does not say are 0."""
     fields = given if isinstance(given, dict) else vars(given)
     return float(fields.get("start") or 0), float(fields.get("end") or 0), str(fields.get("text", "")).strip()

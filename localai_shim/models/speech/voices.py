@@ -133,7 +133,7 @@ def _required(model: nn.Module) -> set[str]:
     return {each.name for each in parameters if each.default is each.empty}
 
 
-def _mono(audio: Any) -> npt.NDArray[np.float32]:
+def _mono(audio: object) -> npt.NDArray[np.float32]:
     """Samples of one channel, of what a model made.
 
     Raises:

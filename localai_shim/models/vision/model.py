@@ -183,7 +183,7 @@ class VisionModel(TextModel):
         mx = self._mx
         start, k = int(offset_of(step.layers)), tokens.shape[1]
         made = self._embeddings(tokens)
-        embeddings, deep = made.inputs_embeds, list[list[Any]]()
+        embeddings, deep = made.inputs_embeds, list[list[object]]()
         if self._unscaled:
             embeddings = embeddings * embeddings.shape[-1] ** 0.5
         types, seen = np.zeros((1, k), np.int32), np.zeros((1, k), bool)

@@ -112,7 +112,7 @@ class _RayClient(OfflineClient):
     """Parts that both clients have in common."""
 
     _pool: Pool
-    _given: Mapping[str, Any]
+    _given: Mapping[str, object]
     """The SDK's own constructor arguments, for copies in other processes."""
 
     @contextmanager

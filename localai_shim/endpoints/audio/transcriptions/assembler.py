@@ -109,7 +109,7 @@ class TranscriptionAssembler(Assembler[BaseModel | str]):
         fields["usage"] = self._duration()
         return TranscriptionVerbose(language=name_of(transcript.language or ""), **fields)
 
-    def _duration(self) -> dict[str, Any]:
+    def _duration(self) -> dict[str, object]:
         return {"type": "duration", "seconds": self._transcript.sound.seconds}
 
     # -- events -------------------------------------------------------------------------------------------------

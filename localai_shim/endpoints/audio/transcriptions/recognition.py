@@ -103,7 +103,7 @@ def join_parts(parts: Sequence[Recognized]) -> Recognized:
     )
 
 
-def _usage(whole: Recognized) -> Any:
+def _usage(whole: Recognized) -> object:
     return {
         "type": "tokens",
         "input_tokens": whole.prompt_tokens,

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ....threads.caller_loop import run_on
 from ....threads.system import Event, Lock, get_ident, make_thread
@@ -23,7 +23,7 @@ CLOSE_SECONDS = 2.0
 """Time that a server has to end a session."""
 _LOST_SESSION = (-32600, -32000, -32001)
 """Codes with which servers say that they do not know a session: they have not done what was asked."""
-Work = Callable[[Any], Awaitable[object]]
+Work = Callable[[object], Awaitable[object]]
 """Uses a client of the `mcp` package."""
 
 
@@ -39,7 +39,7 @@ class Address(NamedTuple):
         return "Address(...)"  # it may hold secrets
 
 
-Connect = Callable[[Address], AbstractAsyncContextManager[Any]]
+Connect = Callable[[Address], AbstractAsyncContextManager[object]]
 """Makes a client of the `mcp` package that is connected."""
 
 
@@ -48,7 +48,7 @@ class _Kept:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self.client: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.client: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self.closing = asyncio.Event()
         self.users = 0
         self.error: Exception | None = None

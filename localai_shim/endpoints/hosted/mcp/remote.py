@@ -67,7 +67,7 @@ class UrlServer:
 
 
 @contextlib.asynccontextmanager
-async def connect(address: Address) -> AsyncIterator[Any]:
+async def connect(address: Address) -> AsyncIterator[object]:
     """A client of the package that is connected to a server."""
     mcp, httpx, http = map(import_module, ("mcp", "httpx2", "mcp.client.streamable_http"))
     transport = PublicTransport() if address.public else make_transport()

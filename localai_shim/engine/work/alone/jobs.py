@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import Any
 
 from ....types import Failure, PieceRequest, Sink, log
 from ...pieces import Perform
@@ -20,12 +19,12 @@ class AloneJob:
         index: its place in its submission.
     """
 
-    def __init__(self, request: PieceRequest[Any], sink: Sink, index: int) -> None:
+    def __init__(self, request: PieceRequest[object], sink: Sink, index: int) -> None:
         self.request, self.sink, self.index = request, sink, index
         self.number = self.arrival = 0
         """Its name in plans, from 1: smaller for those that came earlier."""
         self.priority = request.priority
-        self.pieces: Iterator[Any] | None = None
+        self.pieces: Iterator[object] | None = None
         """The pieces to come; None: it has not begun."""
         self.made = 0
         """Pieces so far."""
@@ -48,7 +47,7 @@ class Alone(WaitingJobs[AloneJob]):
         super().__init__(parts, AloneJob, "choosing the next request")
         self._running: AloneJob | None = None
 
-    def enter(self, work: PieceRequest[Any], sink: Sink, index: int) -> AloneJob:
+    def enter(self, work: PieceRequest[object], sink: Sink, index: int) -> AloneJob:
         """Make the job of a request."""
         return AloneJob(work, sink, index)
 
