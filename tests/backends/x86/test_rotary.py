@@ -91,7 +91,7 @@ def test_each_layer_of_mlx_lm_turns_as_before(kind: str) -> None:
 
 
 @pytest.mark.parametrize("other", [vectors(2, 1).astype(mx.float16), vectors(2, 1)[0]], ids=["float16", "3 dimensions"])
-def test_other_vectors_turn_by_the_operation_of_mlx(other: mx.array) -> None:
+def test_vectors_of_other_types_and_shapes_turn_by_mlx(other: mx.array) -> None:
     theirs = mx.fast.rope(other, offset=7, **options("halves"))
     assert np.array_equal(np.array(rope(other, offset=7, **options("halves"))), np.array(theirs))
 
