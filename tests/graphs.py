@@ -9,6 +9,8 @@ from collections import Counter
 import mlx.core as mx
 import pytest
 
+from localai_shim.backends.x86 import rotary
+
 _OPERATION = re.compile(r'label ?= ?"([^"]*)", shape=rectangle')
 
 
@@ -22,4 +24,5 @@ def operations(*arrays: mx.array) -> Counter[str]:
 def fused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have normalisation and rotary embeddings be one operation, as on a GPU; what they compute is another matter."""
     monkeypatch.setattr(mx.fast, "rms_norm", lambda x, *args, **kwargs: mx.round(x))
-    monkeypatch.setattr(mx.fast, "rope", lambda x, *args, **kwargs: mx.abs(x))
+    for module in (mx.fast, rotary):
+        monkeypatch.setattr(module, "rope", lambda x, *args, **kwargs: mx.abs(x))

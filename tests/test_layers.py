@@ -117,7 +117,7 @@ MAY = {
     "backends": "backends.cuda backends.x86 engine threads types",
     "backends.cuda": "backends engine",
     "backends.self_test": "backends types",
-    "backends.x86": "backends engine",
+    "backends.x86": "backends engine threads",
     "models": (
         "backends backends.self_test engine engine.mirror media models.adapters "
         "models.attention models.checkpoint models.config models.gguf models.heads models.local models.mtp "

@@ -30,7 +30,7 @@ Function = Callable[..., mx.array]
 Replaced = tuple[tuple[object, object], ...]
 """A name that upstream's code finds, and its replacement."""
 
-_NOT_MODELS = ("mlx.", "localai_shim.", "builtins")
+_NOT_MODELS = ("mlx.", "builtins")
 """Modules whose classes have no code of models; a checkpoint may bring its own module."""
 
 
@@ -111,10 +111,11 @@ def _class_with(kind: type, replaced: Replaced) -> type | None:
 
 
 def _methods(kind: type) -> dict[str, FunctionType]:
-    """Methods of a class and of those of its bases that are of a model's code."""
+    """Methods of a class that are of a model's code: not those that this package has overridden."""
     bases = [base for base in reversed(kind.__mro__) if not base.__module__.startswith(_NOT_MODELS)]
     found = {name: value for base in bases for name, value in vars(base).items()}
-    return {name: value for name, value in found.items() if isinstance(value, FunctionType)}
+    functions = {name: value for name, value in found.items() if isinstance(value, FunctionType)}
+    return {name: each for name, each in functions.items() if not each.__module__.startswith("localai_shim.")}
 
 
 def class_like(kind: type, members: Mapping[str, object]) -> type:

@@ -14,7 +14,16 @@ import mlx_lm
 import pytest
 from mlx_lm.models import base, qwen3
 
-from localai_shim.backends.patches import Function, Patch, attention_patches, fingerprint, replace, replaced, with_names
+from localai_shim.backends.patches import (
+    Function,
+    Patch,
+    attention_patches,
+    class_like,
+    fingerprint,
+    replace,
+    replaced,
+    with_names,
+)
 from tests.tiny import tiny
 
 ATTENTION = "scaled_dot_product_attention"
@@ -30,6 +39,19 @@ def zeros(upstream: Function) -> Function:
 
 def logits(model: Any) -> mx.array:
     return model(mx.array([[5, 6, 7]]))  # type: ignore[no-any-return]
+
+
+def test_a_method_that_this_package_has_overridden_stays() -> None:
+    def call(self: nn.Module, x: mx.array, *args: object) -> mx.array:
+        return x
+
+    call.__module__ = "localai_shim.models.mine"
+    model = load()
+    layer = model.layers[0].self_attn
+    layer.__class__ = class_like(type(layer), {"__call__": call})
+    pair = base.scaled_dot_product_attention, zeros(base.scaled_dot_product_attention)
+    assert replace(model, (pair,)) == len(model.layers) - 1
+    assert type(layer).__call__ is call
 
 
 def test_a_model_s_layers_call_ours_and_another_model_s_do_not() -> None:
