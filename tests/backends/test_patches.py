@@ -48,7 +48,7 @@ def test_a_method_that_this_package_has_overridden_stays() -> None:
     call.__module__ = "localai_shim.models.mine"
     model = load()
     layer = model.layers[0].self_attn
-    layer.__class__ = class_like(type(layer), {"__call__": call})
+    layer.__class__ = class_like(type(layer), {"__call__": call, "__module__": call.__module__})
     pair = base.scaled_dot_product_attention, zeros(base.scaled_dot_product_attention)
     assert replace(model, (pair,)) == len(model.layers) - 1
     assert type(layer).__call__ is call
