@@ -12,7 +12,7 @@ import pytest
 from mlx_lm.models.rope_utils import initialize_rope
 
 from localai_shim.backends.own_forms import OwnForms
-from localai_shim.backends.x86 import rotary
+from localai_shim.backends.x86 import forms, rotary
 from localai_shim.backends.x86.forms import CpuForms
 from localai_shim.backends.x86.rotary import rope, turned_from, use_shared_turns
 from localai_shim.engine import kv
@@ -141,6 +141,7 @@ def test_all_layers_of_a_step_share_cosines(lengths: list[int], tokens: int, mon
     use_forms(monkeypatch, OwnForms())
     model = load_model(str(tiny("qwen3")), {})
     theirs = np.array(step_logits(model, lengths, tokens))
+    monkeypatch.setattr(forms, "on_x86_cpu", lambda: True)
     use_forms(monkeypatch, CpuForms())
     model = load_model(str(tiny("qwen3")), {})
     made = step_logits(model, lengths, tokens)
