@@ -14,6 +14,7 @@ from ..machine import free_memory, total_memory
 from ..own_forms import Applied, OwnForms
 from ..patches import Function
 from .activations import at_once, attend_shared, attending, gelu_on_cpu, on_x86_cpu, use_x86_forms
+from .products import use_pieces
 from .rotary import turned_from, use_shared_turns
 from .unpacking import use_float32
 
@@ -36,7 +37,11 @@ class CpuForms(OwnForms):
         return {
             "attention and activations without MLX's exp": use_x86_forms(model),
             "rotary embeddings with shared cosines": use_shared_turns(model),
+            **self.prepare_products(model),
         }
+
+    def prepare_products(self, model: nn.Module) -> Applied:
+        return {"products of few rows in pieces": use_pieces(model)} if on_x86_cpu() else {}
 
     attend_shared = staticmethod(attend_shared)
 

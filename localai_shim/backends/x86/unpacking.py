@@ -6,7 +6,6 @@ import functools
 import logging
 import math
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
@@ -16,19 +15,17 @@ import mlx.nn as nn
 from mlx_lm.models import mla, switch_layers
 
 from ..packing import Format, Packed, remember
+from .products import MARGIN, TRIAL_NUMBERS, in_turns, multiply
 
 log = logging.getLogger("localai_shim")
 
 # MLX 0.32.4 multiplies packed weights on one core, row by row: 1 ns for each number and row. BLAS takes 0.05 for each
-# of many rows; for a single one OpenBLAS takes 0.3 to 0.6, but 1 with layers of a million numbers and more, which it
-# copies. Unpacking takes 2 ns a number for 4 and 8 bits, 8 for mxfp8 and some 20 for 2, 3, 5, 6 bits, mxfp4 and nvfp4
-# (two cores of an EPYC), and no longer by blocks that its caches hold.
+# of many rows; for a single one OpenBLAS takes 0.1 to 0.3 in pieces (see `products`). Unpacking takes 2 ns a number for
+# 4 and 8 bits, 8 for mxfp8 and some 20 for 2, 3, 5, 6 bits, mxfp4 and nvfp4 (two cores of an EPYC), and no longer by
+# blocks that its caches hold.
 BLOCK_NUMBERS = 2**20
 EXPERTS_BLOCK_NUMBERS = 2**24  # a block has some outputs of all experts
-TRIAL_NUMBERS = 2**23  # in all three forms more than processors' caches hold, as a model's
 TRIAL_ROWS, TRIAL_BLOCKS = 16, 2  # of products with weights that are unpacked for them
-TRIAL_TURNS = 3
-MARGIN = 1.2  # by which a trial has to find something faster
 
 
 class Trial(NamedTuple):
@@ -109,21 +106,13 @@ def measure(how: Format, layers: list[nn.Module]) -> Trial:
         products = zip(blocks[:TRIAL_BLOCKS], wide, strict=False)
         return [xs[TRIAL_ROWS, w.shape[1]] @ how.unpack(block).T for block, w in products]
 
-    runs = packed, lambda: [xs[1, w.shape[1]] @ w.T for w in wide], lambda: packed(TRIAL_BLOCKS), unpacked
-    one, one_wide, few, few_unpacked = _in_turns(*runs)
-    return Trial(MARGIN * one_wide < one, max(2, math.ceil(MARGIN * few_unpacked / few)))
+    def widened(in_pieces: bool) -> list[mx.array]:
+        return [multiply(xs[1, w.shape[1]], w, few=int(in_pieces)) for w in wide]
 
-
-def _in_turns(*runs: Callable[[], list[mx.array]]) -> list[float]:
-    """The least seconds of each, after one run that does not count."""
-    least = [math.inf] * len(runs)
-    for turn in range(TRIAL_TURNS + 1):
-        for i, run in enumerate(runs):
-            start = time.perf_counter()
-            mx.eval(run())
-            if turn:
-                least[i] = min(least[i], time.perf_counter() - start)
-    return least
+    runs = packed, lambda: widened(False), lambda: widened(True), lambda: packed(TRIAL_BLOCKS), unpacked
+    one, one_wide, one_in_pieces, few, few_unpacked = in_turns(*runs)
+    wins = MARGIN * min(one_wide, one_in_pieces) < one
+    return Trial(wins, max(2, math.ceil(MARGIN * few_unpacked / few)))
 
 
 def _some_blocks(layers: list[nn.Module]) -> list[Packed]:
