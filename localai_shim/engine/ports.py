@@ -382,8 +382,8 @@ class Machine(Protocol):
             half: they have half precision.
         """
 
-    def attention_jumps(self, group: int, /) -> Sequence[int]:
-        """Numbers of queries above which attention of a few of them takes much longer.
+    def step_jumps(self, group: int, /) -> Sequence[int]:
+        """Numbers of tokens of a row above which a step takes much longer.
 
         Args:
             group: heads of queries for each head of keys.

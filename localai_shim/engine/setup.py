@@ -115,7 +115,7 @@ def set_up(model: Model, draft: Drafting | None, options: EngineOptions) -> Setu
     wanted = options.get("vision_cache_bytes")
     features = FeatureCache(int(FEATURES_SHARE * default_budget(weights)) if wanted is None else wanted)
     groups = set() if memory is None else memory.query_groups
-    jumps = {jump for group in groups for jump in host().machine.attention_jumps(group)}
+    jumps = {jump for group in groups for jump in host().machine.step_jumps(group)}
     costs = CostModel(sizes=step_sizes(jumps))
     speculation = speculation_for(model, draft, options, stall, costs, prefixes)
     built = mirror.journal() is None and runs_built(model)  # followers run what was built in the order of its building

@@ -14,7 +14,7 @@ import pytest
 from localai_shim import LocalOpenAI
 from localai_shim.backends import forms as chosen
 from localai_shim.backends.forms import forms
-from localai_shim.backends.x86.activations import on_x86_cpu
+from localai_shim.backends.machine import on_x86_cpu
 from tests.embedding_models import tiny_embedder
 from tests.tiny import tiny
 from tests.vision import tiny_vision

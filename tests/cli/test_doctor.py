@@ -14,7 +14,7 @@ import pytest
 
 from localai_shim.backends import blas
 from localai_shim.backends import machine as backend
-from localai_shim.backends.x86.activations import on_x86_cpu
+from localai_shim.backends.machine import on_x86_cpu
 from localai_shim.cli import doctor
 from localai_shim.cli.main import main
 from localai_shim.engine import probes, setup

@@ -331,7 +331,7 @@ def test_layers_whose_attention_is_fused_hold_no_scores(monkeypatch: pytest.Monk
 def test_a_system_that_watches_its_gpu_bounds_passes_at_long_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "is_watched", lambda: True)
     monkeypatch.setattr(machine, "fuses_attention", lambda *dims, half: True)
-    monkeypatch.setattr(machine, "attention_jumps", lambda group: (4, 8))
+    monkeypatch.setattr(machine, "step_jumps", lambda group: (4, 8))
     with closing(engine_for("qwen3")) as engine:
         engine.wait()
         setup, heads = inside.setup(engine), engine.model.query_heads

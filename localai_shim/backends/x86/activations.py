@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import math
-import platform
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ import numpy.typing as npt
 
 from ...engine.cache_contents import Shared
 from .. import shared_attention as portable
+from ..machine import on_x86_cpu
 from ..patches import Array, Function, Mask, Patch, Replaced, attention_patches, replace, replaced, with_names
 from . import rotary
 
@@ -78,11 +78,6 @@ def at_once(now: bool = True) -> Iterator[None]:
         yield
     finally:
         _thread.at_once = before
-
-
-def on_x86_cpu() -> bool:
-    """True where these forms are faster."""
-    return mx.default_device() == mx.Device(mx.cpu) and platform.machine() in ("x86_64", "AMD64")
 
 
 def use_x86_forms(model: nn.Module) -> int:

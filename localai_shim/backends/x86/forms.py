@@ -10,10 +10,10 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
 
-from ..machine import free_memory, total_memory
+from ..machine import free_memory, on_x86_cpu, total_memory
 from ..own_forms import Applied, OwnForms
 from ..patches import Function
-from .activations import at_once, attend_shared, attending, gelu_on_cpu, on_x86_cpu, use_x86_forms
+from .activations import at_once, attend_shared, attending, gelu_on_cpu, use_x86_forms
 from .products import use_pieces
 from .rotary import turned_from, use_shared_turns
 from .unpacking import use_float32

@@ -153,12 +153,16 @@ def in_pieces(x: mx.array, weight: mx.array, few: int) -> mx.array | None:
     rows = x.size // inputs
     if not 0 < rows <= few or x.dtype != mx.float32 or weight.dtype != mx.float32:
         return None
-    pieces = pieces_of(rows, outputs, inputs)
+    filled = rows + (rows % 4 == 3)  # OpenBLAS takes 0.41 ms for three rows of 3,072 x 1,024 weights, 0.32 for four
+    pieces = pieces_of(filled, outputs, inputs)
     if pieces == 1:
         return None
+    shape, x = x.shape[:-1], x.reshape(1, rows, inputs)
+    if filled > rows:
+        x = mx.pad(x, [(0, 0), (0, 1), (0, 0)])
     # One operation: MLX multiplies the matrices of a batch one after the other.
-    y = x.reshape(1, rows, inputs) @ weight.reshape(pieces, -1, inputs).swapaxes(-1, -2)
-    return y.swapaxes(0, 1).reshape(*x.shape[:-1], outputs)
+    y = x @ weight.reshape(pieces, -1, inputs).swapaxes(-1, -2)
+    return y.swapaxes(0, 1)[:rows].reshape(*shape, outputs)
 
 
 def multiply(x: mx.array, weight: mx.array, few: int) -> mx.array:

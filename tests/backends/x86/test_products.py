@@ -58,7 +58,10 @@ def few(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize(
     "shape",
-    [(INPUTS,), (1, 1, INPUTS), (1, 5, INPUTS), (5, 1, INPUTS), (2, 2, 2, INPUTS), (1, 9, INPUTS), (0, 1, INPUTS)],
+    [
+        *((INPUTS,), (1, 1, INPUTS), (3, 1, INPUTS), (1, 5, INPUTS), (5, 1, INPUTS), (1, 7, INPUTS)),
+        *((2, 2, 2, INPUTS), (1, 9, INPUTS), (0, 1, INPUTS)),
+    ],
     ids=str,
 )
 def test_layers_compute_what_they_did(shape: tuple[int, ...], few: Any) -> None:
