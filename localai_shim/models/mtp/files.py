@@ -33,6 +33,9 @@ _SPLIT = {
 }
 """Beginnings of names in folders that mlx-vlm has split off, and those of the checkpoint."""
 
+_FP8_BLOCK = 128  # rows and columns with one scale
+_FP8_SCALES = re.compile(r"(.*\.weight)_scale(?:_inv)?")
+
 Form = Literal["mlx", "hf"] | None
 """MLX's form of a checkpoint's tensors, that of Hugging Face, or nothing that says it."""
 
@@ -69,6 +72,39 @@ def find_tensors(folder: Path, layers: int) -> HeadTensors | None:
     files = [file for file in sorted(folder.glob("*.safetensors")) if not file.name.startswith(_UNUSED)]
     found = _read(files, layers, flat=alone)
     return None if found is None else HeadTensors(*found, folder.name, config)
+
+
+def without_fp8(tensors: dict[str, mx.array]) -> dict[str, mx.array]:
+    """A head's tensors, those in FP8 (e4m3) multiplied by their scales: one for each block, row, or tensor.
+
+    Raises:
+        ValueError: scales do not fit the shape of their tensor.
+    """
+    matches = filter(None, map(_FP8_SCALES.fullmatch, tensors))
+    scales = {match[1]: match[0] for match in matches if _is_fp8(tensors, match[1])}
+    left_out = {*scales.values(), *(weight.replace(".weight", ".input_scale") for weight in scales)}
+    made = {name: array for name, array in tensors.items() if name not in left_out}
+    return made | {weight: _multiplied(weight, tensors[weight], tensors[scale]) for weight, scale in scales.items()}
+
+
+def _is_fp8(tensors: dict[str, mx.array], weight: str) -> bool:
+    import mlx.core as mx
+
+    return weight in tensors and tensors[weight].dtype == mx.uint8
+
+
+def _multiplied(name: str, weight: mx.array, scale: mx.array) -> mx.array:
+    import mlx.core as mx
+
+    if scale.ndim not in (0, 1, weight.ndim):
+        raise ValueError(f"'{name}' of shape {weight.shape} has FP8 scales of shape {scale.shape}")
+    scale = scale.astype(mx.float32).reshape(*scale.shape, *[1] * (weight.ndim - scale.ndim))
+    for axis, (size, count) in enumerate(zip(weight.shape, scale.shape, strict=True)):
+        if count == -(-size // _FP8_BLOCK) and count > 1:
+            scale = mx.take(mx.repeat(scale, _FP8_BLOCK, axis=axis), mx.arange(size), axis=axis)
+        elif count not in (1, size):
+            raise ValueError(f"'{name}' of shape {weight.shape} has {count} FP8 scales in dimension {axis}")
+    return (mx.from_fp8(weight, dtype=mx.float32) * scale).astype(mx.bfloat16)
 
 
 def _read(files: list[Path], layers: int, *, flat: bool) -> tuple[dict[str, mx.array], Form] | None:

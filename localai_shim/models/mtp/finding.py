@@ -16,7 +16,7 @@ from ..checkpoint.files import read_json
 from ..config.reading import query_heads
 from ..gguf.detection import is_gguf
 from ..misreading_layers import batch_attention
-from .files import Form, HeadTensors, find_tensors
+from .files import Form, HeadTensors, find_tensors, without_fp8
 from .head import MTPHead
 from .layers import ARRAY_MASKS, FAMILIES, QWEN, load, make_parts, renamed
 
@@ -144,7 +144,7 @@ def _make(model: TextModel, found: HeadTensors) -> MTPHead:
     """
     kind = _kind(model)
     assert kind is not None
-    tensors, added, doubt = found.tensors, False, "Probably it belongs to other weights"
+    tensors, added, doubt = without_fp8(found.tensors), False, "Probably it belongs to other weights"
     if FAMILIES[kind] is QWEN:
         _check_trunk(model.decoder)
         tensors, added = as_factors(tensors, found.form)

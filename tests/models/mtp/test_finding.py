@@ -12,8 +12,10 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
+from mlx_vlm import fp8
 
 from localai_shim.models.loading import load_draft_model, load_model
+from localai_shim.models.mtp.files import without_fp8
 from localai_shim.models.text import TextModel
 from localai_shim.types import ModelLoadError
 from tests import heads
@@ -124,6 +126,49 @@ def test_packing_of_a_head_is_read_from_its_tensors(bits: int, group_size: int, 
         named = heads.named("qwen3_5", tensors, config)
         found.append(loaded(heads.save(tmp_path / f"model{i}", {**weights, **named}, config)))
     np.testing.assert_allclose(logits(found[1]), logits(found[0]), atol=2e-3)
+
+
+SCALES = {
+    "blocks": lambda array: mx.full([-(-size // 128) for size in array.shape], 0.01) + 0.001 * (array.ndim - 1),
+    "rows": lambda array: mx.linspace(0.005, 0.02, array.shape[0])[:, None],
+    "tensors": lambda array: mx.array(0.01),
+}
+
+
+@pytest.mark.parametrize("kind", only(["qwen3_5", "deepseek_v3"], heads.KINDS))
+@pytest.mark.parametrize("scales", SCALES)
+def test_head_in_fp8_is_multiplied_by_its_scales(kind: str, scales: str, tmp_path: Path) -> None:
+    weights, its, config = parts(kind)
+    small: Tensors = {}
+    for name, array in list(its.items()):
+        if name.endswith("_proj.weight") and array.ndim == 2:
+            scale = SCALES[scales](array)
+            eights, wide = mx.to_fp8(array / 0.01), scale if scale.ndim < 2 or scale.size > 1 else scale[0, 0]
+            its[name] = (mx.from_fp8(eights, dtype=mx.float32) * wide).astype(mx.bfloat16)
+            small |= {name: eights, f"{name}_scale{'_inv' if scales == 'blocks' else ''}": scale}
+            small[name.replace(".weight", ".input_scale")] = mx.array(1.0)
+    assert len(small) > 6
+    found = []
+    for i, tensors in enumerate((its, {**its, **small})):
+        found.append(loaded(heads.save(tmp_path / f"{i}", {**weights, **heads.named(kind, tensors, config)}, config)))
+    np.testing.assert_array_equal(logits(found[1]), logits(found[0]))
+
+
+def test_blocks_of_fp8_scales_end_with_their_tensor() -> None:
+    """Oracle: the function by which mlx-vlm reads such weights."""
+    weight, scale = mx.to_fp8(mx.random.normal((200, 300))), mx.random.uniform(shape=(2, 3))
+    made = without_fp8({"q_proj.weight": weight, "q_proj.weight_scale_inv": scale, "norm.weight": scale})
+    theirs = fp8._dequantize_fp8_weight(weight, scale)
+    assert set(made) == {"q_proj.weight", "norm.weight"}
+    np.testing.assert_allclose(
+        np.array(made["q_proj.weight"].astype(mx.float32)), np.array(theirs.astype(mx.float32)), rtol=0.01
+    )
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (2, 4), (3,), (1, 1, 1)], ids=str)
+def test_fp8_scales_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"'q_proj\.weight' of shape \(200, 300\) has .*FP8 scales"):
+        without_fp8({"q_proj.weight": mx.zeros((200, 300), mx.uint8), "q_proj.weight_scale": mx.ones(shape)})
 
 
 def test_head_says_what_mlx_vlms_drafter_says_of_the_same_files(tmp_path: Path) -> None:
