@@ -107,7 +107,7 @@ def most_rows(weights: Sequence[mx.array]) -> int:
     """
     rows = MOST_ROWS
     while rows:
-        some = _some(weight for weight in weights if pieces_of(rows, *weight.shape) > 1)
+        some = _some(weights, rows)
         if some:
             whole, pieces = in_turns(*_products(some, rows))
             log.debug("products of %d rows: %.2f ms, in pieces %.2f", rows, whole * 1e3, pieces * 1e3)
@@ -117,12 +117,14 @@ def most_rows(weights: Sequence[mx.array]) -> int:
     return rows
 
 
-def _some(weights: Iterable[mx.array]) -> list[mx.array]:
-    """Some outputs of each layer, until there are enough."""
+def _some(weights: Iterable[mx.array], rows: int) -> list[mx.array]:
+    """Some pieces of each layer that has pieces for this number of rows, until there are enough."""
     some, numbers = [], 0
     for weight in weights:
-        if numbers < TRIAL_NUMBERS:
-            some.append(weight[: max(1, TRIAL_NUMBERS // weight.shape[1])])
+        pieces = pieces_of(rows, *weight.shape)
+        if pieces > 1 and numbers < TRIAL_NUMBERS:
+            piece = weight.shape[0] // pieces
+            some.append(weight[: piece * max(2, TRIAL_NUMBERS // (piece * weight.shape[1]))])
             numbers += some[-1].size
     return some
 

@@ -148,11 +148,12 @@ def test_models_of_small_layers_and_of_half_precision_have_no_trial(monkeypatch:
 
 
 def test_a_trial_multiplies_with_a_part_of_large_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    weights = [mx.ones((OUTPUTS, INPUTS))] * 5
+    weights = [mx.ones((16, INPUTS)), *[mx.ones((OUTPUTS, INPUTS))] * 5]
     monkeypatch.setattr(products, "TRIAL_NUMBERS", 2 * OUTPUTS * INPUTS)
-    assert [w.shape for w in products._some(weights)] == [(OUTPUTS, INPUTS)] * 2
-    monkeypatch.setattr(products, "TRIAL_NUMBERS", 50 * INPUTS)
-    assert [w.shape for w in products._some(weights)] == [(50, INPUTS)]
+    assert [w.shape for w in products._some(weights, 4)] == [(OUTPUTS, INPUTS)] * 2
+    monkeypatch.setattr(products, "TRIAL_NUMBERS", 750 * INPUTS)
+    [part] = products._some(weights, 4)
+    assert part.shape == (750, INPUTS) and pieces_of(4, 750, INPUTS) > 1
 
 
 PROMPTS = [[(7 * i + 11 * j) % 390 + 3 for j in range(length)] for i, length in enumerate((1, 3, 9, 40, 70))]

@@ -46,7 +46,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def _nothing_kept() -> None:
-    """What was computed once is no operation of a graph."""
+    """Forget cosines of other tests: graphs would not have them."""
     vars(rotary._thread).clear()
 
 
