@@ -63,16 +63,16 @@ def test_words_of_a_row_that_end_alike_are_banned_if_one_of_them_would_be_comple
 @pytest.mark.parametrize("on_device", [False, True], ids=["host", "device"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_tokens_that_the_logits_do_not_have_are_nobody_s_concern(on_device: bool, temperature: float) -> None:
-    """A tokenizer may know more tokens than the model."""
-    params = SamplingParams(temperature, allowed_token_ids=(3, 4, 50_000), bad_words=((4,), (3, 50_000)), seed=1)
+    """A tokenizer may know more tokens than the model, which has sixteen."""
+    params = SamplingParams(temperature, allowed_token_ids=(3, 4, 16, 50_000), bad_words=((4,), (3, 50_000)), seed=1)
     row = FakeRow(params, key=stream_key(1))
     sampler = Sampler([row], EOS, on_device=on_device)
     for _ in range(5):
-        assert sampler.sample(mx.zeros((1, 10))).read()[0] == [3]
+        assert sampler.sample(mx.zeros((1, 16))).read()[0] == [3]
     stops = FakeRow(params, key=1, min_tokens=3, stop_token_ids=frozenset({50_000, 3}))
     others = FakeRow(SamplingParams(temperature, allowed_token_ids=(50_000,)), key=2)
     sampler = Sampler([stops, others], EOS, on_device=on_device)
-    assert sampler.sample(mx.zeros((2, 10))).read()[0][0] in (3, 4), "all that is allowed is banned"
+    assert sampler.sample(mx.zeros((2, 16))).read()[0][0] in (3, 4), "all that is allowed is banned"
 
 
 def test_rows_without_bans_have_none_gathered() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from localai_shim.engine.noise import BLOCK_TOKENS, Noise, stream_key
-from localai_shim.engine.sampling import host
+from localai_shim.engine.sampling import device, host
 from localai_shim.engine.sampling.parameters import Limits
 from localai_shim.engine.sampling.sampler import Sampler
 from localai_shim.types import SamplingParams
@@ -161,3 +161,18 @@ def test_the_nucleus_has_the_fewest_tokens_of_its_weight(kind: str, vocabulary: 
         expected = falling[before < limit][-1]
         for floor in (0.0, falling[-1], expected * 0.9):
             assert host._least_inside(weights, np.float32(floor), np.float32(limit)) == expected
+
+
+@pytest.mark.parametrize("place", ["host", "device"])
+def test_presence_and_frequency_penalties_concern_the_output_and_repetition_the_prompt_too(place: str) -> None:
+    """Token 0 is in neither, 1 in the prompt, 2 once and 3 twice in the output, 4 in both."""
+    counts = np.array([[0, 0, 1, 2, 1]], np.float32)
+    seen = np.array([[False, True, False, False, True]])
+    logits = np.array([[1.0, 1.0, 1.0, -1.0, 1.0]], np.float32)
+    repetition, presence, frequency = (np.array([[each]], np.float32) for each in (2.0, 0.25, 0.125))
+    if place == "host":
+        made = host.penalise(logits, repetition, presence, frequency, counts=counts, seen=seen)
+    else:
+        arrays = [mx.array(each) for each in (logits, repetition, presence, frequency)]
+        made = np.array(device.penalise(*arrays, counts=mx.array(counts), seen=mx.array(seen)))
+    assert made.tolist() == [[1.0, 0.5, 0.5 - 0.375, -2.0 - 0.5, 0.5 - 0.375]]
