@@ -5,8 +5,9 @@ from __future__ import annotations
 import mlx.core as mx
 import mlx.nn as nn
 
+from ..few_rows import plain_layers, use_products
 from . import products as cuda_products
-from .products import Kernel, kernel_of
+from .products import kernel_of
 
 # What MLX 0.32.4 does on CUDA (QuantizedMatmul::eval_gpu), and Metal and the CPU do not; measured on an H100:
 # * The rows of a product are the input's last but one dimension; for every dimension before it the product is repeated.
@@ -109,55 +110,6 @@ def _product(layer: nn.Module, x: mx.array) -> mx.array:
     return mx.quantized_matmul(x, *packed, group_size=layer.group_size, bits=layer.bits, mode=layer.mode)
 
 
-class FewRowsLinear(nn.Linear):  # type: ignore[misc]
-    """`mlx.nn.Linear`, with the kernel where that is faster."""
-
-    kernel: Kernel
-
-    def __call__(self, x: mx.array) -> mx.array:
-        """`[..., inputs]` -> `[..., outputs]`."""
-        y = self.kernel.multiply(self, x)
-        if y is None:
-            if "bias" not in self or x.size > x.shape[-1]:
-                whole: mx.array = super().__call__(x)
-                return whole
-            y = x @ self["weight"].T  # one row: MLX has a kernel without a bias, and uses cuBLAS with one
-        return y + self["bias"] if "bias" in self else y
-
-
-class FewRowsShare(nn.ShardedToAllLinear):  # type: ignore[misc]
-    """`mlx.nn.ShardedToAllLinear`, likewise: a process's share of the inputs, summed over all processes."""
-
-    kernel: Kernel
-
-    def __call__(self, x: mx.array) -> mx.array:
-        """`[..., inputs]` -> `[..., outputs]`."""
-        y = self.kernel.multiply(self, x)
-        y = mx.distributed.all_sum(x @ self["weight"].T if y is None else y, group=self.group)
-        return y + self["bias"] if "bias" in self else y
-
-
-class FewRowsEmbedding(nn.Embedding):  # type: ignore[misc]
-    """`mlx.nn.Embedding`, whose use as an output layer has the kernel."""
-
-    kernel: Kernel
-
-    def as_linear(self, x: mx.array) -> mx.array:
-        """`[..., features]` -> `[..., tokens]`."""
-        y = self.kernel.multiply(self, x)
-        if y is None:
-            y = super().as_linear(x)
-        return y
-
-
-_KINDS: dict[type, type] = {
-    nn.Linear: FewRowsLinear,
-    nn.Embedding: FewRowsEmbedding,
-    nn.AllToShardedLinear: FewRowsLinear,  # its outputs are not summed
-    nn.ShardedToAllLinear: FewRowsShare,
-}
-
-
 def use_dense_kernels(model: nn.Module) -> int:
     """Give a model's layers a class that has the kernel for its weights, where there is one; these stay as they are.
 
@@ -168,11 +120,5 @@ def use_dense_kernels(model: nn.Module) -> int:
     Returns:
         how many layers changed.
     """
-    layers = [(layer, kernel_of(layer)) for layer in model.modules() if type(layer) in _KINDS]
-    found = [(layer, kernel) for layer, kernel in layers if kernel is not None]
-    for layer, kernel in found:
-        layer.__class__ = _KINDS[type(layer)]
-        layer.kernel = kernel
-        layer.weight = mx.contiguous(layer["weight"])  # of others, as gpt2's are, each call would make a copy
-        mx.eval(layer.weight)
-    return len(found)
+    kernels = ((layer, kernel_of(layer)) for layer in plain_layers(model))
+    return use_products((layer, kernel) for layer, kernel in kernels if kernel is not None)

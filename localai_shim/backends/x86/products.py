@@ -13,9 +13,12 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import mlx.core as mx
 import mlx.nn as nn
+
+from ..few_rows import plain_layers, use_products
 
 log = logging.getLogger("localai_shim")
 
@@ -29,74 +32,28 @@ MARGIN = 1.2  # by which a trial has to find something faster
 Run = Callable[[], list[mx.array]]
 
 
-class FewRowsLinear(nn.Linear):  # type: ignore[misc]
-    """`mlx.nn.Linear`, which multiplies up to `few` rows in pieces."""
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Products of up to `few` rows in pieces."""
 
-    few = 0
+    few: int
 
-    def __call__(self, x: mx.array) -> mx.array:
-        """`[..., inputs]` -> `[..., outputs]`."""
-        y = in_pieces(x, self["weight"], self.few)
-        if y is None:
-            whole: mx.array = super().__call__(x)
-            return whole
-        return y + self["bias"] if "bias" in self else y
-
-
-class FewRowsShare(nn.ShardedToAllLinear):  # type: ignore[misc]
-    """`mlx.nn.ShardedToAllLinear`, as `FewRowsLinear`: a process's share of the inputs, summed over all processes."""
-
-    few = 0
-
-    def __call__(self, x: mx.array) -> mx.array:
-        """`[..., inputs]` -> `[..., outputs]`."""
-        y = in_pieces(x, self["weight"], self.few)
-        y = mx.distributed.all_sum(x @ self["weight"].T if y is None else y, group=self.group)
-        return y + self["bias"] if "bias" in self else y
-
-
-class FewRowsEmbedding(nn.Embedding):  # type: ignore[misc]
-    """`mlx.nn.Embedding`, which multiplies up to `few` rows in pieces as an output layer."""
-
-    few = 0
-
-    def as_linear(self, x: mx.array) -> mx.array:
-        """`[..., features]` -> `[..., tokens]`."""
-        y = in_pieces(x, self["weight"], self.few)
-        if y is None:
-            y = super().as_linear(x)
-        return y
-
-
-_KINDS: dict[type, type] = {
-    nn.Linear: FewRowsLinear,
-    nn.Embedding: FewRowsEmbedding,
-    nn.AllToShardedLinear: FewRowsLinear,  # its outputs are not summed
-    nn.ShardedToAllLinear: FewRowsShare,
-}
+    def multiply(self, layer: nn.Module, x: mx.array) -> mx.array | None:
+        return in_pieces(x, layer["weight"], self.few)
 
 
 def use_pieces(model: nn.Module) -> int:
     """Make a model's layers multiply few rows in pieces if a trial finds that faster.
 
     Args:
-        model: changed in place. Layers inside others, LoRA's for example, count; subclasses are left alone, since they
-            may compute something else.
+        model: changed in place; see `plain_layers` for which of its layers are.
 
     Returns:
         how many layers changed.
     """
-    layers = {id(layer): layer for layer in model.modules() if type(layer) in _KINDS}
-    large = [layer for layer in layers.values() if _has_pieces(layer["weight"])]
+    large = [layer for layer in plain_layers(model) if _has_pieces(layer["weight"])]
     few = most_rows([layer["weight"] for layer in large if layer["weight"].dtype == mx.float32])
-    if not few:
-        return 0
-    for layer in large:
-        layer.__class__ = _KINDS[type(layer)]
-        layer.few = few
-        layer.weight = mx.contiguous(layer["weight"])  # of others, as gpt2's are, each call would make a copy
-        mx.eval(layer.weight)
-    return len(large)
+    return use_products((layer, Pieces(few)) for layer in large) if few else 0
 
 
 def most_rows(weights: Sequence[mx.array]) -> int:

@@ -17,7 +17,7 @@ from mlx.nn.layers.distributed import shard_linear
 from localai_shim.backends.cuda import linear as cuda_linear
 from localai_shim.backends.cuda import products as cuda_products
 from localai_shim.backends.cuda.kernels import include_line
-from localai_shim.backends.cuda.linear import FewRowsEmbedding, FewRowsLinear, batch_quantised_layers, use_dense_kernels
+from localai_shim.backends.cuda.linear import batch_quantised_layers, use_dense_kernels
 from localai_shim.backends.cuda.products import (
     DENSE_FORMS,
     DENSE_ROWS_HOPPER,
@@ -33,6 +33,7 @@ from localai_shim.backends.cuda.products import (
     prepare,
     shared_kernel_of,
 )
+from localai_shim.backends.few_rows import FewRowsEmbedding, FewRowsLinear
 from localai_shim.backends.machine import on_cuda
 from tests.graphs import operations
 from tests.samples import exhaustive

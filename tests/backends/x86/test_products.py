@@ -137,7 +137,7 @@ def test_a_trial_decides_for_how_many_rows(
     model = Layers()
     assert use_pieces(model) == (7 if expected else 0)
     assert clock.trials == list(pieces)
-    assert getattr(model.plain, "few", 0) == expected
+    assert getattr(model.plain, "kernel", products.Pieces(0)).few == expected
 
 
 def test_models_of_small_layers_and_of_half_precision_have_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
