@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 TEXTS = ("messages", "prediction")
 DIFFER = ("messages", "metadata", *request_fields.OWN)
 """The fields in which requests differ whose others are read once."""
-_REFUSED = {
+REFUSED = {
     "audio": "Local models answer in text only.",
     "moderation": "There is no moderation model in this process.",
 }
@@ -212,7 +212,7 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _ChatFields:
     """Read a request's fields, without those that differ."""
     fields = Fields(body)
     fields.string("model")
-    fields.refuse(_REFUSED)
+    fields.refuse(REFUSED)
     opens_turn, continues = _read_ending(fields, model)
     variables = request_fields.read_template_variables(
         fields, model, fields.choice("verbosity", request_fields.VERBOSITIES)

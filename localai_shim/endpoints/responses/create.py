@@ -49,7 +49,7 @@ from .rounds import Rounds
 if TYPE_CHECKING:
     from ...state.store import Store
 
-_REFUSED = {
+REFUSED = {
     "prompt": "Prompt templates are kept by OpenAI; write the prompt into 'instructions' and 'input'.",
     "moderation": "There is no moderation model in this process.",
     "context_management": "Compact a conversation with responses.compact, or pass truncation='auto'.",
@@ -232,7 +232,7 @@ def read_prompt_fields(fields: Fields, model: ServedModel) -> PromptFields:
     """Read the fields that creating a response and counting its tokens have in common, except the input."""
     for name in _INPUT:
         fields.get(name)
-    fields.refuse(_REFUSED)
+    fields.refuse(REFUSED)
     read_image(fields)
     instructions = fields.string("instructions")
     effort, summary = _read_reasoning(fields)

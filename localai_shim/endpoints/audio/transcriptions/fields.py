@@ -16,7 +16,9 @@ TEXT_FORMATS = ("text", "srt", "vtt")
 """Formats whose answer is a plain text."""
 MAX_TEMPERATURE = 1.0
 _ARRAYS = ("include", "timestamp_granularities", "languages", "keywords")
-_SPEAKERS = "Voices of speakers are not told apart. Leave it out."
+REFUSED = dict.fromkeys(
+    ("known_speaker_names", "known_speaker_references"), "Voices of speakers are not told apart. Leave it out."
+)
 _MAX_KEYWORDS = 1000
 
 
@@ -57,7 +59,7 @@ def read_transcription(body: Mapping[str, object]) -> Asked:
         BadRequest: with the field, its value and what to do.
     """
     fields = Fields(_from_form(body))
-    fields.refuse({"known_speaker_names": _SPEAKERS, "known_speaker_references": _SPEAKERS})
+    fields.refuse(REFUSED)
     _check_chunking(fields)
     stream = fields.boolean("stream") or False
     format = _read_format(fields, diarized=True)
