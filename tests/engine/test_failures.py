@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -128,6 +129,20 @@ def test_a_model_that_cannot_be_loaded_is_reported_to_everyone_who_waits() -> No
         _ = engine.model
     with pytest.raises(EngineClosedError):
         Running(engine, request([1, 2]))
+
+
+def test_a_request_that_waits_for_a_model_fails_with_the_error_of_loading_it() -> None:
+    submitted = threading.Event()
+
+    def load():
+        assert submitted.wait(60)
+        raise ValueError("weights are damaged")
+
+    engine: Engine = Engine(load)
+    waiting = Running(engine, request([1, 2]))
+    submitted.set()
+    with pytest.raises(ModelLoadError, match="weights are damaged"):
+        waiting.finish()
 
 
 def test_closing_fails_what_is_in_flight_and_refuses_what_comes() -> None:
