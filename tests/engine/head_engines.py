@@ -53,15 +53,24 @@ def states_of(model: TextModel, row: Row) -> mx.array:
     return hidden[0]
 
 
-def guessed_alone(head: DraftHead, model: TextModel, row: Row, start: int, count: int) -> list[int]:
-    """The head's greedy guesses after all of a row's tokens, with entries from the token `start` on."""
-    tokens, states, cache = [*row.prompt_tokens, *row.output_tokens], states_of(model, row)[start:], head.new_cache()
+def guessed_alone(
+    head: DraftHead, model: TextModel, row: Row, start: int, count: int, own: dict[int, mx.array] | None = None
+) -> list[int]:
+    """The head's greedy guesses after all of a row's tokens, with entries from the token `start` on.
+
+    Args:
+        own: states of tokens that the head reads instead of the model's; gets its own behind each guess.
+    """
+    own = {} if own is None else own
+    tokens, known, cache = [*row.prompt_tokens, *row.output_tokens], states_of(model, row), head.new_cache()
+    states = mx.stack([own.get(i, known[i]) for i in range(start, len(known))])
     out: list[int] = []
     inputs = mx.array([tokens[start + 1 :]]), states[None]
     while len(out) < count:
         logits, hidden = head.forward(*inputs, cache, [inputs[0].shape[1] - 1])
         out.append(int(np.argmax(np.array(logits)[0])))
         assert hidden is not None
+        own[len(tokens) + len(out) - 2] = hidden[0]
         inputs = mx.array([out[-1:]]), hidden[:, None]
     return out
 

@@ -3,7 +3,8 @@
 The head reads each token with the model's hidden state of the token before it, and keeps entries for both in a slot of
 each row. Passes of the model give these states. The head reads all that came since it was last asked in one pass for
 all rows, which is the pass of their first drafts, too. Further drafts read the head's own state instead of the
-model's: these entries are removed as soon as the drafts are there.
+model's. A GPU reads several tokens as fast as one, so these entries are replaced there by entries for the model's
+states. On a CPU, those of drafts that were right stay, which are nearly as good.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 
 import mlx.core as mx
 import numpy as np
@@ -52,6 +54,8 @@ class _Seat:
     place: Place = (0, 0)
     guess: tuple[int, int] | None = None
     """The last first draft: the number of tokens before it, and what it was."""
+    guessed: Sequence[int] = ()
+    """Drafts whose entries are behind those of its tokens, made of the head's own states."""
     is_kept: bool = False
     """Its prompt's entries are kept for other rows."""
 
@@ -89,6 +93,7 @@ class HeadDrafter:
         self._name, self._weight_bytes = model.name, head.weight_bytes
         self._share = head.read_bytes / max(1, model.weight_bytes)
         self._eos, self._on_device = sorted(model.eos_token_ids), model.samples_on_device
+        self._keeps_guesses = not self._on_device
         self._stall = STALL_SHARE * max_stall
         self._trails: dict[Row, Trail] = {}
         self._state_bytes = 0
@@ -157,6 +162,7 @@ class HeadDrafter:
             raise
 
     def _leave(self, rows: Sequence[Row]) -> None:
+        self._remove_guesses(rows)
         for row in rows:
             self._keep_entries(row)
         gone = [self._seats.pop(row) for row in rows]
@@ -180,6 +186,7 @@ class HeadDrafter:
         try:
             watch = self._costs.start()
             known = [row for row in rows if self.takes(row)]
+            self._keep_right_guesses([row for row in known if row in self._seats])
             self._seat(head, known, watch)
             placed = [row for row in known if self._seats[row].cache is None]
             self._catch_up(head, placed, watch)
@@ -281,6 +288,25 @@ class HeadDrafter:
 
     # -- drafts -------------------------------------------------------------------------------------------------
 
+    def _keep_right_guesses(self, rows: Sequence[Row]) -> None:
+        """Take the entries of drafts that were right for those of the tokens, and remove the others."""
+        for row in rows:
+            seat, trail = self._seats[row], self._trails[row]
+            if seat.guessed and seat.ran == trail.start:
+                came = tokens_of(row, seat.ran + 1, length_of(row) - 1)  # all but the last one, which has to be read
+                pairs = zip(came, seat.guessed, strict=False)
+                right = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+                self._next(row, right)
+                seat.guessed = seat.guessed[right:]
+        self._remove_guesses(rows)
+
+    def _remove_guesses(self, rows: Sequence[Row]) -> None:
+        """Remove the entries behind those of rows' tokens."""
+        guessed = {row: len(its) for row in rows if (its := self._seats[row].guessed)}
+        self._cache.rollback({self._seats[row].place: count for row, count in guessed.items()})
+        for row in guessed:
+            self._seats[row].guessed = ()
+
     def _run(self, head: DraftHead, rows: Sequence[Row], count: int) -> list[list[int]]:
         """This number of drafts of each row: a pass for the first one of all, and one for each that follows."""
         watch = self._costs.start()
@@ -293,8 +319,9 @@ class HeadDrafter:
             return logits
 
         drafts = chained(sampler, logits, following, count)
-        if count > 1:  # what was read of these is not the model's
-            self._cache.rollback({self._seats[row].place: count - 1 for row in rows})
+        for row, its in zip(rows, drafts, strict=True):
+            self._seats[row].guessed = its[:-1]
+        self._remove_guesses([row for row in rows if not (self._keeps_guesses and self._seats[row].is_kept)])
         if self._cache.wants_compaction:
             moves = self._cache.compact()
             for seat in self._seats.values():

@@ -84,16 +84,22 @@ def ran(drafts: HeadDrafter, model: TextModel, row: Row, count: int) -> None:
 
 @pytest.mark.parametrize("kind", only(["qwen3_5", "glm4_moe_lite"], heads.KINDS))
 @pytest.mark.parametrize("longest", only([DRAFTS], [DRAFTS, 12]))
-def test_guesses_are_what_the_head_guesses_alone_whatever_rows_do(kind: str, longest: int, folders: Any) -> None:
+@pytest.mark.parametrize("keeps", [False, True])
+def test_guesses_are_what_the_head_guesses_alone_whatever_rows_do(
+    kind: str, longest: int, keeps: bool, folders: Any
+) -> None:
     """Oracle: the head from the start of each row's states. Rows come, go, are right, wrong, far ahead, not asked."""
     rng, model = random.Random(4), load_model(folders(kind, False), {})
     assert isinstance(model, TextModel)
     head = load_draft_model(None, {}, model)
     assert isinstance(head, MTPHead)
     drafts = HeadDrafter(head, longest, model, 60.0, CostModel())
+    drafts._keeps_guesses = keeps
     rows: list[Row] = []
     starts: dict[Row, int] = {}
-    compared = 0
+    own: dict[Row, dict[int, mx.array]] = {}
+    """States of right guesses, which the head has made itself."""
+    compared = kept = 0
     for step in range(16):
         if len(rows) < 5 and step % 3 == 0:
             rows.append(row_of([rng.randrange(3, VOCABULARY) for _ in range(rng.choice([1, 7, 40, 70]))], model))
@@ -106,19 +112,25 @@ def test_guesses_are_what_the_head_guesses_alone_whatever_rows_do(kind: str, lon
         asked = [row for row in rows if rng.random() < 0.8] or rows[:1]
         most = [rng.randint(1, longest) for _ in asked]
         for row, n, its in zip(asked, most, drafts.draft(asked, most), strict=True):
-            expected = guessed_alone(head, model, row, starts[row], n)
-            assert list(its) == expected
+            length, states = len(row.prompt_tokens) + row.generated, dict(own.get(row, {}))
+            expected = guessed_alone(head, model, row, starts[row], max(most), states)
+            assert list(its) == expected[:n]
             compared += n
             right = rng.choice([0, n, rng.randint(0, n)])
             came = [*expected[:right], rng.randrange(3, VOCABULARY)]
+            if keeps and row in own:  # the first drafts of a row are not kept
+                own[row] |= {length - 1 + i: states[length - 1 + i] for i in range(min(right, max(most) - 1))}
+                kept += min(right, max(most) - 1)
+            own.setdefault(row, {})
             for token in came * (1 if rng.random() < 0.9 else 8):
                 row.count_token(token, frozenset())
             if rng.random() < 0.1:  # some states are lost
                 came, starts[row] = [0], len(row.prompt_tokens) + row.generated - 2
+                own.pop(row)
                 ran(drafts, model, row, 1)
             else:
                 ran(drafts, model, row, len(row.prompt_tokens) + row.generated - 1 - drafts._trails[row].stop)
-    assert compared > 60
+    assert compared > 60 and (kept > 20) == keeps
 
 
 def test_rows_of_one_bucket_are_drafted_for_in_one_pass_per_token(folders: Any) -> None:
@@ -177,6 +189,7 @@ def test_rows_whose_states_are_not_known_are_not_drafted_for(folders: Any) -> No
 def test_head_reads_the_whole_prompt_however_it_runs(kind: str, folders: Any, always: None, trusting: None) -> None:
     """Alone and with others, in pieces, ended by its pass or not, and behind what the prefix cache has."""
     engine = engine_of(folders(kind, False), max_stall=60.0)
+    drafter(engine)._keeps_guesses = False  # so that all states are the model's
     long = [3 + 7 * i % (VOCABULARY - 3) for i in range(150)]
     with guesses_compared(engine) as seen:
         for each in ([1], [5, 9], long[:40], long):
