@@ -14,7 +14,9 @@ import functools
 import importlib
 from collections.abc import Iterable, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import mlx.core as mx
 
 from ..engine.cache_contents import (
     UPSTREAMS,
@@ -28,9 +30,6 @@ from ..engine.cache_contents import (
     Upstream,
 )
 from .attention.pooled import Pool
-
-if TYPE_CHECKING:
-    import mlx.core as mx
 
 _ROW_CACHES = f"{__package__}.row_caches"
 """The module of `PackedKVCache` and `OwnKVCache`, imported where it is needed."""
@@ -162,8 +161,6 @@ def _arrays_cache(contents: States, classes: ModuleType) -> Any:
 
 
 def _read_ring(layer: LayerCache, upstream: Upstream) -> KeyValues:
-    import mlx.core as mx
-
     ring = Ring(layer.max_size, layer.keep)
     if layer.keys is None or not layer.offset:
         return KeyValues(0, (), ring, upstream=upstream)

@@ -12,7 +12,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import mlx.core as mx
 import numpy as np
+from mlx import nn
+from mlx.utils import tree_flatten
 
 from ..engine.ports import TextHead, host
 from ..options import LoadOptions
@@ -26,8 +29,6 @@ from .heads.sentence_files import TOKEN_VECTORS, SentenceFiles, read_sentence_fi
 from .text import TextTokenizer
 
 if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
     from tokenizers import Tokenizer
 
@@ -61,8 +62,6 @@ def use_exact_gelu(model: nn.Module) -> None:
     Args:
         model: its modules are changed.
     """
-    from mlx import nn
-
     exact = host().forms().exact_gelu
     for module in model.modules():
         for name, child in module.children().items():
@@ -94,8 +93,6 @@ class EncoderModel:
     eos_token_ids: frozenset[int] = frozenset()
 
     def __init__(self, checkpoint: Checkpoint, files: SentenceFiles, more: Sequence[mx.array] = ()) -> None:
-        from mlx.utils import tree_flatten
-
         name, model, tokenizer, config, path, options, contents_digest = checkpoint
         module, padding = encoder_module(path, config) or "", config.get("pad_token_id")
         self.name, self.tokenizer, self._model = name, tokenizer, model
@@ -176,8 +173,6 @@ class EmbeddingModel(EncoderModel):
 
 def _gemma_states(model: nn.Module, tokens: mx.array, mask: mx.array) -> mx.array:
     """Hidden states of EmbeddingGemma. mlx-vlm's own code lets tokens see all others where they have a window."""
-    import mlx.core as mx
-
     h = model.embed_tokens(tokens)
     h = h * mx.array(model.config.hidden_size**0.5, h.dtype)
     least = mx.finfo(h.dtype).min  # not infinite: padding may see nothing
@@ -288,8 +283,6 @@ class _Classifier:
 
     def __call__(self, pairs: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
         """The relevance of each document to its query: `[pairs, 1]`, lazy."""
-        import mlx.core as mx
-
         tokens, mask = pad(pairs, self._padding)
         given = {"attention_mask": mx.array(mask)}
         if self._separator is not None:  # tokens behind the first separator are of the second kind

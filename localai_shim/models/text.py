@@ -12,6 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_flatten
+
 from ..backends.machine import has_gpu
 from ..engine.cache_contents import Quantised, RowCache, is_trimmable
 from ..engine.ports import Features, PassOutput, StepInput, TextHead, host
@@ -33,8 +37,6 @@ from .misreading_layers import batch_attention
 from .template_sandbox import limited_template
 
 if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
     from transformers import PreTrainedTokenizerBase
 
@@ -131,8 +133,6 @@ def _checked(ids: list[int], tokenizer: TextTokenizer) -> list[int]:
 
 def _embedded(model: nn.Module, tokenizer: TokenizerWrapper) -> int | None:
     """Tokens that a model has embeddings of; None if that is all of them, or not known."""
-    from mlx import nn
-
     kinds = (nn.Embedding, nn.QuantizedEmbedding)
     rows = max((each.weight.shape[0] for each in model.modules() if isinstance(each, kinds)), default=None)
     last = max(tokenizer.get_vocab().values(), default=-1)
@@ -201,12 +201,9 @@ class TextModel:
     """Part of the model that gives logits of tokens, where there is one."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        import mlx.core as mx
-        from mlx.utils import tree_flatten
-
         name, model, tokenizer, config, path, options, contents_digest = checkpoint
         self.name = name
-        self._mx, self._forms = mx, host().forms()
+        self._forms = host().forms()
         batch_attention(model)
         self.one_token = False
         self._model, self._config, self.folder = model, config, path
@@ -297,8 +294,8 @@ class TextModel:
         """
         for length in self._forms.warm_up(self._model):
             cache = self.new_cache()
-            self.prefill(StepInput(self._mx.zeros((1, length), self._mx.int32), cache))
-            self._mx.eval(self.forward(StepInput(self._mx.zeros((1, 1), self._mx.int32), cache)).logits)
+            self.prefill(StepInput(mx.zeros((1, length), mx.int32), cache))
+            mx.eval(self.forward(StepInput(mx.zeros((1, 1), mx.int32), cache)).logits)
 
     def prefill(self, step: StepInput, *, wait: bool = True) -> PassOutput[mx.array | None]:
         """Run tokens into the layers, and wait for it unless told not to.
@@ -310,12 +307,12 @@ class TextModel:
         tokens, padding = self._forms.fill(step.tokens, step.layers) if fills else (step.tokens, 0)
         with self._forms.waited_for(), self._adapted(step):
             made, hidden = self._run(step, tokens)
-        logits = made[:, 0].astype(self._mx.float32) if step.ends else None
+        logits = made[:, 0].astype(mx.float32) if step.ends else None
         if hidden is not None:
             rows, k = step.tokens.shape
             hidden = hidden[:rows, :k]
         self._forms.forget(step.layers, padding)
-        (self._mx.eval if wait else self._mx.async_eval)(logits, hidden, [layer.state for layer in step.layers])
+        (mx.eval if wait else mx.async_eval)(logits, hidden, [layer.state for layer in step.layers])
         return PassOutput(logits, hidden)
 
     def forward(self, step: StepInput) -> PassOutput[mx.array]:
@@ -325,7 +322,7 @@ class TextModel:
         """
         with self._forms.waited_for(step.tokens.shape[1] > 1 and not self.samples_on_device), self._adapted(step):
             logits, hidden = self._run(step, step.tokens)
-            return PassOutput(logits.astype(self._mx.float32), hidden)
+            return PassOutput(logits.astype(mx.float32), hidden)
 
     def _run(self, step: StepInput, tokens: mx.array) -> PassOutput[mx.array]:
         """Run a pass with these tokens instead of the step's. Logits have the model's own type.

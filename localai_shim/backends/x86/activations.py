@@ -16,7 +16,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -28,9 +28,6 @@ from .. import shared_attention as portable
 from ..machine import on_x86_cpu
 from ..patches import Array, Function, Mask, Patch, Replaced, attention_patches, replace, replaced, with_names
 from . import rotary
-
-if TYPE_CHECKING:
-    import mlx.core as mx
 
 # erf(x) = x P(x^2) / Q(x^2) for |x| up to 4, and 1 beyond, as Eigen computes it; the lowest powers first.
 _P = (
@@ -48,8 +45,6 @@ _MOST = 4.0
 
 def gelu_on_cpu(x: mx.array) -> mx.array:
     """By products and sums: 16 ns of a core's time for a number, where `nn.GELU` takes 56. Errors: 3e-7 of x."""
-    import mlx.core as mx
-
     t = mx.clip(x * math.sqrt(0.5), -_MOST, _MOST)
     square, half = t * t, x * 0.5
     return half + half * (t * _polynomial(_P, square) / _polynomial(_Q, square))

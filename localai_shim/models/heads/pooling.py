@@ -5,20 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+from mlx import nn
+from mlx.utils import tree_flatten
 
 from ...engine.cache_contents import RowCache
 from ...engine.ports import host
 from ...types import ModelLoadError
 from ...vectors import Embedding
 from .sentence_files import Dense, SentenceFiles, read_sentence_files
-
-if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
 
 log = logging.getLogger("localai_shim")
 
@@ -28,11 +27,11 @@ STATE_TOLERANCE = 0.05  # of hidden states, by which rounding may move them; a t
 _INNER = ("language_model", "model", "transformer", "backbone")
 """Attributes in which decoders of mlx-lm and mlx-vlm keep the part before their head."""
 
-Hidden = Callable[["mx.array", "mx.array"], "mx.array"]
+Hidden = Callable[[mx.array, mx.array], mx.array]
 """(tokens `[n, k]`, mask of those that count `[n, k]`) -> hidden states `[n, k, width]`."""
-Read = Callable[["mx.array"], "mx.array"]
+Read = Callable[[mx.array], mx.array]
 """The next tokens of one text `[1, k]` -> their hidden states `[1, k, width]`."""
-Finish = Callable[["mx.array"], "mx.array"]
+Finish = Callable[[mx.array], mx.array]
 """Pooled states -> what is asked for of them."""
 
 
@@ -64,8 +63,6 @@ class Encoder:
 
     def states(self, texts: Sequence[Sequence[int]]) -> tuple[mx.array, list[int]]:
         """Hidden states `[texts, tokens, width]`, lazy, and how many tokens each text has; the rest is padding."""
-        import mlx.core as mx
-
         tokens, mask = pad(texts, self._padding)
         return self._hidden(mx.array(tokens), mx.array(mask))[: len(texts)], [len(text) for text in texts]
 
@@ -84,8 +81,6 @@ class Encoder:
 
     def _agrees(self) -> bool:
         """True if a short text has the same hidden states when it is read in two pieces."""
-        import mlx.core as mx
-
         assert self._begin is not None
         tokens = mx.array([_TRIAL])
         try:
@@ -119,8 +114,6 @@ class Reading:
 
     def run(self, most: int) -> None:
         """Read the next tokens, `most` at most, and wait for them."""
-        import mlx.core as mx
-
         piece = list(self._text[self.done : self.done + most])
         states = self._read(mx.array([piece]))
         self._pooling.add(states, self.done)
@@ -162,8 +155,6 @@ class Head:
     """
 
     def __init__(self, files: SentenceFiles, own: Sequence[nn.Module] | None = None) -> None:
-        from mlx.utils import tree_flatten
-
         self.files = files
         self._dense = [_read_dense(layer) for layer in files.dense] if own is None else list(own)
         read = [] if own is not None else [layer.parameters() for layer in self._dense]
@@ -186,9 +177,6 @@ class Head:
 
     def finish(self, made: mx.array) -> mx.array:
         """`[texts, dimensions]` float32, of what was pooled."""
-        import mlx.core as mx
-        from mlx import nn
-
         made = made.astype(mx.float32)
         names = [layer.activation for layer in self.files.dense] or [None] * len(self._dense)
         for layer, name in zip(self._dense, names, strict=True):
@@ -224,8 +212,6 @@ class Pooling:
 
     def result(self) -> mx.array:
         """`[texts, width]`: those of the modes side by side."""
-        import mlx.core as mx
-
         made = []
         for mode, kept in zip(self._modes, self.kept, strict=True):
             first, end = self._first[:, None], self._counts[:, None]
@@ -247,8 +233,6 @@ def _pooled(
     counts: npt.NDArray[np.int_],
 ) -> mx.array:
     """`[texts, width]`: one mode's result or sum, of what was kept of it and the states of further tokens."""
-    import mlx.core as mx
-
     if mode == "cls":
         return hidden[:, 0] if kept is None else kept
     if mode == "lasttoken":
@@ -267,9 +251,6 @@ def _pooled(
 
 def _read_dense(layer: Dense) -> nn.Linear:
     """The layer, evaluated when it is first run."""
-    import mlx.core as mx
-    from mlx import nn
-
     found = sorted(layer.folder.glob("*.safetensors"))
     if not found:
         raise ModelLoadError(f"There are no safetensors in '{layer.folder.name}' next to its config.json.")
@@ -301,8 +282,6 @@ def decoder_encoder(model: nn.Module, new_cache: Callable[[], RowCache], path: P
         new_cache: an empty cache, an object per layer.
         path: the checkpoint's folder: files of sentence-transformers say how states are pooled, if there are any.
     """
-    import mlx.core as mx
-
     inner = [("", model), *inner_modules(model)][-1][1]
     files, forms = read_sentence_files(path) or SentenceFiles(("lasttoken",)), host().forms()
 

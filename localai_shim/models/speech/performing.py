@@ -9,6 +9,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from mlx import nn
+from mlx.utils import tree_flatten
+
 from ...engine.ports import TextHead
 from ...engine.work.alone.ports import Performer
 from ...options import LoadOptions
@@ -19,7 +22,6 @@ from .families import Kind, check_packages, model_type
 from .offline import offline
 
 if TYPE_CHECKING:
-    from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 log = logging.getLogger("localai_shim")
@@ -49,8 +51,6 @@ class SpeechModel:
     context_length: int | None = None
 
     def __init__(self, checkpoint: Checkpoint, task: Task, settings: object, performer: Performer) -> None:
-        from mlx.utils import tree_flatten
-
         name, model, tokenizer, config, path, options, contents = checkpoint
         self.name, self.tokenizer = name, tokenizer
         self.tasks: Sequence[Task] = (task,)

@@ -11,6 +11,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_flatten
+
 from ...backends.machine import has_gpu
 from ...engine.cache_contents import RowCache
 from ...engine.ports import Features, PassOutput, StepInput, TextHead, host
@@ -25,8 +29,6 @@ from .settings import transcribing
 from .text import WhisperText
 
 if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 PLACEHOLDERS = 1
@@ -50,9 +52,6 @@ class WhisperModel:
     adapter_bytes = 0
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        import mlx.core as mx
-        from mlx.utils import tree_flatten
-
         name, model, tokenizer, config, path, options, contents_digest = checkpoint
         dims = model.dims
         self.name, self.folder, self.tokenizer = name, path, tokenizer

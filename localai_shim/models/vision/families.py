@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlx import nn
+
 from ...media import MediaKind
 from ...options import LoadOptions
 from ...types import Json, ModelLoadError
@@ -21,7 +23,6 @@ from .media_tokens import count_frames
 from .processor import MediaProcessor, Placeholder
 
 if TYPE_CHECKING:
-    from mlx import nn
     from transformers import ProcessorMixin
 
 NUMBERS_LAST = ("mlx_vlm.models.ernie4_5_moe_vl.language",)

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+from mlx import nn
 
 from ...engine.cache_contents import RowCache
 from ...engine.ports import Features, PassOutput, StepInput
@@ -33,8 +35,6 @@ from .positions import StepPositions, offset_of, row_positions
 from .processor import MediaProcessor, VisionTokenizer
 
 if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
     from mlx_vlm.models.base import InputEmbeddingsFeatures
 
@@ -86,7 +86,7 @@ class VisionModel(TextModel):
         self._positions: StepPositions | None = None
         if hasattr(self._language, "get_rope_index"):
             self._positions = StepPositions(last=module in NUMBERS_LAST, one=module in ONE_NUMBER)
-        self._whole_images = not _chunks(model, {"mm_token_type_ids": self._mx.array([[1]])})
+        self._whole_images = not _chunks(model, {"mm_token_type_ids": mx.array([[1]])})
         # In both directions, if it is not "vision" alone.
         whole = getattr(getattr(self._language, "config", None), "use_bidirectional_attention", None) is True
         self._whole_prompts = whole or not _chunks(model, {})
@@ -127,7 +127,7 @@ class VisionModel(TextModel):
             config = getattr(self._model.config, name, None)
             if config is not None and hasattr(classes, part):
                 weights = sanitize_weights(getattr(classes, part), weights, config)
-        self._mx.eval(self._mx.random.state)  # the parts that were made for it have drawn weights
+        mx.eval(mx.random.state)  # the parts that were made for it have drawn weights
         own = {name.removeprefix(_LANGUAGE): each for name, each in weights.items() if name.startswith(_LANGUAGE)}
         return own if own and self._language is self._model else weights
 
@@ -147,9 +147,9 @@ class VisionModel(TextModel):
         start, k = int(step.layers[0].offset), step.tokens.shape[1]
         if start + k == prompt.length - 1:
             # Attention sees all of the prompt, its last token too, which will run again with the batch.
-            last = self._mx.array([[prompt.last]], step.tokens.dtype)
+            last = mx.array([[prompt.last]], step.tokens.dtype)
             with self._adapted(step):
-                self._run(step, self._mx.concatenate([step.tokens, last], axis=1))
+                self._run(step, mx.concatenate([step.tokens, last], axis=1))
             for layer in step.layers:
                 layer.trim(1)
         elif start < prompt.length < start + k:  # what it generated before is run again behind it
@@ -160,7 +160,7 @@ class VisionModel(TextModel):
         else:
             with self._adapted(step):
                 self._run(step, step.tokens)
-        (self._mx.eval if wait else self._mx.async_eval)([layer.state for layer in step.layers])
+        (mx.eval if wait else mx.async_eval)([layer.state for layer in step.layers])
         return PassOutput(None)
 
     def _run(self, step: StepInput, tokens: mx.array) -> PassOutput[mx.array]:
@@ -180,7 +180,6 @@ class VisionModel(TextModel):
 
     def _merged(self, step: StepInput, tokens: mx.array) -> dict[str, object]:
         """A chunk's embeddings with the features in it, and what else its model reads of it."""
-        mx = self._mx
         start, k = int(offset_of(step.layers)), tokens.shape[1]
         made = self._embeddings(tokens)
         embeddings, deep = made.inputs_embeds, list[list[object]]()
@@ -203,13 +202,12 @@ class VisionModel(TextModel):
             arguments["mm_token_type_ids"] = mx.array(types)
         if any(deep):
             arguments["visual_pos_masks"] = mx.array(seen)
-            arguments["deepstack_visual_embeds"] = [mx.concatenate(layer) for layer in zip(*deep, strict=True)]
+            arguments["deepstack_visual_embeds"] = [mx.concatenate([*layer]) for layer in zip(*deep, strict=True)]
         return arguments
 
     def embed(self, media: ProcessedMedia) -> Features:
         if self._processor is None:
             return super().embed(media)
-        mx = self._mx
         tokens, places = np.array(media.tokens, np.int32), self._processor.places(media)
         if self._negative:
             tokens[places] = -1
@@ -227,7 +225,7 @@ class VisionModel(TextModel):
         """mlx-vlm's features of tokens; the state that the model would keep of them is restored."""
         before = {name: getattr(self._language, name) for name in _REQUEST_STATE if hasattr(self._language, name)}
         try:
-            return self._model.get_input_embeddings(ids, pixels, mask=self._mx.ones_like(ids), **inputs)
+            return self._model.get_input_embeddings(ids, pixels, mask=mx.ones_like(ids), **inputs)
         finally:
             for name, value in before.items():
                 setattr(self._language, name, value)
@@ -248,8 +246,6 @@ class VisionModel(TextModel):
 
 def on_device(array: npt.NDArray[Any]) -> mx.array:
     """The numbers that a tower reads, made of `Levels` or as they are."""
-    import mlx.core as mx
-
     if not isinstance(array, Levels):
         return mx.array(array)
     places = mx.array(np.asarray(array)).astype(mx.uint32) + 256 * mx.arange(3, dtype=mx.uint32)[:, None]

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+from mlx import nn
 
+from ...engine.cache_contents import LayerCache
 from ...engine.ports import StepInput
 from ...media import MediaSpan
-
-if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
-
-    from ...engine.cache_contents import LayerCache
 
 _GRIDS = (("image", "image_grid_thw"), ("video", "video_grid_thw"))
 
@@ -50,8 +46,6 @@ def row_positions(language: nn.Module, tokens: Sequence[int], spans: Sequence[Me
     Args:
         language: mlx-vlm's `LanguageModel`, which has a `get_rope_index`.
     """
-    import mlx.core as mx
-
     grids: dict[str, mx.array] = {}
     for kind, name in _GRIDS:
         inputs = [span.media.inputs for span in spans if span.media.kind == kind]
@@ -71,8 +65,6 @@ def row_positions(language: nn.Module, tokens: Sequence[int], spans: Sequence[Me
 
 def _own(step: StepInput, rows: int, k: int) -> tuple[int | mx.array, npt.NDArray[np.int32] | None]:
     """Place of a pass's tokens in their rows, and the positions `[3, k]` of a single row with media."""
-    import mlx.core as mx
-
     offset = offset_of(step.layers)
     state = step.state[0] if step.state else None
     alone = rows == 1 and not isinstance(offset, mx.array)
@@ -94,8 +86,6 @@ class StepPositions:
 
     def of(self, step: StepInput, rows: int, k: int) -> mx.array:
         """`[3, rows, k]` int32 (`[rows, k, 3]` for `last`, `[rows, k]` for `one`). Lazy."""
-        import mlx.core as mx
-
         offset, ids = _own(step, rows, k)
         if ids is not None:
             made = mx.array(ids[:, None])
@@ -118,8 +108,6 @@ class StepPositions:
 
     def _of_states(self, states: tuple[object, ...], rows: int) -> mx.array | None:
         """`[rows, 1]` int32: what is added to the places of each row; None where that is nothing."""
-        import mlx.core as mx
-
         if not any(isinstance(state, RowPositions) for state in states):
             return None
         if states != self._states or self._deltas is None or self._deltas.shape[0] != rows:
