@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from mlx import nn
 
-from ..backends.packing import Format, packed_format
+from ..backends.layers import Format, packed_format
 from ..types import Json, ModelLoadError, NewWeights
 from .adapters.bank import bare_modules
 from .checkpoint.completeness import check_weights

@@ -11,10 +11,8 @@ import mlx.nn as nn
 from ...engine.cache_contents import RowCache
 from ..own_forms import Applied, OwnForms
 from ..patches import Function
-from . import adapters, attention, one_position, products
-from .linear import batch_quantised_layers, use_dense_kernels
+from . import adapters, attention, products, vision_layers
 from .shared_attention import attend_shared
-from .tower_widths import fill_widths
 
 
 class CudaForms(OwnForms):
@@ -24,16 +22,16 @@ class CudaForms(OwnForms):
 
     def _prepare(self, model: nn.Module, memory_limit: int | None) -> Applied:
         return {
-            "widths of towers filled up": fill_widths(model),
+            "widths of towers filled up": vision_layers.fill_widths(model),
             **self.prepare_products(model),
             "attention": attention.use_attention(model),
-            "one position per token": one_position.use_one_position(model),
+            "one position per token": vision_layers.use_one_position(model),
         }
 
     def prepare_products(self, model: nn.Module) -> Applied:
         return {
-            "products with quantised weights": batch_quantised_layers(model),
-            "products with half precision": use_dense_kernels(model),
+            "products with quantised weights": products.batch_quantised_layers(model),
+            "products with half precision": products.use_dense_kernels(model),
         }
 
     def attention(self) -> Callable[[Function], Function]:
@@ -56,7 +54,7 @@ class CudaForms(OwnForms):
         attention.forget(layers, padding)
 
     def turned_from(self, starts: int | mx.array | None) -> AbstractContextManager[None]:
-        return one_position.turned_from(starts)
+        return vision_layers.turned_from(starts)
 
     def adapter_kernel(self, factors: Sequence[tuple[mx.array, mx.array]]) -> adapters.Kernel | None:
         return adapters.kernel_of(factors)

@@ -14,7 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models import mla, switch_layers
 
-from ..packing import Format, Packed, remember
+from ..layers import Format, Packed, remember
 from .products import MARGIN, TRIAL_NUMBERS, in_turns, multiply
 
 log = logging.getLogger("localai_shim")
