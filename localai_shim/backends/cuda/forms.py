@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 
-import mlx.core as mx
 import mlx.nn as nn
 
-from ...engine.cache_contents import RowCache
 from ..own_forms import Applied, OwnForms
 from ..patches import Function
 from . import adapters, attention, products, vision_layers
@@ -19,6 +16,13 @@ class CudaForms(OwnForms):
     """Own kernels for products and attention, and passes of few lengths: MLX prepares for each new one."""
 
     attend_shared = staticmethod(attend_shared)
+    filled = staticmethod(attention.filled)
+    filled_rows = staticmethod(attention.filled_rows)
+    fill = staticmethod(attention.fill)
+    forget = staticmethod(attention.forget)
+    turned_from = staticmethod(vision_layers.turned_from)
+    adapter_kernel = staticmethod(adapters.kernel_of)
+    shared_kernel = staticmethod(products.shared_kernel_of)
 
     def _prepare(self, model: nn.Module, memory_limit: int | None) -> Applied:
         return {
@@ -40,24 +44,3 @@ class CudaForms(OwnForms):
     def warm_up(self, model: nn.Module) -> Sequence[int]:
         products.prepare(model)
         return attention.LENGTHS
-
-    def filled(self, tokens: int) -> int:
-        return attention.filled(tokens)
-
-    def filled_rows(self, rows: int) -> int:
-        return attention.filled_rows(rows)
-
-    def fill(self, tokens: mx.array, layers: RowCache) -> tuple[mx.array, int]:
-        return attention.fill(tokens, layers)
-
-    def forget(self, layers: RowCache, padding: int) -> None:
-        attention.forget(layers, padding)
-
-    def turned_from(self, starts: int | mx.array | None) -> AbstractContextManager[None]:
-        return vision_layers.turned_from(starts)
-
-    def adapter_kernel(self, factors: Sequence[tuple[mx.array, mx.array]]) -> adapters.Kernel | None:
-        return adapters.kernel_of(factors)
-
-    def shared_kernel(self, layers: Sequence[nn.Module]) -> products.SharedKernel | None:
-        return products.shared_kernel_of(layers)
