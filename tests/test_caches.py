@@ -49,8 +49,8 @@ FEW = {
     "models/faults/layers.py:_gelu": _LIBRARY,
     "models/faults/image_encoders.py:_replaced": _LIBRARY,
     "models/misreading_layers.py:_corrected": _LIBRARY,
-    "models/vision/numpy_processor.py:_globals": _LIBRARY,
-    "models/vision/numpy_processor.py:_without_mlx": _LIBRARY,
+    "models/vision/threaded_processor.py:_globals": _LIBRARY,
+    "models/vision/threaded_processor.py:_without_mlx": _LIBRARY,
     "sdk/stock_clients.py:stock_client": "True and False",
 }
 """Caches without a bound, and why their keys are few."""

@@ -85,7 +85,7 @@ def use_products(found: Iterable[tuple[nn.Module, Products]]) -> int:
     return count
 
 
-# -- packed weights ----------------------------------------------------------------------------------------------------
+# -- packed weights --------------------------------------------------------------------------------------------------
 
 _PACKED_AS = "_localai_shim_packed_as"
 

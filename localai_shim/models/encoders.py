@@ -24,8 +24,7 @@ from ..vectors import Reranking
 from .checkpoint.files import Checkpoint, context_length, fingerprint, read_json
 from .config.reading import encoder_config
 from .heads.generative_reranker import PairTokenizer
-from .heads.pooling import Encoder, Head, Reading, pad
-from .heads.sentence_files import TOKEN_VECTORS, SentenceFiles, read_sentence_files
+from .heads.pooling import TOKEN_VECTORS, Encoder, Head, Reading, SentenceFiles, pad, read_sentence_files
 from .text import TextTokenizer
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
     from transformers import PreTrainedTokenizerBase
 
-    from .adapters import Bank
+    from .adapters.bank import Bank
 
 Tools = list[Json] | None
 Restore = Callable[[str], str] | None
@@ -383,7 +383,7 @@ class TextModel:
         Raises:
             ModelLoadError: it does not fit; names the folder, the tensor and the shapes.
         """
-        from .adapters import Bank
+        from .adapters.bank import Bank
 
         if self._bank is None:
             self._bank = Bank(self._decoder or self._model)

@@ -305,7 +305,7 @@ def _unpacking(half: bool, bits: int, group_size: int) -> Compiled:
     return cuda_kernel(__file__, f"unpacking_{half:d}_{bits}_{group_size}", ["w", "scales", "biases"], ["out"], source)
 
 
-# -- layers ------------------------------------------------------------------------------------------------------------
+# -- layers ----------------------------------------------------------------------------------------------------------
 
 # What MLX 0.32.4 does on CUDA (QuantizedMatmul::eval_gpu), and Metal and the CPU do not; measured on an H100:
 # * The rows of a product are the input's last but one dimension; for every dimension before it the product is repeated.

@@ -58,7 +58,7 @@ def _is_same(trial: Callable[[], bool], otherwise: str, line: str, *names: objec
     return same
 
 
-# -- rotary embeddings -----------------------------------------------------------------------------------------------
+# -- rotary embeddings ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ _ROTARY: dict[tuple[str, str], tuple[str, bool]] = {
 """By module and class: the function that layers call, and whether neighbouring numbers are pairs."""
 
 
-# -- widths of towers --------------------------------------------------------------------------------------------------
+# -- widths of towers ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

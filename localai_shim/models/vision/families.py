@@ -17,7 +17,7 @@ from ...types import Json, ModelLoadError
 from ..checkpoint.files import read_json
 from ..gguf.checkpoint import read_processor
 from ..gguf.detection import is_gguf
-from ..heads.sentence_files import TOKEN_VECTORS
+from ..heads.pooling import TOKEN_VECTORS
 from ..upstream_imports import LOADING, without_advice
 from .media_tokens import count_frames
 from .processor import MediaProcessor, Placeholder

@@ -19,10 +19,9 @@ from ...media import Detail, Media, MediaKind, MediaSize, MediaSpan, ProcessedMe
 from ...threads.panics import is_shortage
 from ...types import Json
 from ..text import Restore, TextTokenizer, Tools, correct_decoder
-from .locked_tokenizer import OneAtATime
 from .media_tokens import least_tokens
-from .numpy_processor import without_mlx
-from .pixels import Levels
+from .pixels import Levels, Shown
+from .threaded_processor import OneAtATime, without_mlx
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -126,8 +125,6 @@ class MediaProcessor:
 
     def _run(self, media: Media, text: str) -> dict[str, object]:
         if media.kind == "image":
-            from .pixel_images import Shown
-
             processor = self._with_limits(media.detail, media.data.shape[0] * media.data.shape[1])
             picture = Shown(media.data)
             if media.detail == "low":
