@@ -99,27 +99,21 @@ class TextTokenizer:
         """Arguments of the template for a conversation with media, and what changes the text that it makes."""
         raise ValueError("this model reads text only")
 
-    @panics_are_errors
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Token ids of a text.
+        """Token ids of a text."""
+        return self.encode_all([text], add_special_tokens=add_special_tokens)[0]
+
+    @panics_are_errors
+    def encode_all(self, texts: Sequence[str], *, add_special_tokens: bool = True) -> list[list[int]]:
+        """Encode each text like `encode`; fast tokenizers run several at once.
 
         Where the tokenizer is a plain fast one this goes past transformers, which holds the GIL for long over long
         texts: it lists attention masks and offsets that are not needed.
         """
-        tokenizer = self.tokenizer._tokenizer
-        if is_plain_fast(tokenizer):
-            [encoding] = tokenizer.backend_tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
-            return _checked(encoding.ids, self)
-        return _checked([int(i) for i in tokenizer.encode(text, add_special_tokens=add_special_tokens)], self)
-
-    @panics_are_errors
-    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encode each text like `encode`; fast tokenizers run several at once."""
-        tokenizer = self.tokenizer._tokenizer
+        tokenizer, how = self.tokenizer._tokenizer, {"add_special_tokens": add_special_tokens}
         if not is_plain_fast(tokenizer):
-            return [self.encode(text) for text in texts]
-        encoded = tokenizer.backend_tokenizer.encode_batch_fast(list(texts))
-        return [_checked(encoding.ids, self) for encoding in encoded]
+            return [_checked([int(i) for i in tokenizer.encode(text, **how)], self) for text in texts]
+        return [_checked(made.ids, self) for made in tokenizer.backend_tokenizer.encode_batch_fast(list(texts), **how)]
 
 
 def _checked(ids: list[int], tokenizer: TextTokenizer) -> list[int]:
@@ -176,18 +170,15 @@ def _render_nulls(tokenizer: PreTrainedTokenizerBase, messages: list[Json], how:
     return str(text)
 
 
-class TextModel:
-    """An mlx-lm model and its tokenizer. Made on the engine thread; tokenizer and `text` may be used from any.
+class ReadCheckpoint:
+    """What models of all kinds have of their checkpoints.
+
+    Args:
+        more: parameters that the model itself does not have.
 
     Attributes:
         name: what `response.model` says.
-        folder: the checkpoint's, or its GGUF file.
         tokenizer: mlx-lm's `TokenizerWrapper`.
-        generation_defaults: the model's generation_config.json, or {}.
-        text: what makes prompts for it.
-        one_token: rows that decode take one token per step, whatever a trial with text says.
-        end_tokens: most tokens of a pass that should end a prompt with its last token's logits; 0: none can.
-        gives_hidden: passes return hidden states if these are wanted.
         fingerprint: changes with the model, the options and the versions of what computes.
     """
 
@@ -195,19 +186,42 @@ class TextModel:
     """The model that computes."""
     applied: Mapping[str, int] = {}
     """Forms of this machine that were applied, each with its number of layers."""
+
+    def __init__(self, checkpoint: Checkpoint, more: Sequence[mx.array] = ()) -> None:
+        name, model, tokenizer, config, path, options, contents = checkpoint
+        self.name, self.tokenizer = name, tokenizer
+        parameters = [*(array for _, array in tree_flatten(model.parameters())), *more]
+        self.weight_bytes = sum(array.nbytes for array in parameters)
+        self.fingerprint = fingerprint(config, contents, options, parameters, self.libraries)
+        made = path if is_gguf(path) else path / "config.json"
+        self.created = int(made.stat().st_mtime) if made.exists() else 0
+
+
+class TextModel(ReadCheckpoint):
+    """An mlx-lm model and its tokenizer. Made on the engine thread; tokenizer and `text` may be used from any.
+
+    Attributes:
+        folder: the checkpoint's, or its GGUF file.
+        config: the checkpoint's.
+        generation_defaults: the model's generation_config.json, or {}.
+        text: what makes prompts for it.
+        one_token: rows that decode take one token per step, whatever a trial with text says.
+        end_tokens: most tokens of a pass that should end a prompt with its last token's logits; 0: none can.
+        gives_hidden: passes return hidden states if these are wanted.
+    """
+
     request_defaults: Mapping[str, object] = {}
     """Other defaults for fields of requests: a system prompt, stop strings, a seed, penalties."""
     _decoder: nn.Module | None = None
     """Part of the model that gives logits of tokens, where there is one."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        name, model, tokenizer, config, path, options, contents_digest = checkpoint
-        self.name = name
+        _, model, tokenizer, config, path, options, _ = checkpoint
         self._forms = host().forms()
         batch_attention(model)
+        super().__init__(checkpoint)
         self.one_token = False
-        self._model, self._config, self.folder = model, config, path
-        self.tokenizer = tokenizer
+        self._model, self.config, self.folder = model, config, path
         self.generation_defaults = generation_defaults(path, config)
         bits = options.get("kv_bits")  # None: keys and values are kept as they are
         self._kv = None if bits is None else Quantised(options.get("kv_group_size") or 64, bits)
@@ -215,8 +229,6 @@ class TextModel:
         self.eos_token_ids = frozenset(int(i) for i in tokenizer.eos_token_ids)
         self.samples_on_device, self.query_heads = has_gpu(), query_heads(config)
         self._fills_media = False
-        parameters = tree_flatten(model.parameters())
-        self.weight_bytes = sum(array.nbytes for _, array in parameters)
         plain_cache = partial(type(self)._plain_cache, weakref.proxy(self))  # nothing holds the model but its engine
         self.encode = decoder_encoder(self._decoder or model, plain_cache, path)
         self._split: Split | None = None
@@ -232,16 +244,6 @@ class TextModel:
         contents = [caches.read(layer) for layer in self.new_cache()]
         cuts_anywhere = all(layer is not None and is_trimmable(layer) for layer in contents)
         self.text = TextTokenizer(tokenizer, cuts_anywhere, model)
-        self.fingerprint = fingerprint(
-            config, contents_digest, options, [array for _, array in parameters], self.libraries
-        )
-        made = path if is_gguf(path) else path / "config.json"
-        self.created = int(made.stat().st_mtime) if made.exists() else 0
-
-    @property
-    def config(self) -> Json:
-        """The checkpoint's config."""
-        return self._config
 
     @property
     def decoder(self) -> nn.Module:
@@ -355,7 +357,7 @@ class TextModel:
         """
         from .weights import read_update
 
-        update = read_update(self._model, weights, self._sanitize, self._config)
+        update = read_update(self._model, weights, self._sanitize, self.config)
 
         def apply() -> None:
             update()

@@ -58,7 +58,7 @@ def _is_same(trial: Callable[[], bool], otherwise: str, line: str, *names: objec
     return same
 
 
-# -- rotary embeddings ---------------------------------------------------------------------------------------------
+# -- rotary embeddings -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

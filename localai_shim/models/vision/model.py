@@ -122,7 +122,7 @@ class VisionModel(TextModel):
         from mlx_vlm.utils import get_model_and_args, sanitize_weights
 
         weights = super()._sanitize(weights)
-        classes, _ = get_model_and_args(self._config, self._path)
+        classes, _ = get_model_and_args(self.config, self._path)
         for part, name in _PARTS.items():
             config = getattr(self._model.config, name, None)
             if config is not None and hasattr(classes, part):
