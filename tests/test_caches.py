@@ -34,7 +34,6 @@ FEW = {
     "backends/self_test/safe_attention.py:_recorded": _LIBRARY,
     "backends/shared_attention.py:sharing": _LIBRARY,
     "backends/tower_windows.py:_form": _LIBRARY,
-    "backends/x86/activations.py:_fused": _LIBRARY,
     "backends/x86/activations.py:_gated": _LIBRARY,
     "backends/x86/activations.py:attending": _LIBRARY,
     "endpoints/answer/tools.py:cache(functools.partial(making.grammar, allowed))": "kept by one request",

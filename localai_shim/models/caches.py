@@ -103,7 +103,12 @@ def write(contents: Contents) -> Any:
     if isinstance(contents, ContentsList):
         return as_list([write(part) for part in contents.parts], contents.upstream)
     if isinstance(contents, States):
-        layer = _arrays_cache(contents, classes)
+        if contents.constant:
+            from .attention.constant_arrays import ConstantArrays
+
+            layer = ConstantArrays(len(contents.arrays))
+        else:
+            layer = classes.ArraysCache(len(contents.arrays))
         layer.cache = list(_own_states(contents.arrays))
         return layer
     how, ring = contents.quantised, contents.ring
@@ -150,14 +155,6 @@ def _own(arrays: Iterable[mx.array]) -> tuple[mx.array, ...]:
 
 def _own_states(arrays: Iterable[mx.array | None]) -> tuple[mx.array | None, ...]:
     return tuple(None if array is None else array[...] for array in arrays)
-
-
-def _arrays_cache(contents: States, classes: ModuleType) -> Any:
-    if contents.constant:
-        from .attention.constant_arrays import ConstantArrays
-
-        return ConstantArrays(len(contents.arrays))
-    return classes.ArraysCache(len(contents.arrays))
 
 
 def _read_ring(layer: LayerCache, upstream: Upstream) -> KeyValues:

@@ -177,14 +177,9 @@ def _mlx_s(q: mx.array, k: mx.array, v: mx.array, cache: object, scale: float, m
     return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask)
 
 
-@functools.cache
-def _fused(upstream: Function) -> Function:
+def _fused(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: Mask = None) -> mx.array:
     """mlx-vlm's `ensure_fused_sdpa`, which fills heads up to sizes that Metal has kernels for."""
-
-    def fused(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: Mask = None) -> mx.array:
-        return attention(q, k, v, scale=scale, mask=mask)
-
-    return fused
+    return attention(q, k, v, scale=scale, mask=mask)
 
 
 # -- activations -----------------------------------------------------------------------------------------------------
@@ -271,7 +266,7 @@ _MODULES: Replaced = (
 )
 PATCHES = (
     *attention_patches(attending),
-    Patch("mlx_vlm.models.base", "ensure_fused_sdpa", _fused, "e11a2ef57c93"),
+    Patch("mlx_vlm.models.base", "ensure_fused_sdpa", lambda _: _fused, "e11a2ef57c93"),
     Patch("mlx_lm.models.activations", "swiglu", _gated, "5cc2248bc31c"),
     Patch("mlx_vlm.models.activations", "swiglu", _gated, "5cc2248bc31c"),
 )

@@ -145,20 +145,18 @@ class VisionModel(TextModel):
                     layer.prompts = [None]  # it was no answer's token, even if it was one
             return made
         start, k = int(step.layers[0].offset), step.tokens.shape[1]
-        if start + k == prompt.length - 1:
-            # Attention sees all of the prompt, its last token too, which will run again with the batch.
-            last = mx.array([[prompt.last]], step.tokens.dtype)
-            with self._adapted(step):
+        with self._adapted(step):
+            if start + k == prompt.length - 1:
+                # Attention sees all of the prompt, its last token too, which will run again with the batch.
+                last = mx.array([[prompt.last]], step.tokens.dtype)
                 self._run(step, mx.concatenate([step.tokens, last], axis=1))
-            for layer in step.layers:
-                layer.trim(1)
-        elif start < prompt.length < start + k:  # what it generated before is run again behind it
-            at = prompt.length - start
-            with self._adapted(step):
+                for layer in step.layers:
+                    layer.trim(1)
+            elif start < prompt.length < start + k:  # what it generated before is run again behind it
+                at = prompt.length - start
                 self._run(step, step.tokens[:, :at])
                 self._run(step, step.tokens[:, at:])
-        else:
-            with self._adapted(step):
+            else:
                 self._run(step, step.tokens)
         (mx.eval if wait else mx.async_eval)([layer.state for layer in step.layers])
         return PassOutput(None)
@@ -171,9 +169,8 @@ class VisionModel(TextModel):
         if self._positions is not None:
             arguments["position_ids"] = self._positions.of(step, rows, k)
         if self._whole_prompts and (k == 1 or not _within(step, k)):
-            arguments["mask"] = step.layers[0].make_mask(
-                k, return_array=k > 1, window_size=None
-            )  # its own code makes none
+            # Its own code makes none.
+            arguments["mask"] = step.layers[0].make_mask(k, return_array=k > 1, window_size=None)
         starts = step.starts if self._positions is None else self._positions.starts(step, rows, k)
         with self._forms.turned_from(starts):
             return self._call(step, self._language, tokens, **arguments)
