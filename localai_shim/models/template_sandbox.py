@@ -15,7 +15,6 @@ import logging
 import operator
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..threads.deadline import check
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 MAX_CHARACTERS = 1 << 26  # of a text: ten times what fills a context of a million tokens
 MAX_WIDTH = 100_000  # that a text may be padded or indented by, as of a range of the sandbox
 MAX_BITS = 4096  # of an integer
-OPERATORS = frozenset({"+", "*", "**", "%"})
 _WIDE = re.compile(r"\d{6,}")
 _PADDED = ("batch", "center", "format", "indent", "slice", "tojson", "truncate", "wordwrap")
 """Filters whose arguments are widths."""
@@ -63,6 +61,7 @@ _SIGNS: dict[str, Callable[[object, object], object]] = {
     "**": operator.pow,
     "%": operator.mod,
 }
+OPERATORS = frozenset(_SIGNS)
 
 
 def join(texts: Iterable[str]) -> str:
@@ -183,7 +182,7 @@ def limited_template(tokenizer: PreTrainedTokenizerBase, tools: list[Json] | Non
         return {}
 
 
-@lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=256)
 def _stand_in(source: str) -> str:
     """A template that stands for one with this source, until it is replaced; transformers looks for names in it."""
     quoted = source.replace("\\", "\\\\").replace("'", "\\'")
@@ -254,7 +253,7 @@ def _concatenated(node: nodes.Concat, environment: jinja2.Environment) -> nodes.
     return _filtered(listed, _CONCATENATED, environment)
 
 
-@cache
+@functools.cache
 def _computing_nothing() -> type:
     """A compiler that leaves constant expressions to rendering, which has a limit."""
     from jinja2 import compiler, nodes

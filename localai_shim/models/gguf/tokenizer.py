@@ -112,30 +112,19 @@ def read_tokenizer(header: Header) -> PreTrainedTokenizerFast:
         raise ModelLoadError(
             f"'{header.path}': tokenizers of the kind '{kind[:100]}' cannot be read, only gpt2, llama, and gemma4."
         )
-    added = {CONTROL: True, UNKNOWN: True, USER_DEFINED: False}
-    tokenizer.add_tokens(
-        [
-            AddedToken(text, special=added[type_], normalized=False)
-            for text, type_ in zip(texts, kinds, strict=True)
-            if type_ in added
-        ]
-    )
-    ids = {name: header.get(f"tokenizer.ggml.{name}_token_id", -1) for name in ("bos", "eos", "unknown", "padding")}
+    special = {CONTROL: True, UNKNOWN: True, USER_DEFINED: False}
+    added = [(text, special[type_]) for text, type_ in zip(texts, kinds, strict=True) if type_ in special]
+    tokenizer.add_tokens([AddedToken(text, special=is_special, normalized=False) for text, is_special in added])
+    names = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
+    ids = {ours: header.get(f"tokenizer.ggml.{name}_token_id", -1) for name, ours in names.items()}
     named = {name: texts[i] for name, i in ids.items() if 0 <= i < len(texts)}
-    begins = named.get("bos") if header.get("tokenizer.ggml.add_bos_token", bos) else None
-    ends = named.get("eos") if header.get("tokenizer.ggml.add_eos_token", False) else None
+    begins = named.get("bos_token") if header.get("tokenizer.ggml.add_bos_token", bos) else None
+    ends = named.get("eos_token") if header.get("tokenizer.ggml.add_eos_token", False) else None
     if begins or ends:
         single = [each for each in (begins, "$A", ends) if each]
-        special = [(text, texts.index(text)) for text in (begins, ends) if text]
-        tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=special)
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token=named.get("bos"),
-        eos_token=named.get("eos"),
-        unk_token=named.get("unknown"),
-        pad_token=named.get("padding"),
-        clean_up_tokenization_spaces=False,
-    )
+        around = [(text, texts.index(text)) for text in (begins, ends) if text]
+        tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=around)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **named)
     fast.chat_template = _templates(header)
     return fast
 

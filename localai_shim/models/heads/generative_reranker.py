@@ -46,10 +46,8 @@ def find_judge(model: nn.Module, encoder: Encoder | None, tokenizer: TokenizerWr
         config: the checkpoint's.
     """
     wording = _JUDGES.get(config.get("model_type", ""))
-    if encoder is None or wording is None:
-        return None
     backend: Tokenizer | None = getattr(tokenizer._tokenizer, "backend_tokenizer", None)
-    if backend is None:
+    if encoder is None or wording is None or backend is None:
         return None
     answers = [token for word in ("yes", "no") if (token := backend.token_to_id(word)) is not None]
     if len(answers) < 2 or len(backend.encode(_AFTER[:10], add_special_tokens=False).ids) != 1:

@@ -166,12 +166,12 @@ class VisionModel(TextModel):
         arguments = self._merged(step, tokens) if step.media else {}
         if self._negative and not step.media:
             arguments["inputs_embeds"] = self._language.model.embed_tokens(tokens)
+        starts = step.starts
         if self._positions is not None:
-            arguments["position_ids"] = self._positions.of(step, rows, k)
+            arguments["position_ids"], starts = self._positions.of(step, rows, k)
         if self._whole_prompts and (k == 1 or not _within(step, k)):
             # Its own code makes none.
             arguments["mask"] = step.layers[0].make_mask(k, return_array=k > 1, window_size=None)
-        starts = step.starts if self._positions is None else self._positions.starts(step, rows, k)
         with self._forms.turned_from(starts):
             return self._call(step, self._language, tokens, **arguments)
 
