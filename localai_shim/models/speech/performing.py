@@ -6,7 +6,7 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from mlx import nn
 
@@ -107,11 +107,11 @@ def _load(path: Path, kind: Kind, name: str) -> nn.Module:
     from mlx_audio.stt import utils as stt
     from mlx_audio.tts import utils as tts
 
-    load: Any = {"tts": tts, "stt": stt}[kind].load_model
+    load: Callable[..., nn.Module] = {"tts": tts, "stt": stt}[kind].load_model
     how = {"lazy": True, "model_type": name, "model_name_parts": []}
     check_packages(name, path.name)
     try:
-        model: nn.Module = load(path, strict=name not in _ADDED_LATER, **how)
+        model = load(path, strict=name not in _ADDED_LATER, **how)
     except ValueError as error:
         if str(error).startswith(_MISSING):
             raise ModelLoadError(f"it lacks tensors: {_short(error)}") from error

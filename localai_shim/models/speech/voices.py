@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import mlx.core as mx
 import numpy as np
@@ -66,7 +66,7 @@ class Speaker:
             ValueError: the model computed no sound, or none that can be played.
         """
         with offline(self._name):
-            made: Any = self._model.generate(request.text, **self.arguments(request))
+            made = self._model.generate(request.text, **self.arguments(request))
             pieces = iter([made] if hasattr(made, "audio") else made)
         spoken = False
         while True:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
 import numpy as np
@@ -241,7 +241,7 @@ class VisionModel(TextModel):
         return max(ends, default=0) if self._whole_images else 0
 
 
-def on_device(array: npt.NDArray[Any]) -> mx.array:
+def on_device(array: npt.NDArray[np.generic]) -> mx.array:
     """The numbers that a tower reads, made of `Levels` or as they are."""
     if not isinstance(array, Levels):
         return mx.array(array)
