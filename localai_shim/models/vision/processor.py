@@ -299,18 +299,13 @@ class VisionTokenizer(TextTokenizer):
         names = {kind: self._name(kind) for kind in {part.get("type") for part in parts} if kind in _KINDS}
         if None in names.values():
             return {**message, "content": "".join(self._as_text(part) for part in parts)}
-        texts = {"text", "content"}  # what templates call it
-        return {
-            **message,
-            "content": [
-                {**part, "type": names[part["type"]]}
-                if part.get("type") in names
-                else part
-                if part.get("type") != "text"
-                else {**dict.fromkeys(texts, part["text"]), "type": "text"}
-                for part in parts
-            ],
-        }
+
+        def formed(part: Json) -> Json:
+            if part.get("type") == "text":  # templates read either name
+                return {"text": part["text"], "content": part["text"], "type": "text"}
+            return {**part, "type": names[part["type"]]} if part.get("type") in names else part
+
+        return {**message, "content": [formed(part) for part in parts]}
 
     def _name(self, kind: MediaKind) -> str | None:
         """The type of such parts in the template: ours, or OpenAI's; None: it knows none."""

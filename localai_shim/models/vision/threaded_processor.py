@@ -64,13 +64,11 @@ def _without_mlx(kind: type) -> type:
     for base in reversed(kind.__mro__):
         if base.__module__.startswith(_PACKAGE):
             own = _globals(base.__module__)
-            members |= {
-                name: rebound(value, own)
-                if isinstance(value, types.FunctionType)
-                else staticmethod(rebound(value.__func__, own))
-                for name, value in vars(base).items()
-                if isinstance(value, types.FunctionType | staticmethod)
-            }
+            for name, value in vars(base).items():
+                if isinstance(value, types.FunctionType):
+                    members[name] = rebound(value, own)
+                elif isinstance(value, staticmethod):
+                    members[name] = staticmethod(rebound(value.__func__, own))
     if "to_mlx" in members:
         members["to_mlx"] = _channels_first
     if hasattr(kind, "_resolved_size"):  # Qwen's
