@@ -25,6 +25,7 @@ from ..output.detokenizer import TokenBytes
 from ..threads.panics import PanicError, panics_are_errors
 from ..types import Adapter, Json, NewWeights, Product, Prompt, Task
 from . import caches
+from .chat_templates import limited_template
 from .checkpoint.files import Checkpoint, context_length, fingerprint
 from .checkpoint.generation_config import generation_defaults
 from .config.reading import load_text_model, query_heads
@@ -34,7 +35,6 @@ from .heads.generative_reranker import find_judge
 from .heads.last_logits import Split, end_tokens
 from .heads.pooling import decoder_encoder
 from .misreading_layers import batch_attention
-from .template_sandbox import limited_template
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
