@@ -230,13 +230,13 @@ class TextModel(ReadCheckpoint):
         self.samples_on_device, self.query_heads = has_gpu(), query_heads(config)
         self._fills_media = False
         plain_cache = partial(type(self)._plain_cache, weakref.proxy(self))  # nothing holds the model but its engine
-        self.encode = decoder_encoder(self._decoder or model, plain_cache, path)
+        self.encode = decoder_encoder(self.decoder, plain_cache, path)
         self._split: Split | None = None
         self._bank: Bank | None = None
         self.end_tokens, self.gives_hidden = 0, self.encode is not None
         if self.gives_hidden:  # what computes hidden states is known
             self.end_tokens = end_tokens(len(self.new_cache()), self.weight_bytes)
-        self.score = find_judge(self._decoder or model, self.encode, tokenizer, config)
+        self.score = find_judge(self.decoder, self.encode, tokenizer, config)
         heads: dict[Task, TextHead | None] = {"embed": self.encode, "rerank": self.score}
         self.heads = {task: head for task, head in heads.items() if head is not None}
         self.settings: Mapping[Task, object] = {task: head.settings for task, head in self.heads.items()}
@@ -388,7 +388,7 @@ class TextModel(ReadCheckpoint):
         from .adapters.bank import Bank
 
         if self._bank is None:
-            self._bank = Bank(self._decoder or self._model)
+            self._bank = Bank(self.decoder)
         return self._changing_layers(self._bank.add(adapter, products))
 
     def remove_adapter(self, adapter: Adapter) -> Iterator[None]:

@@ -144,9 +144,8 @@ class Bank:
             layer.siblings = None
         yield
         layers = self._linear(names)
-        kernel = (
-            host().forms().adapter_kernel([(each._stack.low, each._stack.high) for each in layers]) if layers else None
-        )
+        factors = [(each._stack.low, each._stack.high) for each in layers]
+        kernel = host().forms().adapter_kernel(factors) if layers else None
         if kernel is not None:
             siblings = Siblings(layers, kernel)
             for each in layers:

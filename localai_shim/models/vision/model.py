@@ -68,8 +68,7 @@ class VisionModel(TextModel):
     def __init__(self, checkpoint: Checkpoint) -> None:
         _, model, tokenizer, config, path, options, _ = checkpoint
         self._path = path
-        self._language: nn.Module = getattr(model, "language_model", model)
-        self._decoder = self._language
+        self._decoder = self._language = getattr(model, "language_model", model)
         module = type(self._language).__module__  # before it is given another class
         super().__init__(checkpoint)
         family = config.get("model_type")
