@@ -171,7 +171,7 @@ def _render_nulls(tokenizer: PreTrainedTokenizerBase, messages: list[Json], how:
 
 
 class ReadCheckpoint:
-    """What models of all kinds have of their checkpoints.
+    """Base of models of all kinds: properties that they have of their checkpoints.
 
     Args:
         more: parameters that the model itself does not have.
