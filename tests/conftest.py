@@ -279,7 +279,7 @@ def _make_sentencepiece(folder: Path) -> None:
 def chat_tokenizer(tokenizer: Any, calls: CallFormat | None = None) -> ChatTokenizer:
     """A tokenizer as the endpoints see it, with the adapter's way to render, and no model."""
     model = SimpleNamespace(tokenizer=tokenizer, cuts_anywhere=True, embedded=None, media_kinds=frozenset())
-    for method in (TextTokenizer.encode, TextTokenizer.apply_chat_template):
+    for method in (TextTokenizer.encode, TextTokenizer.encode_all, TextTokenizer.apply_chat_template):
         setattr(model, method.__name__, partial(method, model))
     return ChatTokenizer(model, calls)  # type: ignore[arg-type]
 

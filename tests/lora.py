@@ -15,7 +15,8 @@ from mlx.utils import tree_flatten
 from mlx_lm.tuner.utils import linear_to_lora_layers, load_adapters
 
 from localai_shim import LocalOpenAI
-from localai_shim.models.adapters import Bank, read_adapter
+from localai_shim.models.adapters.bank import Bank
+from localai_shim.models.adapters.folder import read_adapter
 from localai_shim.types import Adapter
 
 SIZE = 0.3  # of an adapter's numbers, which changes what a tiny model says

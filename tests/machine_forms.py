@@ -21,7 +21,7 @@ class FillingForms(CudaForms):
 class TurningForms(OwnForms):
     """MLX's own, with one position for each token as on CUDA."""
 
-    turned_from = CudaForms.turned_from
+    turned_from = staticmethod(CudaForms.turned_from)
 
 
 def use_forms(monkeypatch: pytest.MonkeyPatch, forms: OwnForms) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from localai_shim import LocalOpenAI
 from localai_shim.grammar.compile import Grammar, json_schema, regex
 from localai_shim.grammar.vocabulary import Vocabulary
-from localai_shim.models.format_evidence import grammar_tokens
+from localai_shim.models.chat_templates import grammar_tokens
 from localai_shim.models.text import TextTokenizer
 from localai_shim.output.text import TextParser
 from localai_shim.prompt.control_tokens import read_control_tokens

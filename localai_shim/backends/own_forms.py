@@ -67,10 +67,10 @@ class OwnForms:
     def filled_rows(self, rows: int) -> int:
         return rows
 
-    def fill(self, tokens: mx.array, layers: RowCache) -> tuple[mx.array, int]:
+    def fill(self, tokens: mx.array, layers: RowCache, /) -> tuple[mx.array, int]:
         return tokens, 0
 
-    def forget(self, layers: RowCache, padding: int) -> None:
+    def forget(self, layers: RowCache, padding: int, /) -> None:
         pass
 
     def waited_for(self, now: bool = True) -> AbstractContextManager[None]:

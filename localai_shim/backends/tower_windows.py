@@ -114,7 +114,7 @@ def use_windows(model: nn.Module, *, enabled: bool | None = None) -> int:
     """
     changed, every = 0, has_gpu() if enabled is None else enabled
     for layer in model.modules():
-        kind: Any = type(layer)
+        kind: type = type(layer)
         argument, masks = _LAYERS.get((kind.__module__, kind.__name__), (None, False))
         wanted = argument is not None and (every or (masks and enabled is None)) and not hasattr(kind, "in_windows")
         form = _form(kind, argument) if wanted else None

@@ -9,8 +9,8 @@ from math import prod
 from pathlib import Path
 
 from ..formats.detection import Evidence, detect
+from ..models.chat_templates import read_formats
 from ..models.checkpoint.files import read_json
-from ..models.format_evidence import read_formats
 from ..models.gguf.config import read_config
 from ..models.gguf.header import Header, peek, read_header, type_name
 from ..models.loading import refusal

@@ -157,7 +157,7 @@ def describe_model(
     search = search or search_options({})
     path = make_sources({"": model}, {} if revision is None else {"revision": revision}, None, search)[""].path
     folder = fetch(path, None, revision, search)
-    from ..models.format_evidence import SAMPLE_QUESTION, SAMPLE_TOOL, find_formats
+    from ..models.chat_templates import SAMPLE_QUESTION, SAMPLE_TOOL, find_formats
     from ..models.text import load_text_tokenizer
     from ..prompt.template import ChatTokenizer, Conversation
 

@@ -14,7 +14,9 @@ import functools
 import importlib
 from collections.abc import Iterable, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import mlx.core as mx
 
 from ..engine.cache_contents import (
     UPSTREAMS,
@@ -28,9 +30,6 @@ from ..engine.cache_contents import (
     Upstream,
 )
 from .attention.pooled import Pool
-
-if TYPE_CHECKING:
-    import mlx.core as mx
 
 _ROW_CACHES = f"{__package__}.row_caches"
 """The module of `PackedKVCache` and `OwnKVCache`, imported where it is needed."""
@@ -104,7 +103,12 @@ def write(contents: Contents) -> Any:
     if isinstance(contents, ContentsList):
         return as_list([write(part) for part in contents.parts], contents.upstream)
     if isinstance(contents, States):
-        layer = _arrays_cache(contents, classes)
+        if contents.constant:
+            from .attention.constant_arrays import ConstantArrays
+
+            layer = ConstantArrays(len(contents.arrays))
+        else:
+            layer = classes.ArraysCache(len(contents.arrays))
         layer.cache = list(_own_states(contents.arrays))
         return layer
     how, ring = contents.quantised, contents.ring
@@ -153,17 +157,7 @@ def _own_states(arrays: Iterable[mx.array | None]) -> tuple[mx.array | None, ...
     return tuple(None if array is None else array[...] for array in arrays)
 
 
-def _arrays_cache(contents: States, classes: ModuleType) -> Any:
-    if contents.constant:
-        from .attention.constant_arrays import ConstantArrays
-
-        return ConstantArrays(len(contents.arrays))
-    return classes.ArraysCache(len(contents.arrays))
-
-
 def _read_ring(layer: LayerCache, upstream: Upstream) -> KeyValues:
-    import mlx.core as mx
-
     ring = Ring(layer.max_size, layer.keep)
     if layer.keys is None or not layer.offset:
         return KeyValues(0, (), ring, upstream=upstream)

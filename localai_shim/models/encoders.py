@@ -12,33 +12,27 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import mlx.core as mx
 import numpy as np
+from mlx import nn
 
 from ..engine.ports import TextHead, host
 from ..options import LoadOptions
 from ..types import Adapter, Json, ModelLoadError, NewWeights, Product, Task
 from ..vectors import Reranking
-from .checkpoint.files import Checkpoint, context_length, fingerprint, read_json
+from .checkpoint.files import Checkpoint, context_length, read_json
 from .config.reading import encoder_config
 from .heads.generative_reranker import PairTokenizer
-from .heads.pooling import Encoder, Head, Reading, pad
-from .heads.sentence_files import TOKEN_VECTORS, SentenceFiles, read_sentence_files
-from .text import TextTokenizer
+from .heads.pooling import TOKEN_VECTORS, Encoder, Head, Reading, SentenceFiles, pad, read_sentence_files
+from .text import ReadCheckpoint, TextTokenizer
 
 if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
     from tokenizers import Tokenizer
 
 _ENCODERS = {
-    "bert": "bert",
-    "camembert": "xlm_roberta",
-    "llama_bidirec": "llama_bidirec",
-    "modernbert": "modernbert",
-    "roberta": "xlm_roberta",
-    "xlm-roberta": "xlm_roberta",
-    "xlm_roberta": "xlm_roberta",
+    **{name: name for name in ("bert", "llama_bidirec", "modernbert")},
+    **dict.fromkeys(("camembert", "roberta", "xlm-roberta", "xlm_roberta"), "xlm_roberta"),
 }
 """model_type -> mlx-vlm's module, of what embeds and does nothing else."""
 _WITHOUT_HEAD = {
@@ -61,8 +55,6 @@ def use_exact_gelu(model: nn.Module) -> None:
     Args:
         model: its modules are changed.
     """
-    from mlx import nn
-
     exact = host().forms().exact_gelu
     for module in model.modules():
         for name, child in module.children().items():
@@ -79,7 +71,28 @@ def encoder_module(folder: Path, config: Json) -> str | None:
     return _ENCODERS.get(kind)
 
 
-class EncoderModel:
+class FixedModel(ReadCheckpoint):
+    """A model that takes neither other weights nor adapters: it generates no text."""
+
+    what = "a model that generates no text"
+    adapter_bytes = 0
+    eos_token_ids: frozenset[int] = frozenset()
+    generation_defaults: Mapping[str, object] = {}
+
+    def read_weights(self, weights: NewWeights) -> Callable[[], None]:
+        raise ModelLoadError(f"the weights of {self.what} cannot be updated")
+
+    def add_adapter(self, adapter: Adapter, products: Mapping[str, Product]) -> Iterator[None]:
+        raise ModelLoadError(f"{self.what} takes no adapters")
+
+    def remove_adapter(self, adapter: Adapter) -> Iterator[None]:
+        return iter(())
+
+    def adapted(self, adapters: Sequence[Adapter | None]) -> AbstractContextManager[None]:
+        raise ValueError("this model has no adapters")
+
+
+class EncoderModel(FixedModel):
     """An encoder of mlx-vlm and its tokenizer, whatever it is for. Made on the engine thread.
 
     Args:
@@ -89,44 +102,34 @@ class EncoderModel:
     Attributes: as those of `TextModel`; `text` may be used from any thread.
     """
 
-    libraries: Sequence[str] = ("mlx", "mlx-lm", "mlx-vlm", "transformers")
-    applied: Mapping[str, int] = {}
-    eos_token_ids: frozenset[int] = frozenset()
+    libraries = ("mlx", "mlx-lm", "mlx-vlm", "transformers")
 
     def __init__(self, checkpoint: Checkpoint, files: SentenceFiles, more: Sequence[mx.array] = ()) -> None:
-        from mlx.utils import tree_flatten
-
-        name, model, tokenizer, config, path, options, contents_digest = checkpoint
+        super().__init__(checkpoint, more)
+        _, model, tokenizer, config, path, options, _ = checkpoint
         module, padding = encoder_module(path, config) or "", config.get("pad_token_id")
-        self.name, self.tokenizer, self._model = name, tokenizer, model
+        self._model = model
         self._padding = 0  # nothing looks at what stands there
         if isinstance(padding, int) and 0 <= padding < config.get("vocab_size", padding + 1):
             self._padding = padding
         use_exact_gelu(model)
-        parameters = [*(array for _, array in tree_flatten(model.parameters())), *more]
-        self.weight_bytes = sum(array.nbytes for array in parameters)
         self.context_length: int | None = max_tokens(module, config, files, options)
         if (backend := getattr(tokenizer._tokenizer, "backend_tokenizer", None)) is not None:
             backend.no_truncation()  # the files of many embedders say that it should cut and pad
             backend.no_padding()
         self.text = TextTokenizer(tokenizer, True, model)
-        self.generation_defaults: Json = {}
-        self.fingerprint = fingerprint(config, contents_digest, options, parameters, self.libraries)
-        self.created = int((path / "config.json").stat().st_mtime)
 
-    adapter_bytes = 0
 
-    def read_weights(self, weights: NewWeights) -> Callable[[], None]:
-        raise ModelLoadError("the weights of a model that generates no text cannot be updated")
+def _load(
+    path: Path, options: LoadOptions, config: Json, name: str, class_name: str, **more: object
+) -> tuple[nn.Module, TokenizerWrapper]:
+    """A class of mlx-vlm's module of this name, whose weights are not read yet, and its tokenizer."""
+    from mlx_lm.utils import load_tokenizer
+    from mlx_vlm.encoder_loader import load_encoder_model
 
-    def add_adapter(self, adapter: Adapter, products: Mapping[str, Product]) -> Iterator[None]:
-        raise ModelLoadError("a model that generates no text takes no adapters")
-
-    def remove_adapter(self, adapter: Adapter) -> Iterator[None]:
-        return iter(())
-
-    def adapted(self, adapters: Sequence[Adapter | None]) -> AbstractContextManager[None]:
-        raise ValueError("this model has no adapters")
+    how = {"model_remapping": {str(config["model_type"]): name}, "model_class_name": class_name, **more}
+    model = load_encoder_model(path, config=config, lazy=True, **how)
+    return model, load_tokenizer(path, {"trust_remote_code": options.get("trust_remote_code", False)})
 
 
 class EmbeddingModel(EncoderModel):
@@ -148,9 +151,6 @@ class EmbeddingModel(EncoderModel):
     @staticmethod
     def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]:
         """A checkpoint's model, whose weights are not read yet, its tokenizer and its config."""
-        from mlx_lm.utils import load_tokenizer
-        from mlx_vlm.encoder_loader import load_encoder_model
-
         if options.get("adapter_path") is not None:
             raise ModelLoadError(f"adapter_path: '{path.name}' makes vectors of texts, and takes no LoRA adapters.")
         name = encoder_module(path, read_json(path / "config.json"))
@@ -162,10 +162,7 @@ class EmbeddingModel(EncoderModel):
         module = importlib.import_module(f"mlx_vlm.models.{name}")
         own = module.Model if name == "gemma3_embedding" else _without_layers(module.Model)
         vars(module)["LocalModel"] = own
-        how = {"model_remapping": {str(config["model_type"]): name}, "model_class_name": "LocalModel"}
-        model = load_encoder_model(path, config=config, lazy=True, **how)
-        tokenizer = load_tokenizer(path, {"trust_remote_code": options.get("trust_remote_code", False)})
-        return model, tokenizer, config
+        return *_load(path, options, config, name, "LocalModel"), config
 
     def _hidden(self, tokens: mx.array, mask: mx.array) -> mx.array:
         if self._own is not None:
@@ -176,8 +173,6 @@ class EmbeddingModel(EncoderModel):
 
 def _gemma_states(model: nn.Module, tokens: mx.array, mask: mx.array) -> mx.array:
     """Hidden states of EmbeddingGemma. mlx-vlm's own code lets tokens see all others where they have a window."""
-    import mlx.core as mx
-
     h = model.embed_tokens(tokens)
     h = h * mx.array(model.config.hidden_size**0.5, h.dtype)
     least = mx.finfo(h.dtype).min  # not infinite: padding may see nothing
@@ -244,9 +239,6 @@ class ClassifierModel(EncoderModel):
         Raises:
             ModelLoadError: it is not a reranker.
         """
-        from mlx_lm.utils import load_tokenizer
-        from mlx_vlm.encoder_loader import load_encoder_model
-
         config = read_json(path / "config.json")
         named = config.get("id2label")
         labels = config.get("num_labels") or (len(named) if isinstance(named, dict) else 2)  # as transformers has it
@@ -259,15 +251,8 @@ class ClassifierModel(EncoderModel):
         if options.get("adapter_path") is not None:
             raise ModelLoadError(f"adapter_path: '{path.name}' reranks documents, and takes no LoRA adapters.")
         config = encoder_config(path, name)
-        model = load_encoder_model(
-            path,
-            config=config,
-            model_remapping={str(config["model_type"]): name},
-            model_class_name="SequenceClassificationModel",
-            config_overrides={"num_labels": 1},
-            lazy=True,
-        )
-        tokenizer = load_tokenizer(path, {"trust_remote_code": options.get("trust_remote_code", False)})
+        overrides: Json = {"config_overrides": {"num_labels": 1}}
+        model, tokenizer = _load(path, options, config, name, "SequenceClassificationModel", **overrides)
         if not hasattr(tokenizer._tokenizer, "backend_tokenizer"):
             raise ModelLoadError(f"'{path.name}' has no tokenizer.json: there is no fast tokenizer for it.")
         return model, tokenizer, config
@@ -288,8 +273,6 @@ class _Classifier:
 
     def __call__(self, pairs: Sequence[Sequence[int]], skip: int = 0) -> mx.array:
         """The relevance of each document to its query: `[pairs, 1]`, lazy."""
-        import mlx.core as mx
-
         tokens, mask = pad(pairs, self._padding)
         given = {"attention_mask": mx.array(mask)}
         if self._separator is not None:  # tokens behind the first separator are of the second kind

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ..options import ANYWHERE, Search
 from ..types import Json, ModelLoadError
+from .chat_templates import read_formats
 from .checkpoint.files import read_json
-from .format_evidence import read_formats
 from .local.search import hub_model, similar_names
 
 _MORE_FILES = ("*_Dense/*.safetensors", "mtp.safetensors", "mtp/*")  # of sentence-transformers' layers, and heads

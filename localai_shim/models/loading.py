@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
+import mlx.core as mx
+from mlx.utils import tree_flatten
+
 from ..backends.machine import has_gpu, is_out_of_memory
 from ..engine.mirror.journal import journal, mirrored
 from ..engine.ports import StepInput, host
@@ -64,9 +67,6 @@ def load_model(
     Raises:
         ModelLoadError: no such model, or it is broken, or of a kind that cannot be served.
     """
-    import mlx.core as mx
-    from mlx.utils import tree_flatten
-
     check_names(options)
     with LOADING, keeping_file_limits():
         import mlx_lm.utils  # noqa: F401
@@ -129,8 +129,6 @@ def load_model(
 
 def _check_device(loaded: TextModel) -> dict[str, int]:
     """Test the operations that a model needs on this device; returns what was changed, as `prepare` does."""
-    import mlx.core as mx
-
     from ..backends.self_test.device import check_device
 
     kv = loaded._kv

@@ -5,8 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+import mlx.core as mx
+from mlx import nn
+
+from ..backends.patches import Function, Mask
 from ..engine.cache_contents import LayerCache
 from .attention.blocks import (
     blocks_by_row,
@@ -31,12 +35,6 @@ from .attention.pooled import pooling, scoring_all, with_pools
 from .attention.prompt_rings import with_prompt_rings
 from .attention.recurrence import keeping_inputs
 from .attention.running_sums import not_waiting, placing_rows, reading_states, with_states
-
-if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
-
-    from ..backends.patches import Function, Mask
 
 Experts: TypeAlias = "tuple[mx.array, mx.array]"
 """Their places and scores."""
@@ -122,8 +120,6 @@ def _rotating(_: Function) -> Function:
     """jina_vlm turns all rows by the longest one's position."""
 
     def call(self: nn.Module, x: mx.array, offset: int | mx.array = 0) -> mx.array:
-        import mlx.core as mx
-
         return mx.fast.rope(x, self.dims, traditional=False, base=self.theta, scale=1.0, offset=offset)
 
     return call

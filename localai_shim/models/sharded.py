@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import mlx.core as mx
+from mlx import nn
+
 from ..engine.mirror.journal import Mirrored, mirrored
 from ..engine.ports import PassOutput, StepInput
 from ..options import LoadOptions
@@ -16,8 +19,6 @@ from .checkpoint.files import Checkpoint
 from .text import TextModel
 
 if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 _HEADS = ("num_attention_heads", "num_key_value_heads")
@@ -28,7 +29,7 @@ class ShardedModel(TextModel, Mirrored):
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         super().__init__(checkpoint)
-        self._group = self._mx.distributed.init(strict=True)
+        self._group = mx.distributed.init(strict=True)
         self._before: mx.array | None = None
         """Logits of the last pass, where that may not have been launched: the next one comes behind it."""
         self.encode = self.score = None
@@ -37,8 +38,6 @@ class ShardedModel(TextModel, Mirrored):
     @staticmethod
     def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]:
         """A checkpoint's model, of whose weights only this process's part will be read."""
-        import mlx.core as mx
-
         model, tokenizer, config = TextModel.read(path, options)
         group = mx.distributed.init(strict=True)
         try:
@@ -61,7 +60,6 @@ class ShardedModel(TextModel, Mirrored):
         return made
 
     def _run(self, step: StepInput, tokens: mx.array) -> PassOutput[mx.array]:
-        mx = self._mx
         if self._group.rank():
             tokens = mx.zeros_like(tokens)
         if self._before is not None:  # collective operations are in the same order everywhere
@@ -71,8 +69,6 @@ class ShardedModel(TextModel, Mirrored):
 
 def evaluate_each(arrays: Sequence[mx.array]) -> None:
     """Evaluate arrays one after another: of what a part is cut from, no more than one is there at a time."""
-    import mlx.core as mx
-
     for array in arrays:
         mx.eval(array)
 

@@ -12,6 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_flatten
+
 from ..backends.machine import has_gpu
 from ..engine.cache_contents import Quantised, RowCache, is_trimmable
 from ..engine.ports import Features, PassOutput, StepInput, TextHead, host
@@ -21,6 +25,7 @@ from ..output.detokenizer import TokenBytes
 from ..threads.panics import PanicError, panics_are_errors
 from ..types import Adapter, Json, NewWeights, Product, Prompt, Task
 from . import caches
+from .chat_templates import limited_template
 from .checkpoint.files import Checkpoint, context_length, fingerprint
 from .checkpoint.generation_config import generation_defaults
 from .config.reading import load_text_model, query_heads
@@ -30,15 +35,12 @@ from .heads.generative_reranker import find_judge
 from .heads.last_logits import Split, end_tokens
 from .heads.pooling import decoder_encoder
 from .misreading_layers import batch_attention
-from .template_sandbox import limited_template
 
 if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
     from transformers import PreTrainedTokenizerBase
 
-    from .adapters import Bank
+    from .adapters.bank import Bank
 
 Tools = list[Json] | None
 Restore = Callable[[str], str] | None
@@ -97,27 +99,21 @@ class TextTokenizer:
         """Arguments of the template for a conversation with media, and what changes the text that it makes."""
         raise ValueError("this model reads text only")
 
-    @panics_are_errors
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Token ids of a text.
+        """Token ids of a text."""
+        return self.encode_all([text], add_special_tokens=add_special_tokens)[0]
+
+    @panics_are_errors
+    def encode_all(self, texts: Sequence[str], *, add_special_tokens: bool = True) -> list[list[int]]:
+        """Encode each text like `encode`; fast tokenizers run several at once.
 
         Where the tokenizer is a plain fast one this goes past transformers, which holds the GIL for long over long
         texts: it lists attention masks and offsets that are not needed.
         """
-        tokenizer = self.tokenizer._tokenizer
-        if is_plain_fast(tokenizer):
-            [encoding] = tokenizer.backend_tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
-            return _checked(encoding.ids, self)
-        return _checked([int(i) for i in tokenizer.encode(text, add_special_tokens=add_special_tokens)], self)
-
-    @panics_are_errors
-    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """Encode each text like `encode`; fast tokenizers run several at once."""
-        tokenizer = self.tokenizer._tokenizer
+        tokenizer, how = self.tokenizer._tokenizer, {"add_special_tokens": add_special_tokens}
         if not is_plain_fast(tokenizer):
-            return [self.encode(text) for text in texts]
-        encoded = tokenizer.backend_tokenizer.encode_batch_fast(list(texts))
-        return [_checked(encoding.ids, self) for encoding in encoded]
+            return [_checked([int(i) for i in tokenizer.encode(text, **how)], self) for text in texts]
+        return [_checked(made.ids, self) for made in tokenizer.backend_tokenizer.encode_batch_fast(list(texts), **how)]
 
 
 def _checked(ids: list[int], tokenizer: TextTokenizer) -> list[int]:
@@ -131,8 +127,6 @@ def _checked(ids: list[int], tokenizer: TextTokenizer) -> list[int]:
 
 def _embedded(model: nn.Module, tokenizer: TokenizerWrapper) -> int | None:
     """Tokens that a model has embeddings of; None if that is all of them, or not known."""
-    from mlx import nn
-
     kinds = (nn.Embedding, nn.QuantizedEmbedding)
     rows = max((each.weight.shape[0] for each in model.modules() if isinstance(each, kinds)), default=None)
     last = max(tokenizer.get_vocab().values(), default=-1)
@@ -176,18 +170,15 @@ def _render_nulls(tokenizer: PreTrainedTokenizerBase, messages: list[Json], how:
     return str(text)
 
 
-class TextModel:
-    """An mlx-lm model and its tokenizer. Made on the engine thread; tokenizer and `text` may be used from any.
+class ReadCheckpoint:
+    """Base of models of all kinds: properties that they have of their checkpoints.
+
+    Args:
+        more: parameters that the model itself does not have.
 
     Attributes:
         name: what `response.model` says.
-        folder: the checkpoint's, or its GGUF file.
         tokenizer: mlx-lm's `TokenizerWrapper`.
-        generation_defaults: the model's generation_config.json, or {}.
-        text: what makes prompts for it.
-        one_token: rows that decode take one token per step, whatever a trial with text says.
-        end_tokens: most tokens of a pass that should end a prompt with its last token's logits; 0: none can.
-        gives_hidden: passes return hidden states if these are wanted.
         fingerprint: changes with the model, the options and the versions of what computes.
     """
 
@@ -195,22 +186,42 @@ class TextModel:
     """The model that computes."""
     applied: Mapping[str, int] = {}
     """Forms of this machine that were applied, each with its number of layers."""
+
+    def __init__(self, checkpoint: Checkpoint, more: Sequence[mx.array] = ()) -> None:
+        name, model, tokenizer, config, path, options, contents = checkpoint
+        self.name, self.tokenizer = name, tokenizer
+        parameters = [*(array for _, array in tree_flatten(model.parameters())), *more]
+        self.weight_bytes = sum(array.nbytes for array in parameters)
+        self.fingerprint = fingerprint(config, contents, options, parameters, self.libraries)
+        made = path if is_gguf(path) else path / "config.json"
+        self.created = int(made.stat().st_mtime) if made.exists() else 0
+
+
+class TextModel(ReadCheckpoint):
+    """An mlx-lm model and its tokenizer. Made on the engine thread; tokenizer and `text` may be used from any.
+
+    Attributes:
+        folder: the checkpoint's, or its GGUF file.
+        config: the checkpoint's.
+        generation_defaults: the model's generation_config.json, or {}.
+        text: what makes prompts for it.
+        one_token: rows that decode take one token per step, whatever a trial with text says.
+        end_tokens: most tokens of a pass that should end a prompt with its last token's logits; 0: none can.
+        gives_hidden: passes return hidden states if these are wanted.
+    """
+
     request_defaults: Mapping[str, object] = {}
     """Other defaults for fields of requests: a system prompt, stop strings, a seed, penalties."""
     _decoder: nn.Module | None = None
     """Part of the model that gives logits of tokens, where there is one."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        import mlx.core as mx
-        from mlx.utils import tree_flatten
-
-        name, model, tokenizer, config, path, options, contents_digest = checkpoint
-        self.name = name
-        self._mx, self._forms = mx, host().forms()
+        _, model, tokenizer, config, path, options, _ = checkpoint
+        self._forms = host().forms()
         batch_attention(model)
+        super().__init__(checkpoint)
         self.one_token = False
-        self._model, self._config, self.folder = model, config, path
-        self.tokenizer = tokenizer
+        self._model, self.config, self.folder = model, config, path
         self.generation_defaults = generation_defaults(path, config)
         bits = options.get("kv_bits")  # None: keys and values are kept as they are
         self._kv = None if bits is None else Quantised(options.get("kv_group_size") or 64, bits)
@@ -218,16 +229,14 @@ class TextModel:
         self.eos_token_ids = frozenset(int(i) for i in tokenizer.eos_token_ids)
         self.samples_on_device, self.query_heads = has_gpu(), query_heads(config)
         self._fills_media = False
-        parameters = tree_flatten(model.parameters())
-        self.weight_bytes = sum(array.nbytes for _, array in parameters)
         plain_cache = partial(type(self)._plain_cache, weakref.proxy(self))  # nothing holds the model but its engine
-        self.encode = decoder_encoder(self._decoder or model, plain_cache, path)
+        self.encode = decoder_encoder(self.decoder, plain_cache, path)
         self._split: Split | None = None
         self._bank: Bank | None = None
         self.end_tokens, self.gives_hidden = 0, self.encode is not None
         if self.gives_hidden:  # what computes hidden states is known
             self.end_tokens = end_tokens(len(self.new_cache()), self.weight_bytes)
-        self.score = find_judge(self._decoder or model, self.encode, tokenizer, config)
+        self.score = find_judge(self.decoder, self.encode, tokenizer, config)
         heads: dict[Task, TextHead | None] = {"embed": self.encode, "rerank": self.score}
         self.heads = {task: head for task, head in heads.items() if head is not None}
         self.settings: Mapping[Task, object] = {task: head.settings for task, head in self.heads.items()}
@@ -235,16 +244,6 @@ class TextModel:
         contents = [caches.read(layer) for layer in self.new_cache()]
         cuts_anywhere = all(layer is not None and is_trimmable(layer) for layer in contents)
         self.text = TextTokenizer(tokenizer, cuts_anywhere, model)
-        self.fingerprint = fingerprint(
-            config, contents_digest, options, [array for _, array in parameters], self.libraries
-        )
-        made = path if is_gguf(path) else path / "config.json"
-        self.created = int(made.stat().st_mtime) if made.exists() else 0
-
-    @property
-    def config(self) -> Json:
-        """The checkpoint's config."""
-        return self._config
 
     @property
     def decoder(self) -> nn.Module:
@@ -297,8 +296,8 @@ class TextModel:
         """
         for length in self._forms.warm_up(self._model):
             cache = self.new_cache()
-            self.prefill(StepInput(self._mx.zeros((1, length), self._mx.int32), cache))
-            self._mx.eval(self.forward(StepInput(self._mx.zeros((1, 1), self._mx.int32), cache)).logits)
+            self.prefill(StepInput(mx.zeros((1, length), mx.int32), cache))
+            mx.eval(self.forward(StepInput(mx.zeros((1, 1), mx.int32), cache)).logits)
 
     def prefill(self, step: StepInput, *, wait: bool = True) -> PassOutput[mx.array | None]:
         """Run tokens into the layers, and wait for it unless told not to.
@@ -310,12 +309,12 @@ class TextModel:
         tokens, padding = self._forms.fill(step.tokens, step.layers) if fills else (step.tokens, 0)
         with self._forms.waited_for(), self._adapted(step):
             made, hidden = self._run(step, tokens)
-        logits = made[:, 0].astype(self._mx.float32) if step.ends else None
+        logits = made[:, 0].astype(mx.float32) if step.ends else None
         if hidden is not None:
             rows, k = step.tokens.shape
             hidden = hidden[:rows, :k]
         self._forms.forget(step.layers, padding)
-        (self._mx.eval if wait else self._mx.async_eval)(logits, hidden, [layer.state for layer in step.layers])
+        (mx.eval if wait else mx.async_eval)(logits, hidden, [layer.state for layer in step.layers])
         return PassOutput(logits, hidden)
 
     def forward(self, step: StepInput) -> PassOutput[mx.array]:
@@ -325,7 +324,7 @@ class TextModel:
         """
         with self._forms.waited_for(step.tokens.shape[1] > 1 and not self.samples_on_device), self._adapted(step):
             logits, hidden = self._run(step, step.tokens)
-            return PassOutput(logits.astype(self._mx.float32), hidden)
+            return PassOutput(logits.astype(mx.float32), hidden)
 
     def _run(self, step: StepInput, tokens: mx.array) -> PassOutput[mx.array]:
         """Run a pass with these tokens instead of the step's. Logits have the model's own type.
@@ -358,7 +357,7 @@ class TextModel:
         """
         from .weights import read_update
 
-        update = read_update(self._model, weights, self._sanitize, self._config)
+        update = read_update(self._model, weights, self._sanitize, self.config)
 
         def apply() -> None:
             update()
@@ -386,10 +385,10 @@ class TextModel:
         Raises:
             ModelLoadError: it does not fit; names the folder, the tensor and the shapes.
         """
-        from .adapters import Bank
+        from .adapters.bank import Bank
 
         if self._bank is None:
-            self._bank = Bank(self._decoder or self._model)
+            self._bank = Bank(self.decoder)
         return self._changing_layers(self._bank.add(adapter, products))
 
     def remove_adapter(self, adapter: Adapter) -> Iterator[None]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from mlx import nn
 
-from ..backends.packing import Format, packed_format
+from ..backends.layers import Format, packed_format
 from ..types import Json, ModelLoadError, NewWeights
 from .adapters.bank import bare_modules
 from .checkpoint.completeness import check_weights
@@ -23,7 +23,6 @@ MAX_NAMED = 8  # tensors that an error names
 _NUMBERS = "fiub"  # kinds of NumPy's dtypes that are numbers
 
 Sanitize = Callable[[dict[str, mx.array]], dict[str, mx.array]]
-Assignments = list[tuple[nn.Module, dict[str, mx.array]]]
 
 
 def copy_weights(weights: Mapping[str, object]) -> NewWeights:
@@ -47,7 +46,9 @@ def copy_weights(weights: Mapping[str, object]) -> NewWeights:
 
 def _copy(name: str, value: object) -> tuple[npt.NDArray[np.generic], bool]:
     """A copy, and if these are the bits of bfloat16, which NumPy does not have."""
-    half = getattr(value, "dtype", None) == mx.bfloat16 if isinstance(value, mx.array) else _is_half(value)
+    half = isinstance(value, mx.array) and value.dtype == mx.bfloat16
+    if isinstance(value, np.ndarray):
+        half = value.dtype.name == "bfloat16"
     try:
         array = np.array(value.view(mx.uint16) if half else value, order="C")  # type: ignore[attr-defined]
     except Exception as error:
@@ -57,10 +58,6 @@ def _copy(name: str, value: object) -> tuple[npt.NDArray[np.generic], bool]:
     if array.dtype.kind not in _NUMBERS:
         raise ValueError(f"update_weights: '{name}' must be an array of numbers, not {type(value).__name__}")
     return array, half
-
-
-def _is_half(value: object) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.name == "bfloat16"
 
 
 def folder_weights(folder: Path) -> NewWeights:
@@ -117,9 +114,7 @@ def read_update(
             wrong.append(f"'{name}' {array.shape} is no tensor of this model")
         else:
             by_module[place[0]][place[1]] = array
-    made: Assignments = []
-    for name, arrays in by_module.items():
-        made.append((modules[name], {**_fitted(name, modules[name], arrays, wrong)}))
+    made = [(modules[name], _fitted(name, modules[name], arrays, wrong)) for name, arrays in by_module.items()]
     if wrong:
         more = f"; and {len(wrong) - MAX_NAMED} more" if len(wrong) > MAX_NAMED else ""
         raise ModelLoadError(f"The weights do not fit, and nothing has changed: {'; '.join(wrong[:MAX_NAMED])}{more}")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from ..models.chat_templates import added_tokens
 from ..models.checkpoint.generation_config import usable_settings
-from ..models.format_evidence import added_tokens
 from ..models.text import TextModel
 from ..options import LoadOptions
 from ..types import Json

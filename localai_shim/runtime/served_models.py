@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..endpoints.models import Listed
     from ..endpoints.served import ServedModel
 
-_MODULES = ("models.format_evidence", "endpoints.served", "grammar.compile", "grammar.vocabulary", "output.channels")
+_MODULES = ("models.chat_templates", "endpoints.served", "grammar.compile", "grammar.vocabulary", "output.channels")
 
 log = logging.getLogger("localai_shim")
 
@@ -114,7 +114,7 @@ def _describe(model: LoadedModel, options: LoadOptions | None = None) -> ServedM
     from ..endpoints.served import ServedModel
     from ..grammar.compile import GrammarCompiler
     from ..grammar.vocabulary import Vocabulary
-    from ..models.format_evidence import added_tokens, find_formats, grammar_tokens
+    from ..models.chat_templates import added_tokens, find_formats, grammar_tokens
     from ..output.channels import markers_of
     from ..prompt.template import ChatTokenizer
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -77,14 +76,14 @@ class Resampler:
         kept = np.concatenate([self._kept, samples])
         end = self._first + len(kept) - self._half  # of the places that have all samples around them
         made: Samples = np.zeros(max(0, math.ceil(end * self._up / self._down) - self._next), np.float32)
-        windows: Any = np.lib.stride_tricks.sliding_window_view(kept, 2 * self._half) if len(made) else None
-        for number in range(self._next, self._next + min(self._up, len(made))):
-            place, phase = divmod(number * self._down, self._up)
-            first = place - self._half + 1 - self._first
-            count = len(range(number, self._next + len(made), self._up))
-            made[number - self._next :: self._up] = (
-                windows[first : first + (count - 1) * self._down + 1 : self._down] @ self._taps[phase]
-            )
+        if len(made):
+            windows = np.lib.stride_tricks.sliding_window_view(kept, 2 * self._half)
+            for number in range(self._next, self._next + min(self._up, len(made))):
+                place, phase = divmod(number * self._down, self._up)
+                first = place - self._half + 1 - self._first
+                count = len(range(number, self._next + len(made), self._up))
+                chosen = windows[first : first + (count - 1) * self._down + 1 : self._down]
+                made[number - self._next :: self._up] = chosen @ self._taps[phase]
         self._next += len(made)
         surplus = max(0, self._next * self._down // self._up - self._half + 1 - self._first)
         self._kept, self._first = kept[surplus:], self._first + surplus

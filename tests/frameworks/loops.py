@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from localai_shim.formats.markup import REASONING
-from localai_shim.models.format_evidence import find_formats
+from localai_shim.models.chat_templates import find_formats
 from localai_shim.testing import ScriptedEngine
 from tests.frameworks.kit import PARIS, Weather
 from tests.templates.families import TEMPLATES

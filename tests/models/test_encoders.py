@@ -20,7 +20,7 @@ from localai_shim.backends.x86 import activations
 from localai_shim.backends.x86.forms import CpuForms
 from localai_shim.models.encoders import use_exact_gelu
 from localai_shim.models.heads import pooling
-from localai_shim.models.heads.sentence_files import SentenceFiles
+from localai_shim.models.heads.pooling import SentenceFiles
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import TextModel
 from localai_shim.types import ModelLoadError

@@ -14,7 +14,7 @@ from transformers import AddedToken, PreTrainedTokenizerFast
 
 from localai_shim.formats.detection import UPSTREAM, named_format, named_thought
 from localai_shim.formats.table import FORMATS, PLAIN
-from localai_shim.models.format_evidence import added_tokens, find_formats, read_formats
+from localai_shim.models.chat_templates import added_tokens, find_formats, read_formats
 from tests import inside
 from tests.formats.channels import CHANNELS
 from tests.tiny import TEMPLATE, make_tokenizer

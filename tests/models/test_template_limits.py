@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mlx_lm.utils import load_tokenizer
 
-from localai_shim.models.template_sandbox import limited_template
+from localai_shim.models.chat_templates import limited_template
 from localai_shim.models.text import render
 from localai_shim.prompt.template_traits import read_variables
 from tests import inside

@@ -8,7 +8,7 @@ import pytest
 from mlx_lm.utils import load_tokenizer
 from transformers.utils import chat_template_utils
 
-from localai_shim.models.template_sandbox import _FILTER, limited_template
+from localai_shim.models.chat_templates import _FILTER, limited_template
 from localai_shim.models.text import render
 from tests import inside
 from tests.tiny import tiny

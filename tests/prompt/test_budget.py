@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, TokenizerWrapper
 
-from localai_shim.models.format_evidence import MAX_PROMPT_CHARACTERS, find_formats
+from localai_shim.models.chat_templates import MAX_PROMPT_CHARACTERS, find_formats
 from localai_shim.models.text import TextTokenizer
 from localai_shim.prompt.fit.form import Form
 from localai_shim.prompt.template import ChatTokenizer

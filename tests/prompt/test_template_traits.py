@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.models.format_evidence import added_tokens, find_formats
+from localai_shim.models.chat_templates import added_tokens, find_formats
 from localai_shim.models.text import load_text_tokenizer
 from localai_shim.output.channels import markers_of
 from localai_shim.prompt.template import ChatTokenizer

@@ -9,7 +9,7 @@ import pytest
 
 from localai_shim import LocalOpenAI
 from localai_shim.formats.markup import REASONING
-from localai_shim.models.format_evidence import find_formats
+from localai_shim.models.chat_templates import find_formats
 from localai_shim.testing import ScriptedEngine
 from tests.templates.families import TEMPLATES
 from tests.templates.uses import collect, function

@@ -57,12 +57,11 @@ class Kernel:
             ys: `[..., outputs]` each, of the type of x.
             index: `[rows]` uint32, the slots.
         """
-        outs: list[mx.array] = self._run(
+        return self._run(
             inputs=[x, index, *self._factors, *ys],
             grid=(self._threads, x.size // self._inputs, 1),
             output_shapes=[y.shape for y in ys],
         )
-        return outs
 
 
 def kernel_of(factors: Sequence[Factors]) -> Kernel | None:

@@ -160,7 +160,6 @@ def partial_sums_of_many(
 def combine(sums: mx.array, stats: mx.array, queries: mx.array, sinks: mx.array | None = None) -> mx.array:
     """Join what `partial_sums` made of queries, `[rows, heads, tokens, dim]`."""
     rows, heads, tokens, dim = queries.shape
-    out: mx.array
     [out] = _combine(queries.dtype == mx.float16, dim, sinks is not None)(
         inputs=[sums, stats] if sinks is None else [sums, stats, mx.repeat(sinks.astype(mx.float32), tokens)],
         grid=(rows * heads * tokens * dim, 1, 1),
@@ -191,7 +190,6 @@ def combine_shared(
     """
     count, heads, tokens, dim = queries.shape
     inputs = [*own, *shared, *([] if rows is None or order is None else [rows, order])]
-    out: mx.array
     [out] = _combine_shared(queries.dtype == mx.float16, dim, heads, sinks is not None, order is not None)(
         inputs=inputs if sinks is None else [*inputs, sinks.astype(mx.float32)],
         grid=(count * heads * tokens * dim, 1, 1),

@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 
-import mlx.core as mx
 import mlx.nn as nn
 
-from ...engine.cache_contents import RowCache
 from ..own_forms import Applied, OwnForms
 from ..patches import Function
-from . import adapters, attention, one_position, products
-from .linear import batch_quantised_layers, use_dense_kernels
+from . import adapters, attention, products, vision_layers
 from .shared_attention import attend_shared
-from .tower_widths import fill_widths
 
 
 class CudaForms(OwnForms):
     """Own kernels for products and attention, and passes of few lengths: MLX prepares for each new one."""
 
     attend_shared = staticmethod(attend_shared)
+    filled = staticmethod(attention.filled)
+    filled_rows = staticmethod(attention.filled_rows)
+    fill = staticmethod(attention.fill)
+    forget = staticmethod(attention.forget)
+    turned_from = staticmethod(vision_layers.turned_from)
+    adapter_kernel = staticmethod(adapters.kernel_of)
+    shared_kernel = staticmethod(products.shared_kernel_of)
 
     def _prepare(self, model: nn.Module, memory_limit: int | None) -> Applied:
         return {
-            "widths of towers filled up": fill_widths(model),
+            "widths of towers filled up": vision_layers.fill_widths(model),
             **self.prepare_products(model),
             "attention": attention.use_attention(model),
-            "one position per token": one_position.use_one_position(model),
+            "one position per token": vision_layers.use_one_position(model),
         }
 
     def prepare_products(self, model: nn.Module) -> Applied:
         return {
-            "products with quantised weights": batch_quantised_layers(model),
-            "products with half precision": use_dense_kernels(model),
+            "products with quantised weights": products.batch_quantised_layers(model),
+            "products with half precision": products.use_dense_kernels(model),
         }
 
     def attention(self) -> Callable[[Function], Function]:
@@ -42,24 +44,3 @@ class CudaForms(OwnForms):
     def warm_up(self, model: nn.Module) -> Sequence[int]:
         products.prepare(model)
         return attention.LENGTHS
-
-    def filled(self, tokens: int) -> int:
-        return attention.filled(tokens)
-
-    def filled_rows(self, rows: int) -> int:
-        return attention.filled_rows(rows)
-
-    def fill(self, tokens: mx.array, layers: RowCache) -> tuple[mx.array, int]:
-        return attention.fill(tokens, layers)
-
-    def forget(self, layers: RowCache, padding: int) -> None:
-        attention.forget(layers, padding)
-
-    def turned_from(self, starts: int | mx.array | None) -> AbstractContextManager[None]:
-        return one_position.turned_from(starts)
-
-    def adapter_kernel(self, factors: Sequence[tuple[mx.array, mx.array]]) -> adapters.Kernel | None:
-        return adapters.kernel_of(factors)
-
-    def shared_kernel(self, layers: Sequence[nn.Module]) -> products.SharedKernel | None:
-        return products.shared_kernel_of(layers)

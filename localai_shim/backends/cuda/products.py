@@ -1,4 +1,4 @@
-"""CUDA kernels for products of a few to some hundred rows with a layer's weights, and for unpacking those.
+"""CUDA kernels for products of a few to some hundred rows with a layer's weights, and the layers that use them.
 
 MLX's own kernels (0.32.4) read quantised weights once per row below eight rows, and leave most of the GPU's bandwidth
 unused from there on. Here weights are read once, unpacked in registers and multiplied on the tensor cores. On an H100,
@@ -29,6 +29,7 @@ from typing import NamedTuple
 import mlx.core as mx
 import mlx.nn as nn
 
+from ..layers import plain_layers, use_products
 from ..machine import on_cuda
 from .kernels import Compiled, cuda_kernel, type_name
 
@@ -119,7 +120,6 @@ class Kernel:
         if rows >= self._rows.stop:
             return x @ self.unpack(layer).T if self._bits < 16 else None
         kernel, grid, threads = self._launches.get(rows) or self._launch(rows)
-        out: mx.array
         [out] = kernel(
             inputs=[x, *(layer[name] for name in self._names)],
             grid=grid,
@@ -131,7 +131,6 @@ class Kernel:
 
     def unpack(self, layer: nn.Module) -> mx.array:
         """`[outputs, inputs]`: what `mx.dequantize` gives of packed weights, which takes twice as long."""
-        out: mx.array
         [out] = _unpacking(self._dtype == mx.float16, self._bits, self._group_size)(
             inputs=[layer["weight"], layer["scales"], layer["biases"]],
             grid=(self._outputs * self._inputs // 8, 1, 1),
@@ -196,14 +195,13 @@ class SharedKernel:
         if x.dtype != first._dtype or not all(rows in each._rows for each in self._kernels):
             return None
         kernel, grid, threads = self._launches.get(rows) or self._launch(rows)
-        outs: list[mx.array] = kernel(
+        return kernel(
             inputs=[x, *(layer["weight"] for layer in self._layers)],
             grid=grid,
             threadgroup=threads,
             output_shapes=[(*x.shape[:-1], each._outputs) for each in self._kernels],
             output_dtypes=[first._dtype] * len(self._kernels),
         )
-        return outs
 
     def _launch(self, rows: int) -> Launch:
         first = self._kernels[0]
@@ -280,10 +278,9 @@ def _shared_product(half: bool, form: Form, outputs: tuple[int, ...]) -> Compile
     begins = [sum(outputs[:i]) // form.outputs for i in range(len(outputs))]
 
     def chosen(values: Sequence[object]) -> str:
-        last, *others = reversed([*zip(begins, values, strict=True)])
-        made, begin = str(last[1]), last[0]
-        for before, value in others:
-            made, begin = f"(b < {begin} ? {value} : {made})", before
+        made = str(values[-1])
+        for begin, value in zip(begins[:0:-1], values[-2::-1], strict=True):
+            made = f"(b < {begin} ? {value} : {made})"
         return made
 
     places = range(len(outputs))
@@ -306,3 +303,119 @@ def _shared_product(half: bool, form: Form, outputs: tuple[int, ...]) -> Compile
 def _unpacking(half: bool, bits: int, group_size: int) -> Compiled:
     source = f"localai_shim::unpack<{type_name(half)}, {bits}, {group_size}>(w, scales, biases, out);"
     return cuda_kernel(__file__, f"unpacking_{half:d}_{bits}_{group_size}", ["w", "scales", "biases"], ["out"], source)
+
+
+# -- layers ----------------------------------------------------------------------------------------------------------
+
+# What MLX 0.32.4 does on CUDA (QuantizedMatmul::eval_gpu), and Metal and the CPU do not; measured on an H100:
+# * The rows of a product are the input's last but one dimension; for every dimension before it the product is repeated.
+#   A decoding batch is `[rows, 1, features]`, so weights are read once per row. Here they are `[rows, features]`.
+# * Fewer than TILE_ROWS rows take a kernel for vectors, which reads the weights once per row, too. Seven rows of a wide
+#   layer take 2 to 7 times as long as eight, so they are padded with zeros.
+# * Its products are bound by arithmetic early: from some hundred rows on it is faster to unpack the weights and to
+#   multiply with these: 2,048 tokens of an 8B model take 64 ms instead of 233, 256 take 29 instead of 40.
+# * It fails for an input of one dimension.
+# So layers of the shapes that `Kernel` knows go through its kernels; what follows here is for the others.
+# Layers of experts (gather_qmm) are not concerned: each row reads weights of its own choice.
+TILE_ROWS = 8
+# Rows times outputs from which eight rows are faster, padding included. Each product waited for the one before it, for
+# 11 layers of 1,024 to 151,936 outputs; the number of inputs does not matter.
+PAD_FROM_SIZE = 28_000
+UNPACK_FROM_ROWS = 128
+
+
+class BatchedQuantizedLinear(nn.QuantizedLinear):  # type: ignore[misc]
+    """`mlx.nn.QuantizedLinear`, with all rows of the input in one product."""
+
+    kernel: Kernel | None = None
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """`[..., inputs]` -> `[..., outputs]`."""
+        y = _multiply(self, x)
+        return y + self["bias"] if "bias" in self else y
+
+
+class BatchedQuantizedShare(nn.QuantizedShardedToAllLinear):  # type: ignore[misc]
+    """`mlx.nn.QuantizedShardedToAllLinear`, likewise: a process's share of the inputs, summed over all processes."""
+
+    kernel: Kernel | None = None
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """`[..., inputs]` -> `[..., outputs]`."""
+        y = mx.distributed.all_sum(_multiply(self, x), group=self.group)
+        return y + self["bias"] if "bias" in self else y
+
+
+class BatchedQuantizedEmbedding(nn.QuantizedEmbedding):  # type: ignore[misc]
+    """`mlx.nn.QuantizedEmbedding`, whose use as an output layer has all rows in one product."""
+
+    kernel: Kernel | None = None
+
+    def as_linear(self, x: mx.array) -> mx.array:
+        """`[..., features]` -> `[..., tokens]`."""
+        return _multiply(self, x)
+
+
+_BATCHED: dict[type, type] = {
+    nn.QuantizedLinear: BatchedQuantizedLinear,
+    nn.QuantizedEmbedding: BatchedQuantizedEmbedding,
+    nn.QuantizedAllToShardedLinear: BatchedQuantizedLinear,  # its outputs are not summed
+    nn.QuantizedShardedToAllLinear: BatchedQuantizedShare,
+}
+
+
+def batch_quantised_layers(model: nn.Module) -> int:
+    """Give a model's quantised layers a class that runs a batch in one product; their weights stay as they are.
+
+    Args:
+        model: changed in place. Layers inside others, LoRA's for example, count; subclasses are left alone, since they
+            may compute something else.
+
+    Returns:
+        how many layers changed.
+    """
+    layers = [layer for layer in model.modules() if type(layer) in _BATCHED]
+    for layer in layers:
+        layer.__class__ = _BATCHED[type(layer)]
+        layer.kernel = kernel_of(layer)
+    return len(layers)
+
+
+def _multiply(layer: nn.Module, x: mx.array) -> mx.array:
+    """`[..., inputs]` -> `[..., outputs]`, without a bias."""
+    kernel: Kernel | None = layer.kernel
+    if kernel is not None and (y := kernel.multiply(layer, x)) is not None:
+        return y
+    features, outputs = x.shape[-1], layer["weight"].shape[0]
+    rows, scales = x.size // features, layer["scales"]
+    # These kernels are there for half precision only, and were measured for these widths.
+    known = layer.mode == "affine" and layer.bits in (4, 8) and x.dtype in _HALF
+    if known and rows >= UNPACK_FROM_ROWS and x.dtype == scales.dtype:
+        weight = mx.dequantize(layer["weight"], scales, layer["biases"], group_size=layer.group_size, bits=layer.bits)
+        return x @ weight.T
+    if known and 1 < rows < TILE_ROWS and rows * outputs >= PAD_FROM_SIZE:
+        y = _packed_product(layer, mx.pad(x.reshape(rows, features), [(0, TILE_ROWS - rows), (0, 0)]))[:rows]
+    elif x.ndim == 1 or rows > x.shape[-2]:
+        y = _packed_product(layer, x.reshape(rows, features))
+    else:
+        return _packed_product(layer, x)
+    return y.reshape(*x.shape[:-1], outputs)
+
+
+def _packed_product(layer: nn.Module, x: mx.array) -> mx.array:
+    packed = layer["weight"], layer["scales"], layer.get("biases")
+    return mx.quantized_matmul(x, *packed, group_size=layer.group_size, bits=layer.bits, mode=layer.mode)
+
+
+def use_dense_kernels(model: nn.Module) -> int:
+    """Give a model's layers a class that has the kernel for its weights, where there is one; these stay as they are.
+
+    Args:
+        model: changed in place. Layers inside others, LoRA's for example, count; subclasses are left alone, since they
+            may compute something else.
+
+    Returns:
+        how many layers changed.
+    """
+    kernels = ((layer, kernel_of(layer)) for layer in plain_layers(model))
+    return use_products((layer, kernel) for layer, kernel in kernels if kernel is not None)

@@ -11,13 +11,13 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
 
 from ...types import VERSION, ModelLoadError
+from ..layers import Format
 from ..machine import identity, mlx_build
 from .attention import SIZES, Size, check_attention
 from .operations import PACKED, check_packed_products, check_products, check_rope, check_vocabulary
@@ -135,9 +135,6 @@ def _write(name: str, failed: Sizes) -> None:
 
 PLAIN = "plain attention at sizes that failed the self-test"
 
-Kind = tuple[tuple[str, Any], ...]
-"""Fields of a shape that say how a kind of weights is packed, and their values."""
-
 
 def check_device(model: nn.Module, build: Callable[[], mx.array], kv: tuple[int, int] | None = None) -> dict[str, int]:
     """Give a model's layers plain attention at sizes where the device's own is wrong; returns how many have it.
@@ -162,21 +159,22 @@ def shapes(
     """Shapes of a model: one for each kind of its weights."""
     dtype = _dtype(model)
     call = attended[0] if attended else Call(None, 1, 1, 64, 64, dtype, False)  # type: ignore[arg-type]
-    common: dict[str, Any] = {
-        "head_dim": call.head_dim,
-        "heads": call.heads,
-        "kv_heads": call.kv_heads,
-        "dtype": dtype,
-        "vocabulary": vocabulary,
-        "value_dim": call.value_dim,
-        "sinks": call.sinks,
-        **_rotation(model, call.head_dim),
-    }
+    dims, traditional = _rotation(model, call.head_dim)
+    shape = Shape(
+        call.head_dim,
+        call.heads,
+        call.kv_heads,
+        dtype,
+        vocabulary,
+        value_dim=call.value_dim,
+        rope_dims=dims,
+        traditional=traditional,
+        sinks=call.sinks,
+    )
     if kv is not None:
-        common["kv_bits"], common["kv_group_size"] = kv
-    return [Shape(**common, **dict(kind), inputs=inputs) for kind, inputs in _weights(model).items()] or [
-        Shape(**common)
-    ]
+        shape = replace(shape, kv_bits=kv[0], kv_group_size=kv[1])
+    packed = [(how._asdict() if how else {}, inputs) for how, inputs in _weights(model).items()]
+    return [replace(shape, **fields, inputs=inputs) for fields, inputs in packed] or [shape]
 
 
 def _dtype(model: nn.Module) -> str:
@@ -189,14 +187,13 @@ def _dtype(model: nn.Module) -> str:
     return max(sizes, key=lambda name: sizes[name])
 
 
-def _weights(model: nn.Module) -> dict[Kind, int]:
-    """Kinds of weights, as fields of a shape, each with the most inputs that a layer has."""
-    kinds = dict[Kind, int]()
+def _weights(model: nn.Module) -> dict[Format | None, int]:
+    """Formats of packed weights, and None for others, each with the most inputs that a layer has."""
+    kinds = dict[Format | None, int]()
     for layer in model.modules():
-        kind: Kind = ()
-        inputs = 0
+        kind, inputs = None, 0
         if isinstance(layer, nn.QuantizedLinear):
-            kind = (("bits", layer.bits), ("group_size", layer.group_size), ("mode", layer.mode))
+            kind = Format(layer.mode, layer.bits, layer.group_size)
             inputs = layer.weight.shape[-1] * 32 // layer.bits
         elif isinstance(layer, nn.Linear):
             inputs = layer.weight.shape[-1]
@@ -205,10 +202,10 @@ def _weights(model: nn.Module) -> dict[Kind, int]:
     return kinds
 
 
-def _rotation(model: nn.Module, head_dim: int) -> dict[str, object]:
-    """Fields of a shape that say how a model's layers rotate; the usual ones if none says."""
+def _rotation(model: nn.Module, head_dim: int) -> tuple[int, bool]:
+    """`rope_dims` and `traditional` of a model's layers; the usual ones if none says."""
     for layer in model.modules():
         dims, traditional = getattr(layer, "dims", None), getattr(layer, "traditional", None)
         if isinstance(dims, int) and isinstance(traditional, bool) and dims <= head_dim:
-            return {"rope_dims": dims, "traditional": traditional}
-    return {"rope_dims": head_dim // 2 * 2}
+            return dims, traditional
+    return head_dim // 2 * 2, False

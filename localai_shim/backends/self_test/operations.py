@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..forms import forms
+from ..layers import Format
 from ..machine import multiplies_packed
 from .shape import KEYS, ROWS, SLOTS, Case, Check, Floats, Shape, checked, draw, floats, on_device
 
@@ -180,13 +180,13 @@ def _layer(device: mx.array, weights: Floats, shape: Shape) -> tuple[Callable[[m
         nn.Module.__init__(layer)
         layer.weight = device
     else:
-        how: dict[str, Any] = {"group_size": shape.group_size, "bits": shape.bits, "mode": shape.mode}
-        packed = mx.quantize(device, **how, stream=mx.cpu)
+        how = Format(shape.mode, shape.bits, shape.group_size)
+        packed = mx.quantize(device, **how._asdict(), stream=mx.cpu)
         layer = nn.QuantizedLinear.__new__(nn.QuantizedLinear)
         nn.Module.__init__(layer)
-        for name, value in (*how.items(), *zip(("weight", "scales", "biases"), packed, strict=False)):
+        for name, value in (*how._asdict().items(), *zip(("weight", "scales", "biases"), packed, strict=False)):
             setattr(layer, name, value)
-        weights = _unpacked(packed, **how)
+        weights = _unpacked(packed, how)
     mx.eval(layer.parameters())
     holder = nn.Module()
     holder.layer = layer
@@ -194,22 +194,21 @@ def _layer(device: mx.array, weights: Floats, shape: Shape) -> tuple[Callable[[m
     return holder.layer, weights
 
 
-def _unpacked(packed: Sequence[mx.array], group_size: int, bits: int, mode: str = "affine") -> Floats:
+def _unpacked(packed: Sequence[mx.array], how: Format) -> Floats:
     """Weights in float32, computed by the CPU."""
     wide = [each if each.dtype == mx.uint8 else each.astype(mx.float32, stream=mx.cpu) for each in packed[1:]]
     scales, biases = wide if len(wide) > 1 else (wide[0], None)
-    made = mx.dequantize(packed[0], scales, biases, group_size, bits, mode, dtype=mx.float32, stream=mx.cpu)
-    return np.array(made)
+    return np.array(mx.dequantize(packed[0], scales, biases, **how._asdict(), dtype=mx.float32, stream=mx.cpu))
 
 
 def _packed_cases(shape: Shape, bits: int) -> Iterator[Case]:
     """Products of attention with slices of slots of quantized keys and values."""
     rng = np.random.default_rng(3)
-    how: dict[str, Any] = {"group_size": shape.kv_group_size, "bits": bits}
+    how = Format("affine", bits, shape.kv_group_size)
     factor, kv_heads, dim = shape.heads // shape.kv_heads, min(shape.kv_heads, 2), shape.head_dim
     capacity = -(-KEYS[1] // 256) * 256
-    packed = mx.quantize(on_device(draw(rng, SLOTS, kv_heads, capacity, dim), shape), **how, stream=mx.cpu)
-    held = _unpacked(packed, **how)[:, :, None]
+    packed = mx.quantize(on_device(draw(rng, SLOTS, kv_heads, capacity, dim), shape), **how._asdict(), stream=mx.cpu)
+    held = _unpacked(packed, how)[:, :, None]
     queries = draw(rng, ROWS, kv_heads, factor, PACKED_QUERIES[-1], dim)
     weights = draw(rng, ROWS, kv_heads, factor, PACKED_QUERIES[-1], capacity)
     for keys in KEYS[:2]:
@@ -223,7 +222,7 @@ def _packed_cases(shape: Shape, bits: int) -> Iterator[Case]:
                     f"{n} quer{'y' if n == 1 else 'ies'} x {keys:,} keys, transpose={transpose}",
                     shape.allowed_packed,
                     lambda left=left, slots=slots, transpose=transpose: mx.quantized_matmul(  # type: ignore[misc]
-                        on_device(left, shape), *slots, transpose=transpose, **how
+                        on_device(left, shape), *slots, transpose=transpose, **how._asdict()
                     ),
                     floats(left) @ right,
                 )

@@ -155,7 +155,7 @@ def _recorded(attend: Function) -> Function:
     def recorded(
         queries: mx.array,
         keys: object,
-        values: Any,
+        values: object,
         cache: object,
         scale: float,
         mask: Mask = None,
@@ -163,7 +163,12 @@ def _recorded(attend: Function) -> Function:
         **named: object,
     ) -> mx.array:
         found = getattr(_thread, "calls", None)
-        if found is not None and isinstance(keys, mx.array) and not hasattr(cache, "bits"):
+        if (
+            found is not None
+            and isinstance(keys, mx.array)
+            and isinstance(values, mx.array)
+            and not hasattr(cache, "bits")
+        ):
             sinks = more[0] if more else named.get("sinks")
             shapes = (queries.shape[1], keys.shape[1], keys.shape[3], values.shape[3])
             found.append(Call(attend, *shapes, str(queries.dtype).removeprefix("mlx.core."), sinks is not None))

@@ -16,7 +16,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -28,9 +28,6 @@ from .. import shared_attention as portable
 from ..machine import on_x86_cpu
 from ..patches import Array, Function, Mask, Patch, Replaced, attention_patches, replace, replaced, with_names
 from . import rotary
-
-if TYPE_CHECKING:
-    import mlx.core as mx
 
 # erf(x) = x P(x^2) / Q(x^2) for |x| up to 4, and 1 beyond, as Eigen computes it; the lowest powers first.
 _P = (
@@ -48,8 +45,6 @@ _MOST = 4.0
 
 def gelu_on_cpu(x: mx.array) -> mx.array:
     """By products and sums: 16 ns of a core's time for a number, where `nn.GELU` takes 56. Errors: 3e-7 of x."""
-    import mlx.core as mx
-
     t = mx.clip(x * math.sqrt(0.5), -_MOST, _MOST)
     square, half = t * t, x * 0.5
     return half + half * (t * _polynomial(_P, square) / _polynomial(_Q, square))
@@ -182,14 +177,9 @@ def _mlx_s(q: mx.array, k: mx.array, v: mx.array, cache: object, scale: float, m
     return mx.fast.scaled_dot_product_attention(q, k, v, scale=scale, mask=mask)
 
 
-@functools.cache
-def _fused(upstream: Function) -> Function:
+def _fused(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: Mask = None) -> mx.array:
     """mlx-vlm's `ensure_fused_sdpa`, which fills heads up to sizes that Metal has kernels for."""
-
-    def fused(q: mx.array, k: mx.array, v: mx.array, scale: float, mask: Mask = None) -> mx.array:
-        return attention(q, k, v, scale=scale, mask=mask)
-
-    return fused
+    return attention(q, k, v, scale=scale, mask=mask)
 
 
 # -- activations -----------------------------------------------------------------------------------------------------
@@ -276,7 +266,7 @@ _MODULES: Replaced = (
 )
 PATCHES = (
     *attention_patches(attending),
-    Patch("mlx_vlm.models.base", "ensure_fused_sdpa", _fused, "e11a2ef57c93"),
+    Patch("mlx_vlm.models.base", "ensure_fused_sdpa", lambda _: _fused, "e11a2ef57c93"),
     Patch("mlx_lm.models.activations", "swiglu", _gated, "5cc2248bc31c"),
     Patch("mlx_vlm.models.activations", "swiglu", _gated, "5cc2248bc31c"),
 )

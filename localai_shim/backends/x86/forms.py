@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -28,6 +27,9 @@ class CpuForms(OwnForms):
     """Float32, and on x86 other exponentials than MLX's."""
 
     exact_gelu = staticmethod(gelu_on_cpu)
+    attend_shared = staticmethod(attend_shared)
+    turned_from = staticmethod(turned_from)
+    waited_for = staticmethod(at_once)
 
     def _prepare(self, model: nn.Module, memory_limit: int | None) -> Applied:
         _widen(model)
@@ -43,16 +45,8 @@ class CpuForms(OwnForms):
     def prepare_products(self, model: nn.Module) -> Applied:
         return {"products of few rows in pieces": use_pieces(model)} if on_x86_cpu() else {}
 
-    attend_shared = staticmethod(attend_shared)
-
     def attention(self) -> Callable[[Function], Function]:
         return attending
-
-    def turned_from(self, starts: int | mx.array | None) -> AbstractContextManager[None]:
-        return turned_from(starts)
-
-    def waited_for(self, now: bool = True) -> AbstractContextManager[None]:
-        return at_once(now)
 
 
 def _widen(model: nn.Module) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 import mlx.nn as nn
 
-from ..few_rows import plain_layers, use_products
+from ..layers import plain_layers, use_products
 
 log = logging.getLogger("localai_shim")
 

@@ -14,7 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models import mla, switch_layers
 
-from ..packing import Format, Packed, remember
+from ..layers import Format, Packed, remember
 from .products import MARGIN, TRIAL_NUMBERS, in_turns, multiply
 
 log = logging.getLogger("localai_shim")
@@ -79,16 +79,19 @@ def use_float32(model: nn.Module, room: int) -> None:
             formats[Format(layer.mode, layer.bits, layer.group_size)][id(layer)] = layer
     found = {how: list(layers.values()) for how, layers in formats.items()}
     trials = {how: measure(how, layers) for how, layers in found.items()}
-    needed = sum(_float_bytes(layer) for how, layers in found.items() for layer in layers if trials[how].widen)
+    wide = [layer for how, layers in found.items() for layer in layers if trials[how].widen]
+    needed = sum(4 * _numbers(layer["weight"], layer.bits) for layer in wide)
     if needed > room:
         log.info("quantised weights stay packed: %.1f GB of float32 would be too much", needed / 1e9)
     for how, trial in trials.items():
         log.debug("%s: %s", how, trial)
         for layer in found[how]:
+            quantised: object = type(layer)
             if trial.widen and needed <= room:
                 _widen(how, layer, kinds[type(layer)])
-            else:
-                _unpack_from(layer, trial.rows)
+            elif (kind := _unpacked_class(quantised)) is not None:
+                layer.__class__ = kind
+                layer.unpack_from = trial.rows
 
 
 def measure(how: Format, layers: list[nn.Module]) -> Trial:
@@ -116,10 +119,11 @@ def measure(how: Format, layers: list[nn.Module]) -> Trial:
 
 
 def _some_blocks(layers: list[nn.Module]) -> list[Packed]:
-    """A block of each layer, until there are enough; of experts the first one's."""
+    """A block of each layer, until there are enough; of experts or heads the first one's."""
     made, numbers = [], 0
     for layer in layers:
-        matrix = _first(_packed(layer))
+        packed = _packed(layer)
+        matrix = packed if packed[0].ndim == 2 else _at(packed, 0)
         made.append(_rows(matrix, 0, _block_outputs(matrix[0], layer.bits, BLOCK_NUMBERS)))
         numbers += _numbers(made[-1][0], layer.bits)
         if numbers >= TRIAL_NUMBERS:
@@ -136,11 +140,6 @@ def _rows(packed: Packed, start: int, count: int) -> Packed:
     return _at(packed, (..., slice(start, start + count), slice(None)))
 
 
-def _first(packed: Packed) -> Packed:
-    """The first expert's, or head's, of layers that have several."""
-    return packed if packed[0].ndim == 2 else _at(packed, 0)
-
-
 def _at(packed: Packed, places: object) -> Packed:
     weight, scales, biases = packed
     return weight[places], scales[places], None if biases is None else biases[places]
@@ -148,10 +147,6 @@ def _at(packed: Packed, places: object) -> Packed:
 
 def _numbers(weight: mx.array, bits: int) -> int:
     return int(weight.size * 32 // bits)
-
-
-def _float_bytes(layer: nn.Module) -> int:
-    return 4 * _numbers(layer["weight"], layer.bits)
 
 
 def _block_outputs(weight: mx.array, bits: int, numbers: int) -> int:
@@ -167,14 +162,6 @@ def _widen(how: Format, layer: nn.Module, kind: type) -> None:
     for name in ("scales", "biases"):
         layer.pop(name, None)
     layer.__class__ = kind
-
-
-def _unpack_from(layer: nn.Module, rows: int) -> None:
-    quantised: object = type(layer)
-    kind = _unpacked_class(quantised)
-    if kind is not None:
-        layer.__class__ = kind
-        layer.unpack_from = rows
 
 
 def _multiply(

@@ -23,6 +23,7 @@ from .layers import (
     Selection,
     Siblings,
     Stack,
+    Wrapper,
 )
 
 MAX_SELECTIONS = 16  # that are kept: rows that decode change seldom, and prompts come in between
@@ -143,9 +144,8 @@ class Bank:
             layer.siblings = None
         yield
         layers = self._linear(names)
-        kernel = (
-            host().forms().adapter_kernel([(each._stack.low, each._stack.high) for each in layers]) if layers else None
-        )
+        factors = [(each._stack.low, each._stack.high) for each in layers]
+        kernel = host().forms().adapter_kernel(factors) if layers else None
         if kernel is not None:
             siblings = Siblings(layers, kernel)
             for each in layers:
@@ -160,7 +160,7 @@ class Bank:
 
         Names may begin otherwise than here, as those of a whole vision model's language model do.
         """
-        layers = {name: module for name, module in self._modules() if isinstance(module, tuple(_KINDS))}
+        layers = {name: module for name, module in bare_modules(self._model) if isinstance(module, tuple(_KINDS))}
         tails: dict[str, list[str]] = {}
         for name in layers:
             tails.setdefault(_tail(name), []).append(name)
@@ -190,12 +190,9 @@ class Bank:
             raise ModelLoadError(f"The adapter '{adapter.name}' does not fit: {adapter.folder}: {'; '.join(wrong[:8])}")
         return made
 
-    def _modules(self) -> Iterator[tuple[str, nn.Module]]:
-        return bare_modules(self._model)
-
     def _parent(self, name: str) -> nn.Module | None:
         parent = name.rpartition(".")[0]
-        return next((module for each, module in self._modules() if each == parent), None)
+        return next((module for each, module in bare_modules(self._model) if each == parent), None)
 
     def _wrap(self, name: str, layer: nn.Module, slots: int, rank: int) -> None:
         stack = Stack(_dtype(layer), *_shapes(layer), slots, rank)
@@ -218,8 +215,6 @@ class Bank:
         """Put a module into the place of a layer."""
         parent, _, last = name.rpartition(".")
         where = _at(self._model, parent)
-        if isinstance(where, AdaptedBlock):
-            where = where["base"]
         if isinstance(where, list):
             where[int(last)] = module
         else:
@@ -229,9 +224,8 @@ class Bank:
 def bare_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """A model's layers by name, as if none had adapters around it."""
     for name, module in model.named_modules():
-        if isinstance(module, Adapted | AdaptedBlock):
-            continue
-        yield ".".join(part for part in name.split(".") if part != "base"), module
+        if not isinstance(module, Wrapper):
+            yield ".".join(part for part in name.split(".") if part != "base"), module
 
 
 _WRAPPERS = {"", "base_model", "model", "language_model", "text_model", "transformer", "llm", "thinker", "decoder"}
@@ -289,11 +283,11 @@ def _too_large(layer: nn.Module, product: Product) -> str | None:
 
 
 def _at(model: nn.Module | list[nn.Module], name: str) -> nn.Module | list[nn.Module]:
-    """The module, or the list of modules, of this name."""
+    """The module, or the list of modules, of this name; of a wrapped block what is in it."""
     for part in name.split(".") if name else ():
+        model = model[int(part)] if isinstance(model, list) else model[part]
         if isinstance(model, AdaptedBlock):
             model = model["base"]
-        model = model[int(part)] if isinstance(model, list) else model[part]
     return model
 
 

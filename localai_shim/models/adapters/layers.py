@@ -207,31 +207,34 @@ def _resized(array: mx.array, slots: int, rank: int) -> mx.array:
     return mx.pad(kept, widths) if any(after for _, after in widths) else copy_of(kept)
 
 
-class Adapted(nn.Module):  # type: ignore[misc]
-    """A layer with adapters around it; its other attributes are the layer's.
+class Wrapper(nn.Module):  # type: ignore[misc]
+    """A module around another one, whose attributes it has.
 
     Args:
-        base: the layer, as `backends` prepared it.
-        stack: the adapters' factors.
+        base: the module, as `backends` prepared it.
         current: what rows have.
     """
 
-    def __init__(self, base: nn.Module, stack: Stack, current: Current) -> None:
+    def __init__(self, base: nn.Module, current: Current) -> None:
         super().__init__()
-        self.base = base
-        self._stack, self._current = stack, current
+        self.base, self._current = base, current
 
     def __getattr__(self, name: str) -> object:
         if name in ("base", "_stack", "_current"):
             return super().__getattr__(name)
         return getattr(self["base"], name)
 
-    def _selected(self, x: mx.array) -> tuple[Selection | None, mx.array]:
-        """The selection, and x as `[rows, tokens, ...]`; it may have come with rows and tokens in one axis."""
-        selection = self._current.selection
-        if selection is None:
-            return None, x
-        return selection, x.reshape(len(selection.slots), -1, x.shape[-1])
+
+class Adapted(Wrapper):
+    """A layer with adapters around it.
+
+    Args:
+        stack: the adapters' factors.
+    """
+
+    def __init__(self, base: nn.Module, stack: Stack, current: Current) -> None:
+        super().__init__(base, current)
+        self._stack = stack
 
 
 class AdaptedLinear(Adapted):
@@ -308,9 +311,10 @@ class AdaptedEmbedding(Adapted):
 
     def as_linear(self, x: mx.array) -> mx.array:
         y: mx.array = self.base.as_linear(x)
-        selection, rows = self._selected(x)
+        selection = self._current.selection
         if selection is None:
             return y
+        rows = x.reshape(len(selection.slots), -1, x.shape[-1])  # it may have rows and tokens in one axis
         made = multiply(rows, selection, self._stack.high.swapaxes(1, 2), self._stack.low)
         return y + made.astype(y.dtype).reshape(y.shape)
 
@@ -332,18 +336,8 @@ class AdaptedExperts(Adapted):
         return y + z.astype(y.dtype)
 
 
-class AdaptedBlock(nn.Module):  # type: ignore[misc]
+class AdaptedBlock(Wrapper):
     """A block of experts, which runs once for the rows of each adapter."""
-
-    def __init__(self, base: nn.Module, current: Current) -> None:
-        super().__init__()
-        self.base = base
-        self._current = current
-
-    def __getattr__(self, name: str) -> object:
-        if name in ("base", "_current"):
-            return super().__getattr__(name)
-        return getattr(self["base"], name)
 
     def __call__(self, x: mx.array, indices: mx.array) -> mx.array:
         selection = self._current.selection

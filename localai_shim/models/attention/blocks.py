@@ -5,15 +5,12 @@ from __future__ import annotations
 import copy
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+import mlx.core as mx
+from mlx import nn
+
+from ...backends.patches import Function, Mask
 from ...engine.cache_contents import LayerCache, RowCache
-
-if TYPE_CHECKING:
-    import mlx.core as mx
-    import mlx.nn as nn
-
-    from ...backends.patches import Function, Mask
 
 
 def near_and_strided(_: Function) -> Function:
@@ -26,8 +23,6 @@ def near_and_strided(_: Function) -> Function:
     def attend(
         self: nn.Module, queries: mx.array, keys: mx.array, values: mx.array, scale: float, mask: mx.array | None
     ) -> mx.array:
-        import mlx.core as mx
-
         heads, k, places = queries.shape[1], queries.shape[2], keys.shape[2]
         if mask is None:
             position = mx.arange(places - k, places)
@@ -48,8 +43,6 @@ def blocks_by_row(upstream: Callable[..., Mask]) -> Callable[..., Mask]:
     """MiniMax M3's choice of blocks. mlx-lm takes the end of the keys for all rows' position."""
 
     def block_mask(self: nn.Module, x: mx.array, mask: Mask, offset: int | mx.array, cache: LayerCache | None) -> Mask:
-        import mlx.core as mx
-
         if isinstance(offset, int) or cache is None:
             return upstream(self, x, mask, offset, cache)
         rows, k, _ = x.shape
@@ -85,8 +78,6 @@ def best_blocks(scores: mx.array, own: mx.array, size: int, most: int, local: in
         local: number of last blocks that are always chosen.
         first: number of first blocks that are always chosen.
     """
-    import mlx.core as mx
-
     keys = scores.shape[-1]
     padded = mx.pad(scores, [(0, 0)] * 3 + [(0, -keys % size)], constant_values=-mx.inf)
     best = padded.reshape(*scores.shape[:-1], -1, size).max(axis=-1)
@@ -141,8 +132,6 @@ def by_head(indexer: nn.Module) -> nn.Module:
         mask: Mask = None,
         positions: mx.array | None = None,
     ) -> mx.array:
-        import mlx.core as mx
-
         rows, _, k, _ = queries.shape
         position = self.attention._sparse_query_positions(rows, k, start, positions)[:, None, :, None]
         seen = mx.arange(keys.shape[2]) <= position
@@ -211,8 +200,6 @@ class _Indexed:
         return offset if isinstance(offset, int) else 0
 
     def update_index_and_fetch(self, keys: mx.array) -> mx.array:
-        import mlx.core as mx
-
         stored: mx.array = self._index.update_and_fetch(keys, mx.zeros((*keys.shape[:3], 0), keys.dtype))[0]
         return stored
 

@@ -10,15 +10,12 @@ from __future__ import annotations
 import copy
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+import mlx.core as mx
+from mlx import nn
+
+from ...backends.patches import Function, Mask
 from ...engine.cache_contents import UPSTREAMS, LayerCache, RowCache
-
-if TYPE_CHECKING:
-    import mlx.core as mx
-    import mlx.nn as nn
-
-    from ...backends.patches import Function, Mask
 
 
 def with_rings(upstream: Callable[[nn.Module], RowCache]) -> Callable[[nn.Module], RowCache]:
@@ -68,8 +65,6 @@ def masked_by_row(upstream: Function) -> Function:
 
 def chunk_mask(cache: LayerCache | None, tokens: int, chunk: int) -> Mask:
     """The mask of the next tokens in a chunked layer."""
-    import mlx.core as mx
-
     mask: Mask = None
     if cache is not None and type(cache).__module__ not in UPSTREAMS:
         mask = cache.make_mask(tokens, chunk_size=chunk)
@@ -90,8 +85,6 @@ def tuned_by_row(upstream: Function) -> Function:
     """Layers without rotation scale their queries by their positions, for which they take one number."""
 
     def call(self: nn.Module, x: mx.array, mask: Mask = None, cache: LayerCache | None = None) -> mx.array:
-        import mlx.core as mx
-
         offset = 0 if cache is None else cache.offset
         if self.use_rope or not self.attn_temperature_tuning or isinstance(offset, int):
             return upstream(self, x, mask, cache)

@@ -9,21 +9,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
+import mlx.core as mx
+from mlx import nn
+
+from ...backends.patches import Function
 from ...engine.cache_contents import LayerCache, RowCache
 from .blocks import best_blocks
 from .pooled import Pool
 
-if TYPE_CHECKING:
-    import mlx.core as mx
-    import mlx.nn as nn
-
-    from ...backends.patches import Function
-
-Shared = dict[str, "mx.array"]
+Shared = dict[str, mx.array]
 """Arrays that layers leave to later ones of the same pass."""
-Chosen = tuple["mx.array", "mx.array | None"]
+Chosen = tuple[mx.array, mx.array | None]
 """Places of the groups that each token attends to, and the candidates of later layers."""
 
 
@@ -50,8 +47,6 @@ def reading_rings(upstream: Function) -> Function:
     indices = upstream.__globals__["_window_indices"]
 
     def call(self: nn.Module, inputs: mx.array, cache: RowCache | None = None) -> mx.array:
-        import mlx.core as mx
-
         row = self.make_cache() if cache is None else cache
         (first, *_), k, window = _parts(row[0]), inputs.shape[1], self.args.sliding_window
         if not isinstance(first.offset, int):
@@ -89,8 +84,6 @@ class _Layer:
             self.offset = self.offset[...]  # of this pass: the ring's changes with it
 
     def update_window(self, kv: mx.array) -> mx.array:
-        import mlx.core as mx
-
         keys: mx.array = self._ring.update_and_fetch(kv[:, None], mx.zeros((kv.shape[0], 1, kv.shape[1], 0), kv.dtype))[
             0
         ]
@@ -103,8 +96,6 @@ def windowed_by_row(upstream: Function) -> Function:
     def call(
         self: nn.Module, x: mx.array, *, start_pos: int | mx.array, window_idx: mx.array, cache: _Layer, shared: Shared
     ) -> mx.array:
-        import mlx.core as mx
-
         attention, seen = self, mx.broadcast_to(cache.seen, (*x.shape[:2], cache.seen.shape[2]))
         if not isinstance(start_pos, int):
             attention = copy.copy(self)
@@ -125,8 +116,6 @@ def compressing(upstream: Function) -> Callable[..., None]:
     names = upstream.__globals__
 
     def compress(self: nn.Module, x: mx.array, *, start_pos: int | mx.array, cache: _Layer, shared: Shared) -> None:
-        import mlx.core as mx
-
         compressor, pool = self.compressor, cache.pool
         assert pool is not None
         tokens = x if pool.ratio == 1 else x.astype(mx.float32)
@@ -141,8 +130,6 @@ def compressing(upstream: Function) -> Callable[..., None]:
     def pooled(
         layer: nn.Module, dtype: mx.Dtype, values: mx.array, gates: mx.array, position: int | mx.array
     ) -> list[mx.array]:
-        import mlx.core as mx
-
         ratio = layer.ratio
         shape = (values.shape[0], -1, ratio, values.shape[2])
         values, gates = (array[:, ratio:].reshape(shape) for array in (values, gates))
@@ -174,8 +161,6 @@ def choosing_by_row(upstream: Callable[..., Chosen]) -> Callable[..., Chosen]:
         rope: Function,
         start_pos: int | mx.array,
     ) -> Chosen:
-        import mlx.core as mx
-
         if isinstance(start_pos, int) or index_k is None or not index_k.shape[1]:
             return upstream(self, x, q_residual, index_k=index_k, candidates=candidates, rope=rope, start_pos=start_pos)
         rows, k, groups = *x.shape[:2], index_k.shape[1]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
+
+import mlx.core as mx
+from mlx import nn
 
 from ...backends.patches import Function, Mask, rebound
 from ...engine.cache_contents import LayerCache, RowCache
-
-if TYPE_CHECKING:
-    import mlx.core as mx
-    import mlx.nn as nn
 
 
 def reusing_by_row(upstream: Function) -> Function:
@@ -38,8 +36,6 @@ def embedded_by_row(upstream: Function) -> Function:
     """gpt_bigcode counts positions on the host."""
 
     def call(self: nn.Module, inputs: mx.array, cache: RowCache | None = None) -> mx.array:
-        import mlx.core as mx
-
         if cache is None or isinstance(cache[0].offset, int):
             return upstream(self, inputs, cache)
         positions = cache[0].offset[:, None] + mx.arange(inputs.shape[1])
@@ -77,8 +73,6 @@ def placed_by_row(upstream: Function) -> Function:
     def call(
         self: nn.Module, inputs: mx.array, cache: RowCache | None = None, positions: mx.array | None = None
     ) -> mx.array:
-        import mlx.core as mx
-
         if cache is not None and positions is None and not isinstance(cache[0].offset, int):
             positions = cache[0].offset[:, None] + mx.arange(inputs.shape[1])
         return upstream(self, inputs, cache, positions)
@@ -138,8 +132,6 @@ def banded_by_row(upstream: Function) -> Function:
     def call(
         self: nn.Module, x: mx.array, cache: RowCache | None = None, conv_mask: mx.array | None = None
     ) -> mx.array:
-        import mlx.core as mx
-
         if cache is None or isinstance(cache[0].offset, int):
             return upstream(self, x, cache, conv_mask)
         position, factor, attention = cache[0].offset[:, None] + mx.arange(x.shape[1]), None, copy.copy(self)
@@ -160,8 +152,6 @@ def _banded(
     rel: mx.array, proj: mx.array, _: int, keys: int, window: int, extent: int, left_padding: Places, **__: object
 ) -> mx.array:
     """The mask `[rows, heads, tokens, keys]`, with positions and factors `[rows, tokens]` as the padding."""
-    import mlx.core as mx
-
     position, factor = left_padding
     numbers = (rel @ proj).transpose(0, 2, 1, 3)
     distance = position[:, None, :, None] - mx.arange(keys)
@@ -174,7 +164,7 @@ def _banded(
     return mx.where(seen, added, -1e30).astype(rel.dtype)
 
 
-Places = tuple["mx.array", "mx.array | None"]
+Places = tuple[mx.array, mx.array | None]
 """Positions, and factors of the numbers that are added."""
 
 

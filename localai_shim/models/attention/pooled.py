@@ -11,16 +11,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
+import mlx.core as mx
+from mlx import nn
+
+from ...backends.patches import Function
 from ...engine.cache_contents import LayerCache, RowCache
-
-if TYPE_CHECKING:
-    import mlx.core as mx
-    import mlx.nn as nn
-
-    from ...backends.patches import Function
-
 
 SPARE_PLACES = 64  # that are allocated in a pool of several rows: it is copied when they are full
 MOST_SCORES = 2**25  # numbers of a layer, of all heads and pooled tokens, that are computed together
@@ -60,8 +56,6 @@ class Pool:
             compress: pools groups of values and gates, each with the one before; the first group is only seen. Its
                 last argument is the position of the second one. Returns an array of each kind.
         """
-        import mlx.core as mx
-
         ratio, k = self.ratio, values.shape[1]
         if not self.last:
             shape = (len(self.tokens), 2 * ratio, values.shape[2])
@@ -86,8 +80,6 @@ class Pool:
 
     def _put(self, made: Sequence[mx.array]) -> None:
         """Put one pooled token per row behind those that it has; rows whose group is not whole overwrite it later."""
-        import mlx.core as mx
-
         places = [-(-tokens // self.ratio) - 1 for tokens in self.tokens]
         if max(places) >= self.pooled[0].shape[1]:
             most = max(places) + SPARE_PLACES
@@ -97,8 +89,6 @@ class Pool:
 
     def make_mask(self, k: int = 1, offset: int | mx.array = 0) -> mx.array | None:
         """`[rows, k, most pooled tokens of a row]`: those that each of the last k tokens sees; None: all."""
-        import mlx.core as mx
-
         counts = self.counts
         if not max(counts) or (k == 1 and min(counts) == max(counts)):
             return None
@@ -122,8 +112,6 @@ class Pool:
         self._join(pools)
 
     def _join(self, pools: Sequence[Pool]) -> None:
-        import mlx.core as mx
-
         places = max(self.counts) + SPARE_PLACES
         self.last = [mx.concatenate([*arrays]) for arrays in zip(*(pool.last for pool in pools), strict=True)]
         self.pooled = []
@@ -132,8 +120,6 @@ class Pool:
             self.pooled.append(mx.concatenate([_widened(array, places, dtype) for array in arrays]))
 
     def filter(self, rows: Sequence[int]) -> None:
-        import mlx.core as mx
-
         kept = mx.array(list(rows))
         self.tokens = [self.tokens[row] for row in rows]
         self.last = [array[kept] for array in self.last]
@@ -161,15 +147,11 @@ class Pool:
 
 def _joined(known: mx.array, new: mx.array) -> mx.array:
     """New pooled tokens behind those that are known, if there are any: these have the type of the new ones then."""
-    import mlx.core as mx
-
     return mx.concatenate([known, new], axis=1) if known.shape[1] else new
 
 
 def _widened(pooled: mx.array, places: int, dtype: mx.Dtype) -> mx.array:
     """Cut or pad each row to this number of places."""
-    import mlx.core as mx
-
     return mx.pad(pooled[:, :places].astype(dtype), [(0, 0), (0, max(0, places - pooled.shape[1])), (0, 0)])
 
 
@@ -227,8 +209,6 @@ def scoring_all(upstream: Function) -> Callable[..., mx.array | None]:
         pool_cache: Pool,
         offset: int | mx.array,
     ) -> mx.array | None:
-        import mlx.core as mx
-
         pooled = self.compressor(x, pool_cache, offset)
         scorer = copy.copy(self)
         scorer.index_block, scorer.compressor = 0, lambda *_: pooled

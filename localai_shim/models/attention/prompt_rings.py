@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
 
 from ...engine.cache_contents import LayerCache, RowCache
-
-if TYPE_CHECKING:
-    import mlx.core as mx
-    import mlx.nn as nn
 
 SPARE_PLACES = 64  # that are allocated behind the last row's: buffers are copied when they are full
 
@@ -38,8 +37,6 @@ class PromptRing:
 
     @property
     def offset(self) -> int | mx.array:
-        import mlx.core as mx
-
         return self.tokens[0] if len(self.tokens) == 1 else mx.array(self.tokens)
 
     @property
@@ -49,8 +46,6 @@ class PromptRing:
         return [tokens if prompt is None else min(tokens, prompt + self.window) for tokens, prompt in rows]
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        import mlx.core as mx
-
         new, k = (keys, values), keys.shape[2]
         if k > 1:
             if self.counts != self.tokens or len(self.tokens) > 1:
@@ -86,8 +81,6 @@ class PromptRing:
 
     def make_mask(self, n: int, return_array: bool = False, window_size: int | None = None) -> mx.array | str | None:
         """The mask of the next pass."""
-        import mlx.core as mx
-
         if n > 1:
             return "causal"
         rows = zip(self.tokens, self._ended_prompts(), strict=True)
@@ -108,8 +101,6 @@ class PromptRing:
         self._join([copy.copy(self), other])
 
     def _join(self, rings: Sequence[PromptRing]) -> None:
-        import mlx.core as mx
-
         self.tokens = [tokens for ring in rings for tokens in ring.tokens]
         self.prompts = [prompt for ring in rings for prompt in ring.prompts]
         like = next((ring.arrays for ring in rings if ring.arrays), [])
@@ -120,8 +111,6 @@ class PromptRing:
         self.arrays = [mx.concatenate([_widened(array, places) for array in column]) for column in columns]
 
     def filter(self, rows: Sequence[int]) -> None:
-        import mlx.core as mx
-
         kept = mx.array(list(rows))
         self.tokens, self.prompts = [self.tokens[row] for row in rows], [self.prompts[row] for row in rows]
         self.arrays = [array[kept] for array in self.arrays]
@@ -148,8 +137,6 @@ class PromptRing:
 
 def _widened(array: mx.array, places: int) -> mx.array:
     """Cut or pad each row to this number of places."""
-    import mlx.core as mx
-
     return mx.pad(array[:, :, :places], [(0, 0), (0, 0), (0, max(0, places - array.shape[2])), (0, 0)])
 
 

@@ -11,13 +11,12 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
+import mlx.core as mx
+from mlx import nn
 
-    from ...backends.patches import Function
+from ...backends.patches import Function
 
 
 class _Projection:
@@ -77,8 +76,6 @@ def _states(
         before: the states before the step.
         kept: `[rows]` tokens that stay.
     """
-    import mlx.core as mx
-
     again, count = copy.copy(cache), max(kept)
     again.cache, again.lengths, again.keeps_inputs = list(before), mx.array(list(kept)), False
     x = inputs[:, :count]
@@ -89,8 +86,6 @@ def _states(
 
 def _names(layer: nn.Module) -> list[str]:
     """Children that may project the input; a convolution's weights are read as attributes."""
-    from mlx import nn
-
     children = layer.children().items()
     return [name for name, its in children if isinstance(its, nn.Module) and not isinstance(its, nn.Conv1d)]
 

@@ -7,15 +7,13 @@ tokens, and each row's position are the states of an `ArraysCache`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
 
 from ...backends.patches import Function, rebound, with_names
 from ...engine.cache_contents import LayerCache, RowCache
-
-if TYPE_CHECKING:
-    import mlx.core as mx
-    import mlx.nn as nn
-
 
 _STATES = ("cum_eKV", "cum_eK", "win_eKV", "win_eK", "offset")
 
@@ -54,8 +52,6 @@ class _Named:
         return 0 if state is None and name == "offset" else state
 
     def __setattr__(self, name: str, value: int | mx.array) -> None:
-        import mlx.core as mx
-
         if isinstance(value, int):
             value = mx.full((self.cum_eK.shape[0],), value, mx.int32)
         self._layer[_STATES.index(name)] = value
@@ -65,8 +61,6 @@ def placing_rows(upstream: Function) -> Function:
     """The rows of the table of positions, each by its own one; there are zeros behind the table."""
 
     def places(self: nn.Module, offset: int | mx.array, length: int, dtype: mx.Dtype) -> mx.array:
-        import mlx.core as mx
-
         if isinstance(offset, int):
             return upstream(self, offset, length, dtype)
         position, most = offset[:, None] + mx.arange(length), self.pe.shape[0]
@@ -77,7 +71,5 @@ def placing_rows(upstream: Function) -> Function:
 
 def not_waiting(upstream: Function) -> Function:
     """The same code, which builds its graph without waiting for the states."""
-    import mlx.core as mx
-
     names = {**upstream.__globals__, "mx": with_names(mx, eval=lambda *_: None)}
     return rebound(upstream, names)

@@ -8,13 +8,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+import mlx.core as mx
+from mlx import nn
 
 from ...types import Json, ModelLoadError
-
-if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
 
 _NEEDED = ("group_size", "bits")
 _ADVICE = (
@@ -101,9 +99,6 @@ def check_numbers(model: nn.Module, config: Json) -> None:
     Raises:
         ModelLoadError: names the tensor.
     """
-    import mlx.core as mx
-    from mlx import nn
-
     plain = (nn.Linear, nn.Embedding, nn.RMSNorm, nn.LayerNorm, nn.Conv1d, nn.Conv2d, nn.Conv3d)
     for path, layer in model.named_modules():
         if type(layer) not in plain:

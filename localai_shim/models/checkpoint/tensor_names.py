@@ -10,14 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+import mlx.core as mx
 
 from ...types import Json, ModelLoadError
 from .files import read_json
 from .tensors import read_header
-
-if TYPE_CHECKING:
-    import mlx.core as mx
 
 T = TypeVar("T")
 
@@ -144,7 +143,7 @@ _LAYER = re.compile(r"(.*\.)?(?:layers|h|blocks)\.(\d+)\..*")
 _MASK_AXES = 4  # of a causal mask, which older checkpoints have as the bias of an attention layer
 _PACKED = (".scales", ".biases")
 
-Weights = dict[str, "mx.array"]
+Weights = dict[str, mx.array]
 
 
 def without_extra(known: Collection[str], weights: Weights, config: Json) -> Weights:
@@ -219,8 +218,6 @@ def _tied(name: str, weights: Weights, config: Json) -> str | None:
     Raises:
         ModelLoadError: it is another one.
     """
-    import mlx.core as mx
-
     inner = config.get("text_config")
     if config.get("tie_word_embeddings") or (isinstance(inner, dict) and inner.get("tie_word_embeddings")):
         return "tied output layers"

@@ -11,6 +11,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_flatten
+
 from ...backends.patches import rebound, with_names
 from ...types import Json
 from ..checkpoint.quantization import with_layers_names
@@ -20,8 +24,6 @@ from ..faults.vision import FAULTS
 from .translation import argument_fields, translated, without_unread
 
 if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 TEXT_PARTS = ("text_config", "llm_config", "thinker_config")
@@ -67,8 +69,6 @@ def load_text_model(path: Path, **how: object) -> tuple[nn.Module, TokenizerWrap
 
 
 def _tensors(model: nn.Module) -> set[str]:
-    from mlx.utils import tree_flatten
-
     return {name for name, _ in tree_flatten(model.parameters())}
 
 

@@ -12,17 +12,14 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING
 
+import mlx.core as mx
 import numpy as np
+from mlx import nn
 
 from ...types import Json
 from .reading import TEXT_PARTS
 from .rope import Rope, main_kind, read_rope
-
-if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
 
 log = logging.getLogger("localai_shim")
 
@@ -58,8 +55,6 @@ def choose_factors(model: nn.Module, config: Json, context_length: int | None) -
 
 def _shorten(layer: nn.Module, config: Json) -> None:
     """Give a layer of mlx-lm the factors for short contexts."""
-    import mlx.core as mx
-
     scaling = config["rope_scaling"]
     short, long = (mx.array(scaling.get(name, 1.0)) for name in (_SHORT, _LONG))  # MiniCPM3 may have none
     layer._freqs = layer._freqs * (short / long)
@@ -93,8 +88,6 @@ def set_untruncated(model: nn.Module, config: Json) -> None:
 
 def _table(rope: Rope, size: int) -> mx.array:
     """Positions per radian: interpolated for slow pairs, as without scaling for fast ones, with a ramp between them."""
-    import mlx.core as mx
-
     said = rope.scaling or {}
     theta, factor = float(rope.theta), float(said["factor"])
     length = said["original_max_position_embeddings"]

@@ -8,17 +8,16 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+from mlx import nn
 
 from ...types import Json, ModelLoadError
 from .reading import TEXT_PARTS
 from .rope import Rope, main_kind, read_rope
-
-if TYPE_CHECKING:
-    from mlx import nn
 
 log = logging.getLogger("localai_shim")
 
@@ -128,8 +127,6 @@ def _rotaries(model: nn.Module) -> Iterator[Rotary]:
 
 
 def _angles(module: nn.Module) -> Angles | None:
-    import mlx.core as mx
-
     for table in (*_TABLES, "_inv_freq", "inv_freq"):
         found = getattr(module, table, None)
         if isinstance(found, mx.array):

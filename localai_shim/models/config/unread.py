@@ -15,14 +15,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from mlx import nn
 
 from ...types import Json, ModelLoadError
 from .keys import ACTIVATION, CONSTANTS, ENCODERS, EPSILON, EXPERTS, LONG_PROMPTS, has_no_effect, neutral_of
 from .reading import TEXT_PARTS
-
-if TYPE_CHECKING:
-    from mlx import nn
 
 log = logging.getLogger("localai_shim")
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
+from mlx import nn
+
 from ...types import Json, ModelLoadError
 from .reading import TEXT_PARTS
 from .unread import Code, code_of
 
 if TYPE_CHECKING:
-    from mlx import nn
     from transformers import PretrainedConfig
 
 log = logging.getLogger("localai_shim")

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+
+import mlx.core as mx
+from mlx import nn
 
 from ...backends.patches import class_like, replace
 from ...types import Json
 
-if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
-
 
 def rotate_last(model: nn.Module, config: Json) -> None:
     """The indexer's queries and keys have the part with positions last."""
-    import mlx.core as mx
 
     def rotating(dims: int) -> Callable[..., mx.array]:
         def rotate(self: nn.Module, x: mx.array, *args: object, **kwargs: object) -> mx.array:
@@ -36,7 +33,6 @@ def _best_keys(top_k: int, masked: bool) -> Callable[..., mx.array]:
 
     Upstream compiles this for any number of keys. `kth` counts from their end, and is resolved only once.
     """
-    import mlx.core as mx
 
     def partition(q: mx.array, k: mx.array, weights: mx.array, mask: mx.array | None = None) -> mx.array:
         scores = mx.maximum(q @ k.swapaxes(-1, -2), 0) * weights.swapaxes(-1, -2)[..., None]
@@ -58,9 +54,6 @@ def limit_experts(model: nn.Module, config: Json) -> None:
         return
 
     def activation(up: mx.array, gate: mx.array) -> mx.array:
-        import mlx.core as mx
-        from mlx import nn
-
         limited: mx.array = nn.silu(mx.minimum(gate, limit)) * mx.clip(up, -limit, limit)
         return limited
 

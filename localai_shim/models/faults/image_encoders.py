@@ -9,16 +9,13 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+import mlx.core as mx
 import numpy as np
+from mlx import nn
 
 from ...backends.patches import class_like, replace
 from ...types import Json
-
-if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
 
 _CUBIC = -0.75  # PyTorch's
 
@@ -30,8 +27,6 @@ def repeat_edges(model: nn.Module, config: Json) -> None:
 
 def interpolate_cubic(x: mx.array, size: tuple[int, int] | None = None, *args: object, **kwargs: object) -> mx.array:
     """Resize the last two axes; settings are upstream's."""
-    import mlx.core as mx
-
     if size is None or args or kwargs:
         upstream = importlib.import_module("mlx_vlm.models.kernels").bicubic_interpolate
         resized: mx.array = upstream(x, size, *args, **kwargs)
@@ -48,8 +43,6 @@ def add_positions(
     self: nn.Module, embeddings: mx.array, lengths: list[int], shapes: mx.array, rows: mx.array, columns: mx.array
 ) -> mx.array:
     """Add positions that are interpolated between 16 neighbors, those at the edges repeated."""
-    import mlx.core as mx
-
     table = self.position_embedding.weight
     side = int(table.shape[0] ** 0.5)
     number = np.repeat(np.arange(len(lengths)), np.array(lengths, int) if isinstance(lengths, list) else lengths)
@@ -64,8 +57,6 @@ def add_positions(
 
 def _taps(places: mx.array, count: mx.array, side: int) -> tuple[mx.array, mx.array]:
     """Four places of a table around each of `count` places, and their weights."""
-    import mlx.core as mx
-
     exact = (places.astype(mx.float32) + 0.5) / count.astype(mx.float32) * side - 0.5
     first = mx.floor(exact)
     near = exact - first
@@ -96,8 +87,6 @@ def interpolate(name: str) -> Callable[[nn.Module, Json], None]:
 
 @functools.cache
 def _replaced(name: str) -> tuple[tuple[object, object], ...]:
-    import mlx.core as mx
-
     upstream = importlib.import_module(f"mlx_vlm.models.{name}").get_rel_pos
 
     def positions(queries: int, keys: int, table: mx.array) -> mx.array:
@@ -125,8 +114,6 @@ def _smooth() -> tuple[tuple[object, object], ...]:
 
 def correct_layers(model: nn.Module, config: Json) -> None:
     """CLIP's layers have GELU by a sigmoid, and norms that add more to variances."""
-    from mlx import nn
-
     for layer in model.vision_model.modules():
         if type(layer).__name__ == "MLP":
             layer.activation_fn = nn.GELU("fast")
@@ -136,8 +123,6 @@ def correct_layers(model: nn.Module, config: Json) -> None:
 
 def between_centers(x: mx.array, axis: int, size: int) -> mx.array:
     """An axis of another size, each place interpolated between two neighbors: their edges are the same."""
-    import mlx.core as mx
-
     count = x.shape[axis]
     places = mx.clip((mx.arange(size) + 0.5) * count / size - 0.5, 0, count - 1)
     low = mx.floor(places)
@@ -152,8 +137,6 @@ _EPSILON = 1e-6
 
 def correct_norms(model: nn.Module, config: Json) -> None:
     """Norms add less to variances, and GELU is computed by tanh."""
-    from mlx import nn
-
     for layer in _layers(model, "RMSNormAct2d"):
         layer.eps = _EPSILON
         if isinstance(layer.act, nn.GELU):
@@ -179,8 +162,6 @@ def fuse_by_rows(model: nn.Module, config: Json) -> None:
 
 
 def _fused(self: nn.Module, inputs: list[mx.array]) -> mx.array:
-    import mlx.core as mx
-
     height, width = inputs[0].shape[1:3]
     grown = [_nearest(_nearest(each, 1, height), 2, width) for each in inputs]
     fused: mx.array = self.ffn(mx.concatenate(grown, axis=-1))
@@ -194,8 +175,6 @@ def _fused(self: nn.Module, inputs: list[mx.array]) -> mx.array:
 
 
 def _nearest(x: mx.array, axis: int, size: int) -> mx.array:
-    import mlx.core as mx
-
     return mx.take(x, mx.arange(size) * x.shape[axis] // size, axis=axis)
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+
+import mlx.core as mx
+from mlx import nn
 
 from ...backends.patches import Function, class_like, replace, with_names
 from ...types import Json
-
-if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
 
 
 def _layers(model: nn.Module, name: str) -> list[nn.Module]:
@@ -39,24 +37,18 @@ def use_gelu(default: str, reads_config: bool = True) -> Callable[[nn.Module, Js
 
 @functools.cache
 def _gelu(exact: bool) -> tuple[tuple[object, object], ...]:
-    from mlx import nn
-
     gelu = nn.gelu if exact else nn.gelu_approx
     return ((nn, with_names(nn, gelu=gelu, gelu_approx=gelu)),)
 
 
 def correct_scores(model: nn.Module, config: Json) -> None:
     """ERNIE's experts are chosen by their scores and a bias each."""
-    import mlx.core as mx
-
     for layer in _layers(model, "Ernie4_5_MoeMLP"):
         layer.e_score_correction_bias = mx.zeros((config["moe_num_experts"],))
         _set_call(layer, _ernie_experts)
 
 
 def _ernie_experts(self: nn.Module, x: mx.array) -> mx.array:
-    import mlx.core as mx
-
     scores = self.gate_act(self.gate(x).astype(mx.float32))
     best = mx.argpartition(-(scores + self.e_score_correction_bias), kth=self.k - 1, axis=-1)[..., : self.k]
     scores = mx.take_along_axis(scores, best, axis=-1)
@@ -67,8 +59,6 @@ def _ernie_experts(self: nn.Module, x: mx.array) -> mx.array:
 
 def _jamba_experts(self: nn.Module, x: mx.array) -> mx.array:
     """Jamba's probabilities are those of all experts, and do not sum up to 1 for the chosen ones."""
-    import mlx.core as mx
-
     k = self.num_experts_per_tok
     scores = mx.softmax(self.router(x).astype(mx.float32), axis=-1, precise=True)
     best = mx.argpartition(-scores, kth=k - 1, axis=-1)[..., :k]
@@ -79,9 +69,6 @@ def _jamba_experts(self: nn.Module, x: mx.array) -> mx.array:
 
 def _grouped_norm(self: nn.Module, x: mx.array, gate: mx.array) -> mx.array:
     """Each group of a Mamba layer's heads is normalized by itself."""
-    import mlx.core as mx
-    from mlx import nn
-
     x = mx.unflatten(nn.silu(gate) * x, -1, (self.groups, -1))
     normed: mx.array = mx.fast.rms_norm(x, None, self.eps).flatten(-2)
     scaled: mx.array = self.weight * normed
@@ -121,9 +108,6 @@ def scale_tied_logits(model: nn.Module, config: Json) -> None:
 
 def _falcon_norm(self: nn.Module, x: mx.array, gate: mx.array | None = None) -> mx.array:
     """Like `_grouped_norm`; the gate may follow."""
-    import mlx.core as mx
-    from mlx import nn
-
     if gate is not None and not self.norm_before_gate:
         x = nn.silu(gate) * x
     normed: mx.array = mx.fast.rms_norm(mx.unflatten(x, -1, (self.n_groups, -1)), None, self.variance_epsilon)

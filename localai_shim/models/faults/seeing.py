@@ -9,21 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import mlx.core as mx
 import numpy as np
+from mlx import nn
 
-from ...backends.patches import class_like
+from ...backends.patches import Mask, class_like
 from ...types import Json
 from ..attention.blocks import by_head
 
 if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
     from mlx_vlm.models.base import InputEmbeddingsFeatures, LanguageModelOutput
     from mlx_vlm.models.cache import KVCache
 
-    from ...backends.patches import Mask
-
-Mend = Callable[["nn.Module", Json], None]
+Mend = Callable[[nn.Module, Json], None]
 
 
 def calling(name: str, call: Callable[..., object], **members: object) -> Mend:
@@ -47,8 +45,6 @@ class _ImageMasks:
     """Masks of layers that see all of an image that a token belongs to."""
 
     def __init__(self, types: mx.array, window: int) -> None:
-        import mlx.core as mx
-
         kinds = np.array(types[0]) == 1
         starts = kinds & ~np.concatenate([[False], kinds[:-1]])
         images = np.where(kinds, np.cumsum(starts), 0)
@@ -85,8 +81,6 @@ def see_images_nearby(model: nn.Module, config: Json) -> None:
 
 
 def _gemma4_masks(self: nn.Module, h: mx.array, cache: object, types: mx.array | None = None) -> list[Mask]:
-    import mlx.core as mx
-
     masks: list[Mask] = self.upstream_masks(h, cache, types)
     if types is None:
         return masks
@@ -116,8 +110,6 @@ def see_images(model: nn.Module, config: Json) -> None:
 
 def place_from_zero(self: nn.Module, x: mx.array, mask: mx.array | None = None) -> mx.array:
     """Positions of patches are those of as many equal parts as the position table has."""
-    import mlx.core as mx
-
     patches = self.patch_embedding(x).flatten(1, 2)
     edges = np.arange(1 / self.num_patches, 1.0, 1 / self.num_patches, dtype=np.float32)
     places = np.zeros(patches.shape[:2], int)
@@ -135,8 +127,6 @@ def gelu(approximation: str, *names: str, kind: str = "") -> Mend:
     """Compute this GELU in layers, or those of a class, that have another one under one of these names."""
 
     def mend(model: nn.Module, config: Json) -> None:
-        from mlx import nn
-
         for layer in model.modules():
             for name in names if type(layer).__name__ == kind or not kind else ():
                 if isinstance(layer.get(name), nn.GELU):
@@ -193,8 +183,6 @@ def parts_in_a_row(model: nn.Module, config: Json) -> None:
     from ...backends.patches import class_like
 
     def embedded(self: nn.Module, pixels: object, sizes: mx.array, downsample_mode: str | None = None) -> mx.array:
-        import mlx.core as mx
-
         if isinstance(pixels, mx.array) and pixels.ndim == 4:
             ends = np.cumsum(np.prod(np.array(sizes[0]), axis=1) * pixels.shape[2])[:-1]
             pixels = [mx.split(pixels[0], ends.tolist(), axis=-1)]
@@ -217,8 +205,6 @@ def add_to_omni(model: nn.Module, config: Json) -> None:
 def _mend(
     model: nn.Module, by_layer: Callable[[mx.array], list[mx.array]], run: Callable[..., LanguageModelOutput]
 ) -> None:
-    import mlx.core as mx
-
     def get_input_embeddings(self: nn.Module, *args: object, **kwargs: object) -> InputEmbeddingsFeatures:
         made = upstream(self, *args, **kwargs)
         features, seen = made.deepstack_visual_embeds, made.visual_pos_masks
@@ -235,8 +221,6 @@ def _mend(
 
 def _run_omni(self: nn.Module, inputs: mx.array, *args: object, **kwargs: Any) -> LanguageModelOutput:
     """Features have the axes rows, tokens, layers, and dimensions; those of text are zeros."""
-    import mlx.core as mx
-
     features = kwargs.pop("deepstack_visual_embeds", None)
     if features is not None:
         places = mx.array(np.flatnonzero(np.array(kwargs["visual_pos_masks"][0])))
@@ -250,8 +234,6 @@ def _run_granite(
     self: nn.Module, inputs: mx.array, *args: object, cache: list[KVCache] | None = None, **kwargs: Any
 ) -> LanguageModelOutput:
     """Features begin with the prompt's first token."""
-    import mlx.core as mx
-
     features, seen = kwargs.pop("deepstack_visual_embeds", None), kwargs.pop("visual_pos_masks", None)
     if features is not None:
         start, count = 0 if cache is None else int(cache[0].offset), inputs.shape[1]
@@ -269,8 +251,6 @@ _ERNIE = tuple(f"{kind}{part}_token_id" for kind in ("image", "video") for part 
 
 def choose_experts(model: nn.Module, config: Json) -> None:
     """ERNIE has other experts for images and videos, and for the tokens at their edges."""
-    import mlx.core as mx
-
     ids = mx.array(sorted({getattr(model.config, name) for name in _ERNIE}))
 
     def call(

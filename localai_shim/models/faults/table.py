@@ -10,15 +10,14 @@ import importlib
 import inspect
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from mlx import nn
 
 from ...backends.patches import class_like, fingerprint
 from ...types import Json, ModelLoadError
 from . import layers, tensors
 from .tensors import Sanitize
-
-if TYPE_CHECKING:
-    from mlx import nn
 
 log = logging.getLogger("localai_shim")
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_flatten
 
 log = logging.getLogger("localai_shim")
 
 Weights: TypeAlias = "dict[str, mx.array]"
-Sanitize = Callable[["nn.Module", Weights], Weights]
+Sanitize = Callable[[nn.Module, Weights], Weights]
 """Makes a checkpoint's tensors the model's."""
 
 NANOCHAT = {
@@ -49,8 +49,6 @@ def keep_biases(upstream: Sanitize) -> Sanitize:
     key = "e_score_correction_bias"
 
     def sanitize(self: nn.Module, weights: Weights) -> Weights:
-        import mlx.core as mx
-
         biases = {}
         for name, array in weights.items():
             if name.endswith(key) and ".mlp." in name:
@@ -93,8 +91,6 @@ def fill_unused(names: str) -> Callable[[Sanitize], Sanitize]:
 
     def filling(upstream: Sanitize) -> Sanitize:
         def sanitize(self: nn.Module, weights: Weights) -> Weights:
-            from mlx.utils import tree_flatten
-
             made = upstream(self, weights)
             saved = {name.replace(*_MLX_VLM) for name in made}
             for name, array in tree_flatten(self.parameters()):
@@ -167,8 +163,6 @@ def read_floats_of_hy4(upstream: Sanitize) -> Sanitize:
     """Read Hy4's tensors in float, as transformers saves them and names them; upstream expects scales."""
 
     def sanitize(self: nn.Module, weights: Weights) -> Weights:
-        import mlx.core as mx
-
         made, args = dict[str, mx.array](), self.config
         for old, array in weights.items():
             name, has_scale = _renamed(old, _HY4), f"{old}_scale" in weights

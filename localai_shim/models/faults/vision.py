@@ -7,7 +7,8 @@ that it was written for.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+
+from mlx import nn
 
 from ...types import Json
 from . import hy4, image_encoders, seeing
@@ -26,9 +27,6 @@ from .seeing import (
 )
 from .table import Fault
 from .tensors import SHARED_LAYERS, fill_unused, fold_scales, read_floats_of_hy4, rename
-
-if TYPE_CHECKING:
-    from mlx import nn
 
 log = logging.getLogger("localai_shim")
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlx import nn
+
 from ...types import Json, ModelLoadError
 from .config import read_config, read_sampling
 from .encoder_files import find_encoder
@@ -18,7 +20,6 @@ from .vision import VisionFile, open_encoder
 from .weights import read_arrays, read_model
 
 if TYPE_CHECKING:
-    from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
     from transformers import ProcessorMixin
 

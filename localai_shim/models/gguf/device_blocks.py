@@ -7,61 +7,46 @@ fewer operations here, and they read more memory: a GPU is fast enough.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+import mlx.core as mx
 import numpy as np
 
 from .blocks import IQ4, READABLE, FloatType
 
-if TYPE_CHECKING:
-    import mlx.core as mx
-
-Convert = Callable[["mx.array"], "list[mx.array]"]
+Convert = Callable[[mx.array], list[mx.array]]
 """`[blocks, bytes]` -> parts: packed codes `[blocks, bytes]`, and scales and biases `[blocks, groups]` in float32."""
 
 
 def as_floats(kind: int, floats: FloatType, raw: mx.array) -> list[mx.array]:
     """Numbers that are not packed, in another type."""
-    import mlx.core as mx
-
     stored = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}[READABLE[kind].name]
     return [raw.view(stored).astype({np.float32: mx.float32, np.float16: mx.float16}[floats])]
 
 
 def _halves(raw: mx.array, first: int, end: int) -> mx.array:
     """Numbers in float16 of each block, in float32."""
-    import mlx.core as mx
-
     return mx.contiguous(raw[:, first:end]).view(mx.float16).astype(mx.float32)
 
 
 def _nibbles(raw: mx.array, run: int) -> mx.array:
     """Codes in 4 bits: of each run of bytes first the low nibbles, then the high ones."""
-    import mlx.core as mx
-
     runs = raw.reshape(len(raw), -1, run)
     return mx.concatenate([runs & 15, runs >> 4], axis=2).reshape(len(raw), -1)
 
 
 def _bits(raw: mx.array, width: int) -> mx.array:
     """Codes of a few bits: of each run of 32 bytes first all lowest ones."""
-    import mlx.core as mx
-
     shifts = mx.arange(0, 8, width, dtype=mx.uint8)[:, None]
     return ((raw.reshape(len(raw), -1, 1, 32) >> shifts) & ((1 << width) - 1)).reshape(len(raw), -1)
 
 
 def _bits_in_order(raw: mx.array) -> mx.array:
     """Single bits, least significant first."""
-    import mlx.core as mx
-
     return ((raw[..., None] >> mx.arange(8, dtype=mx.uint8)) & 1).reshape(len(raw), -1)
 
 
 def _packed(codes: mx.array, bits: int) -> mx.array:
     """Codes in a byte each, as a stream of bits."""
-    import mlx.core as mx
-
     if bits == 8:
         return codes
     if bits == 4:
@@ -101,8 +86,6 @@ def _q8_0(raw: mx.array) -> list[mx.array]:
 
 def _scales_and_biases(raw: mx.array) -> list[mx.array]:
     """Of a block's first 16 bytes: two factors, and eight scales and minima in 6 bits."""
-    import mlx.core as mx
-
     factors = _halves(raw, 0, 4)
     low, high, rest = raw[:, 4:8], raw[:, 8:12], raw[:, 12:16]
     scales = mx.concatenate([low & 63, (rest & 15) | ((low >> 2) & 48)], axis=1)
@@ -120,8 +103,6 @@ def _q5_k(raw: mx.array) -> list[mx.array]:
 
 
 def _iq4(raw: mx.array) -> mx.array:
-    import mlx.core as mx
-
     return mx.array((IQ4 + 128).astype(np.uint8))[_nibbles(raw, 16)]
 
 
@@ -130,8 +111,6 @@ def _iq4_nl(raw: mx.array) -> list[mx.array]:
 
 
 def _iq4_xs(raw: mx.array) -> list[mx.array]:
-    import mlx.core as mx
-
     low = mx.stack([raw[:, 4:8] & 15, raw[:, 4:8] >> 4], axis=2).reshape(-1, 8)
     high = (raw[:, 2:4, None] >> mx.arange(0, 8, 2, dtype=mx.uint8)).reshape(-1, 8) & 3
     scale = _halves(raw, 0, 2) * ((low | (high << 4)).astype(mx.float32) - 32)
@@ -153,8 +132,6 @@ def _repacked(codes: mx.array, scales: mx.array, offsets: mx.array, top: float, 
         top: see `blocks`.
         bits: of a code.
     """
-    import mlx.core as mx
-
     scales, offsets = (each.reshape(len(codes), -1, 2) for each in (scales, offsets))
     ends = mx.stack([offsets, offsets + top * scales])
     bias = _as_half(ends.min(axis=(0, 3)))
@@ -166,22 +143,16 @@ def _repacked(codes: mx.array, scales: mx.array, offsets: mx.array, top: float, 
 
 
 def _as_half(values: mx.array) -> mx.array:
-    import mlx.core as mx
-
     return values.astype(mx.float16).astype(mx.float32)
 
 
 def _q6_k(raw: mx.array) -> list[mx.array]:
-    import mlx.core as mx
-
     codes = _nibbles(raw[:, :128], 64) | (_bits(raw[:, 128:192], 2) << 4)
     scales = mx.contiguous(raw[:, 192:208]).view(mx.int8).astype(mx.float32) * _halves(raw, 208, 210)
     return _repacked(codes, scales, -32 * scales, 63.75, 8)
 
 
 def _q3_k(raw: mx.array) -> list[mx.array]:
-    import mlx.core as mx
-
     codes = _bits(raw[:, 32:96], 2) | (_bits(raw[:, :32], 1) << 2)
     packed = raw[:, 96:108]
     low = mx.concatenate([packed[:, :8] & 15, packed[:, :8] >> 4], axis=1)
@@ -191,8 +162,6 @@ def _q3_k(raw: mx.array) -> list[mx.array]:
 
 
 def _q2_k(raw: mx.array) -> list[mx.array]:
-    import mlx.core as mx
-
     factors, packed = _halves(raw, 80, 84), raw[:, :16]
     scales = factors[:, :1] * (packed & 15).astype(mx.float32)
     minima = factors[:, 1:] * (packed >> 4).astype(mx.float32)

@@ -7,16 +7,14 @@ import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
 from ...backends.machine import has_gpu, on_cuda
 from ...backends.memory import running_python
-
-if TYPE_CHECKING:
-    import mlx.core as mx
 
 HUGE_PAGE_BYTES = 1 << 21
 _MADV_HUGEPAGE = 14
@@ -30,8 +28,6 @@ def empty(shape: Sequence[int], kind: type[np.generic]) -> mx.array:
     MLX itself has only `zeros`, which one thread clears at about 1 GB/s. It also reads arrays from files: this file
     leaves the memory that it is given to as it is.
     """
-    import mlx.core as mx
-
     header = io.BytesIO()
     descr = np.lib.format.dtype_to_descr(np.dtype(kind))
     np.lib.format.write_array_header_1_0(header, {"descr": descr, "fortran_order": False, "shape": tuple(shape)})
@@ -46,8 +42,6 @@ def empty(shape: Sequence[int], kind: type[np.generic]) -> mx.array:
 
 def compute(*arrays: mx.array) -> None:
     """Begin to compute arrays; their inputs are freed then."""
-    import mlx.core as mx
-
     begin: Callable[..., None] = mx.async_eval
     begin(arrays)
 
@@ -67,8 +61,6 @@ class Staging:
 
     def free(self) -> NDArray[np.uint8]:
         """The buffer's memory, as soon as its content is no longer needed."""
-        import mlx.core as mx
-
         mx.eval(self.users)
         self.users = ()
         return self.memory

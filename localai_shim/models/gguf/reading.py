@@ -13,8 +13,9 @@ import math
 import os
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,9 +26,6 @@ from .blocks import GROUP, READABLE, Blocks, Bytes, FloatType
 from .device_blocks import CONVERT, Convert, as_floats
 from .header import Header, Tensor
 from .memory import Staging, compute, empty, staging
-
-if TYPE_CHECKING:
-    import mlx.core as mx
 
 log = logging.getLogger("localai_shim")
 
@@ -177,8 +175,6 @@ def _staged(file: int, name: str, tensor: Tensor, first: int, buffer: Staging, c
 
 def _concatenated(name: str, tensor: Tensor, pieces: list[list[mx.array]]) -> Callable[[], tuple[str, Weight]]:
     """Put a tensor's pieces together; the function that is returned waits for it."""
-    import mlx.core as mx
-
     blocks, (*rows, columns) = READABLE[tensor.kind], tensor.shape
     weight, *factors = (
         mx.concatenate(list(parts)) if len(parts) > 1 else parts[0] for parts in zip(*pieces, strict=True)

@@ -75,8 +75,7 @@ SPLITS = {
     **dict.fromkeys(("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"), _BY_DIGIT),
     **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"), _LLAMA3),
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez"), _QWEN2),
-    **dict.fromkeys(("dbrx", "smaug-bpe"), _LLAMA3._replace(whole_words=False, bos=False)),
-    **dict.fromkeys(("glm4", "chatglm-bpe"), _LLAMA3._replace(whole_words=False, bos=False)),
+    **dict.fromkeys(("dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), _LLAMA3._replace(whole_words=False, bos=False)),
     **dict.fromkeys(("gpt-4o", "llama4"), Splits((_O200K,))),
     "qwen35": Splits((_QWEN35,)),
     "tekken": Splits((_TEKKEN,), whole_words=True, bos=True),
@@ -113,30 +112,19 @@ def read_tokenizer(header: Header) -> PreTrainedTokenizerFast:
         raise ModelLoadError(
             f"'{header.path}': tokenizers of the kind '{kind[:100]}' cannot be read, only gpt2, llama, and gemma4."
         )
-    added = {CONTROL: True, UNKNOWN: True, USER_DEFINED: False}
-    tokenizer.add_tokens(
-        [
-            AddedToken(text, special=added[type_], normalized=False)
-            for text, type_ in zip(texts, kinds, strict=True)
-            if type_ in added
-        ]
-    )
-    ids = {name: header.get(f"tokenizer.ggml.{name}_token_id", -1) for name in ("bos", "eos", "unknown", "padding")}
+    special = {CONTROL: True, UNKNOWN: True, USER_DEFINED: False}
+    added = [(text, special[type_]) for text, type_ in zip(texts, kinds, strict=True) if type_ in special]
+    tokenizer.add_tokens([AddedToken(text, special=is_special, normalized=False) for text, is_special in added])
+    names = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
+    ids = {ours: header.get(f"tokenizer.ggml.{name}_token_id", -1) for name, ours in names.items()}
     named = {name: texts[i] for name, i in ids.items() if 0 <= i < len(texts)}
-    begins = named.get("bos") if header.get("tokenizer.ggml.add_bos_token", bos) else None
-    ends = named.get("eos") if header.get("tokenizer.ggml.add_eos_token", False) else None
+    begins = named.get("bos_token") if header.get("tokenizer.ggml.add_bos_token", bos) else None
+    ends = named.get("eos_token") if header.get("tokenizer.ggml.add_eos_token", False) else None
     if begins or ends:
         single = [each for each in (begins, "$A", ends) if each]
-        special = [(text, texts.index(text)) for text in (begins, ends) if text]
-        tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=special)
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token=named.get("bos"),
-        eos_token=named.get("eos"),
-        unk_token=named.get("unknown"),
-        pad_token=named.get("padding"),
-        clean_up_tokenization_spaces=False,
-    )
+        around = [(text, texts.index(text)) for text in (begins, ends) if text]
+        tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=around)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **named)
     fast.chat_template = _templates(header)
     return fast
 

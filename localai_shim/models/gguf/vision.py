@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import mlx.core as mx
+from mlx import nn
+
 from ...types import Json, ModelLoadError
 from ..faults.table import corrected
 from ..faults.vision import FAULTS
@@ -16,8 +19,6 @@ from .header import Header, Metadata, read_header
 from .reading import Weight, log_rounding, read_tensors
 
 if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
     from transformers import PreTrainedTokenizerFast, ProcessorMixin
 
@@ -80,9 +81,6 @@ class VisionFile(NamedTuple):
         Raises:
             ModelLoadError: a tensor is missing, has another shape, or cannot be quantized.
         """
-        import mlx.core as mx
-        from mlx import nn
-
         model = _create(config)
         log_rounding(self.header)
         floats = next(array.dtype for name, array in arrays.items() if name.endswith("model.norm.weight"))
@@ -131,8 +129,6 @@ class VisionFile(NamedTuple):
 
     def _joined(self, names: list[str], part: Part, weights: list[Weight]) -> Weight:
         """Several tensors as one."""
-        import mlx.core as mx
-
         first, *others = weights
         if not others:
             return first

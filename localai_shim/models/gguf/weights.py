@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Container, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+
+import mlx.core as mx
+from mlx import nn
 
 from ...types import Json
 from ..faults.table import corrected
@@ -24,10 +26,6 @@ from .header import Header
 from .memory import compute
 from .reading import Weight, log_rounding, read_numbers, read_tensors
 
-if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
-
 _GATE_UP = ".gate_up_proj"
 
 
@@ -37,8 +35,6 @@ def read_model(header: Header, config: Json) -> nn.Module:
     Raises:
         ModelLoadError: the file has become shorter.
     """
-    from mlx import nn
-
     module = importlib.import_module(f"mlx_lm.models.{config['model_type']}")
     model: nn.Module = corrected(module.Model, config)(module.ModelArgs.from_dict(config))
     found, packings = read_arrays(header, config)
@@ -83,7 +79,7 @@ def read_head(header: Header) -> dict[str, mx.array]:
 def _read(
     header: Header, skipped: Container[str], named: Callable[[str], str | None], config: Json
 ) -> tuple[dict[str, mx.array], dict[str, Json]]:
-    architecture, arrays, packings = architecture_of(header), dict[str, "mx.array"](), dict[str, Json]()
+    architecture, arrays, packings = architecture_of(header), dict[str, mx.array](), dict[str, Json]()
     for name, weight in read_tensors(header, skipped):
         known = named(name)
         assert known is not None, name  # the header's names were checked
@@ -138,8 +134,6 @@ def _linear_attention(
     Files of Qwen 3.5 have a value head of each key head in turn; those of Qwen3-Next have the original's order, but b
     and a in one tensor.
     """
-    import mlx.core as mx
-
     keys, values = config["linear_num_key_heads"], config["linear_num_value_heads"]
     rows_before = 2 * keys * config["linear_key_head_dim"]
     name = path.partition(".linear_attn.")[2].partition(".")[0]
@@ -184,8 +178,6 @@ def _every_other(array: mx.array, keys: int, which: int) -> mx.array:
 
 def _set_rope(model: nn.Module, config: Json, factors: list[float]) -> None:
     """Give every layer the wave lengths that the file's factors make, as Llama 3.1's."""
-    import mlx.core as mx
-
     size = config["head_dim"]
     for layer in model.layers:
         layer.self_attn.rope._freqs = config["rope_theta"] ** (mx.arange(0, size, 2) / size) * mx.array(factors)

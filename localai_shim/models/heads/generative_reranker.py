@@ -6,18 +6,17 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import mlx.core as mx
+from mlx import nn
+
 from ...threads.panics import panics_are_errors
 from ...types import Json
 from ...vectors import Ranking, Reranking
-from .pooling import Pooling
+from .pooling import Encoder, Pooling, Reading
 
 if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
     from tokenizers import Tokenizer
-
-    from .pooling import Encoder, Reading
 
 _LAST = ("lasttoken",)
 _INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
@@ -47,10 +46,8 @@ def find_judge(model: nn.Module, encoder: Encoder | None, tokenizer: TokenizerWr
         config: the checkpoint's.
     """
     wording = _JUDGES.get(config.get("model_type", ""))
-    if encoder is None or wording is None:
-        return None
     backend: Tokenizer | None = getattr(tokenizer._tokenizer, "backend_tokenizer", None)
-    if backend is None:
+    if encoder is None or wording is None or backend is None:
         return None
     answers = [token for word in ("yes", "no") if (token := backend.token_to_id(word)) is not None]
     if len(answers) < 2 or len(backend.encode(_AFTER[:10], add_special_tokens=False).ids) != 1:
@@ -87,8 +84,6 @@ class Judge:
 
     def _judge(self, states: mx.array) -> mx.array:
         """Scores, of the states of the last tokens."""
-        import mlx.core as mx
-
         head = getattr(self._model, "lm_head", None) or self._model.model.embed_tokens.as_linear
         logits = head(states).astype(mx.float32)
         yes, no = (logits[:, token : token + 1] for token in self._answers)

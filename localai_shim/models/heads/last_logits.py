@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import mlx.core as mx
+from mlx import nn
 
 from ...backends.machine import on_cuda
 from .pooling import inner_modules
-
-if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
 
 # A pass that gives logits runs the last layer for all of its tokens; without them only its keys and values are needed.
 # With so many tokens for each layer as prompts run faster than they decode, that takes as long as the token's own pass
@@ -75,8 +73,6 @@ class _Decoder:
         self._states: mx.array | None = None
 
     def __call__(self, *args: object, **arguments: object) -> mx.array:
-        import mlx.core as mx
-
         states: mx.array = self._decoder(*args, **arguments)
         self._states, last = states, self.last
         if last is None:

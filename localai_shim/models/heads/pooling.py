@@ -1,24 +1,28 @@
-"""Vectors of hidden states: pooling, dense layers and length 1, as sentence-transformers' files say."""
+"""Vectors of hidden states: pooling, dense layers and length 1, as sentence-transformers' files say.
+
+`modules.json` lists the steps: Transformer, Pooling, Dense layers, Normalize; `config_sentence_transformers.json` has
+the prompts, `sentence_bert_config.json` the length at which texts are cut.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+from mlx import nn
+from mlx.utils import tree_flatten
 
 from ...engine.cache_contents import RowCache
 from ...engine.ports import host
-from ...types import ModelLoadError
+from ...types import Json, ModelLoadError
 from ...vectors import Embedding
-from .sentence_files import Dense, SentenceFiles, read_sentence_files
-
-if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
+from ..checkpoint.files import read_json
 
 log = logging.getLogger("localai_shim")
 
@@ -28,12 +32,126 @@ STATE_TOLERANCE = 0.05  # of hidden states, by which rounding may move them; a t
 _INNER = ("language_model", "model", "transformer", "backbone")
 """Attributes in which decoders of mlx-lm and mlx-vlm keep the part before their head."""
 
-Hidden = Callable[["mx.array", "mx.array"], "mx.array"]
+Hidden = Callable[[mx.array, mx.array], mx.array]
 """(tokens `[n, k]`, mask of those that count `[n, k]`) -> hidden states `[n, k, width]`."""
-Read = Callable[["mx.array"], "mx.array"]
+Read = Callable[[mx.array], mx.array]
 """The next tokens of one text `[1, k]` -> their hidden states `[1, k, width]`."""
-Finish = Callable[["mx.array"], "mx.array"]
+Finish = Callable[[mx.array], mx.array]
 """Pooled states -> what is asked for of them."""
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+TOKEN_VECTORS = "makes a vector of each token (late interaction, as ColBERT's), not of each text"
+
+_MODES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+"""The flags of older files, in the order in which several modes' results are concatenated."""
+_ACTIVATIONS = {"Identity": None, "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu", "SiLU": "silu", "Sigmoid": "sigmoid"}
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """A layer behind the pooling."""
+
+    folder: Path
+    activation: str | None
+    """A function of `mlx.nn`; None: there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceFiles:
+    """Settings in the files."""
+
+    modes: tuple[str, ...]
+    """Ways of pooling hidden states; the results of several are concatenated."""
+    include_prompt: bool = True
+    """Pooling looks at the prompt's tokens, too."""
+    dense: Sequence[Dense] = ()
+    prompts: Mapping[str, str] = field(default_factory=dict[str, str])
+    default_prompt: str | None = None
+    max_tokens: int | None = None
+    """Most tokens of a text; None: the model's own limit."""
+
+
+def read_sentence_files(folder: Path) -> SentenceFiles | None:
+    """Read the settings of a folder's files; None where there are none.
+
+    Raises:
+        ModelLoadError: they describe something else than a vector per text.
+    """
+    modules = _modules(folder)
+    if not modules:
+        return None
+    modes: tuple[str, ...] = ()
+    include_prompt, dense = True, list[Dense]()
+    for kind, path in modules:
+        config = read_json(path / "config.json")
+        if kind in ("Pooling", "Dense") and not (path / "config.json").is_file():
+            raise ModelLoadError(f"The step '{path.name}' (modules.json) has no config.json.")
+        if kind == "Pooling":
+            modes, include_prompt = _pooling(config), config.get("include_prompt", True)
+        elif kind == "Dense":
+            dense.append(Dense(path, _activation(config)))
+        elif kind not in ("Transformer", "Normalize", "Dropout"):
+            raise ModelLoadError(f"The model '{folder.name}' has a step that is not supported: {kind} (modules.json).")
+    if not modes:
+        raise ModelLoadError(f"The model '{folder.name}' cannot be served: it {TOKEN_VECTORS}.")
+    more = read_json(folder / "config_sentence_transformers.json")
+    length = read_json(folder / "sentence_bert_config.json").get("max_seq_length")
+    prompts = more.get("prompts") or {}
+    if not isinstance(prompts, dict):
+        raise ModelLoadError(f"config_sentence_transformers.json: 'prompts' is {prompts!r:.100}, not an object.")
+    return SentenceFiles(
+        modes,
+        include_prompt,
+        dense,
+        {str(name): str(text) for name, text in prompts.items()},
+        more.get("default_prompt_name"),
+        length if isinstance(length, int) else None,
+    )
+
+
+def _modules(folder: Path) -> list[tuple[str, Path]]:
+    """(kind, folder) of the steps; where modules.json is missing, those whose folders have their usual names."""
+    if (folder / "modules.json").is_file():
+        try:
+            listed = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+            return [(str(each["type"]).rpartition(".")[2], folder / each["path"]) for each in listed]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ModelLoadError(f"modules.json is damaged: {type(error).__name__}: {error}") from error
+    dense = [("Dense", path) for path in sorted(folder.glob("[0-9]_Dense"))]
+    if not (folder / "1_Pooling" / "config.json").exists():
+        return dense if (folder / "1_Dense" / "config.json").exists() else []
+    return [("Transformer", folder), ("Pooling", folder / "1_Pooling"), *dense]
+
+
+def _pooling(config: Json) -> tuple[str, ...]:
+    given = config.get("pooling_mode")
+    if given is None:
+        modes = tuple(mode for flag, mode in _MODES.items() if config.get(flag)) or ("mean",)
+    else:
+        modes = (given,) if isinstance(given, str) else tuple(given)
+    for mode in modes:
+        if mode not in _MODES.values():
+            raise ModelLoadError(f"The pooling mode '{mode}' is not supported (1_Pooling/config.json).")
+    return modes
+
+
+def _activation(config: Json) -> str | None:
+    name = str(config.get("activation_function", "Tanh")).rpartition(".")[2]  # sentence-transformers' default
+    if name not in _ACTIVATIONS:
+        raise ModelLoadError(f"The activation '{name}' is not supported (a Dense layer's config.json).")
+    return _ACTIVATIONS[name]
+
+
+# -- encoders --------------------------------------------------------------------------------------------------------
 
 
 class Encoder:
@@ -64,8 +182,6 @@ class Encoder:
 
     def states(self, texts: Sequence[Sequence[int]]) -> tuple[mx.array, list[int]]:
         """Hidden states `[texts, tokens, width]`, lazy, and how many tokens each text has; the rest is padding."""
-        import mlx.core as mx
-
         tokens, mask = pad(texts, self._padding)
         return self._hidden(mx.array(tokens), mx.array(mask))[: len(texts)], [len(text) for text in texts]
 
@@ -84,8 +200,6 @@ class Encoder:
 
     def _agrees(self) -> bool:
         """True if a short text has the same hidden states when it is read in two pieces."""
-        import mlx.core as mx
-
         assert self._begin is not None
         tokens = mx.array([_TRIAL])
         try:
@@ -119,8 +233,6 @@ class Reading:
 
     def run(self, most: int) -> None:
         """Read the next tokens, `most` at most, and wait for them."""
-        import mlx.core as mx
-
         piece = list(self._text[self.done : self.done + most])
         states = self._read(mx.array([piece]))
         self._pooling.add(states, self.done)
@@ -162,8 +274,6 @@ class Head:
     """
 
     def __init__(self, files: SentenceFiles, own: Sequence[nn.Module] | None = None) -> None:
-        from mlx.utils import tree_flatten
-
         self.files = files
         self._dense = [_read_dense(layer) for layer in files.dense] if own is None else list(own)
         read = [] if own is not None else [layer.parameters() for layer in self._dense]
@@ -186,9 +296,6 @@ class Head:
 
     def finish(self, made: mx.array) -> mx.array:
         """`[texts, dimensions]` float32, of what was pooled."""
-        import mlx.core as mx
-        from mlx import nn
-
         made = made.astype(mx.float32)
         names = [layer.activation for layer in self.files.dense] or [None] * len(self._dense)
         for layer, name in zip(self._dense, names, strict=True):
@@ -210,7 +317,7 @@ class Pooling:
     def __init__(self, modes: Sequence[str], counts: Sequence[int], skip: int = 0) -> None:
         self._modes, self._counts = modes, np.array(counts)
         self._first = np.minimum(skip, self._counts - 1)
-        self.kept: list[Any] = [None] * len(modes)
+        self.kept: list[mx.array | None] = [None] * len(modes)
         """`[texts, width]` of each mode so far, lazy; None: nothing yet."""
 
     def add(self, hidden: mx.array, start: int = 0) -> None:
@@ -218,16 +325,38 @@ class Pooling:
         places = np.arange(start, start + hidden.shape[1])
         counted = (places >= self._first[:, None]) & (places < self._counts[:, None])
         self.kept = [
-            _pooled(hidden, kept, mode, counted, places, self._counts)
-            for mode, kept in zip(self._modes, self.kept, strict=True)
+            self._pooled(mode, kept, hidden, counted, places) for mode, kept in zip(self._modes, self.kept, strict=True)
         ]
+
+    def _pooled(
+        self,
+        mode: str,
+        kept: mx.array | None,
+        hidden: mx.array,
+        counted: npt.NDArray[np.bool_],
+        places: npt.NDArray[np.int_],
+    ) -> mx.array:
+        """`[texts, width]`: one mode's result or sum, of what was kept of it and the states of further tokens."""
+        if mode == "cls":
+            return hidden[:, 0] if kept is None else kept
+        if mode == "lasttoken":
+            at = np.clip(self._counts - 1 - places[0], 0, len(places) - 1)
+            return mx.take_along_axis(hidden, mx.array(at)[:, None, None], axis=1)[:, 0]
+        # Padding counts 0, and may be no number: models may leave anything there.
+        hidden = hidden.astype(mx.float32)
+        seen = mx.array(counted)[:, :, None]
+        if mode == "max":
+            most = mx.where(seen, hidden, -mx.inf).max(axis=1)
+            return most if kept is None else mx.maximum(kept, most)
+        weights = mx.array((counted * (places + 1 if mode == "weightedmean" else 1)).astype(np.float32))
+        total = (weights[:, None] @ mx.where(seen, hidden, 0))[:, 0]
+        return total if kept is None else kept + total
 
     def result(self) -> mx.array:
         """`[texts, width]`: those of the modes side by side."""
-        import mlx.core as mx
-
         made = []
         for mode, kept in zip(self._modes, self.kept, strict=True):
+            assert kept is not None
             first, end = self._first[:, None], self._counts[:, None]
             size = end - first
             if mode == "weightedmean":
@@ -238,42 +367,13 @@ class Pooling:
         return made[0] if len(made) == 1 else mx.concatenate(made, axis=-1)
 
 
-def _pooled(
-    hidden: mx.array,
-    kept: mx.array | None,
-    mode: str,
-    counted: npt.NDArray[np.bool_],
-    places: npt.NDArray[np.int_],
-    counts: npt.NDArray[np.int_],
-) -> mx.array:
-    """`[texts, width]`: one mode's result or sum, of what was kept of it and the states of further tokens."""
-    import mlx.core as mx
-
-    if mode == "cls":
-        return hidden[:, 0] if kept is None else kept
-    if mode == "lasttoken":
-        at = np.clip(counts - 1 - places[0], 0, len(places) - 1)
-        return mx.take_along_axis(hidden, mx.array(at)[:, None, None], axis=1)[:, 0]
-    # Padding counts 0, and may be no number: models may leave anything there.
-    hidden = hidden.astype(mx.float32)
-    seen = mx.array(counted)[:, :, None]
-    if mode == "max":
-        most = mx.where(seen, hidden, -mx.inf).max(axis=1)
-        return most if kept is None else mx.maximum(kept, most)
-    weights = mx.array((counted * (places + 1 if mode == "weightedmean" else 1)).astype(np.float32))
-    total = (weights[:, None] @ mx.where(seen, hidden, 0))[:, 0]
-    return total if kept is None else kept + total
-
-
 def _read_dense(layer: Dense) -> nn.Linear:
     """The layer, evaluated when it is first run."""
-    import mlx.core as mx
-    from mlx import nn
-
     found = sorted(layer.folder.glob("*.safetensors"))
     if not found:
         raise ModelLoadError(f"There are no safetensors in '{layer.folder.name}' next to its config.json.")
-    weights: Any = mx.load(str(found[0]))
+    weights = mx.load(str(found[0]))
+    assert isinstance(weights, dict)
     weight, bias = weights["linear.weight"].astype(mx.float32), weights.get("linear.bias")
     made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
     return made.update({"weight": weight} if bias is None else {"weight": weight, "bias": bias.astype(mx.float32)})
@@ -301,8 +401,6 @@ def decoder_encoder(model: nn.Module, new_cache: Callable[[], RowCache], path: P
         new_cache: an empty cache, an object per layer.
         path: the checkpoint's folder: files of sentence-transformers say how states are pooled, if there are any.
     """
-    import mlx.core as mx
-
     inner = [("", model), *inner_modules(model)][-1][1]
     files, forms = read_sentence_files(path) or SentenceFiles(("lasttoken",)), host().forms()
 

@@ -6,14 +6,13 @@ import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
+
+import mlx.core as mx
 
 from ...types import Json
 from ..checkpoint.files import read_json
 from ..checkpoint.tensors import read_header
-
-if TYPE_CHECKING:
-    import mlx.core as mx
 
 log = logging.getLogger("localai_shim")
 
@@ -88,14 +87,10 @@ def without_fp8(tensors: dict[str, mx.array]) -> dict[str, mx.array]:
 
 
 def _is_fp8(tensors: dict[str, mx.array], weight: str) -> bool:
-    import mlx.core as mx
-
     return weight in tensors and tensors[weight].dtype == mx.uint8
 
 
 def _multiplied(name: str, weight: mx.array, scale: mx.array) -> mx.array:
-    import mlx.core as mx
-
     if scale.ndim not in (0, 1, weight.ndim):
         raise ValueError(f"'{name}' of shape {weight.shape} has FP8 scales of shape {scale.shape}")
     scale = scale.astype(mx.float32).reshape(*scale.shape, *[1] * (weight.ndim - scale.ndim))
@@ -109,8 +104,6 @@ def _multiplied(name: str, weight: mx.array, scale: mx.array) -> mx.array:
 
 def _read(files: list[Path], layers: int, *, flat: bool) -> tuple[dict[str, mx.array], Form] | None:
     """The tensors of a head in these files, and their form; None: there are none."""
-    import mlx.core as mx
-
     made: dict[str, mx.array] = {}
     form: Form = None
     for file in files:

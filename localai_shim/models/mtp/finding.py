@@ -10,6 +10,9 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import mlx.core as mx
+from mlx import nn
+
 from ...engine.ports import host
 from ...types import Json, ModelLoadError
 from ..checkpoint.files import read_json
@@ -21,9 +24,6 @@ from .head import MTPHead
 from .layers import ARRAY_MASKS, FAMILIES, QWEN, load, make_parts, renamed
 
 if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
-
     from ..text import TextModel
 
 MAX_DELTA_MEAN = 1.3  # of the norms of queries and keys: about 0.8 as what is added to 1, and 1.8 as factors
@@ -47,8 +47,6 @@ def as_factors(tensors: dict[str, mx.array], form: Form) -> tuple[dict[str, mx.a
 
 def mean_of(norm: mx.array) -> float:
     """Mean of a norm's factors."""
-    import mlx.core as mx
-
     mean = norm.astype(mx.float32).mean().item()
     assert isinstance(mean, float)
     return mean

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_flatten
 
 from ...backends.machine import has_gpu
 from ...engine.cache_contents import RowCache
 from ...engine.ports import PassOutput, host
 from ..heads.pooling import inner_modules
-
-if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
 
 
 class MTPHead:
@@ -40,9 +39,6 @@ class MTPHead:
         array_masks: bool,
         before_norm: bool,
     ) -> None:
-        import mlx.core as mx
-        from mlx.utils import tree_flatten
-
         self.name, self.query_heads, self.doubt = name, query_heads, doubt
         self._mx, self._module, self._array_masks, self._samples_on_device = mx, module, array_masks, has_gpu()
         self._before_norm, self._forms = before_norm, host().forms()

@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import mlx.core as mx
+from mlx import nn
 
 from ...types import Json
-
-if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
 
 _FUSED = re.compile(r"(.*)\.(?:experts|switch_mlp)\.gate_up_proj(\.weight|\.scales|\.biases)?")
 _DOWN = re.compile(r"(.*)\.experts\.down_proj(\.weight|\.scales|\.biases)?")
@@ -21,7 +20,7 @@ _SCALES = (".k_scale", ".v_scale")  # of keys and values that others keep in 8 b
 _GROUPS = {16: ("nvfp4", 4), 32: ("mxfp", 0)}
 """Modes of packed weights without biases, by group size."""
 
-Tensors = dict[str, "mx.array"]
+Tensors = dict[str, mx.array]
 
 
 class Family(NamedTuple):
@@ -102,8 +101,6 @@ def make_parts(kind: str, config: Json, tensors: Tensors) -> Parts:
     Raises:
         ValueError: it lacks tensors, or its config does not fit.
     """
-    from mlx import nn
-
     family = FAMILIES[kind]
     if f"{family.join}.weight" not in tensors:
         raise ValueError(f"it has no '{family.join}.weight'")
@@ -185,16 +182,12 @@ def _nemotron_layers(config: Json, tensors: Tensors) -> tuple[list[nn.Module], f
 
 def _with_halves_swapped(array: mx.array) -> mx.array:
     """A tensor of a layer, packed or not, for inputs whose halves have changed places."""
-    import mlx.core as mx
-
     first, second = mx.split(array, 2, axis=-1)
     return mx.concatenate([second, first], axis=-1)
 
 
 def with_stacked_experts(tensors: Mapping[str, mx.array]) -> Tensors:
     """Tensors with all experts of a block in one, as MLX's layers have them."""
-    import mlx.core as mx
-
     made: Tensors = {}
     experts: dict[str, dict[int, mx.array]] = {}
     for name, array in tensors.items():
@@ -222,7 +215,6 @@ def load(parts: Parts) -> None:
     Raises:
         ValueError: some are missing, or have other shapes; names them.
     """
-    from mlx import nn
 
     def packing(path: str, layer: nn.Module) -> bool | dict[str, object]:
         scales, weight = parts.tensors.get(f"{path}.scales"), parts.tensors.get(f"{path}.weight")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 import mlx.core as mx
 import numpy as np
+from mlx import nn
 
 from ...engine.cache_contents import RowCache
 from ...engine.ports import Features, Forms
@@ -14,9 +15,6 @@ from ...media import ProcessedMedia
 from ...speech import Attended
 from ...types import AlignmentRequest, Json
 from .passes import KEYS, decode, hear
-
-if TYPE_CHECKING:
-    from mlx import nn
 
 Heads = Sequence[tuple[int, int]]
 """(layer, head) of those that follow the speech."""

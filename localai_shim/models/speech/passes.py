@@ -8,14 +8,12 @@ zeros that attention leaves out, and the decoder's positions begin behind it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mlx.core as mx
+from mlx import nn
 
 from ...engine.ports import Forms
-
-if TYPE_CHECKING:
-    from mlx import nn
 
 KEYS, VALUES = 0, 1
 """Places of the cross-attention's arrays in a layer's `ArraysCache`."""

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+from mlx import nn
 
 from ...engine.ports import TextHead
 from ...engine.work.alone.ports import Performer
 from ...options import LoadOptions
-from ...types import Adapter, Json, ModelLoadError, NewWeights, Product, Task
-from ..checkpoint.files import Checkpoint, fingerprint, read_json
+from ...types import Json, ModelLoadError, Task
+from ..checkpoint.files import Checkpoint, read_json
+from ..encoders import FixedModel
 from ..text import TextTokenizer
 from .families import Kind, check_packages, model_type
 from .offline import offline
 
 if TYPE_CHECKING:
-    from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 log = logging.getLogger("localai_shim")
@@ -31,7 +32,7 @@ _ADDED_LATER = frozenset({"mms"})
 """Families of which some tensors are in other files than the rest."""
 
 
-class SpeechModel:
+class SpeechModel(FixedModel):
     """A model of mlx-audio, which runs one request at a time through its own `generate`.
 
     Args:
@@ -42,27 +43,17 @@ class SpeechModel:
     """
 
     kind: ClassVar[Kind]
+    what = "a model of speech"
     libraries = ("mlx", "mlx-audio")
-    applied: Mapping[str, int] = {}
-    adapter_bytes = 0
-    eos_token_ids: frozenset[int] = frozenset()
     context_length: int | None = None
 
     def __init__(self, checkpoint: Checkpoint, task: Task, settings: object, performer: Performer) -> None:
-        from mlx.utils import tree_flatten
-
-        name, model, tokenizer, config, path, options, contents = checkpoint
-        self.name, self.tokenizer = name, tokenizer
+        super().__init__(checkpoint)
         self.tasks: Sequence[Task] = (task,)
         self.heads: Mapping[Task, TextHead] = {}
         self.performers: Mapping[Task, Performer] = {task: performer}
         self.settings: Mapping[Task, object] = {task: settings}
-        parameters = [array for _, array in tree_flatten(model.parameters())]
-        self.weight_bytes = sum(array.nbytes for array in parameters)
-        self.text = TextTokenizer(tokenizer, True)
-        self.generation_defaults: Json = {}
-        self.fingerprint = fingerprint(config, contents, options, parameters, self.libraries)
-        self.created = int((path / "config.json").stat().st_mtime)
+        self.text = TextTokenizer(checkpoint.tokenizer, True)
 
     @classmethod
     def read(cls, path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]:
@@ -81,18 +72,6 @@ class SpeechModel:
             check_packages(family, path.name)
             tokenizer = _load_tokenizer(path)
         return model, tokenizer, config
-
-    def read_weights(self, weights: NewWeights) -> Callable[[], None]:
-        raise ModelLoadError("the weights of a model of speech cannot be updated")
-
-    def add_adapter(self, adapter: Adapter, products: Mapping[str, Product]) -> Iterator[None]:
-        raise ModelLoadError("a model of speech takes no adapters")
-
-    def remove_adapter(self, adapter: Adapter) -> Iterator[None]:
-        return iter(())
-
-    def adapted(self, adapters: Sequence[Adapter | None]) -> AbstractContextManager[None]:
-        raise ValueError("this model has no adapters")
 
 
 def family_of(model: nn.Module) -> str:
@@ -128,11 +107,11 @@ def _load(path: Path, kind: Kind, name: str) -> nn.Module:
     from mlx_audio.stt import utils as stt
     from mlx_audio.tts import utils as tts
 
-    load: Any = {"tts": tts, "stt": stt}[kind].load_model
+    load: Callable[..., nn.Module] = {"tts": tts, "stt": stt}[kind].load_model
     how = {"lazy": True, "model_type": name, "model_name_parts": []}
     check_packages(name, path.name)
     try:
-        model: nn.Module = load(path, strict=name not in _ADDED_LATER, **how)
+        model = load(path, strict=name not in _ADDED_LATER, **how)
     except ValueError as error:
         if str(error).startswith(_MISSING):
             raise ModelLoadError(f"it lacks tensors: {_short(error)}") from error

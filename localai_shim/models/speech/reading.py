@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import mlx.core as mx
+from mlx import nn
+
 from ...options import Search
 from ...types import Json, ModelLoadError
 from ..checkpoint.completeness import check_weights
@@ -14,8 +17,6 @@ from ..checkpoint.files import MAX_LAYERS, read_json
 from .listening import WINDOW_FRAMES
 
 if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 log = logging.getLogger("localai_shim")
@@ -109,7 +110,6 @@ def read_whisper(folder: Path) -> tuple[nn.Module, TokenizerWrapper, Json]:
     Raises:
         ModelLoadError: the folder holds another model than its config says; names the field or the tensor.
     """
-    from mlx import nn
     from mlx_audio.stt.models.whisper.whisper import Model, ModelDimensions
 
     config = read_json(folder / "config.json")
@@ -154,8 +154,6 @@ def _check_dims(dims: object) -> None:
 
 def _weights(folder: Path) -> dict[str, mx.array]:
     """The tensors of a folder's files; names have no `model.` in front."""
-    import mlx.core as mx
-
     files = sorted(folder.glob(_pattern(folder))) or [folder / _ARCHIVE]
     found: dict[str, mx.array] = {}
     for file in files:
@@ -172,8 +170,6 @@ def _is_transformers(weights: Mapping[str, mx.array]) -> bool:
 
 def _dtype(weights: Mapping[str, mx.array]) -> mx.Dtype:
     """The type that a checkpoint computes in: its norms are never packed."""
-    import mlx.core as mx
-
     known = next((array for name, array in weights.items() if name.endswith("_ln.weight") or "norm." in name), None)
     return mx.float32 if known is None else known.dtype
 

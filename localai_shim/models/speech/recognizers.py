@@ -6,10 +6,12 @@ import tempfile
 import wave
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+from mlx import nn
 
 from ...speech import SAMPLE_RATE, HeardSegment, Recognized, Recognizing
 from ...types import RecognitionRequest
@@ -17,9 +19,6 @@ from ..checkpoint.files import Checkpoint
 from .families import LANGUAGES, RECOGNIZING, Kind, RecognizingFamily
 from .offline import offline
 from .performing import SpeechModel, check_parts, family_of, named_arguments
-
-if TYPE_CHECKING:
-    from mlx import nn
 
 PART_SECONDS = 30.0
 """Most seconds of a part, of families that read all of a file in one pass."""
@@ -107,7 +106,6 @@ class Recognizer:
         return given
 
     def _generate(self, samples: Samples, arguments: dict[str, object]) -> object:
-        import mlx.core as mx
         from mlx_audio.utils import resample_audio
 
         if self._family in _BY_PATH:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
+import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+from mlx import nn
 
 from ...speech import Speaking, Spoken
 from ...types import ModelLoadError, SpeechRequest
@@ -15,9 +17,6 @@ from ..checkpoint.files import Checkpoint
 from .families import SPEAKING, Kind, SpeakingFamily
 from .offline import offline
 from .performing import SpeechModel, check_parts, family_of, named_arguments
-
-if TYPE_CHECKING:
-    from mlx import nn
 
 _PARTS = {"qwen3_tts": {"tokenizer": ["tokenizer"], "folder speech_tokenizer": ["speech_tokenizer"]}}
 _SOUND = frozenset({"ref_audio", "ref_mel"})
@@ -67,7 +66,7 @@ class Speaker:
             ValueError: the model computed no sound, or none that can be played.
         """
         with offline(self._name):
-            made: Any = self._model.generate(request.text, **self.arguments(request))
+            made = self._model.generate(request.text, **self.arguments(request))
             pieces = iter([made] if hasattr(made, "audio") else made)
         spoken = False
         while True:
@@ -139,8 +138,6 @@ def _mono(audio: object) -> npt.NDArray[np.float32]:
     Raises:
         ValueError: they are no numbers.
     """
-    import mlx.core as mx
-
     sound = audio.astype(mx.float32) if isinstance(audio, mx.array) else audio
     samples = np.array(sound, np.float32).squeeze()
     if samples.ndim > 1:

@@ -6,10 +6,12 @@ values of its cross-attention, which the row's cache keeps and no step changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+
+import mlx.core as mx
+from mlx import nn
 
 from ...backends.machine import has_gpu
 from ...engine.cache_contents import RowCache
@@ -17,52 +19,43 @@ from ...engine.ports import Features, PassOutput, StepInput, TextHead, host
 from ...engine.work.alone.ports import Performer
 from ...media import ProcessedMedia
 from ...options import LoadOptions
-from ...types import Adapter, Json, ModelLoadError, NewWeights, Product, Prompt, Task
-from ..checkpoint.files import Checkpoint, fingerprint, read_json
+from ...types import Json, ModelLoadError, Prompt, Task
+from ..checkpoint.files import Checkpoint, read_json
+from ..encoders import FixedModel
 from .alignment import Aligner, alignment_heads
 from .reading import read_whisper
 from .settings import transcribing
 from .text import WhisperText
 
 if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 PLACEHOLDERS = 1
 """Tokens of a prompt that the decoder does not see."""
 
 
-class WhisperModel:
+class WhisperModel(FixedModel):
     """A Whisper model, made on the engine thread.
 
     Attributes: as those of `TextModel`; `text` may be used from any thread.
     """
 
     tasks: Sequence[Task] = ("transcribe", "align")
-    libraries: Sequence[str] = ("mlx", "mlx-audio", "mlx-lm", "transformers")
-    applied: Mapping[str, int] = {}
+    libraries = ("mlx", "mlx-audio", "mlx-lm", "transformers")
     heads: Mapping[Task, TextHead] = {}
     request_defaults: Mapping[str, object] = {}
     one_token = True
     gives_hidden = False
     end_tokens = 0
-    adapter_bytes = 0
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        import mlx.core as mx
-        from mlx.utils import tree_flatten
-
-        name, model, tokenizer, config, path, options, contents_digest = checkpoint
+        super().__init__(checkpoint)
+        _, model, tokenizer, config, path, _, _ = checkpoint
         dims = model.dims
-        self.name, self.folder, self.tokenizer = name, path, tokenizer
-        self._mx, self._model, self._config, self._forms = mx, model, config, host().forms()
+        self._model, self.config, self.folder, self._forms = model, config, path, host().forms()
         self._dtype = model.decoder.ln.weight.dtype  # the machine may have widened the weights
         self._positions = model.encoder._positional_embedding.astype(self._dtype)
         self.samples_on_device, self.query_heads = has_gpu(), dims.n_text_head
-        parameters = [array for _, array in tree_flatten(model.parameters())]
-        self.weight_bytes = sum(array.nbytes for array in parameters)
-        self.generation_defaults: Json = {}
         known = tokenizer._tokenizer.get_vocab()
         settings = transcribing(
             known,
@@ -77,8 +70,6 @@ class WhisperModel:
         self.eos_token_ids = frozenset({settings.end})
         self.context_length: int | None = dims.n_text_ctx + PLACEHOLDERS
         self.text = WhisperText(tokenizer, settings, dims.n_mels)
-        self.fingerprint = fingerprint(config, contents_digest, options, parameters, self.libraries)
-        self.created = int((path / "config.json").stat().st_mtime)
 
     @staticmethod
     def read(path: Path, options: LoadOptions) -> tuple[nn.Module, TokenizerWrapper, Json]:
@@ -87,11 +78,6 @@ class WhisperModel:
             if options.get(option) is not None:
                 raise ModelLoadError(f"{option}: '{path.name}' transcribes speech, and does not take this option.")
         return read_whisper(path)
-
-    @property
-    def config(self) -> Json:
-        """The checkpoint's config."""
-        return self._config
 
     def new_cache(self) -> RowCache:
         """An empty cache for one row: keys and values of its tokens, and of its window, for each layer."""
@@ -105,10 +91,10 @@ class WhisperModel:
         """Run the encoder over one window, and wait for it."""
         from .passes import encode
 
-        mel = self._mx.array(media.inputs["mel"]).astype(self._dtype)
+        mel = mx.array(media.inputs["mel"]).astype(self._dtype)
         with self._forms.waited_for():
             rows = encode(self._model.encoder, self._positions, mel[None], self._forms)[0]
-        self._mx.eval(rows)
+        mx.eval(rows)
         return Features(rows)
 
     def row_state(self, prompt: Prompt) -> object | None:
@@ -129,14 +115,14 @@ class WhisperModel:
         """Run tokens into the layers, and wait for it unless told not to."""
         with self._forms.waited_for():
             self._states(step)
-        (self._mx.eval if wait else self._mx.async_eval)([layer.state for layer in step.layers])
+        (mx.eval if wait else mx.async_eval)([layer.state for layer in step.layers])
         return PassOutput(None)
 
     def forward(self, step: StepInput) -> PassOutput[mx.array]:
         """Logits after each token, `[rows, k, vocabulary]`, lazy. Those after a placeholder mean nothing."""
         with self._forms.waited_for(step.tokens.shape[1] > 1 and not self.samples_on_device):
             logits = self._model.decoder.token_embedding.as_linear(self._states(step))
-        return PassOutput(logits.astype(self._mx.float32))
+        return PassOutput(logits.astype(mx.float32))
 
     def _states(self, step: StepInput) -> mx.array:
         from .passes import decode, hear
@@ -144,20 +130,8 @@ class WhisperModel:
         decoder, layers = self._model.decoder, cast(Sequence[Any], step.layers)
         if layers[0][1][0] is None:  # trials have no window
             dims = self._model.dims
-            features = self._mx.zeros((dims.n_audio_ctx, dims.n_audio_state), self._dtype)
+            features = mx.zeros((dims.n_audio_ctx, dims.n_audio_state), self._dtype)
             for _, its in step.media:
                 features = its.rows
-            hear(decoder, self._mx.broadcast_to(features, (len(step.tokens), *features.shape)), layers)
+            hear(decoder, mx.broadcast_to(features, (len(step.tokens), *features.shape)), layers)
         return decode(decoder, step.tokens, layers, self._forms)
-
-    def read_weights(self, weights: NewWeights) -> Callable[[], None]:
-        raise ModelLoadError("the weights of a model that generates no text cannot be updated")
-
-    def add_adapter(self, adapter: Adapter, products: Mapping[str, Product]) -> Iterator[None]:
-        raise ModelLoadError("a model that generates no text takes no adapters")
-
-    def remove_adapter(self, adapter: Adapter) -> Iterator[None]:
-        return iter(())
-
-    def adapted(self, adapters: Sequence[Adapter | None]) -> AbstractContextManager[None]:
-        raise ValueError("this model has no adapters")

@@ -9,19 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlx import nn
+
 from ...media import MediaKind
 from ...options import LoadOptions
 from ...types import Json, ModelLoadError
 from ..checkpoint.files import read_json
 from ..gguf.checkpoint import read_processor
 from ..gguf.detection import is_gguf
-from ..heads.sentence_files import TOKEN_VECTORS
+from ..heads.pooling import TOKEN_VECTORS
 from ..upstream_imports import LOADING, without_advice
 from .media_tokens import count_frames
 from .processor import MediaProcessor, Placeholder
 
 if TYPE_CHECKING:
-    from mlx import nn
     from transformers import ProcessorMixin
 
 NUMBERS_LAST = ("mlx_vlm.models.ernie4_5_moe_vl.language",)
@@ -183,11 +184,12 @@ def _placeholders(model: nn.Module, processor: ProcessorMixin) -> dict[MediaKind
     found: dict[MediaKind, Placeholder] = {}
     if family in _NO_MEDIA:
         return found
-    if family in NEGATIVE_IDS:
-        ids = (i for i, token in processor.tokenizer.added_tokens_decoder.items() if str(token) == IMAGE_TOKEN)
-        found["image"] = Placeholder(_image_text(family, processor), tuple(ids))
-    elif getattr(processor, "image_processor", None) is not None or family in _ONE_PROCESSOR:
-        found["image"] = Placeholder(_image_text(family, processor), _ids(model.config, processor, "image"))
+    if getattr(processor, "image_processor", None) is not None or family in _ONE_PROCESSOR | NEGATIVE_IDS:
+        ids = _ids(model.config, processor, "image")
+        if family in NEGATIVE_IDS:
+            added = processor.tokenizer.added_tokens_decoder
+            ids = tuple(i for i, token in added.items() if str(token) == IMAGE_TOKEN)
+        found["image"] = Placeholder(_IMAGE_TEXTS.get(family) or _text(processor, "image_token"), ids)
     if getattr(processor, "video_processor", None) is not None and family in _VIDEO_FAMILIES:
         text = _QWEN_VIDEO if family.startswith("qwen") else _text(processor, "video_token")
         found["video"] = Placeholder(text, _ids(model.config, processor, "video"))
@@ -196,10 +198,6 @@ def _placeholders(model: nn.Module, processor: ProcessorMixin) -> dict[MediaKind
         found["audio"] = Placeholder(_text(processor, "audio_token"), _ids(model.config, processor, "audio"))
     since = getattr(getattr(model, "embed_vision", None), "vocab_offset", None)  # gemma3n's
     return found if since is None else {kind: replace(place, since=since) for kind, place in found.items()}
-
-
-def _image_text(family: str, processor: ProcessorMixin) -> str:
-    return _IMAGE_TEXTS.get(family) or _text(processor, "image_token")
 
 
 def _text(processor: ProcessorMixin, name: str) -> str:

@@ -55,10 +55,6 @@ def _glm(images: ImageProcessingMixin, height: int, width: int) -> int:
     return _resized(images, "smart_resize", frames, height, width, frames)
 
 
-def _paddle(images: ImageProcessingMixin, height: int, width: int) -> int:
-    return _resized(images, "smart_resize", height, width)
-
-
 def _resized(images: ImageProcessingMixin, rule: str, *size: int) -> int:
     """Tokens of what a processor's rule makes of a size."""
     factor = images.patch_size * images.merge_size
@@ -76,7 +72,7 @@ def _gemma4(images: ImageProcessingMixin, height: int, width: int) -> int:
 
 _RULES: dict[str, Callable[[ImageProcessingMixin, int, int], int]] = {
     "Glm46VImageProcessor": _glm,
-    "ImageProcessor": _paddle,
+    "ImageProcessor": lambda images, height, width: _resized(images, "smart_resize", height, width),  # PaddleOCR's
     "Gemma4ImageProcessor": _gemma4,
 }
 """By the name of a class in mlx-vlm. The pictures of other families take few tokens, whatever their size."""

@@ -11,10 +11,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+from mlx import nn
 
 from ...engine.cache_contents import RowCache
 from ...engine.ports import Features, PassOutput, StepInput
@@ -33,8 +35,6 @@ from .positions import StepPositions, offset_of, row_positions
 from .processor import MediaProcessor, VisionTokenizer
 
 if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
     from mlx_lm.tokenizer_utils import TokenizerWrapper
     from mlx_vlm.models.base import InputEmbeddingsFeatures
 
@@ -68,8 +68,7 @@ class VisionModel(TextModel):
     def __init__(self, checkpoint: Checkpoint) -> None:
         _, model, tokenizer, config, path, options, _ = checkpoint
         self._path = path
-        self._language: nn.Module = getattr(model, "language_model", model)
-        self._decoder = self._language
+        self._decoder = self._language = getattr(model, "language_model", model)
         module = type(self._language).__module__  # before it is given another class
         super().__init__(checkpoint)
         family = config.get("model_type")
@@ -86,7 +85,7 @@ class VisionModel(TextModel):
         self._positions: StepPositions | None = None
         if hasattr(self._language, "get_rope_index"):
             self._positions = StepPositions(last=module in NUMBERS_LAST, one=module in ONE_NUMBER)
-        self._whole_images = not _chunks(model, {"mm_token_type_ids": self._mx.array([[1]])})
+        self._whole_images = not _chunks(model, {"mm_token_type_ids": mx.array([[1]])})
         # In both directions, if it is not "vision" alone.
         whole = getattr(getattr(self._language, "config", None), "use_bidirectional_attention", None) is True
         self._whole_prompts = whole or not _chunks(model, {})
@@ -122,12 +121,12 @@ class VisionModel(TextModel):
         from mlx_vlm.utils import get_model_and_args, sanitize_weights
 
         weights = super()._sanitize(weights)
-        classes, _ = get_model_and_args(self._config, self._path)
+        classes, _ = get_model_and_args(self.config, self._path)
         for part, name in _PARTS.items():
             config = getattr(self._model.config, name, None)
             if config is not None and hasattr(classes, part):
                 weights = sanitize_weights(getattr(classes, part), weights, config)
-        self._mx.eval(self._mx.random.state)  # the parts that were made for it have drawn weights
+        mx.eval(mx.random.state)  # the parts that were made for it have drawn weights
         own = {name.removeprefix(_LANGUAGE): each for name, each in weights.items() if name.startswith(_LANGUAGE)}
         return own if own and self._language is self._model else weights
 
@@ -145,22 +144,20 @@ class VisionModel(TextModel):
                     layer.prompts = [None]  # it was no answer's token, even if it was one
             return made
         start, k = int(step.layers[0].offset), step.tokens.shape[1]
-        if start + k == prompt.length - 1:
-            # Attention sees all of the prompt, its last token too, which will run again with the batch.
-            last = self._mx.array([[prompt.last]], step.tokens.dtype)
-            with self._adapted(step):
-                self._run(step, self._mx.concatenate([step.tokens, last], axis=1))
-            for layer in step.layers:
-                layer.trim(1)
-        elif start < prompt.length < start + k:  # what it generated before is run again behind it
-            at = prompt.length - start
-            with self._adapted(step):
+        with self._adapted(step):
+            if start + k == prompt.length - 1:
+                # Attention sees all of the prompt, its last token too, which will run again with the batch.
+                last = mx.array([[prompt.last]], step.tokens.dtype)
+                self._run(step, mx.concatenate([step.tokens, last], axis=1))
+                for layer in step.layers:
+                    layer.trim(1)
+            elif start < prompt.length < start + k:  # what it generated before is run again behind it
+                at = prompt.length - start
                 self._run(step, step.tokens[:, :at])
                 self._run(step, step.tokens[:, at:])
-        else:
-            with self._adapted(step):
+            else:
                 self._run(step, step.tokens)
-        (self._mx.eval if wait else self._mx.async_eval)([layer.state for layer in step.layers])
+        (mx.eval if wait else mx.async_eval)([layer.state for layer in step.layers])
         return PassOutput(None)
 
     def _run(self, step: StepInput, tokens: mx.array) -> PassOutput[mx.array]:
@@ -168,19 +165,17 @@ class VisionModel(TextModel):
         arguments = self._merged(step, tokens) if step.media else {}
         if self._negative and not step.media:
             arguments["inputs_embeds"] = self._language.model.embed_tokens(tokens)
+        starts = step.starts
         if self._positions is not None:
-            arguments["position_ids"] = self._positions.of(step, rows, k)
+            arguments["position_ids"], starts = self._positions.of(step, rows, k)
         if self._whole_prompts and (k == 1 or not _within(step, k)):
-            arguments["mask"] = step.layers[0].make_mask(
-                k, return_array=k > 1, window_size=None
-            )  # its own code makes none
-        starts = step.starts if self._positions is None else self._positions.starts(step, rows, k)
+            # Its own code makes none.
+            arguments["mask"] = step.layers[0].make_mask(k, return_array=k > 1, window_size=None)
         with self._forms.turned_from(starts):
             return self._call(step, self._language, tokens, **arguments)
 
     def _merged(self, step: StepInput, tokens: mx.array) -> dict[str, object]:
         """A chunk's embeddings with the features in it, and what else its model reads of it."""
-        mx = self._mx
         start, k = int(offset_of(step.layers)), tokens.shape[1]
         made = self._embeddings(tokens)
         embeddings, deep = made.inputs_embeds, list[list[object]]()
@@ -203,13 +198,12 @@ class VisionModel(TextModel):
             arguments["mm_token_type_ids"] = mx.array(types)
         if any(deep):
             arguments["visual_pos_masks"] = mx.array(seen)
-            arguments["deepstack_visual_embeds"] = [mx.concatenate(layer) for layer in zip(*deep, strict=True)]
+            arguments["deepstack_visual_embeds"] = [mx.concatenate([*layer]) for layer in zip(*deep, strict=True)]
         return arguments
 
     def embed(self, media: ProcessedMedia) -> Features:
         if self._processor is None:
             return super().embed(media)
-        mx = self._mx
         tokens, places = np.array(media.tokens, np.int32), self._processor.places(media)
         if self._negative:
             tokens[places] = -1
@@ -227,7 +221,7 @@ class VisionModel(TextModel):
         """mlx-vlm's features of tokens; the state that the model would keep of them is restored."""
         before = {name: getattr(self._language, name) for name in _REQUEST_STATE if hasattr(self._language, name)}
         try:
-            return self._model.get_input_embeddings(ids, pixels, mask=self._mx.ones_like(ids), **inputs)
+            return self._model.get_input_embeddings(ids, pixels, mask=mx.ones_like(ids), **inputs)
         finally:
             for name, value in before.items():
                 setattr(self._language, name, value)
@@ -246,10 +240,8 @@ class VisionModel(TextModel):
         return max(ends, default=0) if self._whole_images else 0
 
 
-def on_device(array: npt.NDArray[Any]) -> mx.array:
+def on_device(array: npt.NDArray[np.generic]) -> mx.array:
     """The numbers that a tower reads, made of `Levels` or as they are."""
-    import mlx.core as mx
-
     if not isinstance(array, Levels):
         return mx.array(array)
     places = mx.array(np.asarray(array)).astype(mx.uint32) + 256 * mx.arange(3, dtype=mx.uint32)[:, None]

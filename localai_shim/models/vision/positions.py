@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+from mlx import nn
 
+from ...engine.cache_contents import LayerCache
 from ...engine.ports import StepInput
 from ...media import MediaSpan
-
-if TYPE_CHECKING:
-    import mlx.core as mx
-    from mlx import nn
-
-    from ...engine.cache_contents import LayerCache
 
 _GRIDS = (("image", "image_grid_thw"), ("video", "video_grid_thw"))
 
@@ -50,8 +46,6 @@ def row_positions(language: nn.Module, tokens: Sequence[int], spans: Sequence[Me
     Args:
         language: mlx-vlm's `LanguageModel`, which has a `get_rope_index`.
     """
-    import mlx.core as mx
-
     grids: dict[str, mx.array] = {}
     for kind, name in _GRIDS:
         inputs = [span.media.inputs for span in spans if span.media.kind == kind]
@@ -69,16 +63,6 @@ def row_positions(language: nn.Module, tokens: Sequence[int], spans: Sequence[Me
     return RowPositions(positions, int(positions.max()) + 1 - len(tokens))
 
 
-def _own(step: StepInput, rows: int, k: int) -> tuple[int | mx.array, npt.NDArray[np.int32] | None]:
-    """Place of a pass's tokens in their rows, and the positions `[3, k]` of a single row with media."""
-    import mlx.core as mx
-
-    offset = offset_of(step.layers)
-    state = step.state[0] if step.state else None
-    alone = rows == 1 and not isinstance(offset, mx.array)
-    return offset, state.span(int(offset), k) if alone and isinstance(state, RowPositions) else None
-
-
 class StepPositions:
     """Makes the positions of a pass, of what its layers and its rows' states say.
 
@@ -92,34 +76,27 @@ class StepPositions:
         self._states: tuple[object, ...] | None = None  # what the deltas were made of
         self._deltas: mx.array | None = None
 
-    def of(self, step: StepInput, rows: int, k: int) -> mx.array:
-        """`[3, rows, k]` int32 (`[rows, k, 3]` for `last`, `[rows, k]` for `one`). Lazy."""
-        import mlx.core as mx
-
-        offset, ids = _own(step, rows, k)
-        if ids is not None:
-            made = mx.array(ids[:, None])
+    def of(self, step: StepInput, rows: int, k: int) -> tuple[mx.array, int | mx.array | None]:
+        """`[3, rows, k]` int32 (`[rows, k, 3]` for `last`, `[rows, k]` for `one`), lazy; and the first position of each
+        row, or of all: None for tokens with three positions, or with gaps.
+        """
+        offset, state = offset_of(step.layers), step.state[0] if step.state else None
+        starts: int | mx.array | None
+        if rows == 1 and not isinstance(offset, mx.array) and isinstance(state, RowPositions):
+            ids = state.span(int(offset), k)
+            first = int(ids[0, 0])
+            made, starts = mx.array(ids[:, None]), first if (ids == np.arange(first, first + k)).all() else None
         else:
             places = offset.reshape(-1, 1) if isinstance(offset, mx.array) else mx.array([[offset]], mx.int32)
             if k > 1:
                 places = places + mx.arange(k, dtype=mx.int32)
             deltas = self._of_states(tuple(step.state or ()), rows)
             made = mx.broadcast_to(places if deltas is None else places + deltas, (3, rows, k))
-        return made.transpose(1, 2, 0) if self._last else made[0] if self._one else made
-
-    def starts(self, step: StepInput, rows: int, k: int) -> int | mx.array | None:
-        """The first position of each row, or of all; None for tokens with three positions, or with gaps."""
-        offset, ids = _own(step, rows, k)
-        if ids is not None:
-            first = int(ids[0, 0])
-            return first if (ids == np.arange(first, first + k)).all() else None
-        deltas = self._of_states(tuple(step.state or ()), rows)
-        return offset if deltas is None else offset + deltas[:, 0]
+            starts = offset if deltas is None else offset + deltas[:, 0]
+        return made.transpose(1, 2, 0) if self._last else made[0] if self._one else made, starts
 
     def _of_states(self, states: tuple[object, ...], rows: int) -> mx.array | None:
         """`[rows, 1]` int32: what is added to the places of each row; None where that is nothing."""
-        import mlx.core as mx
-
         if not any(isinstance(state, RowPositions) for state in states):
             return None
         if states != self._states or self._deltas is None or self._deltas.shape[0] != rows:

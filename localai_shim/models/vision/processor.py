@@ -10,7 +10,7 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,9 @@ from ...media import Detail, Media, MediaKind, MediaSize, MediaSpan, ProcessedMe
 from ...threads.panics import is_shortage
 from ...types import Json
 from ..text import Restore, TextTokenizer, Tools, correct_decoder
-from .locked_tokenizer import OneAtATime
 from .media_tokens import least_tokens
-from .numpy_processor import without_mlx
-from .pixels import Levels
+from .pixels import Levels, Shown
+from .threaded_processor import OneAtATime, without_mlx
 
 if TYPE_CHECKING:
     from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -126,8 +125,6 @@ class MediaProcessor:
 
     def _run(self, media: Media, text: str) -> dict[str, object]:
         if media.kind == "image":
-            from .pixel_images import Shown
-
             processor = self._with_limits(media.detail, media.data.shape[0] * media.data.shape[1])
             picture = Shown(media.data)
             if media.detail == "low":
@@ -264,15 +261,19 @@ class VisionTokenizer(TextTokenizer):
             return _PLACE.sub(lambda found: _expansion(media, int(found[1])), text).replace(_GUARD, "")
 
         messages = [self._formed(self._guarded(message)) for message in messages]
-        return messages, self._guarded(variables), self._guarded(tools), fill
+        tools = None if tools is None else [self._guarded(tool) for tool in tools]
+        return messages, self._guarded(variables), tools, fill
 
-    def _guarded(self, value: Any) -> Any:
-        """The same JSON value, in whose strings nothing passes for a placeholder."""
+    def _guarded(self, values: Json) -> Json:
+        """The same JSON object, in whose strings nothing passes for a placeholder."""
+        return {key: self._guarded_value(item) for key, item in values.items()}
+
+    def _guarded_value(self, value: object) -> object:
         if isinstance(value, str):
             return self._placeholder.sub(lambda found: f"{found[0][0]}{_GUARD}{found[0][1:]}", value)
         if isinstance(value, dict):
-            return {key: self._guarded(item) for key, item in value.items()}
-        return [self._guarded(item) for item in value] if isinstance(value, list | tuple) else value
+            return self._guarded(value)
+        return [self._guarded_value(item) for item in value] if isinstance(value, list | tuple) else value
 
     def _numbered(self, text: str, media: Sequence[ProcessedMedia]) -> str:
         """The rendered text with a number instead of each item's placeholder.
@@ -298,18 +299,13 @@ class VisionTokenizer(TextTokenizer):
         names = {kind: self._name(kind) for kind in {part.get("type") for part in parts} if kind in _KINDS}
         if None in names.values():
             return {**message, "content": "".join(self._as_text(part) for part in parts)}
-        texts = {"text", "content"}  # what templates call it
-        return {
-            **message,
-            "content": [
-                {**part, "type": names[part["type"]]}
-                if part.get("type") in names
-                else part
-                if part.get("type") != "text"
-                else {**dict.fromkeys(texts, part["text"]), "type": "text"}
-                for part in parts
-            ],
-        }
+
+        def formed(part: Json) -> Json:
+            if part.get("type") == "text":  # templates read either name
+                return {"text": part["text"], "content": part["text"], "type": "text"}
+            return {**part, "type": names[part["type"]]} if part.get("type") in names else part
+
+        return {**message, "content": [formed(part) for part in parts]}
 
     def _name(self, kind: MediaKind) -> str | None:
         """The type of such parts in the template: ours, or OpenAI's; None: it knows none."""
@@ -353,7 +349,7 @@ def _check_sides(picture: Image, processor: ImageProcessingMixin | None) -> None
         raise ValueError(f"image too small: {picture.width} x {picture.height}, minimum {width} x {height}")
 
 
-def _resampled(samples: npt.NDArray[Any], rate: float | None, wanted: float) -> npt.NDArray[np.float32]:
+def _resampled(samples: npt.NDArray[np.float32], rate: float | None, wanted: float) -> npt.NDArray[np.float32]:
     """A sound at another rate, by its spectrum: frequencies that the new rate cannot hold are left out."""
     if rate is None or rate == wanted or not len(samples):
         return samples.astype(np.float32)
@@ -376,7 +372,7 @@ def _check_length(media: Media, extractor: FeatureExtractionMixin) -> None:
         raise ValueError(f"audio too long: {seconds[0]:.1f} s, maximum {seconds[1]:g} s")
 
 
-def _numbers(name: str, value: object) -> npt.NDArray[Any] | None:
+def _numbers(name: str, value: object) -> npt.NDArray[np.generic] | None:
     """An array that the tower may read; None for what it does not."""
     if name in _OF_TEXT or value is None or isinstance(value, str | int | float):
         return None
@@ -388,7 +384,7 @@ def _numbers(name: str, value: object) -> npt.NDArray[Any] | None:
     return array if array.dtype.kind in "fiub" and array.ndim else None
 
 
-def _set_deepseek(inputs: dict[str, npt.NDArray[Any]], tokens: Sequence[int], place: Placeholder) -> None:
+def _set_deepseek(inputs: dict[str, npt.NDArray[np.generic]], tokens: Sequence[int], place: Placeholder) -> None:
     """Set what DeepSeek-VL2 reads apart from pixels: its mask is that of the tokens that were left, and where its model
     looks for as many pictures as there are tiles, the sizes of those that are not there are zeros and not what the
     memory holds.
@@ -398,7 +394,7 @@ def _set_deepseek(inputs: dict[str, npt.NDArray[Any]], tokens: Sequence[int], pl
     inputs["images_spatial_crop"] = np.pad(sizes, ((0, 0), (0, tiles - sizes.shape[1]), (0, 0)))
 
 
-def _digest(media: Media, inputs: Mapping[str, npt.NDArray[Any]], tokens: Sequence[int]) -> int:
+def _digest(media: Media, inputs: Mapping[str, npt.NDArray[np.generic]], tokens: Sequence[int]) -> int:
     """Equal for equal items of which the processor has made equally many numbers and tokens; above 0 and of 63 bits."""
     data, shapes = media.data, sorted((name, array.shape) for name, array in inputs.items())
     made = (media.kind, media.rate, media.detail == "low", data.shape, data.dtype, shapes, list(tokens))

@@ -14,8 +14,12 @@ from mlx.nn.layers.distributed import shard_linear
 from mlx.utils import tree_flatten
 from mlx_lm.tuner.lora import LoRALinear
 
-from localai_shim.backends.cuda import linear
-from localai_shim.backends.cuda.linear import BatchedQuantizedEmbedding, BatchedQuantizedLinear, batch_quantised_layers
+from localai_shim.backends.cuda import products
+from localai_shim.backends.cuda.products import (
+    BatchedQuantizedEmbedding,
+    BatchedQuantizedLinear,
+    batch_quantised_layers,
+)
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions
 from tests import inside
@@ -56,7 +60,7 @@ def test_a_layer_computes_what_it_did(
 ) -> None:
     if fill:
         layers.set_dtype(mx.float16)
-        monkeypatch.setattr(linear, "PAD_FROM_SIZE", 0)
+        monkeypatch.setattr(products, "PAD_FROM_SIZE", 0)
     x = mx.random.normal(shape).astype(mx.float16 if fill else mx.float32)
     layer = layers[name]
     run = (lambda x: layer.as_linear(x)) if name == "embedding" else (lambda x: layer(x))
@@ -77,7 +81,7 @@ def test_a_layer_of_several_processes_computes_what_it_did(layers: Layers, name:
     expected = layers[name](x)
     layer = layers[name] = shard_linear(layers[name], sharding, group=mx.distributed.init())
     batch_quantised_layers(layers)
-    assert (type(layer).__module__ == linear.__name__) == (name != "full")
+    assert (type(layer).__module__ == products.__name__) == (name != "full")
     assert mx.allclose(layer(x), expected, rtol=1e-5, atol=1e-5)
 
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from localai_shim.backends.cuda import attention as cuda_attention
-from localai_shim.backends.cuda import one_position as mrope
-from localai_shim.backends.cuda.one_position import Turn, use_one_position
+from localai_shim.backends.cuda import vision_layers as mrope
+from localai_shim.backends.cuda.vision_layers import Turn, use_one_position
 from localai_shim.engine import kv
 from localai_shim.engine.ports import StepInput
 from localai_shim.models.loading import load_model

@@ -14,10 +14,8 @@ import numpy as np
 import pytest
 from mlx.nn.layers.distributed import shard_linear
 
-from localai_shim.backends.cuda import linear as cuda_linear
 from localai_shim.backends.cuda import products as cuda_products
 from localai_shim.backends.cuda.kernels import include_line
-from localai_shim.backends.cuda.linear import batch_quantised_layers, use_dense_kernels
 from localai_shim.backends.cuda.products import (
     DENSE_FORMS,
     DENSE_ROWS_HOPPER,
@@ -28,12 +26,14 @@ from localai_shim.backends.cuda.products import (
     PACKED_FORMS,
     Form,
     Kernel,
+    batch_quantised_layers,
     fits,
     kernel_of,
     prepare,
     shared_kernel_of,
+    use_dense_kernels,
 )
-from localai_shim.backends.few_rows import FewRowsEmbedding, FewRowsLinear
+from localai_shim.backends.layers import FewRowsEmbedding, FewRowsLinear
 from localai_shim.backends.machine import on_cuda
 from tests.graphs import operations
 from tests.samples import exhaustive
@@ -272,7 +272,7 @@ def test_a_dense_layer_has_the_kernel_for_few_rows_and_mlxs_product_otherwise(
     x = mx.random.normal((40, 1, INPUTS)).astype(mx.bfloat16)
     expected, tokens = layer(x), embedding.as_linear(x)
     monkeypatch.setattr(
-        "localai_shim.backends.cuda.linear.kernel_of", lambda layer: Kernel(layer) if fits(layer) else None
+        "localai_shim.backends.cuda.products.kernel_of", lambda layer: Kernel(layer) if fits(layer) else None
     )
     assert use_dense_kernels(nn.Sequential(layer, embedding, linear(dtype=mx.float32))) == 2
     assert (type(layer), type(embedding)) == (FewRowsLinear, FewRowsEmbedding)
@@ -295,7 +295,7 @@ def test_a_dense_layer_of_several_processes_has_the_kernel(
     whole = linear(bias=bias)
     x = mx.random.normal((40, 1, INPUTS)).astype(mx.bfloat16)
     expected = whole(x).astype(mx.float32)
-    monkeypatch.setattr("localai_shim.backends.cuda.linear.kernel_of", Kernel)
+    monkeypatch.setattr("localai_shim.backends.cuda.products.kernel_of", Kernel)
     layer = shard_linear(whole, sharding, group=mx.distributed.init())
     use_dense_kernels(layer)
     for rows in (1, 9, 40):
@@ -308,7 +308,7 @@ def test_one_row_of_a_dense_layer_gets_its_bias_behind_mlxs_kernel_for_vectors(m
     layer = linear(bias=True)
     x = mx.random.normal((9, 1, 1, INPUTS)).astype(mx.bfloat16)
     expected = layer(x[0]).astype(mx.float32)
-    monkeypatch.setattr("localai_shim.backends.cuda.linear.kernel_of", Kernel)
+    monkeypatch.setattr("localai_shim.backends.cuda.products.kernel_of", Kernel)
     use_dense_kernels(layer)
     assert distance(layer(x[0]), expected) < 1e-2
     assert {"Matmul", "Add"} <= set(operations(layer(x[0]))) and "AddMM" not in operations(layer(x[0]))
@@ -337,7 +337,7 @@ def test_weights_that_a_checkpoint_has_the_other_way_round_are_turned_once(monke
     turned.weight = mx.contiguous(layer["weight"].T).T
     mx.eval(turned.weight)
     assert not np.array(turned.weight, copy=False).flags.c_contiguous
-    monkeypatch.setattr("localai_shim.backends.cuda.linear.kernel_of", Kernel)
+    monkeypatch.setattr("localai_shim.backends.cuda.products.kernel_of", Kernel)
     use_dense_kernels(turned)
     assert np.array(turned.weight, copy=False).flags.c_contiguous
     assert mx.array_equal(turned.weight, layer.weight)
@@ -347,7 +347,7 @@ def test_subclasses_of_a_dense_layer_are_left_alone(monkeypatch: pytest.MonkeyPa
     class Other(nn.Linear):  # type: ignore[misc]
         pass
 
-    monkeypatch.setattr("localai_shim.backends.cuda.linear.kernel_of", Kernel)
+    monkeypatch.setattr("localai_shim.backends.cuda.products.kernel_of", Kernel)
     assert use_dense_kernels(Other(INPUTS, OUTPUTS)) == 0
 
 
@@ -481,4 +481,4 @@ def test_rows_that_are_not_contiguous_and_one_dimension() -> None:
     x = mx.random.normal((INPUTS, 6)).astype(mx.bfloat16).T
     assert distance(layer(x), exact(layer, x)) < 4e-3
     assert distance(layer(x[2]), exact(layer, x[2])) < 4e-3
-    assert cuda_linear._multiply(layer, x[2:4, None]).shape == (2, 1, 1_024)
+    assert cuda_products._multiply(layer, x[2:4, None]).shape == (2, 1, 1_024)

@@ -12,7 +12,7 @@ import pytest
 from mlx import nn
 from mlx.utils import tree_flatten
 
-from localai_shim.backends.cuda.tower_widths import fill_widths
+from localai_shim.backends.cuda.vision_layers import fill_widths
 from tests.towers import FAMILIES, LAYERS, Grid, rows, tower
 
 PICTURES: list[Grid] = [(1, 6, 10), (1, 2, 2)]

@@ -17,7 +17,8 @@ from mlx_lm.tuner.utils import load_adapters
 
 from localai_shim.backends.cuda.adapters import Factors
 from localai_shim.backends.own_forms import OwnForms
-from localai_shim.models.adapters import Bank, read_adapter
+from localai_shim.models.adapters.bank import Bank
+from localai_shim.models.adapters.folder import read_adapter
 from localai_shim.models.adapters.layers import AdaptedLinear
 from localai_shim.types import ModelLoadError
 from tests.lora import TOKENS, add, as_peft, assert_near, logits, make_adapter, names_of, remove

@@ -15,7 +15,8 @@ import openai
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.models.adapters import Bank, read_adapter
+from localai_shim.models.adapters.bank import Bank
+from localai_shim.models.adapters.folder import read_adapter
 from localai_shim.types import ModelLoadError
 from tests.lora import add, alone, as_peft, ids, make_adapter
 from tests.samples import sampled

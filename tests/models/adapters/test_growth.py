@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from mlx_lm.tuner.utils import load_adapters
 
-from localai_shim.models.adapters import Bank, read_adapter
+from localai_shim.models.adapters.bank import Bank
+from localai_shim.models.adapters.folder import read_adapter
 from localai_shim.models.adapters.layers import Stack
 from localai_shim.types import Adapter
 from tests.lora import TOKENS, add, assert_near, logits, make_adapter, names_of, remove

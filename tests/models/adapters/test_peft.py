@@ -18,7 +18,7 @@ from mlx import nn
 from mlx_lm.utils import load_model
 
 from localai_shim import LocalOpenAI
-from localai_shim.models.adapters import Bank
+from localai_shim.models.adapters.bank import Bank
 from tests.lora import add, ids
 from tests.tiny import make_tokenizer
 

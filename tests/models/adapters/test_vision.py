@@ -12,7 +12,7 @@ import pytest
 from mlx import nn
 
 from localai_shim import LocalOpenAI
-from localai_shim.models.adapters import Bank
+from localai_shim.models.adapters.bank import Bank
 from localai_shim.models.loading import load_model
 from localai_shim.types import ModelLoadError
 from tests import inside

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localai_shim.models.vision.locked_tokenizer import _KEPT_TEXTS, OneAtATime
+from localai_shim.models.vision.threaded_processor import _KEPT_TEXTS, OneAtATime
 from tests import inside
 from tests.models.vision.seeing import load
 

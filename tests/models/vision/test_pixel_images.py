@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageOps
 
-from localai_shim.models.vision.pixel_images import Shown
+from localai_shim.models.vision.pixels import Shown
 from tests.vision import picture
 
 PIXELS = picture(30, 40).data

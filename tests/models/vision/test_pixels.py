@@ -13,10 +13,9 @@ from PIL import Image
 
 from localai_shim.media import Media
 from localai_shim.models.loading import load_model
-from localai_shim.models.vision import pixel_images, pixels
+from localai_shim.models.vision import pixels
 from localai_shim.models.vision.model import VisionModel, on_device
-from localai_shim.models.vision.pixel_images import Shown
-from localai_shim.models.vision.pixels import Levels
+from localai_shim.models.vision.pixels import Levels, Shown
 from tests.models.vision.seeing import load
 from tests.samples import only
 from tests.vision import FAMILIES, make_model, picture
@@ -89,7 +88,7 @@ def test_what_towers_read_is_what_upstreams_processor_makes(kind: str, tmp_path:
 def test_a_picture_that_several_threads_resize_is_the_same(
     size: tuple[int, int], resample: Image.Resampling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pixel_images, "CORES", 5)
+    monkeypatch.setattr(pixels, "CORES", 5)
     for height, width in ((1024, 1024), (777, 1300), (100, 90)):
         data = picture(height, width).data
         want, got = Image.fromarray(data).resize(size, resample), Shown(data).resize(size, resample)

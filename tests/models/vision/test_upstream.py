@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from localai_shim.models.vision.model import on_device
-from localai_shim.models.vision.numpy_processor import without_mlx
+from localai_shim.models.vision.threaded_processor import without_mlx
 from tests import inside
 from tests.models.vision.seeing import load, poison
 from tests.vision import FAMILIES, ID, picture, tiny_vision

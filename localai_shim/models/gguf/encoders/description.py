@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+import mlx.core as mx
+
 from ....types import Json, ModelLoadError
 from ..header import Header, Metadata
 
 if TYPE_CHECKING:
-    import mlx.core as mx
     from transformers import PreTrainedTokenizerFast, ProcessorMixin
 
 PREFIX, AUDIO = "clip.vision", "clip.audio"

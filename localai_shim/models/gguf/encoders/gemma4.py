@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import mlx.core as mx
+
 from ....types import Json
 from ..header import Metadata
 from .description import (
@@ -20,7 +22,6 @@ from .description import (
 )
 
 if TYPE_CHECKING:
-    import mlx.core as mx
     from transformers import PreTrainedTokenizerFast, ProcessorMixin
 
 _POOLED = 3  # patches to a side that become one token, if the file does not say otherwise
@@ -163,8 +164,6 @@ def _audio_parts() -> dict[str, str | Part]:
         return array[..., None]
 
     def before_softplus(array: mx.array, vision: Json) -> mx.array:  # which the converter applies
-        import mlx.core as mx
-
         wide = array.astype(mx.float32)
         return wide + mx.log(-mx.expm1(-wide))
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import mlx.core as mx
+
 from ....types import Json
 from ..header import Metadata
 from .description import Encoder, Part, pixel_settings, rows_of
 from .gemma4 import IMAGE_TOKENS, TOKENS, position_table, set_tokens
 
 if TYPE_CHECKING:
-    import mlx.core as mx
     from transformers import PreTrainedTokenizerFast, ProcessorMixin
 
 _SIDE = "model_patch_size"

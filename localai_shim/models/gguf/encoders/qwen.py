@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import mlx.core as mx
+
 from ....types import Json
 from ..header import Metadata
 from .description import (
@@ -18,7 +20,6 @@ from .description import (
 )
 
 if TYPE_CHECKING:
-    import mlx.core as mx
     from transformers import PreTrainedTokenizerFast, ProcessorMixin
 
 _TOWER = "vision_tower"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import mlx.core as mx
+
 from ....types import Json
 from ..header import Metadata
 from .description import (
@@ -17,7 +19,6 @@ from .description import (
 )
 
 if TYPE_CHECKING:
-    import mlx.core as mx
     from transformers import PreTrainedTokenizerFast, ProcessorMixin
 
 _POOLED = 4  # patches to a side that become one token of Gemma 3, if the file does not say otherwise

@@ -1,16 +1,16 @@
-"""Layers that multiply few rows in a machine's own way, of `cuda.products` or `x86.products`."""
+"""Layers of a model on this machine: products of few rows in its own way, and weights that were packed before."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import mlx.core as mx
 import mlx.nn as nn
 
 
 class Products(Protocol):
-    """Products with a layer's weights."""
+    """Products with a layer's weights, of `cuda.products` or `x86.products`."""
 
     def multiply(self, layer: nn.Module, x: mx.array) -> mx.array | None:
         """`[..., inputs]` -> `[..., outputs]`, without a bias; None if MLX's product should be used."""
@@ -83,3 +83,37 @@ def use_products(found: Iterable[tuple[nn.Module, Products]]) -> int:
         mx.eval(layer.weight)
         count += 1
     return count
+
+
+# -- packed weights --------------------------------------------------------------------------------------------------
+
+_PACKED_AS = "_localai_shim_packed_as"
+
+Packed = tuple[mx.array, mx.array, mx.array | None]
+"""(weight, scales, biases)"""
+
+
+class Format(NamedTuple):
+    """Format of a packed layer, on which the cost of its products depends."""
+
+    mode: str
+    bits: int
+    group_size: int
+
+    def unpack(self, packed: Packed) -> mx.array:
+        """`[..., outputs, inputs]` float32."""
+        return mx.dequantize(*packed, **self._asdict(), dtype=mx.float32)
+
+
+def remember(layer: nn.Module, how: Format) -> None:
+    """Note the format of a layer whose weights are about to be unpacked."""
+    object.__setattr__(layer, _PACKED_AS, (how, layer.scales.dtype))  # no parameter of it
+
+
+def packed_format(layer: nn.Module) -> tuple[Format, mx.Dtype] | None:
+    """Format and dtype that a layer's weights were packed in, and are no more; None for all other layers."""
+    found: tuple[Format, mx.Dtype] | None = vars(layer).get(_PACKED_AS)
+    if found is None:
+        return None
+    how, dtype = found
+    return how, dtype if mx.issubdtype(dtype, mx.floating) else mx.float32
