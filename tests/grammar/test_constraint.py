@@ -18,8 +18,7 @@ from localai_shim.grammar.compile import Grammar, lark, regex
 from localai_shim.grammar.constraint import RowConstraint, Thinking
 from localai_shim.output.channels import ChannelSplitter
 from localai_shim.output.detokenizer import ByteDetokenizer, TokenBytes
-from localai_shim.output.row_text import RowText
-from localai_shim.output.stop import StopStrings
+from localai_shim.output.stop import RowText, StopStrings
 from tests.formats.channels import CHANNELS
 from tests.grammar.drafts import allowed, tokenizer_with, vocabulary_of
 from tests.samples import exhaustive

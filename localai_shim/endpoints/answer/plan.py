@@ -14,7 +14,7 @@ from ...grammar.compile import Grammar
 from ...grammar.constraint import RowConstraint
 from ...output.answer import AnswerParser, TextParser
 from ...output.channels import ChannelSplitter
-from ...output.row_text import RowText
+from ...output.stop import RowText
 from ...types import GenerationRequest, GrammarConstraint, Prompt
 from ..request_fields import Generation, Limits, make_requests
 from ..served import ServedModel

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ...errors import BadRequest
 from ...grammar.constraint import Thinking
-from ...output.row_text import RowText
+from ...output.stop import RowText
 from ...prompt.fit.thinking_switch import EFFORT_VARIABLES, ThinkingSwitch
 from ...prompt.history import Message
 from ..fields import Fields
