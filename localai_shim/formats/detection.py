@@ -13,9 +13,8 @@ from functools import cached_property
 from typing import TypeVar
 
 from .description import CallFormat
-from .markup import Markup
+from .markup import THOUGHTS, Markup, Thought
 from .table import FORMATS, PLAIN, hunyuan3
-from .thoughts import THOUGHTS, Thought
 
 NONE = "none"
 """Instead of a format's name: such markup is text."""

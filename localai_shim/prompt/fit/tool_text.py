@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...formats.description import CallFormat
-from ...formats.writing import RESULT, write_calls, write_tools
+from ...formats.description import RESULT, CallFormat, write_calls, write_tools
 from ...types import Json
 from ..history import Message
 from .roles import Content, joined_contents, split_head
