@@ -11,8 +11,7 @@ from itertools import count
 
 from .layout import layout
 from .layout import words_of as split
-from .syntaxes.arguments import Arguments
-from .syntaxes.json_values import JSON
+from .syntaxes.arguments import JSON, Arguments
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..formats.markup import REASONING, Markup
-from ..formats.offered import OfferedTools
+from ..formats.values import OfferedTools
 from ..types import FinishReason, Token
 from .channels import ChannelSplitter, Piece
 from .detokenizer import ByteDetokenizer, Detokenizer

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from localai_shim.formats.offered import OfferedTools
 from localai_shim.formats.values import (
+    OfferedTools,
     argument_schema,
     json_or_text,
     properties_of,

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from localai_shim.formats.markup import REASONING, Markup, Thought
-from localai_shim.formats.offered import OfferedTools
 from localai_shim.formats.table import FORMATS
+from localai_shim.formats.values import OfferedTools
 from localai_shim.grammar import GrammarError
 from localai_shim.grammar.compile import Grammar, lark, regex
 from localai_shim.grammar.constraint import RowConstraint, Thinking

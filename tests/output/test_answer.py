@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from localai_shim.formats.offered import OfferedTools
+from localai_shim.formats.values import OfferedTools
 from localai_shim.output.answer import AnswerParser, TextParser
 from localai_shim.output.channels import ChannelSplitter
 from localai_shim.output.detokenizer import ByteDetokenizer, TokenBytes

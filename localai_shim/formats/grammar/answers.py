@@ -28,7 +28,7 @@ from ..description import CallFormat, Channels
 from ..layout import around, layout
 from ..markup import Markup
 from ..source import is_marker
-from ..syntaxes.json_values import JsonArguments
+from ..syntaxes.arguments import JsonArguments
 from ..syntaxes.marked import MarkedArguments
 from ..syntaxes.tagged import Parameters
 from .keyed import marked_arguments, python_arguments

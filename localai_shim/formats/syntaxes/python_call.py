@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ...grammar.subschemas import Schema
 from ..layout import Layout
 from ..python_literals import python_literal
 from ..source import Reading, Source, UnreadableError
 from ..values import dumps
-from .arguments import Arguments, Schema, pairs
+from .arguments import Arguments, pairs
 
 _WORD = re.compile(r"\w+")
 _SPACE = re.compile(r"\s+")

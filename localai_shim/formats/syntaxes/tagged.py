@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape, unescape
 
-from ...grammar.subschemas import json_type
+from ...grammar.subschemas import Schema, json_type
 from ..layout import Layout, Match, Partial, around, layout, skip_space
 from ..source import Event, Reading, Source, UnreadableError
 from ..values import (
@@ -22,8 +22,7 @@ from ..values import (
     takes_text,
     typed_value,
 )
-from .arguments import Arguments, Schema
-from .json_values import json_value
+from .arguments import Arguments, json_value
 
 _WRAPPERS = ("arguments", "input")  # of which models make one parameter that holds all
 
