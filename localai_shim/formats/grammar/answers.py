@@ -20,8 +20,7 @@ from typing import Literal
 
 from ...grammar import GrammarError
 from ...grammar.compile import lark
-from ...grammar.lark_rules import LarkRules
-from ...grammar.raw_text import ANY, containing, holding, regex
+from ...grammar.lark_rules import ANY, LarkRules, containing, holding, regex
 from ...grammar.tool import Call, Tool, call_of, json_arguments
 from ...grammar.vocabulary import Vocabulary
 from ..description import CallFormat, Channels

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from ...grammar.lark_rules import LarkRules, other_than
-from ...grammar.raw_text import JSON_BEGUN, containing, text
+from ...grammar.lark_rules import JSON_BEGUN, LarkRules, containing, other_than, text
 from ...grammar.subschemas import Schema
 from ...grammar.tool import Call
 from ..description import CallFormat

@@ -12,8 +12,7 @@ from functools import partial
 from html import escape
 
 from ...grammar import UnsatisfiableError
-from ...grammar.lark_rules import LarkRules, other_than, times
-from ...grammar.raw_text import JSON_BEGUN, containing, holding, regex, text
+from ...grammar.lark_rules import JSON_BEGUN, LarkRules, containing, holding, other_than, regex, text, times
 from ...grammar.schema import array_at, object_at
 from ...grammar.subschemas import Schema, json_type
 from ...grammar.tool import Call

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from ...grammar import GrammarError, TooComplexError, UnsatisfiableError
 from ...grammar.compile import check, json_expression, json_schema, lark
 from ...grammar.conjunction import conjunction, same
-from ...grammar.lark_rules import LarkRules, other_than, times
-from ...grammar.raw_text import containing, shown, without
+from ...grammar.lark_rules import LarkRules, containing, other_than, shown, times, without
 from ...grammar.relax import log_left_out
 from ...grammar.schema import array_at, object_at, size_at
 from ...grammar.subschemas import Schema, json_type, resolve
