@@ -69,7 +69,7 @@ MAY = {
     "endpoints": "errors formats grammar media output prompt speech state threads types vectors",
     "endpoints.answer": (
         "endpoints endpoints.hosted endpoints.hosted.mcp endpoints.items errors formats formats.grammar grammar output "
-        "prompt prompt.fit types"
+        "prompt types"
     ),
     "endpoints.audio": "",
     "endpoints.audio.speaking": "endpoints errors speech state types",

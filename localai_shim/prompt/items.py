@@ -11,8 +11,8 @@ from types import MappingProxyType
 
 from ..errors import BadRequest
 from ..types import Json
-from .fit.roles import joined_contents
-from .history import Message
+from .fit.changes import joined_contents
+from .history import Message, without
 from .messages import parsed_arguments
 from .parts import FileParts, MediaPart, ReadPart, joined, no_media
 
@@ -120,7 +120,7 @@ class _Turns:
         for message in self._messages:
             calls = [call for call in message.get("tool_calls", ()) if call["id"] not in lost]
             if "tool_calls" in message:
-                message = {**message, "tool_calls": calls} if calls else _without_calls(message)
+                message = {**message, "tool_calls": calls} if calls else without(message, "tool_calls")
                 if not (calls or message["content"] or message.get("reasoning_content")):
                     continue
             out.append(message)
@@ -207,10 +207,6 @@ class _Turns:
             why = "it was not made by this client"
             raise BadRequest.refused(f"{path}.encrypted_content", why, "invalid_encrypted_content")
         return text
-
-
-def _without_calls(message: Message) -> Message:
-    return {key: value for key, value in message.items() if key != "tool_calls"}
 
 
 def _text(part: Item) -> str:

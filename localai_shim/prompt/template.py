@@ -20,14 +20,12 @@ from ..threads.panics import PanicError, panics_are_errors
 from ..types import common_length
 from . import history
 from .control_tokens import CallerText, ControlTokens, read_control_tokens, read_special_ids
-from .fit import tool_text
-from .fit.roles import split_head
-from .fit.thinking_switch import ThinkingSwitch, find_thinking_switch
+from .fit.changes import split_head, with_tools
 from .fit.trials import Fitting, RenderedText
 from .history import Message
 from .messages import REASONING
 from .parts import media_parts, unreadable
-from .template_traits import check_variables, find_turn_end, read_variables
+from .template_traits import ThinkingSwitch, check_variables, find_thinking_switch, find_turn_end, read_variables
 from .tokenizing import Tokenizing, Tools, encode_within
 
 _OTHER = "\N{MIDDLE DOT}"  # a message that hardly any begins with
@@ -309,7 +307,7 @@ class ChatTokenizer:
             variables, tools = caller.mask(variables), caller.mask(tools)
         form = self.fitting.form(tools)
         if tools and self.fitting.with_tools is None:
-            messages, tools = tool_text.with_tools(messages, tools, self._calls), None
+            messages, tools = with_tools(messages, tools, self._calls), None
         media = [part.media for part in media_parts(messages)]
         first: Exception | None = None
         for attempt, simple in [(form, False), *([(form, True)] if tools else []), (form.plainest, True)]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from ...errors import BadRequest
 from ...grammar.constraint import Thinking
 from ...output.stop import RowText
-from ...prompt.fit.thinking_switch import EFFORT_VARIABLES, ThinkingSwitch
 from ...prompt.history import Message
+from ...prompt.template_traits import EFFORT_VARIABLES, ThinkingSwitch
 from ..fields import Fields
 from ..served import ServedModel
 

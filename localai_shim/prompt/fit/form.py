@@ -13,7 +13,7 @@ from ...formats.description import CallFormat
 from ...types import Json
 from .. import history
 from ..history import Message
-from . import roles, tool_text
+from . import changes
 
 ToolsIn = Literal["tools", "xml_tools", "functions"]
 """The variable in which a template looks for tools."""
@@ -123,9 +123,9 @@ class Form:
 
     def _with_calls(self, out: list[Message], format: CallFormat) -> list[Message]:
         if not self.calls:
-            out = tool_text.calls_as_content(out, format)
+            out = changes.calls_as_content(out, format)
         if self.results == "user":
-            out = tool_text.results_as_content(out)
+            out = changes.results_as_content(out)
         if not any(message.get("tool_calls") for message in out):
             return out
         if self.text_as_reasoning:
@@ -147,24 +147,24 @@ class Form:
         return out if self.blank == "" else history.with_blank_content(out, self.blank)
 
     def _with_roles(self, messages: list[Message]) -> list[Message]:
-        head, rest = roles.split_head(messages)
+        head, rest = changes.split_head(messages)
         if not self.late_system:
-            rest = roles.late_as_user(rest)
+            rest = changes.late_as_user(rest)
         if self.results == "parts":
             rest = [history.with_parts([m])[0] if m["role"] == "tool" else m for m in rest]
         if self.answers_results:
-            rest = roles.answered_results(rest)
+            rest = changes.answered_results(rest)
         if self.one_system and len(head) > 1:
-            head = [roles.joined(head)]
+            head = [changes.joined(head)]
         last = rest[-1]["role"] if rest else "user"
         if self.system == "user" or (self.system != "own" and last != "user"):
-            head, rest = [], roles.head_as_user(head, rest)
+            head, rest = [], changes.head_as_user(head, rest)
         missing = not any(message["role"] == "user" for message in rest)
         if (self.needs_user and missing) or (self.user_first and rest and rest[0]["role"] != "user"):
             rest.insert(0, {"role": "user", "content": ""})
         for role in ("user", "assistant"):
             if role not in self.repeats:
-                rest = roles.joined_neighbours(rest, role, with_calls=self.text_beside == "shown")
+                rest = changes.joined_neighbours(rest, role, with_calls=self.text_beside == "shown")
         if self.opens and not head:
             head = [{"role": "system", "content": ""}]
         return [*head, *rest]

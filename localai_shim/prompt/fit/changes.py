@@ -1,12 +1,16 @@
-"""Roles and their order, in the forms that chat templates take. Nothing is changed in place, and no text is lost."""
+"""Changes of conversations to forms that chat templates take: roles in another order, tools and calls as text.
+
+Nothing is changed in place, and no text is lost.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
 
+from ...formats.description import RESULT, CallFormat, write_calls, write_tools
 from ...types import Json
-from ..history import Message
+from ..history import Message, without, wrapped
 
 Content = str | list[Json]
 """A text, or parts of which some are not text."""
@@ -20,7 +24,7 @@ def joined_contents(first: Content, second: Content, between: str = "\n\n") -> C
         return first or second
     if isinstance(first, str) and isinstance(second, str):
         return f"{first}{between}{second}"
-    return [*_parts(first), {"type": "text", "text": between}, *_parts(second)]
+    return [*_parts(first), *_parts(between), *_parts(second)]
 
 
 def split_head(messages: Sequence[Message]) -> tuple[list[Message], list[Message]]:
@@ -82,7 +86,50 @@ def answered_results(messages: Sequence[Message]) -> list[Message]:
     return out
 
 
+def with_tools(messages: Sequence[Message], tools: Sequence[Json], format: CallFormat) -> list[Message]:
+    """The conversation with the tools described at the end of its system message, which may be new."""
+    text = write_tools(format, [tool["function"] for tool in tools])
+    head, rest = split_head(messages)
+    last = head.pop() if head else {"role": "system", "content": ""}
+    return [*head, {**last, "content": joined_contents(last["content"], text)}, *rest]
+
+
+def calls_as_content(messages: Sequence[Message], format: CallFormat) -> list[Message]:
+    """Calls as the model wrote them, in the content of the assistant's messages."""
+    out: list[Message] = []
+    for message in messages:
+        if calls := message.get("tool_calls"):
+            written = write_calls(
+                format, [(call["function"]["name"], wrapped(call["function"]["arguments"])) for call in calls]
+            )
+            content = f"{message['content']}\n{written}" if message["content"] else written
+            message = {**without(message, "tool_calls"), "content": content}
+        out.append(message)
+    return out
+
+
+def results_as_content(messages: Sequence[Message]) -> list[Message]:
+    """Results in messages of the user; those that follow each other in one."""
+    out: list[Message] = []
+    after_result = False
+    for message in messages:
+        is_result = message["role"] == "tool"
+        if is_result:
+            content = _in_markers(message["content"])
+            if after_result:
+                content = joined_contents(out.pop()["content"], content, "\n")
+            message = {"role": "user", "content": content}
+        out.append(message)
+        after_result = is_result
+    return out
+
+
 # ---------------------------------------------------------------------------------------------------------------
+
+
+def _in_markers(content: Content) -> Content:
+    start, end = RESULT
+    return f"{start}{content}{end}" if isinstance(content, str) else [*_parts(start), *content, *_parts(end)]
 
 
 def _parts(content: Content) -> list[Json]:
