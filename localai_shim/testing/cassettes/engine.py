@@ -23,8 +23,7 @@ from ..model.tokenizer import Piece, ScriptedTokenizer
 from ..requests import api_of, plain
 from . import audio, hosted, mcp
 from .cassette import Cassette, RecordMode, Upload
-from .matching import delivery
-from .normalizing import Normalize
+from .matching import Normalize, delivery
 from .tape import Interaction, spelling_bytes
 
 if TYPE_CHECKING:

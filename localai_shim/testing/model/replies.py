@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -15,6 +17,7 @@ from ...types import (
     Failure,
     FinishReason,
     GenerationRequest,
+    Json,
     Prompt,
     RowError,
     Sink,
@@ -24,7 +27,6 @@ from ...types import (
     TokenScore,
 )
 from ...vectors import Embedding, Ranking, Reranking
-from . import pictures
 from .clock import REAL, Clock
 from .tokenizer import Piece, ScriptedTokenizer
 from .vectors import Pair
@@ -70,6 +72,10 @@ Decide = Callable[[GenerationRequest, str, int], ReplyLike]
 """(request, the prompt's text, how many requests came before) -> the reply."""
 
 
+# Digits, which no filter of a template changes; random, so that no caller can write it.
+_MARK = "7" + "".join(secrets.choice("012345689") for _ in range(20))
+_PLACE = re.compile(f"{_MARK}([012])")
+_KINDS: tuple[MediaKind, ...] = ("image", "video", "audio")
 _HEARING = Recognizing(
     takes_language=True,
     takes_prompt=True,
@@ -123,17 +129,34 @@ class ScriptedModel:
         documents = [(text, text.encode()[: ranking.most_each]) for text in ranking.documents]
         return [Pair(query, text, [*before, *tokens][:end]) for text, tokens in documents]
 
-    media_kinds: frozenset[MediaKind] = frozenset(("image", "video", "audio"))
+    media_kinds: frozenset[MediaKind] = frozenset(_KINDS)
     decodes_media = False
 
     def process(self, media: Media) -> ProcessedMedia:
-        return pictures.process(media, self.tokenizer)
+        """An item as one token, `<image>`, whatever the picture."""
+        shown = f"<{media.kind}>"
+        return ProcessedMedia(media.kind, 1, {}, shown, [self.tokenizer.intern(shown)])
 
     def unread(self, size: MediaSize) -> ProcessedMedia | None:
         return None
 
     def spans(self, ids: Sequence[int], media: Sequence[ProcessedMedia]) -> list[MediaSpan]:
-        return pictures.spans(ids, media)
+        """Find the items in a prompt.
+
+        Raises:
+            ValueError: the template left some out.
+        """
+        import numpy as np  # here, since only media need it
+
+        found: list[MediaSpan] = []
+        at = -1
+        for item in media:
+            try:
+                at = list(ids).index(item.tokens[0], at + 1)
+            except ValueError:
+                raise ValueError(f"the chat template leaves out the {item.kind}") from None
+            found.append(MediaSpan(item, np.array([at])))
+        return found
 
     def apply_chat_template(
         self,
@@ -146,14 +169,26 @@ class ScriptedModel:
     ) -> list[int]:
         """Prompt tokens of a conversation; `restore` changes the rendered text before it is tokenised."""
         text: str = self.tokenizer.apply_chat_template(
-            pictures.as_text(messages) if media else messages,
+            [{**each, "content": _marked(each["content"])} for each in messages] if media else messages,
             tools,
             add_generation_prompt=add_generation_prompt,
             tokenize=False,
             **variables,
         )
         text = text if restore is None else restore(text)
-        return pictures.encode(text, self.tokenizer) if media else self.tokenizer.encode(text)
+        out: list[int] = []
+        for i, piece in enumerate(_PLACE.split(text) if media else [text]):
+            out += [self.tokenizer.intern(f"<{_KINDS[int(piece)]}>")] if i % 2 else self.tokenizer.encode(piece)
+        return out
+
+
+def _marked(content: object) -> object:
+    """A message's content as a string, as any template can render it, with marks at the places of items."""
+    return "".join(map(_text, content)) if isinstance(content, list) else content
+
+
+def _text(part: Json) -> str:
+    return str(part["text"]) if part["type"] == "text" else f"{_MARK}{_KINDS.index(part['type'])}"
 
 
 class Script:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...client.local import AsyncLocalOpenAI, LocalOpenAI
     from ..cassettes.cassette import Cassette, RecordMode
     from ..cassettes.engine import CassetteEngine
-    from ..cassettes.normalizing import Normalize
+    from ..cassettes.matching import Normalize
 
 MARKER = (
     "cassette(name=None, normalize=None): clients of the SDK answer from a file of recorded answers, "
@@ -121,7 +121,7 @@ def patch_openai(request: pytest.FixtureRequest) -> Iterator[LocalOpenAI]:
             patch_openai.script("It rains.")
             assert openai.OpenAI().responses.create(model="gpt-4o", input="Weather?").output_text == "It rains."
     """
-    from ..patching import patch_openai
+    from ..factory import patch_openai
 
     marked = request.node.get_closest_marker("cassette") is not None
     client: LocalOpenAI = request.getfixturevalue("cassette_openai" if marked else "local_openai")
