@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from ..errors import BadRequest
 from ..types import Json
-from .fit.changes import joined_contents
+from .fit.form import joined_contents
 from .history import Message, without
 from .messages import parsed_arguments
 from .parts import FileParts, MediaPart, ReadPart, joined, no_media

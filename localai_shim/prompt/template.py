@@ -20,7 +20,7 @@ from ..threads.panics import PanicError, panics_are_errors
 from ..types import common_length
 from . import history
 from .control_tokens import CallerText, ControlTokens, read_control_tokens, read_special_ids
-from .fit.changes import split_head, with_tools
+from .fit.form import split_head, with_tools
 from .fit.trials import Fitting, RenderedText
 from .history import Message
 from .messages import REASONING
