@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from localai_shim.formats.description import CallFormat, write_calls
 from localai_shim.formats.markup import Markup, Thought
-from localai_shim.formats.syntaxes.marked import MarkedArguments
+from localai_shim.formats.syntaxes.keyed import MarkedArguments
 from localai_shim.formats.syntaxes.tagged import Parameters
 from localai_shim.formats.table import FORMATS
 from localai_shim.formats.values import OfferedTools

@@ -28,7 +28,7 @@ from ..layout import around, layout
 from ..markup import Markup
 from ..source import is_marker
 from ..syntaxes.arguments import JsonArguments
-from ..syntaxes.marked import MarkedArguments
+from ..syntaxes.keyed import MarkedArguments
 from ..syntaxes.tagged import Parameters
 from .keyed import marked_arguments, python_arguments
 from .tagged import tagged_arguments

@@ -9,8 +9,7 @@ from ...grammar.lark_rules import JSON_BEGUN, LarkRules, containing, other_than,
 from ...grammar.subschemas import Schema
 from ...grammar.tool import Call
 from ..description import CallFormat
-from ..syntaxes.marked import MarkedArguments, marked_value
-from ..syntaxes.python_call import python_value
+from ..syntaxes.keyed import MarkedArguments, marked_value, python_value
 from .values import Branch, JsonStyle, ValueGrammar, no_lark, unwritable
 
 # -- Python -----------------------------------------------------------------------------------------------------------

@@ -13,8 +13,7 @@ from localai_shim.formats.description import write_calls
 from localai_shim.formats.grammar.answers import answer_with_calls
 from localai_shim.formats.markup import Markup
 from localai_shim.formats.syntaxes.arguments import JsonArguments
-from localai_shim.formats.syntaxes.marked import MarkedArguments
-from localai_shim.formats.syntaxes.python_call import PythonArguments
+from localai_shim.formats.syntaxes.keyed import MarkedArguments, PythonArguments
 from localai_shim.formats.syntaxes.tagged import Parameters
 from localai_shim.formats.table import FORMATS as ROWS
 from localai_shim.formats.values import OfferedTools
