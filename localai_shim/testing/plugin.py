@@ -16,7 +16,7 @@ MARKER = (
     "local_openai(script=[...], model=..., seed=..., clock=..., context_length=..., assert_complete=..., client=...): "
     "the script of local_openai and async_local_openai, and their settings; assert_complete=False lets replies be left."
 )
-pytest_plugins = ["localai_shim.testing.offline.hooks", "localai_shim.testing.offline.guard"]
+pytest_plugins = ["localai_shim.testing.offline"]
 _FACTORIES = pytest.StashKey[list["ClientFactory"]]()
 
 
