@@ -33,11 +33,10 @@ from .checks import Budget
 from .made_up import make_up, random_numbers, steer
 from .model.clock import Clock, ClockMode
 from .model.engine import NO_TOKENS, ScriptedEngine
-from .model.replies import Patience, Place, PlayedRow, Reply
+from .model.replies import Pair, Patience, Place, PlayedRow, Reply
 from .model.replies import Script as PlayedScript
 from .model.sounds import PlayedSpeech, PlayedTranscript, make_up_speech, speech_reply
 from .model.tokenizer import ScriptedTokenizer
-from .model.vectors import Pair
 from .requests import Request, api_of, plain
 from .script import Script, UnexpectedRequest, decide, says_nothing
 

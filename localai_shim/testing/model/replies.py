@@ -29,7 +29,6 @@ from ...types import (
 from ...vectors import Embedding, Ranking, Reranking
 from .clock import REAL, Clock
 from .tokenizer import Piece, ScriptedTokenizer
-from .vectors import Pair
 
 Logprob = float | Mapping[Piece, float]
 
@@ -86,6 +85,14 @@ _HEARING = Recognizing(
     gives_logprobs=True,
 )
 _SPEAKING = Speaking(takes_any_voice=True, takes_instructions=True, takes_speed=True)
+
+
+class Pair(list[int]):
+    """Token ids of a query and a document, which know the texts."""
+
+    def __init__(self, query: str, document: str, tokens: Sequence[int]) -> None:
+        super().__init__(tokens)
+        self.query, self.document = query, document
 
 
 class ScriptedModel:
