@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from localai_shim import LocalOpenAI
-from localai_shim.grammar.compile import Grammar, json_schema, regex
-from localai_shim.grammar.vocabulary import Vocabulary
+from localai_shim.grammar.compile import Grammar, Vocabulary, json_schema, regex
 from localai_shim.models.format_evidence import grammar_tokens
 from localai_shim.models.text import TextTokenizer
 from localai_shim.output.answer import TextParser

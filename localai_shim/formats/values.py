@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain, repeat
 from typing import Any
 
-from ..grammar.subschemas import Schema, json_type, localized, resolve
+from ..grammar.subschemas import Schema, json_type, list_at, localized, properties_of, resolve
 from .python_literals import python_literal
 
 MAX_REFERENCE_DEPTH = 16  # references that lead to references
@@ -49,10 +49,10 @@ def inner_schema(parameters: Schema, key: str) -> Schema:
 
 def items_of(schema: Schema) -> Iterator[object]:
     """The schemas of an array's items, one after the other, without end."""
-    first, others = schema.get("prefixItems"), schema.get("items", {})
+    first, others = list_at(schema, "prefixItems"), schema.get("items", {})
     if isinstance(others, list):  # as drafts before 2020 write it
         first, others = others, schema.get("additionalItems", {})
-    return chain(first if isinstance(first, list) else (), repeat(others))
+    return chain(first, repeat(others))
 
 
 def _parts(schema: Schema) -> Iterator[Schema]:
@@ -71,14 +71,7 @@ def _parts(schema: Schema) -> Iterator[Schema]:
                 waiting.append(resolve(schema, reference))
         waiting += [part.get("then"), part.get("else")]
         for name in ("allOf", "anyOf", "oneOf"):
-            options = part.get(name)
-            waiting += options if isinstance(options, list) else []
-
-
-def properties_of(parameters: Mapping[str, object]) -> Mapping[str, object]:
-    """The schemas of a function's arguments by name."""
-    properties = parameters.get("properties")
-    return properties if isinstance(properties, Mapping) else {}
+            waiting += list_at(part, name)
 
 
 def takes_all_text(parameters: Mapping[str, object], key: str) -> bool:

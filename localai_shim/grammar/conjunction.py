@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from . import UnsatisfiableError
-from .subschemas import Schema
+from .subschemas import Schema, list_at, properties_of
 
 T = TypeVar("T")
 _SAYS_NOTHING = ("$schema", "$defs", "definitions")
@@ -35,8 +35,7 @@ def conjunction(one: Schema, other: Schema, clash: Callable[[str], None]) -> dic
         if key not in made or made[key] == value:
             made[key] = value
         elif key in _OPTIONS:
-            own = made.get("allOf", [])
-            made["allOf"] = [*(own if isinstance(own, list) else []), {key: value}]
+            made["allOf"] = [*list_at(made, "allOf"), {key: value}]
         elif key == "items" and not isinstance(value, list) and not isinstance(made[key], list):
             made[key] = _both(made[key], value)
         else:
@@ -101,7 +100,7 @@ def _both(one: object, other: object) -> object:
 
 def _members(one: Schema, other: Schema) -> dict[str, object]:
     """Two schemas' conditions on an object's members. To one, a member that only the other lists is any other."""
-    listed, theirs = _properties(one), _properties(other)
+    listed, theirs = properties_of(one), properties_of(other)
     others, more = one.get("additionalProperties", True), other.get("additionalProperties", True)
     properties = {
         **{name: _both(schema, theirs.get(name, more)) for name, schema in listed.items()},
@@ -112,8 +111,3 @@ def _members(one: Schema, other: Schema) -> dict[str, object]:
         **({"properties": properties} if properties else {}),
         **({} if rest is True else {"additionalProperties": rest}),
     }
-
-
-def _properties(schema: Schema) -> Mapping[str, object]:
-    found = schema.get("properties")
-    return found if isinstance(found, Mapping) else {}

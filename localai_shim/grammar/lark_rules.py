@@ -13,10 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from llguidance import regex_to_lark
 
 from . import GrammarError
-from .compile import check, lark
+from .compile import Vocabulary, check, lark, literal
 from .schema import FORMATS, size_at
 from .subschemas import Schema
-from .vocabulary import Vocabulary, literal
 
 
 def times(low: int, high: int | None) -> str:

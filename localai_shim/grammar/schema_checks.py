@@ -21,7 +21,7 @@ from typing import TypeGuard
 from urllib.parse import unquote
 
 from . import GrammarError, TooComplexError, UnsatisfiableError
-from .subschemas import Schema, children, resolve, subschemas
+from .subschemas import Schema, children, list_at, properties_of, resolve, subschemas, target_of
 
 _TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
 # ECMA 262 -> Python, only to see whether a pattern is one at all.
@@ -246,11 +246,8 @@ def _patterns(part: Schema) -> list[str]:
 
 
 def _optional(part: Schema) -> int:
-    properties, required = part.get("properties"), part.get("required")
-    if not isinstance(properties, Mapping):
-        return 0
-    names = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
-    return sum(name not in names for name in properties)
+    required = {name for name in list_at(part, "required") if isinstance(name, str)}
+    return sum(name not in required for name in properties_of(part))
 
 
 def _ends(root: Schema, parts: list[Schema]) -> bool:
@@ -275,8 +272,8 @@ def _needs(part: Schema, root: Schema, known: Mapping[int, Schema]) -> list[list
     """Groups of parts, by id: a value of this part is finite if one of each group has finite values."""
     if "enum" in part or "const" in part:
         return []
-    groups: list[list[object]] = [[child] for child in (*_list(part, "allOf"), *_target(part, root))]
-    groups += [options for name in ("anyOf", "oneOf") if (options := _list(part, name))]
+    groups: list[list[object]] = [[child] for child in (*list_at(part, "allOf"), target_of(part, root))]
+    groups += [options for name in ("anyOf", "oneOf") if (options := list_at(part, name))]
     if part.get("type") in ("object", ["object"]):
         groups += [[child] for child in _required(part)]
     if part.get("type") in ("array", ["array"]):
@@ -285,32 +282,16 @@ def _needs(part: Schema, root: Schema, known: Mapping[int, Schema]) -> list[list
     return [list(map(id, group)) for group in groups if all(id(child) in known for child in group)]
 
 
-def _list(part: Schema, name: str) -> list[object]:
-    value = part.get(name)
-    return value if isinstance(value, list) else []
-
-
-def _target(part: Schema, root: Schema) -> list[object]:
-    reference = part.get("$ref")
-    if not isinstance(reference, str):
-        return []
-    try:
-        return [resolve(root, reference)]
-    except KeyError:
-        return []
-
-
 def _required(part: Schema) -> list[object]:
-    properties = part.get("properties")
-    properties = properties if isinstance(properties, Mapping) else {}
+    properties = properties_of(part)
     others = True if "patternProperties" in part else part.get("additionalProperties", True)
-    return [properties.get(name, others) for name in _list(part, "required") if isinstance(name, str)]
+    return [properties.get(name, others) for name in list_at(part, "required") if isinstance(name, str)]
 
 
 def _first_items(part: Schema) -> list[object]:
     least = part.get("minItems", 0)
     if isinstance(least, bool) or not isinstance(least, int | float):
         return []
-    first = _list(part, "prefixItems") or _list(part, "items")
+    first = list_at(part, "prefixItems") or list_at(part, "items")
     others = part.get("items", True)
     return [*first[: int(least)], *([others] if len(first) < least and not isinstance(others, list) else [])]

@@ -42,6 +42,18 @@ def subschemas(schema: object) -> Iterator[Schema]:
             yield from subschemas(child)
 
 
+def list_at(schema: Schema, keyword: str) -> list[object]:
+    """The array at a keyword; empty if there is none."""
+    value = schema.get(keyword)
+    return value if isinstance(value, list) else []
+
+
+def properties_of(schema: Schema) -> Mapping[str, object]:
+    """The schemas of an object's properties by name; empty if there are none."""
+    value = schema.get("properties")
+    return value if isinstance(value, Mapping) else {}
+
+
 def map_children(
     node: Schema, change: Callable[[str, Schema, str], object], *, negated: bool = False
 ) -> dict[str, object]:
@@ -103,6 +115,14 @@ def resolve(root: Schema, reference: str) -> object:
     if not reference.startswith("#") or (pointer and not pointer.startswith("/")):
         raise KeyError(reference)
     return _walked(root, pointer)[0]
+
+
+def target_of(part: object, root: Schema) -> object:
+    """Target of the `$ref` of a part of a schema; None without one, or where nothing is found."""
+    try:
+        return resolve(root, str(part.get("$ref"))) if isinstance(part, Mapping) else None
+    except KeyError:
+        return None
 
 
 def localized(schema: Schema) -> Schema:
@@ -204,15 +224,11 @@ class _Localizer:
 
     def _without_booleans(self, node: dict[str, object]) -> dict[str, object]:
         """A part without a reference to `true` or `false`: llguidance refuses a schema that has the latter."""
-        try:
-            target = resolve(self._root, str(node.get("$ref")))
-        except KeyError:
-            return node
+        target = target_of(node, self._root)
         if isinstance(target, bool):
             del node["$ref"]
             if not target:
-                own = node.get("allOf")
-                node["allOf"] = [*(own if isinstance(own, list) else []), False]
+                node["allOf"] = [*list_at(node, "allOf"), False]
         return node
 
     def _only_target(self, node: Schema, base: str) -> str | None:

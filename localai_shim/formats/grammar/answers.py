@@ -19,10 +19,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ...grammar import GrammarError
-from ...grammar.compile import lark
+from ...grammar.compile import Vocabulary, lark
 from ...grammar.lark_rules import ANY, LarkRules, containing, holding, regex
 from ...grammar.tool import Call, Tool, call_of, json_arguments
-from ...grammar.vocabulary import Vocabulary
 from ..description import CallFormat, Channels
 from ..layout import around, layout
 from ..markup import Markup

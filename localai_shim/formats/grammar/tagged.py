@@ -12,11 +12,11 @@ from functools import partial
 from html import escape
 
 from ...grammar import UnsatisfiableError
+from ...grammar.compile import expression, literal
 from ...grammar.lark_rules import JSON_BEGUN, LarkRules, containing, holding, other_than, regex, text, times
 from ...grammar.schema import array_at, object_at
 from ...grammar.subschemas import Schema, json_type
 from ...grammar.tool import Call
-from ...grammar.vocabulary import expression, literal
 from ..description import CallFormat
 from ..layout import around, layout
 from ..syntaxes.tagged import CDATA, Parameters

@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...grammar import GrammarError, TooComplexError, UnsatisfiableError
-from ...grammar.compile import check, json_expression, json_schema, lark
+from ...grammar.compile import check, json_expression, json_schema, lark, literal
 from ...grammar.conjunction import conjunction, same
 from ...grammar.lark_rules import LarkRules, containing, other_than, shown, times, without
 from ...grammar.relax import log_left_out
 from ...grammar.schema import array_at, object_at, size_at
 from ...grammar.subschemas import Schema, json_type, resolve
-from ...grammar.vocabulary import literal
 from ..description import CallFormat
 from ..values import dumps, dumps_without
 

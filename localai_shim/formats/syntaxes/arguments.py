@@ -8,10 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...grammar.subschemas import Schema
+from ...grammar.subschemas import Schema, properties_of
 from ..layout import Layout
 from ..source import Event, NoCallError, Reading, Source, UnreadableError
-from ..values import OfferedTools, dumps, properties_of
+from ..values import OfferedTools, dumps
 
 
 class Arguments(ABC):

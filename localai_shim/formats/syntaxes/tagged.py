@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape, unescape
 
-from ...grammar.subschemas import Schema, json_type
+from ...grammar.subschemas import Schema, json_type, properties_of
 from ..layout import Layout, Match, Partial, around, layout, skip_space
 from ..source import Event, Reading, Source, UnreadableError
 from ..values import (
@@ -16,7 +16,6 @@ from ..values import (
     inner_schema,
     items_of,
     json_or_text,
-    properties_of,
     schema_at,
     takes_all_text,
     takes_text,

@@ -17,9 +17,8 @@ from localai_shim.formats.syntaxes.keyed import MarkedArguments, PythonArguments
 from localai_shim.formats.syntaxes.tagged import Parameters
 from localai_shim.formats.table import FORMATS as ROWS
 from localai_shim.formats.values import OfferedTools
-from localai_shim.grammar.compile import Grammar
+from localai_shim.grammar.compile import Grammar, Vocabulary
 from localai_shim.grammar.tool import Tool
-from localai_shim.grammar.vocabulary import Vocabulary
 from localai_shim.output.answer import AnswerParser
 from tests.formats.channels import CHANNELS
 from tests.grammar.drafts import vocabulary_with
