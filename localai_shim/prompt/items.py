@@ -129,8 +129,8 @@ class _Turns:
 
     def _result(self, call_id: str) -> Message:
         if call_id not in self._results:
-            kind = "function call" if self._calls[call_id][1] == "function_call" else "custom tool call"
-            raise BadRequest(f"No tool output found for {kind} {call_id}.", param="input", code="missing_tool_output")
+            what = self._calls[call_id][1].replace("_", " ")
+            raise BadRequest(f"No tool output found for {what} {call_id}.", param="input", code="missing_tool_output")
         return self._results[call_id]
 
     def _assistant(self) -> Message:
@@ -178,17 +178,13 @@ class _Turns:
     def _add_result(self, item: Item, kind: str, path: str) -> None:
         self._turn = None
         call_id = item["call_id"]
-        what = "function call" if kind == "function_call_output" else "custom tool call"
+        what = kind.replace("_", " ")
         if call_id not in self._calls or self._calls[call_id][1] != _RESULTS[kind]:
-            raise BadRequest(
-                f"No tool call found for {what} output with call_id {call_id}.",
-                param="input",
-                code="missing_tool_call",
-            )
+            text = f"No tool call found for {what} with call_id {call_id}."
+            raise BadRequest(text, param="input", code="missing_tool_call")
         if call_id in self._results:
-            raise BadRequest(
-                f"Duplicate {what} output found with call_id {call_id}.", param="input", code="duplicate_item"
-            )
+            text = f"Duplicate {what} found with call_id {call_id}."
+            raise BadRequest(text, param="input", code="duplicate_item")
         output = item["output"]
         if not isinstance(output, str):
             output = self._content(output, f"{path}.output")

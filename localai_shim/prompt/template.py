@@ -219,15 +219,13 @@ class ChatTokenizer:
         if not self.knows(variable) or not self._tokenizer.has_chat_template:
             return False
         if (variable, value) not in self._accepted:
+            prompt_of = partial(self._prompt_of, [{"role": "user", "content": _OTHER}])
             self._accepted[variable, value] = self._budget.find(
                 f"the effect of '{variable}'",
-                lambda: self._renders({variable: value}) or not self._renders({}),
+                lambda: prompt_of({variable: value}) is not None or prompt_of({}) is None,
                 lambda: False,
             )
         return self._accepted[variable, value]
-
-    def _renders(self, variables: dict[str, object]) -> bool:
-        return self._prompt_of([{"role": "user", "content": _OTHER}], variables) is not None
 
     @cached_property
     def thinking_switch(self) -> ThinkingSwitch | None:
@@ -331,11 +329,8 @@ class ChatTokenizer:
                 continue
             if attempt is form or seen.holds(messages):
                 return ids if caller is None else caller.clean(ids, media)
-        raise BadRequest(
-            f"This model's chat template does not accept these messages: {first}",
-            param="messages",
-            code="invalid_messages",
-        ) from first
+        text = f"This model's chat template does not accept these messages: {first}"
+        raise BadRequest(text, param="messages", code="invalid_messages") from first
 
     def _fitted(self, messages: list[Message]) -> list[Message]:
         """Messages with the keys and parts that the template reads."""

@@ -60,11 +60,8 @@ def check_variables(known: frozenset[str] | None, names: Sequence[str], param: s
             raise BadRequest.invalid(f"{param}.{name}", f"'{name}' is set by this client.")
         if known is not None and name not in known and name not in _ALWAYS_KNOWN:
             options = ", ".join(sorted((known | _ALWAYS_KNOWN) - _RESERVED))
-            raise BadRequest(
-                f"This model's chat template does not know '{name}'. Variables that it reads: {options}.",
-                param=f"{param}.{name}",
-                code="unknown_parameter",
-            )
+            text = f"This model's chat template does not know '{name}'. Variables that it reads: {options}."
+            raise BadRequest(text, param=f"{param}.{name}", code="unknown_parameter")
 
 
 def _without_generation_tags(template: str) -> str:
