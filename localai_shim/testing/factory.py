@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import unittest
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, ClassVar, TypedDict, Unpack
 
 from ..replacing.clients import AnyLocalOpenAI, ReplacedClients
@@ -149,9 +148,7 @@ class scripted:  # it is used as a function
     def __enter__(self) -> ScriptedOpenAI:
         return self._factory(*self._script)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._factory.close()
         problems = self._factory.problems()
         if problems and error is None:
@@ -160,9 +157,7 @@ class scripted:  # it is used as a function
     async def __aenter__(self) -> AsyncScriptedOpenAI:
         return self._factory.make_async(*self._script)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.__exit__(kind, error, trace)
 
 
