@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeGuard, TypeVar
 
 from . import UnsatisfiableError
 from .subschemas import Schema, list_at, properties_of
@@ -52,12 +52,10 @@ def same(value: object) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _met(key: str, one: Any, other: Any, clash: Callable[[str], None]) -> object:
+def _met(key: str, one: object, other: object, clash: Callable[[str], None]) -> object:
     """One value of a keyword that says what two say together."""
-    if key in _UPPER and _are_numbers(one, other):
-        return min(one, other)
-    if key in _LOWER and _are_numbers(one, other):
-        return max(one, other)
+    if key in (*_UPPER, *_LOWER) and _is_number(one) and _is_number(other):
+        return min(one, other) if key in _UPPER else max(one, other)
     if key == "required" and isinstance(one, list) and isinstance(other, list):
         return [*one, *(name for name in other if name not in one)]
     if key == "enum" and isinstance(one, list) and isinstance(other, list):
@@ -71,8 +69,8 @@ def _met(key: str, one: Any, other: Any, clash: Callable[[str], None]) -> object
     return one
 
 
-def _are_numbers(*values: object) -> bool:
-    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _not_empty(values: list[T], why: str) -> list[T]:

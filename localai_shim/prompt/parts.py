@@ -62,7 +62,7 @@ class FileParts(list[str | MediaPart]):
     """Text of a file, and images of its pages."""
 
 
-Part = Mapping[str, Any]
+Part = Mapping[str, object]
 """A part of a request's content, or of a stored item's."""
 ReadPart = Callable[[Part, str], MediaPart | FileParts]
 """(a part of one of the types in `KINDS` or `FILES`, its path) -> what stands for it.
@@ -149,7 +149,7 @@ class MediaReader:
     def _made(self, part: Part, path: str) -> MediaPart | FileParts:
         if part["type"] in FILES:
             return self._file(part, path)
-        kind, kinds = KINDS.get(part["type"]), self._processor.media_kinds
+        kind, kinds = KINDS.get(str(part["type"])), self._processor.media_kinds
         if kind is None or kind not in kinds:
             raise _refused(part, path, kinds)
         return MediaPart(kind, path, self._begun(part, path))
@@ -307,7 +307,7 @@ def _size(media: ProcessedMedia) -> int:
 
 def _refused(part: Part, path: str, kinds: Collection[MediaKind]) -> BadRequest:
     """Says which parts the model takes."""
-    given = part["type"]
+    given = str(part["type"])
     *most, last = ["text", *(plural for kind, plural in _PLURALS.items() if kind in kinds)]
     taken = f"{', '.join(most)} and {last}" if most else "text only"
     if given in FILES:

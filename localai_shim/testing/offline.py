@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -201,29 +201,28 @@ def cassette(request: pytest.FixtureRequest, cassette_normalize: Normalize | Non
     from .cassettes.cassette import Cassette
 
     mode: RecordMode = request.config.getoption("record_mode", None) or "none"
-    marked = _marked(request.node)
-    path = _path(request.node, marked.get("name"))
+    name, normalize = _marked(request.node)
+    path = _path(request.node, name)
     source: openai.OpenAI | None = None
     if mode != "none" and not (mode == "once" and path.exists()):
         source = request.getfixturevalue("cassette_source")
-    rules = [cassette_normalize, marked.get("normalize")]
-    made = Cassette(path, mode, source, rules)
+    made = Cassette(path, mode, source, [cassette_normalize, normalize])
     request.node.stash[_CASSETTE] = made
     return made
 
 
-def _marked(item: pytest.Item) -> dict[str, Any]:
-    """Arguments of a test's closest marker."""
+def _marked(item: pytest.Item) -> tuple[object, Normalize | None]:
+    """Arguments of a test's closest marker: a name and `normalize`."""
     marker = item.get_closest_marker("cassette")
     if marker is None:
-        return {}
+        return None, None
     given = {**dict(zip(("name",), marker.args, strict=False)), **marker.kwargs}
     if len(marker.args) > 1 or given.keys() - {"name", "normalize"}:
         raise TypeError(f"the marker cassette takes a name and `normalize`, and not {marker.args} and {marker.kwargs}")
-    return given
+    return given.get("name"), given.get("normalize")
 
 
-def _path(item: pytest.Item, name: str | None) -> Path:
+def _path(item: pytest.Item, name: object) -> Path:
     """Path of a test's cassette. A name in which characters were replaced ends in a hash of them."""
     folder = item.path.parent / "cassettes"
     if name is not None:

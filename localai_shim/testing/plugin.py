@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -85,11 +86,10 @@ def local_openai_factory(
 @pytest.fixture
 def local_openai_stage(request: pytest.FixtureRequest, local_openai_factory: ClientFactory) -> Stage:
     """The script of `local_openai` and `async_local_openai`, with what the test's markers say."""
-    given: dict[str, Any] = {}
-    for marker in reversed(list(request.node.iter_markers("local_openai"))):  # the closest one counts
-        if marker.args:
-            raise TypeError("the arguments of the marker local_openai have names: local_openai(script=[...])")
-        given |= marker.kwargs
+    markers = list(request.node.iter_markers("local_openai"))
+    if any(marker.args for marker in markers):
+        raise TypeError("the arguments of the marker local_openai have names: local_openai(script=[...])")
+    given = dict(ChainMap(*(marker.kwargs for marker in markers)))  # the closest one counts
     script = given.pop("script", ())
     return local_openai_factory.stage(*script, **given)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import openai
 
@@ -25,7 +25,6 @@ from ..types import (
     RowError,
     SamplingParams,
     SpeechRequest,
-    Task,
     Work,
 )
 from . import marks
@@ -127,13 +126,16 @@ class Stage(ScriptedEngine):
             RequestError: the script has no reply, or one of its functions raised; that is the cause.
         """
         if turn.works:
-            stages: Mapping[Task, Callable[[Call, Turn, Any], None]] = {
-                "generate": self._stage_rows,
-                "recognize": self._stage_transcription,
-                "speak": self._stage_speech,
-            }
             try:
-                stages.get(turn.works[0].task, self._stage_vectors)(call, turn, turn.works)
+                match turn.works:
+                    case [RecognitionRequest() as work]:
+                        self._stage_transcription(call, turn, work)
+                    case [SpeechRequest() as work]:
+                        self._stage_speech(call, turn, work)
+                    case [EmbeddingRequest() as work]:
+                        self._stage_vectors(call, turn, work)
+                    case rows:
+                        self._stage_rows(call, turn, [row for row in rows if isinstance(row, GenerationRequest)])
             except (openai.OpenAIError, RequestError):
                 raise
             except Exception as error:
@@ -171,8 +173,7 @@ class Stage(ScriptedEngine):
         for each, (script, _) in zip(rows, played, strict=True):
             self._set_reply(call, turn, asked, each, partial(PlayedRow, script=script, obey_guide=False))
 
-    def _stage_vectors(self, call: Call, turn: Turn, works: Sequence[EmbeddingRequest]) -> None:
-        [request] = works
+    def _stage_vectors(self, call: Call, turn: Turn, request: EmbeddingRequest) -> None:
         asked = self._note(call, request.texts)
         asked.texts = [t.document if isinstance(t, Pair) else self.tokenizer.decode(t) for t in request.texts]
         with _noting_errors(self.raised, asked.errors):
@@ -189,8 +190,7 @@ class Stage(ScriptedEngine):
         given = partial(self._vectors, rows=rows, dimensions=dimensions, reply=end)
         request.reply = partial(given, clock=self.clock, patience=_patience(call, turn))
 
-    def _stage_transcription(self, call: Call, turn: Turn, works: Sequence[RecognitionRequest]) -> None:
-        [work] = works
+    def _stage_transcription(self, call: Call, turn: Turn, work: RecognitionRequest) -> None:
         asked = self._note(call, [self.tokenizer.encode(work.prompt or "")])
         with _noting_errors(asked.errors):
             plain_row = GenerationRequest(Prompt([]), SamplingParams(), 1)
@@ -210,8 +210,7 @@ class Stage(ScriptedEngine):
             self.raised.append(UnexpectedRequest(text))
             raise self.raised[-1]
 
-    def _stage_speech(self, call: Call, turn: Turn, works: Sequence[SpeechRequest]) -> None:
-        [work] = works
+    def _stage_speech(self, call: Call, turn: Turn, work: SpeechRequest) -> None:
         asked = self._note(call, [self.tokenizer.encode(work.text)])
         with _noting_errors(self.raised, asked.errors):
             taken = self.script.take(asked)
@@ -229,7 +228,7 @@ class Stage(ScriptedEngine):
 
     def _set_reply(self, call: Call, turn: Turn, asked: Request, work: Work, play: Callable[..., PlayedRow]) -> None:
         """Answer a piece of work with what `play` makes of it and its place."""
-        played = partial(play, model=self.model, clock=self.clock, patience=_patience(call, turn))
+        played = partial(play, model=self._model, clock=self.clock, patience=_patience(call, turn))
 
         def reply(work: Work, place: Place) -> PlayedRow:
             row = played(work, place)
@@ -249,7 +248,7 @@ class Stage(ScriptedEngine):
         return pieces, PlayedScript(reply, self.tokenizer)
 
     def _note(self, call: Call, prompts: Sequence[Sequence[int]]) -> Request:
-        body = plain(call.body)
+        body = {name: plain(value) for name, value in call.body.items()}
         if "file" in body:
             body["file"] = describe(call.body["file"])
         asked = Request(

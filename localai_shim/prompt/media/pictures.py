@@ -9,7 +9,6 @@ import struct
 import time
 import warnings
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -151,7 +150,7 @@ def picture_pixels(image: Image.Image, path: str) -> Pixels:
         return _upright_pixels(image)
 
 
-def array_pixels(array: npt.NDArray[Any], path: str) -> Pixels:
+def array_pixels(array: npt.NDArray[np.generic], path: str) -> Pixels:
     """A copy of an array `[height, width]` or `[height, width, 1 | 3 | 4]` of uint8, or of floats from 0 to 1."""
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 3, 4)) or 0 in array.shape:
         raise _refuse(path, f"an array of pixels is [height, width] or [height, width, 3 or 4], not {array.shape}")

@@ -6,7 +6,6 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 from ...formats.values import json_or_text
 from ...types import Json, map_texts
@@ -94,7 +93,7 @@ def delivery(api: str) -> frozenset[str]:
 def _audio_meaning(api: str, request: Mapping[str, object]) -> Json:
     """The canonical form of a request for a transcription or speech. A file is the same whatever its name."""
     left_out = {*delivery(api), *WITHOUT_EFFECT}
-    made = {name: _plain(value) for name, value in request.items() if value is not None and name not in left_out}
+    made: Json = {name: _plain(value) for name, value in request.items() if value is not None and name not in left_out}
     if isinstance(file := made.get("file"), dict):
         made["file"] = {name: value for name, value in file.items() if name != "name"}
     if "response_format" in made:
@@ -122,7 +121,7 @@ def _message(value: object) -> object:
     return made
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> object:
     """Without nulls and defaults, at any depth."""
     if isinstance(value, Mapping):
         made = {key: _plain(each) for key, each in value.items() if each is not None}
