@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
 
-from .layout import layout
-from .layout import words_of as split
+from .source import layout
+from .source import words_of as split
 from .syntaxes.arguments import JSON, Arguments
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..formats.detection import Detected, Evidence, detect
+from ..formats.markup import Detected, Evidence, detect
 from ..threads.deadline import Budget, check
 from ..types import Json
 from .checkpoint.files import read_json

@@ -9,8 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...grammar.subschemas import Schema, properties_of
-from ..layout import Layout
-from ..source import Event, NoCallError, Reading, Source, UnreadableError
+from ..source import Event, Layout, NoCallError, Reading, Source, UnreadableError
 from ..values import OfferedTools, dumps
 
 

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...grammar.subschemas import Schema, json_type, properties_of
-from ..layout import Layout
 from ..python_literals import python_literal
-from ..source import Reading, Source, UnreadableError
+from ..source import Layout, Reading, Source, UnreadableError
 from ..values import dumps, dumps_without, json_or_text, schema_at, takes_text, typed_value
 from .arguments import Arguments, pairs
 

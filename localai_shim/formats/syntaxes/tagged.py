@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from html import escape, unescape
 
 from ...grammar.subschemas import Schema, json_type, properties_of
-from ..layout import Layout, Match, Partial, around, layout, skip_space
-from ..source import Event, Reading, Source, UnreadableError
+from ..source import Event, Layout, Match, Partial, Reading, Source, UnreadableError, around, layout, skip_space
 from ..values import (
     dumps,
     inner_schema,
