@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import count
 
 from .source import layout
 from .source import words_of as split
@@ -180,8 +179,8 @@ Where no function helps, answer in words."""
 
 def write_calls(format: CallFormat, calls: Sequence[Call]) -> str:
     """The calls of one turn, markers included."""
-    numbers = count(format.first_index)
-    written = [_call(format, name, arguments, next(numbers)) for name, arguments in calls]
+    numbered = enumerate(calls, format.first_index)
+    written = [_call(format, name, arguments, number) for number, (name, arguments) in numbered]
     before, behind = format.inside
     start = format.start if not format.bare else ""
     if format.each:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TypeGuard, TypeVar
+from typing import TypeVar
 
 from . import UnsatisfiableError
-from .subschemas import Schema, list_at, properties_of
+from .subschemas import Schema, is_number, list_at, properties_of
 
 T = TypeVar("T")
 _SAYS_NOTHING = ("$schema", "$defs", "definitions")
@@ -54,7 +54,7 @@ def same(value: object) -> str:
 
 def _met(key: str, one: object, other: object, clash: Callable[[str], None]) -> object:
     """One value of a keyword that says what two say together."""
-    if key in (*_UPPER, *_LOWER) and _is_number(one) and _is_number(other):
+    if key in (*_UPPER, *_LOWER) and is_number(one) and is_number(other):
         return min(one, other) if key in _UPPER else max(one, other)
     if key == "required" and isinstance(one, list) and isinstance(other, list):
         return [*one, *(name for name in other if name not in one)]
@@ -67,10 +67,6 @@ def _met(key: str, one: object, other: object, clash: Callable[[str], None]) -> 
         raise UnsatisfiableError(f"Unsatisfiable schema: no value is {one!r} and {other!r}")
     clash(key)
     return one
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _not_empty(values: list[T], why: str) -> list[T]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeGuard
 from urllib.parse import quote, unquote, urljoin
 
 Schema = Mapping[str, object]
@@ -93,6 +93,11 @@ def json_type(value: object) -> str:
     if isinstance(value, int | float):
         return "number"
     return "string" if isinstance(value, str) else "array" if isinstance(value, list | tuple) else "object"
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """True for a number of JSON, which a boolean is not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"

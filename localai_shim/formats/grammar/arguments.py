@@ -28,6 +28,9 @@ from .values import Branch, JsonStyle, ValueGrammar, item_counts, no_lark, unwri
 # -- Python -----------------------------------------------------------------------------------------------------------
 
 
+_BARE_KEY = "/[a-zA-Z_][a-zA-Z0-9_]{0,127}/"
+
+
 class PythonStyle(JsonStyle):
     """Python's literals; its strings are written as JSON writes them, which Python reads alike."""
 
@@ -55,7 +58,7 @@ def _keyword(name: str) -> str:
 
 
 def _other_keyword(names: Sequence[str]) -> str:
-    return f'(/[a-zA-Z_][a-zA-Z0-9_]{{0,127}}/{other_than(names)}) "="'
+    return f'({_BARE_KEY}{other_than(names)}) "="'
 
 
 # -- Gemma ------------------------------------------------------------------------------------------------------------
@@ -89,7 +92,7 @@ class MarkedStyle(JsonStyle):
         return f"{name}:"
 
     def other_key(self, names: Sequence[str]) -> str:
-        return f'(/[a-zA-Z_][a-zA-Z0-9_]{{0,127}}/{other_than(names)}) ":"'
+        return f'({_BARE_KEY}{other_than(names)}) ":"'
 
     def _check(self, value: object) -> None:
         if isinstance(value, str):
