@@ -18,9 +18,8 @@ from localai_shim import testing
 from localai_shim.client.batch_lines import answer_lines
 from localai_shim.client.local import LocalOpenAI
 from localai_shim.stats import EngineStats
-from localai_shim.testing import plugin
+from localai_shim.testing import offline, plugin
 from localai_shim.testing.clients import Scripted
-from localai_shim.testing.offline import hooks as offline
 
 pytest_plugins = ["pytester"]
 MET_IN_TRACEBACKS = {"BackendMissingError"}  # its message says what to do

@@ -45,7 +45,6 @@ MAY = {
     ),
     "testing.audio": "endpoints endpoints.audio.transcriptions errors speech testing testing.model types",
     "testing.model": "endpoints.audio.transcriptions engine errors media output speech stats threads types vectors",
-    "testing.offline": "client replacing testing testing.cassettes",
     # -- clients
     "client": (
         "endpoints endpoints.audio.speaking endpoints.audio.transcriptions endpoints.batches endpoints.chat "
@@ -69,7 +68,7 @@ MAY = {
     "endpoints": "errors formats grammar media output prompt speech state threads types vectors",
     "endpoints.answer": (
         "endpoints endpoints.hosted endpoints.hosted.mcp endpoints.items errors formats formats.grammar grammar output "
-        "prompt prompt.fit types"
+        "prompt types"
     ),
     "endpoints.audio": "",
     "endpoints.audio.speaking": "endpoints errors speech state types",
@@ -228,7 +227,6 @@ PACKAGES = {
     "testing.audio": "numpy",
     "testing.cassettes": "numpy openai",
     "testing.model": "anyio jinja2 numpy",
-    "testing.offline": "openai pytest",
     "threads": "gevent",
     "speech": "numpy",
     "types": "numpy",
@@ -392,7 +390,7 @@ PATCHED_HERE = {
     # Asks for the main thread, where nothing is patched; the thread must be one that `anyio.from_thread` knows.
     "runtime.offload": {"threading.current_thread", "anyio.to_thread.run_sync"},
     "testing.model.clock": {"time.sleep", "anyio.to_thread.run_sync"},  # of a caller, who may be a greenlet or a task
-    "testing.offline.guard": {"threading.current_thread"},  # names the program's threads
+    "testing.offline": {"threading.current_thread"},  # names the program's threads
     "testing.script": {"threading.RLock"},  # held while functions of the program run, on callers' threads
 }
 

@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 
 from localai_shim import LocalOpenAI
-from localai_shim.grammar.compile import Grammar, json_schema, regex
-from localai_shim.grammar.vocabulary import Vocabulary
+from localai_shim.grammar.compile import Grammar, Vocabulary, json_schema, regex
 from localai_shim.models.chat_templates import grammar_tokens
 from localai_shim.models.text import TextTokenizer
-from localai_shim.output.text import TextParser
+from localai_shim.output.answer import TextParser
 from localai_shim.prompt.control_tokens import read_control_tokens
 from localai_shim.prompt.messages import template_messages
 from localai_shim.prompt.template import ChatTokenizer, Conversation

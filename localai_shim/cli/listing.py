@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from ..formats.detection import Evidence, detect
+from ..formats.markup import Evidence, detect
 from ..models.chat_templates import read_formats
 from ..models.checkpoint.files import read_json
 from ..models.gguf.config import read_config

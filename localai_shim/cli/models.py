@@ -183,7 +183,7 @@ def describe_model(
 
 def _switch(tokenizer: ChatTokenizer, *, thinks: bool) -> str:
     """Switches of the reasoning."""
-    from ..prompt.fit.thinking_switch import EFFORT_VARIABLES
+    from ..prompt.template_traits import EFFORT_VARIABLES
 
     switch = tokenizer.thinking_switch
     if switch is None and not thinks:

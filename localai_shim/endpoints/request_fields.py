@@ -12,8 +12,7 @@ from secrets import randbits
 from ..errors import BadRequest
 from ..output.channels import ChannelSplitter
 from ..output.prediction import Prediction
-from ..output.row_text import RowText
-from ..output.stop import StopStrings, TokenRules
+from ..output.stop import RowText, StopStrings, TokenRules
 from ..prompt.messages import check_texts, encodable
 from ..types import GenerationRequest, GrammarConstraint, Prompt, SamplingParams
 from .fields import Fields, as_number, as_strings

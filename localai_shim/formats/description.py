@@ -1,15 +1,16 @@
-"""Descriptions of how families of models write calls, and the words of a format; `table.py` has the families."""
+"""Descriptions of how families of models write calls, and calls that are written so; `table.py` has the families."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from .layout import layout
-from .layout import words_of as split
-from .syntaxes.arguments import Arguments
-from .syntaxes.json_values import JSON
+from .source import layout
+from .source import words_of as split
+from .syntaxes.arguments import JSON, Arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,3 +161,45 @@ def separator_of(format: CallFormat) -> re.Pattern[str]:
     parts = {part for text in texts for part in re.findall(r"<[^<>]*>|[^<\s]{2,}", text)}
     patterns = [re.escape(part).replace("INDEX", r"\d+") for part in sorted(parts, key=len, reverse=True)]
     return re.compile(f"^(?:{'|'.join([*patterns, _MARKS])})*")
+
+
+Call = tuple[str, Mapping[str, object]]
+"""A function's name and its arguments."""
+_ID_LETTERS = 9  # of an id that a model makes up
+RESULT = ("<tool_response>\n", "\n</tool_response>")
+"""Around a result, for templates that do not show results."""
+_TOOLS = """You can call functions. Each of these lines describes one as JSON, with a schema of its parameters:
+{functions}
+
+To call a function, answer with its name and its arguments, exactly like this:
+{example}
+Write this for each call, and nothing after the last one. The results come back in <tool_response> blocks. \
+Where no function helps, answer in words."""
+
+
+def write_calls(format: CallFormat, calls: Sequence[Call]) -> str:
+    """The calls of one turn, markers included."""
+    numbered = enumerate(calls, format.first_index)
+    written = [_call(format, name, arguments, number) for number, (name, arguments) in numbered]
+    before, behind = format.inside
+    start = format.start if not format.bare else ""
+    if format.each:
+        return format.between.join(f"{start}{before}{call}{behind}{format.end}" for call in written)
+    return f"{start}{before}{format.between.join(written)}{behind}{format.end}"
+
+
+def write_tools(format: CallFormat, functions: Sequence[Mapping[str, object]]) -> str:
+    """Functions, and how to call them, for a template that does not show tools."""
+    lines = "\n".join(json.dumps(function, ensure_ascii=False) for function in functions)
+    example = write_calls(format, [("function_name", {"parameter": "value"})])
+    return _TOOLS.format(functions=lines, example=example)
+
+
+def _call(format: CallFormat, name: str, arguments: Mapping[str, object], number: int) -> str:
+    holes = {
+        "NAME": name,
+        "ARGUMENTS": format.arguments.write(arguments),
+        "INDEX": str(number),
+        "ID": str(number).rjust(_ID_LETTERS, "0"),
+    }
+    return layout(format.call).write(holes)

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from .description import CallFormat, closers_of, separator_of, words_of
-from .layout import Layout, around, layout
-from .offered import OfferedTools
-from .source import Event, NoCallError, Reading, Source, UnreadableError
-from .syntaxes.json_values import NAMES, JsonArguments, json_text, object_call
+from .source import Event, Layout, NoCallError, Reading, Source, UnreadableError, around, layout
+from .syntaxes.arguments import NAMES, JsonArguments, json_text, object_call
+from .values import OfferedTools
 
 _SEPARATORS = ",;"
 _NAME = re.compile(r"[\w.-]+")

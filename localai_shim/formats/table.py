@@ -6,8 +6,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 
 from .description import CallFormat, Channels
-from .syntaxes.marked import MarkedArguments
-from .syntaxes.python_call import PythonArguments
+from .syntaxes.keyed import MarkedArguments, PythonArguments
 from .syntaxes.tagged import Parameters
 
 _OBJECT = '{"name": "NAME", "arguments": ARGUMENTS}'

@@ -1,14 +1,16 @@
-"""Arguments of formats that write values without quotes, as the types that their JSON schema asks for."""
+"""The tools that a request offers, and arguments of their calls as the types that the JSON schemas ask for."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, repeat
+from typing import Any
 
-from ..grammar.subschemas import Schema, json_type, localized, resolve
+from ..grammar.subschemas import Schema, json_type, list_at, localized, properties_of, resolve
 from .python_literals import python_literal
 
 MAX_REFERENCE_DEPTH = 16  # references that lead to references
@@ -47,10 +49,10 @@ def inner_schema(parameters: Schema, key: str) -> Schema:
 
 def items_of(schema: Schema) -> Iterator[object]:
     """The schemas of an array's items, one after the other, without end."""
-    first, others = schema.get("prefixItems"), schema.get("items", {})
+    first, others = list_at(schema, "prefixItems"), schema.get("items", {})
     if isinstance(others, list):  # as drafts before 2020 write it
         first, others = others, schema.get("additionalItems", {})
-    return chain(first if isinstance(first, list) else (), repeat(others))
+    return chain(first, repeat(others))
 
 
 def _parts(schema: Schema) -> Iterator[Schema]:
@@ -69,14 +71,7 @@ def _parts(schema: Schema) -> Iterator[Schema]:
                 waiting.append(resolve(schema, reference))
         waiting += [part.get("then"), part.get("else")]
         for name in ("allOf", "anyOf", "oneOf"):
-            options = part.get(name)
-            waiting += options if isinstance(options, list) else []
-
-
-def properties_of(parameters: Mapping[str, object]) -> Mapping[str, object]:
-    """The schemas of a function's arguments by name."""
-    properties = parameters.get("properties")
-    return properties if isinstance(properties, Mapping) else {}
+            waiting += list_at(part, name)
 
 
 def takes_all_text(parameters: Mapping[str, object], key: str) -> bool:
@@ -253,3 +248,30 @@ def dumps(value: object) -> str:
     except UnicodeEncodeError:
         return json.dumps(value)
     return text
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedTools:
+    """The tools of one request.
+
+    Attributes:
+        functions: as chat templates and parsers read them; a custom tool is a function of one string, `input`.
+        custom: names of the custom tools among them.
+    """
+
+    functions: Sequence[dict[str, Any]] = ()
+    custom: Collection[str] = ()
+    _read: dict[str, Schema] = field(default_factory=dict[str, Schema], compare=False, repr=False)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the tools that may be called."""
+        return [tool["function"]["name"] for tool in self.functions]
+
+    def parameters(self, name: str) -> Schema:
+        """The JSON schema of a function's arguments, as `argument_schema` writes it; {} if there is none."""
+        if name not in self._read:
+            functions = (tool["function"] for tool in self.functions)
+            schema: Schema | None = next((each.get("parameters") for each in functions if each["name"] == name), None)
+            self._read[name] = argument_schema(schema or {})
+        return self._read[name]

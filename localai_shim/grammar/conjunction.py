@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from . import UnsatisfiableError
-from .subschemas import Schema
+from .subschemas import Schema, is_number, list_at, properties_of
 
 T = TypeVar("T")
 _SAYS_NOTHING = ("$schema", "$defs", "definitions")
@@ -35,8 +35,7 @@ def conjunction(one: Schema, other: Schema, clash: Callable[[str], None]) -> dic
         if key not in made or made[key] == value:
             made[key] = value
         elif key in _OPTIONS:
-            own = made.get("allOf", [])
-            made["allOf"] = [*(own if isinstance(own, list) else []), {key: value}]
+            made["allOf"] = [*list_at(made, "allOf"), {key: value}]
         elif key == "items" and not isinstance(value, list) and not isinstance(made[key], list):
             made[key] = _both(made[key], value)
         else:
@@ -53,12 +52,10 @@ def same(value: object) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _met(key: str, one: Any, other: Any, clash: Callable[[str], None]) -> object:
+def _met(key: str, one: object, other: object, clash: Callable[[str], None]) -> object:
     """One value of a keyword that says what two say together."""
-    if key in _UPPER and _are_numbers(one, other):
-        return min(one, other)
-    if key in _LOWER and _are_numbers(one, other):
-        return max(one, other)
+    if key in (*_UPPER, *_LOWER) and is_number(one) and is_number(other):
+        return min(one, other) if key in _UPPER else max(one, other)
     if key == "required" and isinstance(one, list) and isinstance(other, list):
         return [*one, *(name for name in other if name not in one)]
     if key == "enum" and isinstance(one, list) and isinstance(other, list):
@@ -70,10 +67,6 @@ def _met(key: str, one: Any, other: Any, clash: Callable[[str], None]) -> object
         raise UnsatisfiableError(f"Unsatisfiable schema: no value is {one!r} and {other!r}")
     clash(key)
     return one
-
-
-def _are_numbers(*values: object) -> bool:
-    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
 def _not_empty(values: list[T], why: str) -> list[T]:
@@ -101,7 +94,7 @@ def _both(one: object, other: object) -> object:
 
 def _members(one: Schema, other: Schema) -> dict[str, object]:
     """Two schemas' conditions on an object's members. To one, a member that only the other lists is any other."""
-    listed, theirs = _properties(one), _properties(other)
+    listed, theirs = properties_of(one), properties_of(other)
     others, more = one.get("additionalProperties", True), other.get("additionalProperties", True)
     properties = {
         **{name: _both(schema, theirs.get(name, more)) for name, schema in listed.items()},
@@ -112,8 +105,3 @@ def _members(one: Schema, other: Schema) -> dict[str, object]:
         **({"properties": properties} if properties else {}),
         **({} if rest is True else {"additionalProperties": rest}),
     }
-
-
-def _properties(schema: Schema) -> Mapping[str, object]:
-    found = schema.get("properties")
-    return found if isinstance(found, Mapping) else {}

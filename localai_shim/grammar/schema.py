@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import GrammarError
-from .subschemas import Schema, localized, map_children, resolve
+from .subschemas import Schema, list_at, localized, map_children, target_of
 
 _COMPOSING = (
     "$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependentRequired", "dependencies",
@@ -141,19 +141,10 @@ def objects_only(schema: Schema, root: Schema | None = None) -> dict[str, object
         if isinstance(options := copy.get(name), list):
             copy[name] = [objects_only(each, root) if isinstance(each, Mapping) else each for each in options]
             return copy
-    parts = copy.get("allOf")
-    for part in (copy, *(parts if isinstance(parts, list) else ())):
-        if isinstance(part, Mapping) and ("type" in part or "type" in _target(part, root)):
+    for part in (copy, *list_at(copy, "allOf")):
+        if any(isinstance(each, Mapping) and "type" in each for each in (part, target_of(part, root))):
             return copy
     return {"type": "object", **copy}
-
-
-def _target(schema: Schema, root: Schema) -> Schema:
-    try:
-        target = resolve(root, str(schema.get("$ref")))
-    except KeyError:
-        return {}
-    return target if isinstance(target, Mapping) else {}
 
 
 def close_objects(schema: Schema) -> dict[str, object]:
@@ -196,8 +187,7 @@ def exact_dates(schema: Schema) -> dict[str, object]:
 
 def _is_joined(node: Schema) -> bool:
     """It is put together from several schemas."""
-    parts = node.get("allOf")
-    return isinstance(parts, list) and len(parts) > 1
+    return len(list_at(node, "allOf")) > 1
 
 
 def _referenced_parts(node: Schema, is_part: bool = False) -> list[str]:

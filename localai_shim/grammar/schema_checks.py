@@ -17,11 +17,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
 from itertools import islice
-from typing import TypeGuard
 from urllib.parse import unquote
 
 from . import GrammarError, TooComplexError, UnsatisfiableError
-from .subschemas import Schema, children, resolve, subschemas
+from .subschemas import Schema, children, is_number, list_at, properties_of, resolve, subschemas, target_of
 
 _TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
 # ECMA 262 -> Python, only to see whether a pattern is one at all.
@@ -84,12 +83,8 @@ def _any_of(*kinds: type) -> Callable[[object], bool]:
 _is_string, _is_object = _any_of(str), _any_of(Mapping)
 
 
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _is_size(value: object) -> bool:
-    return _is_number(value) and value >= 0 and float(value).is_integer()
+    return is_number(value) and value >= 0 and float(value).is_integer()
 
 
 def _are_strings(value: object) -> bool:
@@ -111,9 +106,9 @@ _KINDS: dict[_Kind, str] = {
     ("a non-negative integer", _is_size): (
         "minLength maxLength minItems maxItems minProperties maxProperties minContains maxContains"
     ),
-    ("a number", _is_number): "minimum maximum",
+    ("a number", is_number): "minimum maximum",
     ("a number or a boolean", _any_of(int, float)): "exclusiveMinimum exclusiveMaximum",
-    ("a number above 0", lambda value: _is_number(value) and value > 0): "multipleOf",
+    ("a number above 0", lambda value: is_number(value) and value > 0): "multipleOf",
     ("a boolean", _any_of(bool)): "uniqueItems deprecated readOnly writeOnly",
     (f"one or several of {', '.join(_TYPES)}", _are_types): "type",
     ("an array", _any_of(list)): "enum",
@@ -233,7 +228,7 @@ def check_pattern(pattern: str) -> None:
 def multiples(part: Schema) -> int:
     """States of an automaton of the multiples that a schema asks for; 0 where llguidance refuses to make one."""
     value = part.get("multipleOf")
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value):
         return 0
     digits = "".join(map(str, Decimal(str(value)).as_tuple().digits))
     return 0 if len(digits) > 9 else int(digits.rstrip("0") or 0)  # llguidance refuses those itself
@@ -246,11 +241,8 @@ def _patterns(part: Schema) -> list[str]:
 
 
 def _optional(part: Schema) -> int:
-    properties, required = part.get("properties"), part.get("required")
-    if not isinstance(properties, Mapping):
-        return 0
-    names = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
-    return sum(name not in names for name in properties)
+    required = {name for name in list_at(part, "required") if isinstance(name, str)}
+    return sum(name not in required for name in properties_of(part))
 
 
 def _ends(root: Schema, parts: list[Schema]) -> bool:
@@ -275,8 +267,8 @@ def _needs(part: Schema, root: Schema, known: Mapping[int, Schema]) -> list[list
     """Groups of parts, by id: a value of this part is finite if one of each group has finite values."""
     if "enum" in part or "const" in part:
         return []
-    groups: list[list[object]] = [[child] for child in (*_list(part, "allOf"), *_target(part, root))]
-    groups += [options for name in ("anyOf", "oneOf") if (options := _list(part, name))]
+    groups: list[list[object]] = [[child] for child in (*list_at(part, "allOf"), target_of(part, root))]
+    groups += [options for name in ("anyOf", "oneOf") if (options := list_at(part, name))]
     if part.get("type") in ("object", ["object"]):
         groups += [[child] for child in _required(part)]
     if part.get("type") in ("array", ["array"]):
@@ -285,32 +277,16 @@ def _needs(part: Schema, root: Schema, known: Mapping[int, Schema]) -> list[list
     return [list(map(id, group)) for group in groups if all(id(child) in known for child in group)]
 
 
-def _list(part: Schema, name: str) -> list[object]:
-    value = part.get(name)
-    return value if isinstance(value, list) else []
-
-
-def _target(part: Schema, root: Schema) -> list[object]:
-    reference = part.get("$ref")
-    if not isinstance(reference, str):
-        return []
-    try:
-        return [resolve(root, reference)]
-    except KeyError:
-        return []
-
-
 def _required(part: Schema) -> list[object]:
-    properties = part.get("properties")
-    properties = properties if isinstance(properties, Mapping) else {}
+    properties = properties_of(part)
     others = True if "patternProperties" in part else part.get("additionalProperties", True)
-    return [properties.get(name, others) for name in _list(part, "required") if isinstance(name, str)]
+    return [properties.get(name, others) for name in list_at(part, "required") if isinstance(name, str)]
 
 
 def _first_items(part: Schema) -> list[object]:
     least = part.get("minItems", 0)
-    if isinstance(least, bool) or not isinstance(least, int | float):
+    if not is_number(least):
         return []
-    first = _list(part, "prefixItems") or _list(part, "items")
+    first = list_at(part, "prefixItems") or list_at(part, "items")
     others = part.get("items", True)
     return [*first[: int(least)], *([others] if len(first) < least and not isinstance(others, list) else [])]

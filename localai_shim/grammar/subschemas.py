@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeGuard
 from urllib.parse import quote, unquote, urljoin
 
 Schema = Mapping[str, object]
@@ -40,6 +40,18 @@ def subschemas(schema: object) -> Iterator[Schema]:
         yield schema
         for _, child in children(schema):
             yield from subschemas(child)
+
+
+def list_at(schema: Schema, keyword: str) -> list[object]:
+    """The array at a keyword; empty if there is none."""
+    value = schema.get(keyword)
+    return value if isinstance(value, list) else []
+
+
+def properties_of(schema: Schema) -> Mapping[str, object]:
+    """The schemas of an object's properties by name; empty if there are none."""
+    value = schema.get("properties")
+    return value if isinstance(value, Mapping) else {}
 
 
 def map_children(
@@ -83,6 +95,11 @@ def json_type(value: object) -> str:
     return "string" if isinstance(value, str) else "array" if isinstance(value, list | tuple) else "object"
 
 
+def is_number(value: object) -> TypeGuard[float]:
+    """True for a number of JSON, which a boolean is not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 _DRAFTS = {
     DRAFT_7: re.compile(r"json-schema\.org/draft-0[3-7]/"),
@@ -103,6 +120,14 @@ def resolve(root: Schema, reference: str) -> object:
     if not reference.startswith("#") or (pointer and not pointer.startswith("/")):
         raise KeyError(reference)
     return _walked(root, pointer)[0]
+
+
+def target_of(part: object, root: Schema) -> object:
+    """Target of the `$ref` of a part of a schema; None without one, or where nothing is found."""
+    try:
+        return resolve(root, str(part.get("$ref"))) if isinstance(part, Mapping) else None
+    except KeyError:
+        return None
 
 
 def localized(schema: Schema) -> Schema:
@@ -204,15 +229,11 @@ class _Localizer:
 
     def _without_booleans(self, node: dict[str, object]) -> dict[str, object]:
         """A part without a reference to `true` or `false`: llguidance refuses a schema that has the latter."""
-        try:
-            target = resolve(self._root, str(node.get("$ref")))
-        except KeyError:
-            return node
+        target = target_of(node, self._root)
         if isinstance(target, bool):
             del node["$ref"]
             if not target:
-                own = node.get("allOf")
-                node["allOf"] = [*(own if isinstance(own, list) else []), False]
+                node["allOf"] = [*list_at(node, "allOf"), False]
         return node
 
     def _only_target(self, node: Schema, base: str) -> str | None:

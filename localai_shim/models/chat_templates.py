@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..formats.detection import Detected, Evidence, detect
+from ..formats.markup import Detected, Evidence, detect
 from ..threads.deadline import Budget, check
 from ..threads.system import Lock
 from ..types import Json

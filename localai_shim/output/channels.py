@@ -8,11 +8,10 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from ..formats.description import CallFormat, Channels, closers_of
-from ..formats.layout import around
 from ..formats.markup import HEADER, NORMAL, PROSE, REASONING, TOOL, Markup
-from ..formats.offered import OfferedTools
 from ..formats.reading import BlockReader
-from ..formats.source import Event, Markers, is_marker
+from ..formats.source import Event, Markers, around, is_marker
+from ..formats.values import OfferedTools
 
 Kind = Literal["content", "reasoning", "call", "open", "close", "stray", "markup"]
 Edges = tuple[Markers, dict[str, str]]

@@ -88,11 +88,8 @@ class TokenBytes:
 
     def text(self, token_id: int) -> str:
         r"""A token as OpenAI writes it: its text, or `\xe2\x80` where it is part of a character only."""
-        raw = self(token_id)
-        try:
-            return raw.decode()
-        except UnicodeDecodeError:
-            return "".join(f"\\x{byte:02x}" for byte in raw)
+        text = self.whole(token_id)
+        return "".join(f"\\x{byte:02x}" for byte in self(token_id)) if text is None else text
 
     def spelled(self, token_id: int) -> str:
         """A token's text in an answer, a character for each byte; control tokens have none."""

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..formats.description import CallFormat, words_of
-from ..formats.offered import OfferedTools
 from ..formats.reading import broken_call
 from ..formats.source import Event
-from ..formats.values import json_or_text
+from ..formats.values import OfferedTools, json_or_text
 
 _UNREAD = "no call can be read in this text"
 

@@ -22,6 +22,11 @@ Arguments = Json | str
 _SHORT_ID = re.compile(r"[a-zA-Z0-9]{9}")
 
 
+def without(message: Message, key: str) -> Message:
+    """A message that does not have a key."""
+    return {name: value for name, value in message.items() if name != key}
+
+
 def name_reasoning(messages: list[Message], names: Sequence[str]) -> list[Message]:
     """The reasoning of earlier turns under the names that a template reads, which may be none."""
     if tuple(names) == ("reasoning_content",):
@@ -126,31 +131,29 @@ def text_apart(messages: list[Message]) -> list[Message]:
     out: list[Message] = []
     for message in messages:
         if message.get("tool_calls") and message["content"]:
-            out.append({key: value for key, value in message.items() if key != "tool_calls"})
-            message = {key: value for key, value in message.items() if key != "reasoning_content"} | {"content": ""}
+            out.append(without(message, "tool_calls"))
+            message = without(message, "reasoning_content") | {"content": ""}
         out.append(message)
     return out
 
 
 def text_as_reasoning(messages: list[Message]) -> list[Message]:
     """The text next to reasoning and calls at the end of the reasoning."""
-    return [_join(message) for message in messages]
+    return [
+        {**message, "reasoning_content": f"{message['reasoning_content']}\n\n{message['content']}", "content": ""}
+        if message.get("tool_calls") and message["content"] and message.get("reasoning_content")
+        else message
+        for message in messages
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------------------
 
 
-def _join(message: Message) -> Message:
-    if not (message.get("tool_calls") and message["content"] and message.get("reasoning_content")):
-        return message
-    return {**message, "reasoning_content": f"{message['reasoning_content']}\n\n{message['content']}", "content": ""}
-
-
 def _rename_reasoning(message: Message, names: Sequence[str]) -> Message:
     if message["role"] != "assistant" or "reasoning_content" not in message:
         return message
-    rest = {key: value for key, value in message.items() if key != "reasoning_content"}
-    return rest | dict.fromkeys(names, message["reasoning_content"])
+    return without(message, "reasoning_content") | dict.fromkeys(names, message["reasoning_content"])
 
 
 def _with_ids(messages: list[Message], new_id: Callable[[Call], str]) -> list[Message]:

@@ -58,19 +58,10 @@ def infilling_prompt(
     Args:
         raw: control tokens that the texts spell become such tokens; otherwise all of them is text.
     """
-    beginning = tokenizer.encode("")
-    prefix = [format.prefix, *_encode(tokenizer, before, raw)]
-    suffix = [format.suffix, *_encode_behind(tokenizer, behind, raw)]
+    encode = tokenizer.encode_bare if raw else tokenizer.encode_text
+    is_byte_level = tokenizer.token_bytes.kind == "byte_level"  # others are of sentencepiece, which puts a space before
+    prefix = [format.prefix, *encode(before)]
+    suffix = [format.suffix, *(encode(behind) if is_byte_level else encode_within(encode, behind))]
     parts = [*suffix, *prefix] if format.suffix_first else [*prefix, *suffix]
+    beginning = tokenizer.encode("")
     return [*beginning, *parts] if format.middle is None else [*beginning, *parts, format.middle]
-
-
-def _encode(tokenizer: ChatTokenizer, text: str, raw: bool) -> list[int]:
-    return tokenizer.encode_bare(text) if raw else tokenizer.encode_text(text)
-
-
-def _encode_behind(tokenizer: ChatTokenizer, text: str, raw: bool) -> list[int]:
-    """Encode a text without the space that tokenizers of sentencepiece put before it."""
-    if tokenizer.token_bytes.kind == "byte_level":
-        return _encode(tokenizer, text, raw)
-    return encode_within(lambda behind: _encode(tokenizer, behind, raw), text)

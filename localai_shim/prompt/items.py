@@ -11,8 +11,8 @@ from types import MappingProxyType
 
 from ..errors import BadRequest
 from ..types import Json
-from .fit.roles import joined_contents
-from .history import Message
+from .fit.form import joined_contents
+from .history import Message, without
 from .messages import parsed_arguments
 from .parts import FileParts, MediaPart, ReadPart, joined, no_media
 
@@ -120,7 +120,7 @@ class _Turns:
         for message in self._messages:
             calls = [call for call in message.get("tool_calls", ()) if call["id"] not in lost]
             if "tool_calls" in message:
-                message = {**message, "tool_calls": calls} if calls else _without_calls(message)
+                message = {**message, "tool_calls": calls} if calls else without(message, "tool_calls")
                 if not (calls or message["content"] or message.get("reasoning_content")):
                     continue
             out.append(message)
@@ -129,8 +129,8 @@ class _Turns:
 
     def _result(self, call_id: str) -> Message:
         if call_id not in self._results:
-            kind = "function call" if self._calls[call_id][1] == "function_call" else "custom tool call"
-            raise BadRequest(f"No tool output found for {kind} {call_id}.", param="input", code="missing_tool_output")
+            what = self._calls[call_id][1].replace("_", " ")
+            raise BadRequest(f"No tool output found for {what} {call_id}.", param="input", code="missing_tool_output")
         return self._results[call_id]
 
     def _assistant(self) -> Message:
@@ -178,17 +178,13 @@ class _Turns:
     def _add_result(self, item: Item, kind: str, path: str) -> None:
         self._turn = None
         call_id = item["call_id"]
-        what = "function call" if kind == "function_call_output" else "custom tool call"
+        what = kind.replace("_", " ")
         if call_id not in self._calls or self._calls[call_id][1] != _RESULTS[kind]:
-            raise BadRequest(
-                f"No tool call found for {what} output with call_id {call_id}.",
-                param="input",
-                code="missing_tool_call",
-            )
+            text = f"No tool call found for {what} with call_id {call_id}."
+            raise BadRequest(text, param="input", code="missing_tool_call")
         if call_id in self._results:
-            raise BadRequest(
-                f"Duplicate {what} output found with call_id {call_id}.", param="input", code="duplicate_item"
-            )
+            text = f"Duplicate {what} found with call_id {call_id}."
+            raise BadRequest(text, param="input", code="duplicate_item")
         output = item["output"]
         if not isinstance(output, str):
             output = self._content(output, f"{path}.output")
@@ -207,10 +203,6 @@ class _Turns:
             why = "it was not made by this client"
             raise BadRequest.refused(f"{path}.encrypted_content", why, "invalid_encrypted_content")
         return text
-
-
-def _without_calls(message: Message) -> Message:
-    return {key: value for key, value in message.items() if key != "tool_calls"}
 
 
 def _text(part: Item) -> str:

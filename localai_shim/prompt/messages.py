@@ -216,33 +216,26 @@ def _names_by_id(message: Message, path: str) -> dict[str, str]:
     calls: dict[str, str] = {}
     for j, call in enumerate(message.get("tool_calls", ())):
         if call["id"] in calls:
-            raise BadRequest(
-                f"Invalid parameter: Duplicate value for 'id' of '{call['id']}' in '{path}.tool_calls'.",
-                param=f"{path}.tool_calls[{j}].id",
-            )
+            why = f"Duplicate value for 'id' of '{call['id']}' in '{path}.tool_calls'."
+            raise _invalid(f"{path}.tool_calls[{j}].id", why)
         calls[call["id"]] = call["function"]["name"]
     return calls
 
 
+def _invalid(path: str, why: str) -> BadRequest:
+    return BadRequest(f"Invalid parameter: {why}", param=path)
+
+
 def _answer(message: Message, i: int, calls: dict[str, str], answered: dict[str, int]) -> None:
-    call_id = message["tool_call_id"]
+    call_id, path = message["tool_call_id"], f"messages[{i}].tool_call_id"
     if not calls:
-        raise BadRequest(
-            "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with "
-            "'tool_calls'.",
-            param=f"messages[{i}].role",
-        )
+        why = "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."
+        raise _invalid(f"messages[{i}].role", why)
     if call_id not in calls:
-        raise BadRequest(
-            f"Invalid parameter: 'tool_call_id' of '{call_id}' not found in 'tool_calls' of previous message.",
-            param=f"messages[{i}].tool_call_id",
-        )
+        raise _invalid(path, f"'tool_call_id' of '{call_id}' not found in 'tool_calls' of previous message.")
     if call_id in answered:
-        raise BadRequest(
-            f"Invalid parameter: Duplicate value for 'tool_call_id' of '{call_id}', in messages[{answered[call_id]}] "
-            f"and messages[{i}].",
-            param=f"messages[{i}].tool_call_id",
-        )
+        where = f"messages[{answered[call_id]}] and messages[{i}]"
+        raise _invalid(path, f"Duplicate value for 'tool_call_id' of '{call_id}', in {where}.")
     answered[call_id] = i
     message.setdefault("name", calls[call_id])
 
@@ -250,11 +243,9 @@ def _answer(message: Message, i: int, calls: dict[str, str], answered: dict[str,
 def _check_answered(turn: int, calls: dict[str, str], answered: dict[str, int]) -> None:
     missing = [call_id for call_id in calls if call_id not in answered]
     if missing:
-        raise BadRequest(
-            "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
-            f"'tool_call_id'. The following tool_call_ids did not have response messages: {', '.join(missing)}",
-            param=f"messages[{turn}].role",
-        )
+        text = "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
+        text += f"'tool_call_id'. The following tool_call_ids did not have response messages: {', '.join(missing)}"
+        raise BadRequest(text, param=f"messages[{turn}].role")
 
 
 def _object(value: object, path: str) -> dict[str, object]:

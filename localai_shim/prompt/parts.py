@@ -25,7 +25,6 @@ from .tokenizing import Tokenizing
 if TYPE_CHECKING:
     from ..documents import Document
     from .media.files import FileSource
-    from .media.parts import MediaSource
 
 CACHE_BYTES = 256 * 2**20
 """Of what processors made, for each model."""
@@ -63,7 +62,7 @@ class FileParts(list[str | MediaPart]):
     """Text of a file, and images of its pages."""
 
 
-Part = Mapping[str, Any]
+Part = Mapping[str, object]
 """A part of a request's content, or of a stored item's."""
 ReadPart = Callable[[Part, str], MediaPart | FileParts]
 """(a part of one of the types in `KINDS` or `FILES`, its path) -> what stands for it.
@@ -150,7 +149,7 @@ class MediaReader:
     def _made(self, part: Part, path: str) -> MediaPart | FileParts:
         if part["type"] in FILES:
             return self._file(part, path)
-        kind, kinds = KINDS.get(part["type"]), self._processor.media_kinds
+        kind, kinds = KINDS.get(str(part["type"])), self._processor.media_kinds
         if kind is None or kind not in kinds:
             raise _refused(part, path, kinds)
         return MediaPart(kind, path, self._begun(part, path))
@@ -183,7 +182,8 @@ class MediaReader:
             )
         made = FileParts([_file_text(source, document.text)])
         for i, (height, width) in enumerate(sizes):
-            drawn = partial(_drawn, source, i, self._processor, self._cache)
+            key, draw = source.image_key(i), partial(_page, source, i)
+            drawn = partial(_processed, self._processor, self._cache, key, "image", source.path, draw)
             if self._space is not None:
                 try:
                     self._space(MediaSize("image", height, width, detail=source.detail), source.path, page=i)
@@ -203,45 +203,40 @@ class MediaReader:
         try:
             source = open_media(part, path, self._rules, self._space if decodes else None)
         except _TooLargeError as error:
-            made = error.made
-            return lambda: made
+            return partial(_same, error.made)
         if contents is not None and contents.unread:
             return _unread
         if not decodes:
-            made = processor.process(Media(source.kind, _UNREAD, source.path, source.detail))
-            return lambda: made
-        return Begun(partial(_processed, source, processor, self._cache)).result
+            return partial(_same, processor.process(Media(source.kind, _UNREAD, source.path, source.detail)))
+        process = partial(_processed, processor, self._cache, source.key, source.kind, source.path, source.decode)
+        return Begun(process).result
 
 
 def _unread() -> ProcessedMedia:
     raise UnreadError
 
 
-def _processed(source: MediaSource, processor: Tokenizing, cache: MediaCache) -> ProcessedMedia:
+def _processed(
+    processor: Tokenizing, cache: MediaCache, key: str, kind: MediaKind, path: str, decode: Callable[[], Media]
+) -> ProcessedMedia:
+    """An item, as the model reads it."""
+
     def make() -> ProcessedMedia:
         deadline.check()
         try:
-            return processor.process(source.decode())
+            return processor.process(decode())
         except ValueError as error:
-            raise unreadable(source.kind, source.path, error) from error
+            raise unreadable(kind, path, error) from error
 
     try:
-        return cache.get_or_make(source.key, make)
+        return cache.get_or_make(key, make)
     except _TooLargeError as error:
         return error.made
 
 
-def _drawn(source: FileSource, page: int, processor: Tokenizing, cache: MediaCache) -> ProcessedMedia:
-    """A page of a PDF, as the model reads it."""
-
-    def make() -> ProcessedMedia:
-        deadline.check()
-        try:
-            return processor.process(Media("image", source.draw(page), source.path, source.detail))
-        except ValueError as error:
-            raise unreadable("image", source.path, error) from error
-
-    return cache.get_or_make(source.image_key(page), make)
+def _page(source: FileSource, page: int) -> Media:
+    """A page of a PDF."""
+    return Media("image", source.draw(page), source.path, source.detail)
 
 
 def _same(made: ProcessedMedia) -> ProcessedMedia:
@@ -312,7 +307,7 @@ def _size(media: ProcessedMedia) -> int:
 
 def _refused(part: Part, path: str, kinds: Collection[MediaKind]) -> BadRequest:
     """Says which parts the model takes."""
-    given = part["type"]
+    given = str(part["type"])
     *most, last = ["text", *(plural for kind, plural in _PLURALS.items() if kind in kinds)]
     taken = f"{', '.join(most)} and {last}" if most else "text only"
     if given in FILES:

@@ -20,14 +20,12 @@ from ..threads.panics import PanicError, panics_are_errors
 from ..types import common_length
 from . import history
 from .control_tokens import CallerText, ControlTokens, read_control_tokens, read_special_ids
-from .fit import tool_text
-from .fit.roles import split_head
-from .fit.thinking_switch import ThinkingSwitch, find_thinking_switch
+from .fit.form import split_head, with_tools
 from .fit.trials import Fitting, RenderedText
 from .history import Message
 from .messages import REASONING
 from .parts import media_parts, unreadable
-from .template_traits import check_variables, find_turn_end, read_variables
+from .template_traits import ThinkingSwitch, check_variables, find_thinking_switch, find_turn_end, read_variables
 from .tokenizing import Tokenizing, Tools, encode_within
 
 _OTHER = "\N{MIDDLE DOT}"  # a message that hardly any begins with
@@ -221,15 +219,13 @@ class ChatTokenizer:
         if not self.knows(variable) or not self._tokenizer.has_chat_template:
             return False
         if (variable, value) not in self._accepted:
+            prompt_of = partial(self._prompt_of, [{"role": "user", "content": _OTHER}])
             self._accepted[variable, value] = self._budget.find(
                 f"the effect of '{variable}'",
-                lambda: self._renders({variable: value}) or not self._renders({}),
+                lambda: prompt_of({variable: value}) is not None or prompt_of({}) is None,
                 lambda: False,
             )
         return self._accepted[variable, value]
-
-    def _renders(self, variables: dict[str, object]) -> bool:
-        return self._prompt_of([{"role": "user", "content": _OTHER}], variables) is not None
 
     @cached_property
     def thinking_switch(self) -> ThinkingSwitch | None:
@@ -309,7 +305,7 @@ class ChatTokenizer:
             variables, tools = caller.mask(variables), caller.mask(tools)
         form = self.fitting.form(tools)
         if tools and self.fitting.with_tools is None:
-            messages, tools = tool_text.with_tools(messages, tools, self._calls), None
+            messages, tools = with_tools(messages, tools, self._calls), None
         media = [part.media for part in media_parts(messages)]
         first: Exception | None = None
         for attempt, simple in [(form, False), *([(form, True)] if tools else []), (form.plainest, True)]:
@@ -333,11 +329,8 @@ class ChatTokenizer:
                 continue
             if attempt is form or seen.holds(messages):
                 return ids if caller is None else caller.clean(ids, media)
-        raise BadRequest(
-            f"This model's chat template does not accept these messages: {first}",
-            param="messages",
-            code="invalid_messages",
-        ) from first
+        text = f"This model's chat template does not accept these messages: {first}"
+        raise BadRequest(text, param="messages", code="invalid_messages") from first
 
     def _fitted(self, messages: list[Message]) -> list[Message]:
         """Messages with the keys and parts that the template reads."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..endpoints.models import Listed
     from ..endpoints.served import ServedModel
 
-_MODULES = ("models.chat_templates", "endpoints.served", "grammar.compile", "grammar.vocabulary", "output.channels")
+_MODULES = ("models.chat_templates", "endpoints.served", "grammar.compile", "output.channels")
 
 log = logging.getLogger("localai_shim")
 
@@ -112,8 +112,7 @@ def describe_loaded(model: LoadedModel, options: LoadOptions) -> None:
 def _describe(model: LoadedModel, options: LoadOptions | None = None) -> ServedModel:
     import_modules(*_MODULES)
     from ..endpoints.served import ServedModel
-    from ..grammar.compile import GrammarCompiler
-    from ..grammar.vocabulary import Vocabulary
+    from ..grammar.compile import GrammarCompiler, Vocabulary
     from ..models.chat_templates import added_tokens, find_formats, grammar_tokens
     from ..output.channels import markers_of
     from ..prompt.template import ChatTokenizer

@@ -218,7 +218,7 @@ def _check_formats(options: ModelOptions) -> None:
     """
     if "tool_format" not in options and "reasoning_format" not in options:
         return
-    from ..formats.detection import named_format, named_thought
+    from ..formats.markup import named_format, named_thought
 
     for option, check in (("tool_format", named_format), ("reasoning_format", named_thought)):
         for name in _values(options.get(option)):

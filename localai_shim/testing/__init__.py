@@ -46,13 +46,13 @@ if TYPE_CHECKING:  # names that stand for themselves are exported, as type check
         ClientFactory as ClientFactory,
         LocalOpenAIConfig as LocalOpenAIConfig,
         LocalOpenAITestCase as LocalOpenAITestCase,
+        patch_openai as patch_openai,
         scripted as scripted,
     )
     from .model.clock import Clock as Clock
     from .model.engine import ScriptedEngine as ScriptedEngine
     from .model.replies import Decide as Decide, Reply as Reply, ReplyLike as ReplyLike
     from .model.tokenizer import Piece as Piece, ScriptedTokenizer as ScriptedTokenizer
-    from .patching import patch_openai as patch_openai
     from .requests import Request as Request
     from .script import UnexpectedRequest as UnexpectedRequest
 
@@ -65,8 +65,7 @@ _MODULES = {
     "clients": "AsyncScriptedOpenAI IncompleteScript ScriptedOpenAI",
     "model.clock": "Clock",
     "model.engine": "ScriptedEngine",
-    "factory": "ClientFactory LocalOpenAIConfig LocalOpenAITestCase scripted",
-    "patching": "patch_openai",
+    "factory": "ClientFactory LocalOpenAIConfig LocalOpenAITestCase patch_openai scripted",
     "model.replies": "Decide Reply ReplyLike",
     "requests": "Request",
     "script": "UnexpectedRequest",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from .requests import Request
@@ -84,9 +83,7 @@ class Budget:
         self._first = len(self._calls)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._last, self.is_over = len(self._calls), True
         if error is None and (problem := self.over()) is not None:
             raise AssertionError(problem)

@@ -1,13 +1,13 @@
-"""Makes scripted clients, checks and closes them, in pytest, unittest, and elsewhere."""
+"""Makes scripted clients, checks and closes them, and lets them answer for clients that code under test makes."""
 
 from __future__ import annotations
 
 import functools
 import unittest
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, ClassVar, TypedDict, Unpack
 
+from ..replacing.clients import AnyLocalOpenAI, ReplacedClients
 from .answers import ScriptedReply
 from .clients import AsyncScriptedOpenAI, IncompleteScript, ScriptedOpenAI
 from .model.clock import ClockMode
@@ -148,9 +148,7 @@ class scripted:  # it is used as a function
     def __enter__(self) -> ScriptedOpenAI:
         return self._factory(*self._script)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._factory.close()
         problems = self._factory.problems()
         if problems and error is None:
@@ -159,9 +157,7 @@ class scripted:  # it is used as a function
     async def __aenter__(self) -> AsyncScriptedOpenAI:
         return self._factory.make_async(*self._script)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.__exit__(kind, error, trace)
 
 
@@ -217,3 +213,36 @@ class LocalOpenAITestCase(unittest.TestCase):
         result = getattr(getattr(self, "_outcome", None), "result", None)
         told = [entry for name in ("failures", "errors", "skipped") for entry in getattr(result, name, ())]
         return any(test is self for test, _ in told) or bool(getattr(result, "_excinfo", None))  # pytest's own list
+
+
+class patch_openai:
+    """Answer requests of all clients of the SDK as `client` does, inside the context.
+
+    This covers clients that the code under test creates with `openai.OpenAI()`, `openai.AsyncOpenAI()`, and their
+    subclasses, such as `AzureOpenAI`, under any imported name; the client of `openai.chat.completions.create(...)`; and
+    clients that were made before. They keep their classes, with the SDK's retries, types and settings. No
+    credentials are needed, none is sent, functions that fetch some are not called, and no websocket is opened.
+    Frameworks ask the environment for a key themselves: without one, `OPENAI_API_KEY` is a placeholder, and traces of
+    openai-agents are off (`OPENAI_AGENTS_DISABLE_TRACING`, unless that is set).
+
+    Contexts may be nested and may overlap: the last one that was entered counts. Outside tests, `replace_openai`
+    replaces OpenAI in a whole program.
+
+    Example:
+        >>> import openai
+        >>> from localai_shim.testing import patch_openai, scripted
+        >>> with scripted("It rains.") as client, patch_openai(client):
+        ...     openai.OpenAI().responses.create(model="gpt-4o", input="Weather?").output_text  # code under test
+        'It rains.'
+    """
+
+    def __init__(self, client: AnyLocalOpenAI) -> None:
+        self._client = client
+        self._replaced: list[ReplacedClients] = []
+
+    def __enter__(self) -> AnyLocalOpenAI:
+        self._replaced.append(ReplacedClients(self._client))
+        return self._client
+
+    def __exit__(self, *_: object) -> None:
+        self._replaced.pop().undo()

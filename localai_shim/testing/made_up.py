@@ -105,7 +105,7 @@ class _Instance:
         """An instance of a schema inside the root."""
         if not isinstance(schema, Mapping) or not schema:
             return self._numbers.choice(_WORDS)
-        schema = self._flat(schema)
+        schema = self._flat(dict(schema))
         if "const" in schema:
             return schema["const"]
         if "enum" in schema:
@@ -125,12 +125,12 @@ class _Instance:
             return self._numbers.random() < 0.5
         return None if kind == "null" else self._string(schema)
 
-    def _flat(self, schema: Mapping[str, Any]) -> Json:
+    def _flat(self, schema: Json) -> Json:
         """A copy of a schema, with what it refers to and `allOf` put into it."""
         out = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
         for part in [*schema.get("allOf", ()), *([resolve(self._root, schema["$ref"])] if "$ref" in schema else ())]:
             if isinstance(part, Mapping):
-                out = _merged(out, self._flat(part))
+                out = _merged(out, self._flat(dict(part)))
         return out
 
     def _type(self, schema: Json, depth: int) -> str:
@@ -170,7 +170,7 @@ class _Instance:
         return text[: schema.get("maxLength")]
 
 
-def _without_text_of_numbers(options: Sequence[Any]) -> Sequence[Any]:
+def _without_text_of_numbers(options: Sequence[Json]) -> Sequence[Json]:
     """Alternatives without text next to numbers: pydantic's Decimal, which only takes the text of a number."""
     if not any(_kind(option) in ("integer", "number") for option in options):
         return options
@@ -201,7 +201,7 @@ def _weight(schema: object) -> int:
     return _TYPES.index(schema["type"]) if schema.get("type") in _TYPES else len(_TYPES)
 
 
-def _merged(one: Json, other: Mapping[str, Any]) -> Json:
+def _merged(one: Json, other: Json) -> Json:
     """Both schemas in one, as far as their keywords can be put together."""
     out = {**one, **other}
     if "properties" in one and "properties" in other:

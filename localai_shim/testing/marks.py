@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..endpoints.responses.assembler import ResponseAssembler
 from ..endpoints.turn import AnyAssembler
@@ -44,10 +44,10 @@ def change_answers(assembler: AnyAssembler, change: Callable[[object], None]) ->
     )
 
 
-def _mark(answer: Any, marks: Mapping[int, Mark]) -> None:
+def _mark(answer: object, marks: Mapping[int, Mark]) -> None:
     """A chunk or a whole completion; or a response that is incomplete, as it has a content filter."""
-    if getattr(answer, "incomplete_details", None) is not None:
-        answer.incomplete_details.reason = "content_filter"
+    if (details := getattr(answer, "incomplete_details", None)) is not None:
+        details.reason = "content_filter"
     for choice in getattr(answer, "choices", ()):
         mark, part = marks.get(choice.index), getattr(choice, "message", None) or getattr(choice, "delta", None)
         if mark == "refusal" and part is not None and part.content is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,7 +17,7 @@ MARKER = (
     "local_openai(script=[...], model=..., seed=..., clock=..., context_length=..., assert_complete=..., client=...): "
     "the script of local_openai and async_local_openai, and their settings; assert_complete=False lets replies be left."
 )
-pytest_plugins = ["localai_shim.testing.offline.hooks", "localai_shim.testing.offline.guard"]
+pytest_plugins = ["localai_shim.testing.offline"]
 _FACTORIES = pytest.StashKey[list["ClientFactory"]]()
 
 
@@ -85,11 +86,10 @@ def local_openai_factory(
 @pytest.fixture
 def local_openai_stage(request: pytest.FixtureRequest, local_openai_factory: ClientFactory) -> Stage:
     """The script of `local_openai` and `async_local_openai`, with what the test's markers say."""
-    given: dict[str, Any] = {}
-    for marker in reversed(list(request.node.iter_markers("local_openai"))):  # the closest one counts
-        if marker.args:
-            raise TypeError("the arguments of the marker local_openai have names: local_openai(script=[...])")
-        given |= marker.kwargs
+    markers = list(request.node.iter_markers("local_openai"))
+    if any(marker.args for marker in markers):
+        raise TypeError("the arguments of the marker local_openai have names: local_openai(script=[...])")
+    given = dict(ChainMap(*(marker.kwargs for marker in markers)))  # the closest one counts
     script = given.pop("script", ())
     return local_openai_factory.stage(*script, **given)
 

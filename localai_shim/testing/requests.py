@@ -272,8 +272,8 @@ def api_of(path: str) -> str:
     return path.strip("/").replace("/", ".")
 
 
-def plain(value: object) -> Any:
-    """A copy of a body, with the types of images and other objects that are not JSON in their place."""
+def plain(value: object) -> object:
+    """A copy of a field, with the types of images and other objects that are not JSON in their place."""
     if isinstance(value, dict):
         return {key: plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):  # a file is a tuple

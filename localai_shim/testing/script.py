@@ -10,14 +10,11 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Self, TypedDict
+from typing import Self, TypedDict
 
 from ..threads.workers import Workers
 from .answers import Answer, ScriptedReply, Trouble, read_answer
 from .requests import Request
-
-if TYPE_CHECKING:
-    from .requests import Request
 
 _loops = Workers("reply", idle=0.0)
 

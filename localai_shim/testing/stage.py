@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import cache, partial
+from typing import TYPE_CHECKING
 
 import openai
 
@@ -24,7 +25,7 @@ from ..types import (
     RowError,
     SamplingParams,
     SpeechRequest,
-    Task,
+    Work,
 )
 from . import marks
 from .answers import Answer, Mark, Marked, Reasoning, ToolCall, Trouble, part_text
@@ -33,22 +34,18 @@ from .checks import Budget
 from .made_up import make_up, random_numbers, steer
 from .model.clock import Clock, ClockMode
 from .model.engine import NO_TOKENS, ScriptedEngine
-from .model.replies import Patience, Place, PlayedRow, Reply
+from .model.replies import Pair, Patience, Place, PlayedRow, Reply
 from .model.replies import Script as PlayedScript
 from .model.sounds import PlayedSpeech, PlayedTranscript, make_up_speech, speech_reply
 from .model.tokenizer import ScriptedTokenizer
-from .model.vectors import Pair
 from .requests import Request, api_of, plain
 from .script import Script, UnexpectedRequest, decide, says_nothing
-
-if TYPE_CHECKING:
-    from ..client.call import Call
-    from ..endpoints.turn import Turn
 
 if TYPE_CHECKING:
     import httpx2 as httpx
 
     from ..client.call import Call
+    from ..endpoints.turn import Turn
 else:
     httpx = sdk.httpx
 
@@ -129,13 +126,16 @@ class Stage(ScriptedEngine):
             RequestError: the script has no reply, or one of its functions raised; that is the cause.
         """
         if turn.works:
-            stages: Mapping[Task, Callable[[Call, Turn, Any], None]] = {
-                "generate": self._stage_rows,
-                "recognize": self._stage_transcription,
-                "speak": self._stage_speech,
-            }
             try:
-                stages.get(turn.works[0].task, self._stage_vectors)(call, turn, turn.works)
+                match turn.works:
+                    case [RecognitionRequest() as work]:
+                        self._stage_transcription(call, turn, work)
+                    case [SpeechRequest() as work]:
+                        self._stage_speech(call, turn, work)
+                    case [EmbeddingRequest() as work]:
+                        self._stage_vectors(call, turn, work)
+                    case rows:
+                        self._stage_rows(call, turn, [row for row in rows if isinstance(row, GenerationRequest)])
             except (openai.OpenAIError, RequestError):
                 raise
             except Exception as error:
@@ -163,62 +163,40 @@ class Stage(ScriptedEngine):
     def _stage_rows(self, call: Call, turn: Turn, rows: Sequence[GenerationRequest]) -> None:
         prompts = {id(each.prompt): each.prompt.tokens for each in rows}
         asked = self._note(call, list(prompts.values()))
-        try:
+        with _noting_errors(asked.errors):
             later = sum(map(bool, turn.rounds)) > 1
             each_asked = [(replace(asked, choice=i), each) for i, each in enumerate(rows)]
             played = [self._choose(call, one, each, later=later)[1:] for one, each in each_asked]
-        except BaseException as error:
-            asked.errors.append(error)
-            raise
         marked = {i: mark for i, (_, mark) in enumerate(played) if mark is not None}
         if marked:
             marks.apply_marks(turn.assembler, marked)
-        patience = None if call.timeout is None else Patience(call.timeout, not turn.stream)
-        for each, (reply, _) in zip(rows, played, strict=True):
-            each.reply = functools.partial(self._choice, asked, reply, patience)
+        for each, (script, _) in zip(rows, played, strict=True):
+            self._set_reply(call, turn, asked, each, partial(PlayedRow, script=script, obey_guide=False))
 
-    def _stage_vectors(self, call: Call, turn: Turn, works: Sequence[EmbeddingRequest]) -> None:
-        [request] = works
+    def _stage_vectors(self, call: Call, turn: Turn, request: EmbeddingRequest) -> None:
         asked = self._note(call, request.texts)
         asked.texts = [t.document if isinstance(t, Pair) else self.tokenizer.decode(t) for t in request.texts]
-        try:
+        with _noting_errors(self.raised, asked.errors):
             taken = self.script.take(asked)
             answer = Answer() if taken is None else decide(taken[0], asked)
             rows = rows_of(answer, asked) if taken is not None and answer.trouble is None else None
-        except BaseException as error:
-            self.raised.append(error)
-            asked.errors.append(error)
-            raise
         trouble = answer.trouble
         if trouble is not None and trouble.kind != "hang":
             asked.errors.append(self._failure(trouble, call))
             raise asked.errors[-1]
-        patience = None if call.timeout is None else Patience(call.timeout, True)
         usual = MAX_DIMENSIONS if asked.model == "text-embedding-3-large" else 1536  # as OpenAI's models have them
         dimensions = max(usual, asked.body.get("dimensions") or 0)
         end = NO_TOKENS if trouble is None else replace(NO_TOKENS, hang=True)
-        request.reply = functools.partial(
-            self._vectors, rows=rows, dimensions=dimensions, reply=end, clock=self.clock, patience=patience
-        )
+        given = partial(self._vectors, rows=rows, dimensions=dimensions, reply=end)
+        request.reply = partial(given, clock=self.clock, patience=_patience(call, turn))
 
-    def _stage_transcription(self, call: Call, turn: Turn, works: Sequence[RecognitionRequest]) -> None:
-        [work] = works
+    def _stage_transcription(self, call: Call, turn: Turn, work: RecognitionRequest) -> None:
         asked = self._note(call, [self.tokenizer.encode(work.prompt or "")])
-        try:
+        with _noting_errors(asked.errors):
             plain_row = GenerationRequest(Prompt([]), SamplingParams(), 1)
             answer, script, _ = self._choose(call, asked, plain_row)
             self._check_times(answer, asked, work)
-        except BaseException as raised:
-            asked.errors.append(raised)
-            raise
-        patience = None if call.timeout is None else Patience(call.timeout, not turn.stream)
-
-        def play(work: RecognitionRequest, place: Place) -> PlayedRow:
-            row = PlayedTranscript(work, place, script, self.model, answer.heard, self.clock, patience)
-            asked.choices.append(row)
-            return row
-
-        work.reply = play
+        self._set_reply(call, turn, asked, work, partial(PlayedTranscript, script=script, heard=answer.heard))
 
     def _check_times(self, answer: Answer, asked: Request, work: RecognitionRequest) -> None:
         """Check that a file is as long as its segments say.
@@ -232,17 +210,12 @@ class Stage(ScriptedEngine):
             self.raised.append(UnexpectedRequest(text))
             raise self.raised[-1]
 
-    def _stage_speech(self, call: Call, turn: Turn, works: Sequence[SpeechRequest]) -> None:
-        [work] = works
+    def _stage_speech(self, call: Call, turn: Turn, work: SpeechRequest) -> None:
         asked = self._note(call, [self.tokenizer.encode(work.text)])
-        try:
+        with _noting_errors(self.raised, asked.errors):
             taken = self.script.take(asked)
             answer = Answer() if taken is None else decide(taken[0], asked)
             pieces, script = self._speech(answer, asked, work)
-        except BaseException as raised:
-            self.raised.append(raised)
-            asked.errors.append(raised)
-            raise
         trouble = answer.trouble
         if trouble is not None and trouble.kind != "hang":
             begun = bool(answer.tokens)
@@ -251,14 +224,18 @@ class Stage(ScriptedEngine):
             if not begun:
                 raise error
             script.reply = replace(script.reply, error=error, hang=False)
-        patience = None if call.timeout is None else Patience(call.timeout, not turn.stream)
+        self._set_reply(call, turn, asked, work, partial(PlayedSpeech, script=script, pieces=pieces))
 
-        def play(work: SpeechRequest, place: Place) -> PlayedRow:
-            row = PlayedSpeech(work, place, script, self.model, pieces, self.clock, patience)
+    def _set_reply(self, call: Call, turn: Turn, asked: Request, work: Work, play: Callable[..., PlayedRow]) -> None:
+        """Answer a piece of work with what `play` makes of it and its place."""
+        played = partial(play, model=self._model, clock=self.clock, patience=_patience(call, turn))
+
+        def reply(work: Work, place: Place) -> PlayedRow:
+            row = played(work, place)
             asked.choices.append(row)
             return row
 
-        work.reply = play
+        work.reply = reply
 
     def _speech(self, answer: Answer, asked: Request, work: SpeechRequest) -> tuple[Sequence[Spoken], PlayedScript]:
         """The pieces of an answer, and the script that plays them; with a trouble, it hangs where that comes."""
@@ -271,7 +248,7 @@ class Stage(ScriptedEngine):
         return pieces, PlayedScript(reply, self.tokenizer)
 
     def _note(self, call: Call, prompts: Sequence[Sequence[int]]) -> Request:
-        body = plain(call.body)
+        body = {name: plain(value) for name, value in call.body.items()}
         if "file" in body:
             body["file"] = describe(call.body["file"])
         asked = Request(
@@ -292,14 +269,11 @@ class Stage(ScriptedEngine):
         Args:
             later: the answer has called hosted tools before.
         """
-        try:
+        with _noting_errors(self.raised):
             taken = self.script.take(asked)
             answer = self._made_up(asked, request, later=later) if taken is None else decide(taken[0], asked)
             reply, mark = self._reply(answer, asked)
             played = PlayedScript(replace(reply, fail_after=answer.tokens, hang=True), self.tokenizer)
-        except BaseException as raised:
-            self.raised.append(raised)
-            raise
         trouble = answer.trouble
         if trouble is None:
             return answer, PlayedScript(reply, self.tokenizer), mark
@@ -371,13 +345,6 @@ class Stage(ScriptedEngine):
         rest = f"}}\n{end}" if json_or_text(written) is not written else f"\n{end}" * (not last)
         return f'{start}\n{{"name": {json.dumps(name)}, "arguments": {written}{rest}'
 
-    def _choice(
-        self, asked: Request, script: PlayedScript, patience: Patience | None, work: GenerationRequest, place: Place
-    ) -> PlayedRow:
-        row = PlayedRow(work, place, script, self.model, False, self.clock, patience)
-        asked.choices.append(row)
-        return row
-
 
 def rows_of(answer: Answer, asked: Request) -> Sequence[Sequence[float]]:
     """A vector for each text of a request; one of them may be for all.
@@ -392,6 +359,21 @@ def rows_of(answer: Answer, asked: Request) -> Sequence[Sequence[float]]:
     if len(rows) not in (len(asked.texts), 1 if asked.api == "embeddings" else -1):
         raise UnexpectedRequest(f"the reply has {len(rows)} vectors, and {asked.brief()} wants {len(asked.texts)}")
     return rows if len(rows) == len(asked.texts) else rows * len(asked.texts)
+
+
+@contextlib.contextmanager
+def _noting_errors(*lists: list[BaseException]) -> Iterator[None]:
+    """Note what is raised."""
+    try:
+        yield
+    except BaseException as error:
+        for errors in lists:
+            errors.append(error)
+        raise
+
+
+def _patience(call: Call, turn: Turn) -> Patience | None:
+    return None if call.timeout is None else Patience(call.timeout, not turn.stream)
 
 
 def _refusal(error: Exception) -> RequestError:
@@ -409,7 +391,7 @@ def _begins_with_json(text: str) -> bool:
     return True
 
 
-@functools.cache
+@cache
 def _usual() -> ScriptedEngine:
     """Engine for all scripted clients, made once: a tokenizer, and the endpoints' description of its model."""
     return ScriptedEngine(tokenizer=ScriptedTokenizer())

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from localai_shim.formats.detection import UPSTREAM, Evidence, detect, named_format, named_thought
+from localai_shim.formats.description import write_calls
+from localai_shim.formats.markup import THOUGHTS, UPSTREAM, Evidence, Thought, detect, named_format, named_thought
 from localai_shim.formats.table import FORMATS, PLAIN
-from localai_shim.formats.thoughts import THOUGHTS, Thought
-from localai_shim.formats.writing import write_calls
 from tests.formats.channels import CHANNELS
 
 CALL = write_calls(PLAIN, [("f", {"a": "x"})])

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localai_shim.formats.offered import OfferedTools
 from localai_shim.formats.source import Event, NoCallError, Reading, Source, UnreadableError
-from localai_shim.formats.syntaxes.json_values import MAX_KEYS, json_text, json_value, object_call
+from localai_shim.formats.syntaxes.arguments import MAX_KEYS, json_text, json_value, object_call
+from localai_shim.formats.values import OfferedTools
 from tests.formats.reading import arguments, run
 
 _VALUES = st.recursive(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localai_shim.formats.layout import Match, Partial, around, layout, skip_space
+from localai_shim.formats.source import Match, Partial, around, layout, skip_space
 
 
 def test_a_layout_is_literals_and_holes_in_turn() -> None:

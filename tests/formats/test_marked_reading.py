@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from localai_shim.formats.source import Reading, Source, UnreadableError
-from localai_shim.formats.syntaxes.marked import MAX_DEPTH, MarkedArguments
+from localai_shim.formats.syntaxes.keyed import MAX_DEPTH, MarkedArguments
 from tests.formats.reading import arguments, run
 
 _NESTS, _FLAT = MarkedArguments("'|"), MarkedArguments("'|", nests=False)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localai_shim.formats.detection import Evidence, detect
-from localai_shim.formats.markup import HEADER, NORMAL, REASONING, Markup
-from localai_shim.formats.thoughts import THOUGHTS
+from localai_shim.formats.markup import HEADER, NORMAL, REASONING, THOUGHTS, Evidence, Markup, detect
 
 
 def markup(thought: str | None = None, tools: str = "none") -> Markup:

@@ -11,14 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localai_shim.formats.description import CallFormat
-from localai_shim.formats.markup import Markup
-from localai_shim.formats.offered import OfferedTools
-from localai_shim.formats.syntaxes.marked import MarkedArguments
+from localai_shim.formats.description import CallFormat, write_calls
+from localai_shim.formats.markup import Markup, Thought
+from localai_shim.formats.syntaxes.keyed import MarkedArguments
 from localai_shim.formats.syntaxes.tagged import Parameters
 from localai_shim.formats.table import FORMATS
-from localai_shim.formats.thoughts import Thought
-from localai_shim.formats.writing import write_calls
+from localai_shim.formats.values import OfferedTools
 from localai_shim.output.answer import AnswerParser
 from tests.formats.channels import CHANNELS
 from tests.output.reading import Answer, Detokenizer, tokens

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localai_shim.formats.source import Reading, Source, UnreadableError
-from localai_shim.formats.syntaxes.python_call import MAX_DEPTH, PythonArguments
+from localai_shim.formats.syntaxes.keyed import MAX_DEPTH, PythonArguments
 from tests.formats.reading import arguments, run
 
 

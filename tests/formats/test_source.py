@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localai_shim.formats.layout import layout
-from localai_shim.formats.source import Event, Reading, Source, UnreadableError
+from localai_shim.formats.source import Event, Reading, Source, UnreadableError, layout
 from tests.formats.reading import run
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from localai_shim.formats.layout import layout
-from localai_shim.formats.source import Reading, Source, UnreadableError
+from localai_shim.formats.source import Reading, Source, UnreadableError, layout
 from localai_shim.formats.syntaxes.tagged import Parameters, inside
 from localai_shim.formats.table import FORMATS
 from localai_shim.formats.values import dumps

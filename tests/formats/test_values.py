@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from localai_shim.formats.offered import OfferedTools
 from localai_shim.formats.values import (
+    OfferedTools,
     argument_schema,
     json_or_text,
-    properties_of,
     schema_at,
     takes_all_text,
     takes_text,
     typed_value,
 )
+from localai_shim.grammar.subschemas import properties_of
 
 
 def function(schema: object) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from localai_shim.formats.description import write_calls
 from localai_shim.formats.table import FORMATS, PLAIN
-from localai_shim.formats.writing import write_calls
 from tests.formats.channels import CHANNELS
 from tests.output.recorded import WRITERS
 from tests.output.recorded.case import Call, Case

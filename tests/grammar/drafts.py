@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from localai_shim.grammar.compile import Grammar, GrammarMatcher
-from localai_shim.grammar.vocabulary import Vocabulary
+from localai_shim.grammar.compile import Grammar, GrammarMatcher, Vocabulary
 from localai_shim.output.detokenizer import TokenBytes
 from tests.tiny import make_tokenizer
 

@@ -9,17 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localai_shim.formats.markup import REASONING, Markup
-from localai_shim.formats.offered import OfferedTools
+from localai_shim.formats.markup import REASONING, Markup, Thought
 from localai_shim.formats.table import FORMATS
-from localai_shim.formats.thoughts import Thought
+from localai_shim.formats.values import OfferedTools
 from localai_shim.grammar import GrammarError
 from localai_shim.grammar.compile import Grammar, lark, regex
 from localai_shim.grammar.constraint import RowConstraint, Thinking
 from localai_shim.output.channels import ChannelSplitter
 from localai_shim.output.detokenizer import ByteDetokenizer, TokenBytes
-from localai_shim.output.row_text import RowText
-from localai_shim.output.stop import StopStrings
+from localai_shim.output.stop import RowText, StopStrings
 from tests.formats.channels import CHANNELS
 from tests.grammar.drafts import allowed, tokenizer_with, vocabulary_of
 from tests.samples import exhaustive

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from localai_shim.grammar import GrammarError
 from localai_shim.grammar.compile import Grammar, lark
-from localai_shim.grammar.raw_text import containing, text, without
+from localai_shim.grammar.lark_rules import containing, text, without
 from localai_shim.grammar.schema import FORMATS
 from tests.grammar.drafts import drafts, says, vocabulary_with
 

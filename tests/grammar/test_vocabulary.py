@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
-from localai_shim.grammar.compile import Grammar, json_schema, lark, regex
-from localai_shim.grammar.vocabulary import Vocabulary
+from localai_shim.grammar.compile import Grammar, Vocabulary, json_schema, lark, regex
 from localai_shim.output.detokenizer import TokenBytes
 from tests.grammar.drafts import allowed, may_end, tokenizer_with, vocabulary_of, vocabulary_with
 from tests.threads import in_threads

@@ -12,7 +12,7 @@ import pytest
 from mlx_lm.tokenizer_utils import TokenizerWrapper, _infer_tool_parser, load
 from transformers import AddedToken, PreTrainedTokenizerFast
 
-from localai_shim.formats.detection import UPSTREAM, named_format, named_thought
+from localai_shim.formats.markup import UPSTREAM, named_format, named_thought
 from localai_shim.formats.table import FORMATS, PLAIN
 from localai_shim.models.chat_templates import added_tokens, find_formats, read_formats
 from tests import inside

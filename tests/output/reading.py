@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from localai_shim.output.text import Delta
+from localai_shim.output.answer import Delta
 from localai_shim.output.tool_calls import InvalidCall
 from localai_shim.types import FinishReason, Token
 

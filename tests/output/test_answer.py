@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from localai_shim.formats.offered import OfferedTools
-from localai_shim.output.answer import AnswerParser
+from localai_shim.formats.values import OfferedTools
+from localai_shim.output.answer import AnswerParser, TextParser
 from localai_shim.output.channels import ChannelSplitter
 from localai_shim.output.detokenizer import ByteDetokenizer, TokenBytes
-from localai_shim.output.row_text import RowText
-from localai_shim.output.stop import StopStrings
-from localai_shim.output.text import TextParser
+from localai_shim.output.stop import RowText, StopStrings
 from localai_shim.types import Token
 from tests.conftest import TEXTS, chat_tokenizer
 from tests.output.reading import Answer, Detokenizer, tokens

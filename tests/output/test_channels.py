@@ -9,7 +9,7 @@ import re
 import pytest
 
 from localai_shim.formats.markup import HEADER, NORMAL, REASONING, Markup
-from localai_shim.formats.offered import OfferedTools
+from localai_shim.formats.values import OfferedTools
 from localai_shim.output.channels import ChannelSplitter, _edges_of, markers_of
 from tests.output.recorded import CASES, WRITERS
 from tests.output.recorded.case import OFFERED

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from localai_shim.formats.syntaxes.json_values import JsonArguments
+from localai_shim.formats.syntaxes.arguments import JsonArguments
 from tests.output.recorded import WRITERS
 from tests.output.recorded.case import Call, Case
 from tests.output.recorded.read import markup_of, read

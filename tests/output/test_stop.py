@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from localai_shim.output.row_text import RowText
-from localai_shim.output.stop import StopMatcher, StopStrings
+from localai_shim.output.stop import RowText, StopMatcher, StopStrings
 from tests.conftest import chat_tokenizer
 from tests.output.stops import cut_at_first_stop
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from localai_shim.output.row_text import RowText
-from localai_shim.output.stop import StopStrings
-from localai_shim.output.text import Delta, TextParser
+from localai_shim.output.answer import Delta, TextParser
+from localai_shim.output.stop import RowText, StopStrings
 from localai_shim.types import Token
 from tests.conftest import TEXTS, chat_tokenizer
 

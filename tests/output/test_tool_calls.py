@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from localai_shim.formats.offered import OfferedTools
 from localai_shim.formats.table import FORMATS
+from localai_shim.formats.values import OfferedTools
 from localai_shim.output.tool_calls import CallDelta
 from tests.output.reading import Answer, tokens
 from tests.output.recorded import CASES, WRITERS

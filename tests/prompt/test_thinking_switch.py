@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from localai_shim.prompt.fit.thinking_switch import ThinkingSwitch
 from localai_shim.prompt.template import ChatTokenizer
+from localai_shim.prompt.template_traits import ThinkingSwitch
 from localai_shim.testing import ScriptedTokenizer
 from localai_shim.testing.model.replies import ScriptedModel
 

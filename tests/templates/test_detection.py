@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localai_shim.formats.detection import Evidence, detect
+from localai_shim.formats.markup import Evidence, detect
 from tests.templates.families import TEMPLATES, WITHOUT_TOOLS
 
 # template: call format, reasoning

@@ -28,7 +28,7 @@ from localai_shim.testing import (
     timed,
     timeout,
 )
-from localai_shim.testing.patching import patch_openai
+from localai_shim.testing.factory import patch_openai
 from tests.engine.harness import eventually
 from tests.lost import STREAM_CUT, STREAM_TIMEOUT
 from tests.testing.asking import ask, contents

@@ -40,7 +40,7 @@ To call a function, answer with its name and its arguments, exactly like this:
 {example}
 Write this for each call, and nothing after the last one. The results come back in <tool_response> blocks. \
 Where no function helps, answer in words."""
-"""As localai_shim/formats/writing.py describes functions where a template does not."""
+"""As localai_shim/formats/description.py describes functions where a template does not."""
 
 
 def written(name: str, arguments: dict[str, Any]) -> str:

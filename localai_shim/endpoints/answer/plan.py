@@ -12,10 +12,9 @@ from ...formats.grammar.answers import Mode, call_or, content_in_channels, no_ca
 from ...grammar import GrammarError
 from ...grammar.compile import Grammar
 from ...grammar.constraint import RowConstraint
-from ...output.answer import AnswerParser
+from ...output.answer import AnswerParser, TextParser
 from ...output.channels import ChannelSplitter
-from ...output.row_text import RowText
-from ...output.text import TextParser
+from ...output.stop import RowText
 from ...types import GenerationRequest, GrammarConstraint, Prompt
 from ..request_fields import Generation, Limits, make_requests
 from ..served import ServedModel

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from ...errors import BadRequest
 from ...grammar.constraint import Thinking
-from ...output.row_text import RowText
-from ...prompt.fit.thinking_switch import EFFORT_VARIABLES, ThinkingSwitch
+from ...output.stop import RowText
 from ...prompt.history import Message
+from ...prompt.template_traits import EFFORT_VARIABLES, ThinkingSwitch
 from ..fields import Fields
 from ..served import ServedModel
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from ...errors import BadRequest
 from ...formats.grammar.answers import Mode, answer_with_calls
-from ...formats.offered import OfferedTools
+from ...formats.values import OfferedTools
 from ...grammar import GrammarError
 from ...grammar.tool import Tool
 from ...types import Json

@@ -9,8 +9,8 @@ from typing import Literal, Protocol
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionTokenLogprob
 from openai.types.chat.chat_completion_token_logprob import TopLogprob
 
+from ...output.answer import Delta
 from ...output.detokenizer import TokenBytes
-from ...output.text import Delta
 from ...output.tool_calls import CallDelta, InvalidCall
 from ...prompt.template import ChatTokenizer
 from ...types import Json, Prompt, Token

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...output.text import Delta
+from ...output.answer import Delta
 from ...output.tool_calls import CallDelta
 from ...types import Token
 from .assembler import ChoiceParser

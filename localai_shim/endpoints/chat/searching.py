@@ -10,8 +10,7 @@ from typing import NamedTuple
 from openai.types.chat import ChatCompletionChunk
 
 from ...errors import TOO_LONG, BadRequest
-from ...output.answer import AnswerParser
-from ...output.text import TextParser
+from ...output.answer import AnswerParser, TextParser
 from ...prompt.history import Message
 from ...types import GenerationRequest, Json, Prompt, Token
 from ..assembler import Round

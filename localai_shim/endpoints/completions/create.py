@@ -11,7 +11,7 @@ from openai.types import Completion, CompletionChoice
 from openai.types.completion_choice import Logprobs
 
 from ...errors import BadRequest
-from ...output.text import Delta, TextParser
+from ...output.answer import Delta, TextParser
 from ...prompt.messages import encodable
 from ...prompt.template import ChatTokenizer
 from ...types import Json, Prompt, Token

@@ -12,7 +12,7 @@ from ...grammar import GrammarError
 from ...grammar.compile import Grammar
 from ...grammar.constraint import RowConstraint
 from ...output.channels import ChannelSplitter
-from ...output.row_text import RowText
+from ...output.stop import RowText
 from ...prompt.infilling import InfillingFormat, find_infilling, infilling_prompt
 from ...prompt.messages import encodable
 from ...prompt.template import ChatTokenizer

@@ -11,8 +11,7 @@ from typing import Literal, NamedTuple, get_args
 from openai.types import responses as types
 from openai.types.chat import ChatCompletionTokenLogprob
 
-from ...output.answer import AnswerParser
-from ...output.text import Delta, TextParser
+from ...output.answer import AnswerParser, Delta, TextParser
 from ...types import Json, Prompt, Token
 from ..assembler import Assembler
 from ..chat.assembler import invalid_call, new_call_id, token_logprobs

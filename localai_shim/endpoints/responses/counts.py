@@ -24,8 +24,7 @@ from .create import PromptPlan, plan_answer, read_plan, read_prompt_fields, rend
 from .rounds import listed
 
 if TYPE_CHECKING:
-    from ...output.answer import AnswerParser
-    from ...output.text import TextParser
+    from ...output.answer import AnswerParser, TextParser
     from ...state.store import Store
 
 _ASK = (

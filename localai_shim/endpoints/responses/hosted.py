@@ -10,8 +10,7 @@ from typing import Literal, NamedTuple
 from openai.types.responses import ResponseStreamEvent
 
 from ...errors import TOO_LONG, BadRequest
-from ...output.answer import AnswerParser
-from ...output.text import TextParser
+from ...output.answer import AnswerParser, TextParser
 from ...types import GenerationRequest, Json, Prompt
 from ..assembler import Round
 from ..hosted.hooks import Call, run, too_long

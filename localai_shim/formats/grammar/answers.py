@@ -19,20 +19,16 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ...grammar import GrammarError
-from ...grammar.compile import lark
-from ...grammar.lark_rules import LarkRules
-from ...grammar.raw_text import ANY, containing, holding, regex
+from ...grammar.compile import Vocabulary, lark
+from ...grammar.lark_rules import ANY, LarkRules, containing, holding, regex
 from ...grammar.tool import Call, Tool, call_of, json_arguments
-from ...grammar.vocabulary import Vocabulary
 from ..description import CallFormat, Channels
-from ..layout import around, layout
 from ..markup import Markup
-from ..source import is_marker
-from ..syntaxes.json_values import JsonArguments
-from ..syntaxes.marked import MarkedArguments
+from ..source import around, is_marker, layout
+from ..syntaxes.arguments import JsonArguments
+from ..syntaxes.keyed import MarkedArguments
 from ..syntaxes.tagged import Parameters
-from .keyed import marked_arguments, python_arguments
-from .tagged import tagged_arguments
+from .arguments import marked_arguments, python_arguments, tagged_arguments
 from .values import no_lark
 
 _SPACE = r"[\s\x1c-\x1f]*"  # as Python has it

@@ -13,14 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...grammar import GrammarError, TooComplexError, UnsatisfiableError
-from ...grammar.compile import check, json_expression, json_schema, lark
+from ...grammar.compile import check, json_expression, json_schema, lark, literal
 from ...grammar.conjunction import conjunction, same
-from ...grammar.lark_rules import LarkRules, other_than, times
-from ...grammar.raw_text import containing, shown, without
+from ...grammar.lark_rules import LarkRules, containing, other_than, shown, times, without
 from ...grammar.relax import log_left_out
 from ...grammar.schema import array_at, object_at, size_at
-from ...grammar.subschemas import Schema, json_type, resolve
-from ...grammar.vocabulary import literal
+from ...grammar.subschemas import Schema, is_number, json_type, resolve
 from ..description import CallFormat
 from ..values import dumps, dumps_without
 
@@ -191,7 +189,7 @@ class ValueGrammar:
         bounds: dict[str, float] = {"minimum": -limit, "maximum": limit}
         for key in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf"):
             value = branch.schema.get(key)
-            if isinstance(value, int | float) and not isinstance(value, bool):
+            if is_number(value):
                 nearer = max if key == "minimum" else min
                 bounds[key] = nearer(value, bounds[key]) if key in ("minimum", "maximum") else value
         return json_expression({"type": branch.type, **bounds}, lenient=self.lenient)
@@ -396,5 +394,4 @@ def no_lark(format: CallFormat, why: str) -> GrammarError:
 
 
 def _is_of(value: object, types: Sequence[str]) -> bool:
-    is_whole = isinstance(value, int | float) and not isinstance(value, bool) and float(value).is_integer()
-    return json_type(value) in types or (is_whole and "integer" in types)
+    return json_type(value) in types or ("integer" in types and is_number(value) and float(value).is_integer())

@@ -8,22 +8,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape, unescape
 
-from ...grammar.subschemas import json_type
-from ..layout import Layout, Match, Partial, around, layout, skip_space
-from ..source import Event, Reading, Source, UnreadableError
+from ...grammar.subschemas import Schema, json_type, properties_of
+from ..source import Event, Layout, Match, Partial, Reading, Source, UnreadableError, around, layout, skip_space
 from ..values import (
     dumps,
     inner_schema,
     items_of,
     json_or_text,
-    properties_of,
     schema_at,
     takes_all_text,
     takes_text,
     typed_value,
 )
-from .arguments import Arguments, Schema
-from .json_values import json_value
+from .arguments import Arguments, json_value
 
 _WRAPPERS = ("arguments", "input")  # of which models make one parameter that holds all
 

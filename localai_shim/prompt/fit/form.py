@@ -1,7 +1,11 @@
-"""The form in which one chat template takes conversations and tools: what is changed before it sees them."""
+"""The form in which one chat template takes conversations and tools, and the changes that bring them into it.
+
+Nothing is changed in place, and no text is lost.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,12 +13,15 @@ from datetime import datetime
 from functools import partial
 from typing import Literal
 
-from ...formats.description import CallFormat
+from ...formats.description import RESULT, CallFormat, write_calls, write_tools
 from ...types import Json
 from .. import history
 from ..history import Message
-from . import roles, tool_text
 
+Content = str | list[Json]
+"""A text, or parts of which some are not text."""
+_HEAD = ("system", "developer")
+"""Roles of instructions."""
 ToolsIn = Literal["tools", "xml_tools", "functions"]
 """The variable in which a template looks for tools."""
 
@@ -123,9 +130,9 @@ class Form:
 
     def _with_calls(self, out: list[Message], format: CallFormat) -> list[Message]:
         if not self.calls:
-            out = tool_text.calls_as_content(out, format)
+            out = calls_as_content(out, format)
         if self.results == "user":
-            out = tool_text.results_as_content(out)
+            out = results_as_content(out)
         if not any(message.get("tool_calls") for message in out):
             return out
         if self.text_as_reasoning:
@@ -147,24 +154,24 @@ class Form:
         return out if self.blank == "" else history.with_blank_content(out, self.blank)
 
     def _with_roles(self, messages: list[Message]) -> list[Message]:
-        head, rest = roles.split_head(messages)
+        head, rest = split_head(messages)
         if not self.late_system:
-            rest = roles.late_as_user(rest)
+            rest = [{"role": "user", "content": m["content"]} if m["role"] in _HEAD else m for m in rest]
         if self.results == "parts":
             rest = [history.with_parts([m])[0] if m["role"] == "tool" else m for m in rest]
         if self.answers_results:
-            rest = roles.answered_results(rest)
+            rest = answered_results(rest)
         if self.one_system and len(head) > 1:
-            head = [roles.joined(head)]
+            head = [joined(head)]
         last = rest[-1]["role"] if rest else "user"
         if self.system == "user" or (self.system != "own" and last != "user"):
-            head, rest = [], roles.head_as_user(head, rest)
+            head, rest = [], head_as_user(head, rest)
         missing = not any(message["role"] == "user" for message in rest)
         if (self.needs_user and missing) or (self.user_first and rest and rest[0]["role"] != "user"):
             rest.insert(0, {"role": "user", "content": ""})
         for role in ("user", "assistant"):
             if role not in self.repeats:
-                rest = roles.joined_neighbours(rest, role, with_calls=self.text_beside == "shown")
+                rest = joined_neighbours(rest, role, with_calls=self.text_beside == "shown")
         if self.opens and not head:
             head = [{"role": "system", "content": ""}]
         return [*head, *rest]
@@ -198,3 +205,116 @@ def _simple(schema: object) -> Json:
     elif kind == "object":
         out["additionalProperties"] = {"type": "string"}
     return out | {name: given[name] for name in ("enum", "properties") if name in given}
+
+
+def joined_contents(first: Content, second: Content, between: str = "\n\n") -> Content:
+    """One content of two; parts stay parts."""
+    if not first or not second:
+        return first or second
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}{between}{second}"
+    return [*_parts(first), *_parts(between), *_parts(second)]
+
+
+def split_head(messages: Sequence[Message]) -> tuple[list[Message], list[Message]]:
+    """The instructions that a conversation begins with, and the rest."""
+    head = list(itertools.takewhile(lambda message: message["role"] in _HEAD, messages))
+    return head, list(messages[len(head) :])
+
+
+def joined(messages: Sequence[Message]) -> Message:
+    """One message with the contents and the reasoning of all, in the role of the first, and what else the last has."""
+    out = dict(messages[-1]) | {"role": messages[0]["role"]}
+    for key in ("content", "reasoning_content"):
+        contents = [message[key] for message in messages if message.get(key)]
+        if contents:
+            out[key] = contents[0]
+        for content in contents[1:]:
+            out[key] = joined_contents(out[key], content)
+    return out
+
+
+def head_as_user(head: Sequence[Message], rest: Sequence[Message]) -> list[Message]:
+    """The instructions before the text of the user's first message, or in a new one if another role begins."""
+    if not head:
+        return list(rest)
+    first = {"role": "user", "content": joined(head)["content"]}
+    if rest and rest[0]["role"] == "user":
+        return [{**rest[0], "content": joined_contents(first["content"], rest[0]["content"])}, *rest[1:]]
+    return [first, *rest]
+
+
+def joined_neighbours(messages: Sequence[Message], role: str, *, with_calls: bool) -> list[Message]:
+    """Messages of this role that follow each other, as one; an assistant's calls end its message.
+
+    Args:
+        with_calls: messages with calls are joined to the text before them.
+    """
+    out: list[Message] = []
+    for message in messages:
+        follows = bool(out) and out[-1]["role"] == message["role"] == role and not out[-1].get("tool_calls")
+        if follows and (with_calls or not message.get("tool_calls")):
+            out[-1] = joined([out[-1], message])
+        else:
+            out.append(message)
+    return out
+
+
+def answered_results(messages: Sequence[Message]) -> list[Message]:
+    """An empty answer of the assistant between results and what the user says next."""
+    out: list[Message] = []
+    for message in messages:
+        if out and out[-1]["role"] == "tool" and message["role"] == "user":
+            out.append({"role": "assistant", "content": ""})
+        out.append(message)
+    return out
+
+
+def with_tools(messages: Sequence[Message], tools: Sequence[Json], format: CallFormat) -> list[Message]:
+    """The conversation with the tools described at the end of its system message, which may be new."""
+    text = write_tools(format, [tool["function"] for tool in tools])
+    head, rest = split_head(messages)
+    last = head.pop() if head else {"role": "system", "content": ""}
+    return [*head, {**last, "content": joined_contents(last["content"], text)}, *rest]
+
+
+def calls_as_content(messages: Sequence[Message], format: CallFormat) -> list[Message]:
+    """Calls as the model wrote them, in the content of the assistant's messages."""
+    out: list[Message] = []
+    for message in messages:
+        if calls := message.get("tool_calls"):
+            written = write_calls(
+                format, [(call["function"]["name"], history.wrapped(call["function"]["arguments"])) for call in calls]
+            )
+            content = f"{message['content']}\n{written}" if message["content"] else written
+            message = {**history.without(message, "tool_calls"), "content": content}
+        out.append(message)
+    return out
+
+
+def results_as_content(messages: Sequence[Message]) -> list[Message]:
+    """Results in messages of the user; those that follow each other in one."""
+    out: list[Message] = []
+    after_result = False
+    for message in messages:
+        is_result = message["role"] == "tool"
+        if is_result:
+            content = _in_markers(message["content"])
+            if after_result:
+                content = joined_contents(out.pop()["content"], content, "\n")
+            message = {"role": "user", "content": content}
+        out.append(message)
+        after_result = is_result
+    return out
+
+
+# ---------------------------------------------------------------------------------------------------------------
+
+
+def _in_markers(content: Content) -> Content:
+    start, end = RESULT
+    return f"{start}{content}{end}" if isinstance(content, str) else [*_parts(start), *content, *_parts(end)]
+
+
+def _parts(content: Content) -> list[Json]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content

@@ -103,14 +103,11 @@ class _Trial:
 
     def missing(self, rendered: str) -> int:
         """Number of the texts that a rendering does not contain."""
-        if not self.ordered:
-            return sum(text not in rendered for text in self.texts)
         at, missing = 0, 0
         for text in self.texts:
             found = rendered.find(text, at)
-            if found < 0:
-                missing += 1
-            else:
+            missing += found < 0
+            if self.ordered and found >= 0:
                 at = found + len(text)
         return missing
 

@@ -8,7 +8,12 @@ and whatever a decoder raises is a 400 that names the field.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
+from ...errors import BadRequest
 from ...media import MediaKind
+from ...threads.panics import is_shortage
 
 PARTS: dict[str, tuple[MediaKind, tuple[str, ...]]] = {
     "image_url": ("image", ("image_url",)),
@@ -22,3 +27,17 @@ PARTS: dict[str, tuple[MediaKind, tuple[str, ...]]] = {
 """Types of parts that are not text: what each is, and the fields that may hold its content."""
 FILES = ("file", "input_file")
 """Types of parts that hold a file."""
+
+
+@contextlib.contextmanager
+def decoding(what: str, path: str, code: str = "invalid_value") -> Iterator[None]:
+    """Turn all errors of a library into a BadRequest: for broken files it raises whatever its readers stumble over."""
+    try:
+        yield
+    except BadRequest:
+        raise
+    except Exception as error:
+        if is_shortage(error):
+            raise
+        why = str(error)[:200] or type(error).__name__
+        raise BadRequest.refused(path, f"the {what} cannot be decoded: {why}", code) from None

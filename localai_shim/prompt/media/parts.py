@@ -80,14 +80,8 @@ def open_media(part: Mapping[str, object], path: str, rules: MediaRules, fits: F
     """
     kind, fields = PARTS[str(part["type"])]
     rate = _rate(part, path) if kind == "video" else None
-    if part.get("file_id") is not None:
-        stored = _stored(part["file_id"], f"{path}.file_id", kind, rules)
-        return _opened(stored, f"{path}.file_id", kind, rules, _detail(part, path), rate, fits or _any_size)
-    field = next((field for field in fields if part.get(field) is not None), None)
-    if field is None:
-        raise BadRequest.missing(f"{path}.{fields[0]}")
-    value, at, options = _content(part, field, f"{path}.{field}", kind, rules)
-    return _opened(value, at, kind, rules, _detail(*options), rate, fits or _any_size)
+    value, at, holder = _content(part, fields, path, kind, rules)
+    return _opened(value, at, kind, rules, _detail(*holder), rate, fits or _any_size)
 
 
 def _any_size(size: MediaSize, path: str) -> None:
@@ -95,18 +89,18 @@ def _any_size(size: MediaSize, path: str) -> None:
 
 
 def _content(
-    part: Mapping[str, object], field: str, path: str, kind: MediaKind, rules: MediaRules
+    holder: Mapping[str, object], fields: tuple[str, ...], path: str, kind: MediaKind, rules: MediaRules
 ) -> tuple[object, str, tuple[Mapping[str, object], str]]:
     """The content itself, its path, and what holds `detail`: chat has both in an object, Responses side by side."""
-    value = part[field]
-    if not isinstance(value, Mapping):
-        return value, path, (part, path.removesuffix(f".{field}"))
-    if value.get("file_id") is not None:
-        return _stored(value["file_id"], f"{path}.file_id", kind, rules), f"{path}.file_id", (value, path)
-    inner = next((name for name in _INNER[kind] if value.get(name) is not None), None)
-    if inner is None:
-        raise BadRequest.missing(f"{path}.{_INNER[kind][0]}")
-    return value[inner], f"{path}.{inner}", (value, path)
+    field = next((name for name in ("file_id", *fields) if holder.get(name) is not None), None)
+    if field is None:
+        raise BadRequest.missing(f"{path}.{fields[0]}")
+    value, at = holder[field], f"{path}.{field}"
+    if field == "file_id":
+        value = _stored(value, at, kind, rules)
+    elif isinstance(value, Mapping) and fields != _INNER[kind]:
+        return _content(value, _INNER[kind], at, kind, rules)
+    return value, at, (holder, path)
 
 
 def _stored(file_id: object, path: str, kind: MediaKind, rules: MediaRules) -> bytes:

@@ -9,7 +9,6 @@ import struct
 import time
 import warnings
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +22,8 @@ from PIL.TiffImagePlugin import TiffImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
 from ...errors import BadRequest
-from ...threads.panics import is_shortage
 from ...threads.system import Lock
+from . import decoding
 
 Pixels = npt.NDArray[np.uint8]
 """`[height, width, 3]`, RGB; never written to."""
@@ -131,7 +130,7 @@ def _opened(data: bytes, path: str) -> Iterator[Image.Image]:
     if reader is None:
         raise _unknown(data, path)
     _quieten()
-    try:
+    with decoding("image", path, "image_parse_error"):
         if data.startswith(b"\xff\xd8") and data.count(b"\xff\xda") > _MAX_JPEG_SCANS:
             raise _refuse(path, f"the JPEG has more than {_MAX_JPEG_SCANS} scans; save it again as a baseline JPEG")
         if data.startswith(b"GIF8"):
@@ -139,29 +138,19 @@ def _opened(data: bytes, path: str) -> Iterator[Image.Image]:
         with reader(_File(data)) as image:
             _check_image(image, path)
             yield image
-    except BadRequest:
-        raise
-    except Exception as error:  # of broken files PIL raises whatever its readers stumble over
-        if is_shortage(error):
-            raise
-        raise _broken(path, error) from None
 
 
 def picture_pixels(image: Image.Image, path: str) -> Pixels:
     """The pixels of a picture that the program has opened or made itself, upright, on white where transparent."""
     _check_size(image.size, path)
     _quieten()
-    try:
+    with decoding("image", path, "image_parse_error"):
         with _loading:
             image.load()
         return _upright_pixels(image)
-    except Exception as error:
-        if is_shortage(error):
-            raise
-        raise _broken(path, error) from None
 
 
-def array_pixels(array: npt.NDArray[Any], path: str) -> Pixels:
+def array_pixels(array: npt.NDArray[np.generic], path: str) -> Pixels:
     """A copy of an array `[height, width]` or `[height, width, 1 | 3 | 4]` of uint8, or of floats from 0 to 1."""
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 3, 4)) or 0 in array.shape:
         raise _refuse(path, f"an array of pixels is [height, width] or [height, width, 3 or 4], not {array.shape}")
@@ -325,11 +314,6 @@ def _unknown(data: bytes, path: str) -> BadRequest:
     head = data[:256].lower()
     name = next((name for mark, name in _OTHERS.items() if mark.lower() in head), "of an unknown format")
     return _refuse(path, f"the image is {name}; {FORMATS} are read", "invalid_image_format")
-
-
-def _broken(path: str, error: Exception) -> BadRequest:
-    why = str(error) or type(error).__name__
-    return _refuse(path, f"the image cannot be decoded: {why[:200]}", "image_parse_error")
 
 
 def _refuse(path: str, why: str, code: str = "invalid_image") -> BadRequest:

@@ -193,9 +193,10 @@ async def _follow(url: str, limit: int, resolve: Resolve, transport: Transport) 
     for _ in range(MAX_REDIRECTS + 1):
         target = httpx.URL(url)
         addresses = await _addresses(target, resolve)
+        asked = httpx.Request("GET", target, headers=_HEADERS)
         async with (
             transport() as connections,  # of its own: TLS has checked one name
-            contextlib.aclosing(await _ask(target, addresses, connections)) as response,
+            contextlib.aclosing(await _ask(asked, addresses, connections)) as response,
         ):
             if not response.has_redirect_location:
                 return await _content(response, limit)
@@ -223,14 +224,20 @@ async def _addresses(target: httpx.URL, resolve: Resolve) -> list[str]:
     return found
 
 
-async def _ask(target: httpx.URL, addresses: list[str], connections: httpx.AsyncBaseTransport) -> httpx.Response:
+async def _ask(request: httpx.Request, addresses: list[str], connections: httpx.AsyncBaseTransport) -> httpx.Response:
     """Answer of the first address that takes a connection; the URL's own name is what is asked for, and checked."""
-    headers = {**_HEADERS, "Host": target.netloc.decode("ascii")}
-    extensions = {"sni_hostname": target.raw_host.decode("ascii")}
+    target = request.url
+    headers = [(name, value) for name, value in request.headers.raw if name.lower() != b"host"]
     for address in addresses:
-        asked = httpx.Request("GET", target.copy_with(host=address), headers=headers, extensions=extensions)
+        pinned = httpx.Request(
+            request.method,
+            target.copy_with(host=address),
+            headers=[(b"Host", target.netloc), *headers],
+            stream=request.stream,  # of which nothing is read before there is a connection
+            extensions={**request.extensions, "sni_hostname": target.raw_host.decode("ascii")},
+        )
         try:
-            return await connections.handle_async_request(asked)
+            return await connections.handle_async_request(pinned)
         except (httpx.ConnectError, httpx.ConnectTimeout):
             if address is addresses[-1]:
                 raise
@@ -259,21 +266,7 @@ class PublicTransport(httpx.AsyncBaseTransport):
         host = target.netloc.decode("ascii")
         if host not in self._connections:
             self._connections[host] = self._transport()
-        headers = [(name, value) for name, value in request.headers.raw if name.lower() != b"host"]
-        for address in addresses:
-            pinned = httpx.Request(
-                request.method,
-                target.copy_with(host=address),
-                headers=[(b"Host", target.netloc), *headers],
-                stream=request.stream,  # of which nothing is read before there is a connection
-                extensions={**request.extensions, "sni_hostname": target.raw_host.decode("ascii")},
-            )
-            try:
-                return await self._connections[host].handle_async_request(pinned)
-            except (httpx.ConnectError, httpx.ConnectTimeout):
-                if address is addresses[-1]:
-                    raise
-        raise AssertionError("there is an address")
+        return await _ask(request, addresses, self._connections[host])
 
     async def aclose(self) -> None:
         for connections in self._connections.values():

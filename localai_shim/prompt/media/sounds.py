@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ...errors import BadRequest
 from ...threads.deadline import check
-from ...threads.panics import is_shortage
+from . import decoding
 
 Samples = npt.NDArray[np.float32]
 """`[samples]`, one channel, -1 to 1; never written to."""
@@ -50,14 +50,8 @@ def decode_sound(data: bytes, path: str, seconds: float | None = None) -> tuple[
         raise _refuse(path, "the audio is neither WAV nor MP3 nor FLAC" if data else "the audio is empty")
     if data.startswith((b"RIFX", b"RF64")):
         raise _refuse(path, "WAV files of type RIFX and RF64 are not read; save it as RIFF")
-    try:
+    with decoding("audio", path):
         samples, rate = _decoded(data, path, seconds)
-    except BadRequest:
-        raise
-    except Exception as error:  # whatever broken files lead to
-        if is_shortage(error):
-            raise
-        raise _refuse(path, f"the audio cannot be decoded: {str(error)[:200] or type(error).__name__}") from None
     if not len(samples):
         raise _refuse(path, "the audio has no samples")
     samples.flags.writeable = False

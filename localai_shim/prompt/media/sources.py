@@ -71,9 +71,8 @@ def read_source(value: object, path: str, kind: SourceKind, rules: MediaRules) -
         return _data_url(text, path, kind)
     if scheme in ("http", "https"):
         if not rules.remote:
-            raise _refuse(
-                path, kind, "URLs are fetched only if the client has allow_remote_images=True; send a data: URL"
-            )
+            why = "URLs are fetched only if the client has allow_remote_images=True; send a data: URL"
+            raise _refuse(path, kind, why)
         return rules.read((kind, text), partial(fetch, text, path, MAX_FILE_BYTES[kind], code=_code(kind, "url")))
     if scheme not in ("", "file"):
         raise _refuse(path, kind, f"{scheme}: URLs are not read; send a data: URL")
@@ -157,11 +156,8 @@ def _decoded(text: str, start: int = 0) -> bytes | None:
 def _allowed_file(text: str, path: str, kind: SourceKind, rules: MediaRules) -> bytes:
     """A file that the request names, if it is below the folder that the client allows."""
     if rules.folder is None:
-        raise _refuse(
-            path,
-            kind,
-            "it is not a data: URL, and files are read only below the folder that the client has as allow_local_files",
-        )
+        why = "it is not a data: URL, and files are read only below the folder that the client has as allow_local_files"
+        raise _refuse(path, kind, why)
     root = Path(os.path.realpath(rules.folder))
     try:
         name = _url_path(text) if text[:5].lower() == "file:" else text

@@ -19,7 +19,7 @@ def read_again(value: Any) -> tuple[str, bytes] | None:
     return read_upload(value, MAX_BYTES)
 
 
-def describe(value: Any) -> Json:
+def describe(value: object) -> Json:
     """A file as plain JSON: its name, the number of its bytes, and their SHA-256."""
     found = read_again(value)
     if found is None:

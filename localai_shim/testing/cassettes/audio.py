@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import openai
 from openai.types.audio import Transcription, TranscriptionVerbose, Translation, TranslationVerbose
@@ -26,7 +26,7 @@ MAX_SPEECH_SECONDS = 300
 _SAMPLE_BYTES = 2
 _VERBOSE = ("verbose_json", "srt", "vtt")
 _HEARD = ("language", "segments", "words")
-_MULTIPART: Any = {"headers": {"Content-Type": "multipart/form-data"}}
+_MULTIPART: openai.RequestOptions = {"headers": {"Content-Type": "multipart/form-data"}}
 
 
 def record_transcription(source: openai.OpenAI, api: str, request: Json, file: tuple[str, bytes]) -> Interaction:
@@ -46,14 +46,14 @@ def record_transcription(source: openai.OpenAI, api: str, request: Json, file: t
         (True, True): TranslationVerbose,
     }
     with unpatched():
-        answer: Any = source.post(
+        answer = source.post(
             f"/{api.replace('.', '/')}",
             cast_to=kinds[verbose, translates],
             body=body,
             files=[("file", file)],
             options=_MULTIPART,
         )
-    fields = answer.to_dict(mode="json")
+    fields: Json = answer.to_dict(mode="json")
     delta: Json = {"at": round(time.monotonic() - began, 3), "content": fields["text"]}
     if fields.get("logprobs"):
         delta["tokens"] = [_scored(each) for each in fields["logprobs"]]
@@ -130,7 +130,7 @@ def sign(answer: object, played: Interaction) -> None:
     if not isinstance(answer, openai.BaseModel):
         return
     fields, recorded = answer.to_dict(), dict(played.heard) if hasattr(answer, "language") else {}
-    usage: Any = getattr(answer, "usage", None)
+    usage = getattr(answer, "usage", None)
     if usage is not None and played.usage is not None and usage.type == played.usage.get("type"):
         recorded["usage"] = played.usage
     made = type(answer).construct(**{**fields, **recorded})

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 from ...errors import BadRequest, RequestError
 from ...threads.system import Lock
 from ...types import Json
-from .matching import MAX_SHOWN_DIFFERENCES, WITHOUT_EFFECT, differences, meaning, nearest
+from .matching import MAX_SHOWN_DIFFERENCES, WITHOUT_EFFECT, Normalize, differences, meaning, nearest, normalizer
 from .mcp import without_secrets
-from .normalizing import Normalize, normalizer
 from .tape import CassetteError, Interaction, read_cassette, write_cassette
 
 if TYPE_CHECKING:

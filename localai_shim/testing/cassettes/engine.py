@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...endpoints.hosted.table import BY_NAME
 from ...endpoints.responses.mcp import McpAssembler
@@ -23,8 +23,7 @@ from ..model.tokenizer import Piece, ScriptedTokenizer
 from ..requests import api_of, plain
 from . import audio, hosted, mcp
 from .cassette import Cassette, RecordMode, Upload
-from .matching import delivery
-from .normalizing import Normalize
+from .matching import Normalize, delivery
 from .tape import Interaction, spelling_bytes
 
 if TYPE_CHECKING:
@@ -142,7 +141,7 @@ class CassetteEngine(ScriptedEngine):
 
 def _request(call: Call) -> Json:
     """Request as plain JSON; objects that the endpoint has stored replace their IDs."""
-    body: Json = plain(call.body)
+    body: Json = {name: plain(value) for name, value in call.body.items()}
     if "file" in body:
         body["file"] = describe(call.body["file"])
     left_out = delivery(api_of(call.path))
@@ -238,7 +237,7 @@ def _complete(recorded: Json, made: Json) -> Json:
 
 def _sign(made: object, played: Interaction) -> None:
     """Give an answer the model, the fingerprint and the usage that were recorded."""
-    answer: Any = getattr(made, "response", made)
+    answer = getattr(made, "response", made)
     if played.api.startswith("audio."):
         audio.sign(answer, played)
         return
@@ -246,7 +245,7 @@ def _sign(made: object, played: Interaction) -> None:
         answer.model = played.model
     if hasattr(answer, "system_fingerprint"):
         answer.system_fingerprint = played.fingerprint
-    if getattr(answer, "usage", None) is not None and played.usage is not None:
+    if hasattr(answer, "usage") and answer.usage is not None and played.usage is not None:
         answer.usage = type(answer.usage).model_validate(_complete(played.usage, answer.usage.to_dict()))
     for choice in getattr(answer, "choices", ()):
         if choice.finish_reason is not None:

@@ -1,14 +1,14 @@
-"""Forms of requests: two that mean the same have the same form; and the differences of two others."""
+"""Forms of requests: two that mean the same have the same form. Differences of two others, and normalized texts."""
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ...formats.values import json_or_text
-from ...types import Json
+from ...types import Json, map_texts
 
 DELIVERY = frozenset({"stream", "stream_options", "background", "store", "metadata"}) | {
     "encoding_format",
@@ -93,7 +93,7 @@ def delivery(api: str) -> frozenset[str]:
 def _audio_meaning(api: str, request: Mapping[str, object]) -> Json:
     """The canonical form of a request for a transcription or speech. A file is the same whatever its name."""
     left_out = {*delivery(api), *WITHOUT_EFFECT}
-    made = {name: _plain(value) for name, value in request.items() if value is not None and name not in left_out}
+    made: Json = {name: _plain(value) for name, value in request.items() if value is not None and name not in left_out}
     if isinstance(file := made.get("file"), dict):
         made["file"] = {name: value for name, value in file.items() if name != "name"}
     if "response_format" in made:
@@ -121,7 +121,7 @@ def _message(value: object) -> object:
     return made
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> object:
     """Without nulls and defaults, at any depth."""
     if isinstance(value, Mapping):
         made = {key: _plain(each) for key, each in value.items() if each is not None}
@@ -209,3 +209,49 @@ def _short(value: object, start: int = 0) -> str:
         return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"
     cut = value[start : start + _MAX_SHOWN_CHARACTERS]
     return f"{'…' if start else ''}{cut!r}{'…' if start + _MAX_SHOWN_CHARACTERS < len(value) else ''}"
+
+
+# -- what differs from run to run: dates, ids, paths ------------------------------------------------------------------
+
+Normalize = Callable[[str], str] | Mapping[str, str]
+"""A function of a text, or regular expressions and their replacements."""
+
+_UNTOUCHED = frozenset({"model", "file"})
+"""Names, many of which end in a date; and the hash of a file."""
+
+
+def normalizer(*rules: Normalize | None) -> Callable[[Json], Json]:
+    """A function that applies rules, one after the other, to all texts of a request but the model's name and its file.
+
+    Raises:
+        TypeError: a rule is neither a function nor a mapping.
+        re.error: a pattern is no regular expression.
+    """
+    steps = [_function(rule) for rule in rules if rule is not None]
+
+    def apply(text: str) -> str:
+        for step in steps:
+            text = step(text)
+            if not isinstance(text, str):
+                raise TypeError(f"it returned {text!r}, and not a text")
+        return text
+
+    def request(body: Json) -> Json:
+        return {name: value if name in _UNTOUCHED else map_texts(value, apply) for name, value in body.items()}
+
+    return request if steps else lambda body: body
+
+
+def _function(rule: Normalize) -> Callable[[str], str]:
+    if callable(rule):
+        return rule
+    if not isinstance(rule, Mapping):
+        raise TypeError(f"`normalize` must be a function of a text or a dict of patterns, not {rule!r}")
+    patterns = [(re.compile(pattern), text) for pattern, text in rule.items()]
+
+    def replace(text: str) -> str:
+        for pattern, new in patterns:
+            text = pattern.sub(new, text)
+        return text
+
+    return replace

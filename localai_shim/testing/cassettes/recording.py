@@ -10,7 +10,12 @@ import openai
 from openai.types import Completion, CreateEmbeddingResponse
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.chat.chat_completion_chunk import ChoiceDelta
-from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.responses import (
+    Response,
+    ResponseOutputItemAddedEvent,
+    ResponseOutputItemDoneEvent,
+    ResponseStreamEvent,
+)
 
 from ...client.local import LocalOpenAI
 from ...contrib.reranking import RerankResponse
@@ -131,7 +136,7 @@ def _of_delta(delta: ChoiceDelta) -> Iterator[Json]:
             yield {"call": index, "arguments": text}
 
 
-def _of_event(event: Any, made: Interaction) -> Iterator[Json]:
+def _of_event(event: ResponseStreamEvent, made: Interaction) -> Iterator[Json]:
     """The deltas of an event of a response."""
     if event.type in ("response.failed", "error"):
         raise CassetteError(f"the answer has {event.type}, which cannot be recorded: {event.to_json(indent=None)}")
@@ -141,9 +146,11 @@ def _of_event(event: Any, made: Interaction) -> Iterator[Json]:
             yield {"tokens": [_scored(each) for each in event.logprobs]}
     elif event.type == "response.refusal.delta":
         yield from _named("refusal", event.delta)
-    elif event.type in _REASONING:
+    elif event.type == "response.reasoning_text.delta" or event.type == "response.reasoning_summary_text.delta":
         yield from _named("reasoning", event.delta)
-    elif event.type in _ARGUMENTS:
+    elif (
+        event.type == "response.function_call_arguments.delta" or event.type == "response.custom_tool_call_input.delta"
+    ):
         yield {"call": event.output_index, "arguments": event.delta}
     elif event.type == "response.output_item.added" and event.item.type in ("function_call", "custom_tool_call"):
         name = qualified_name(getattr(event.item, "namespace", None), event.item.name)
@@ -157,7 +164,7 @@ def _of_event(event: Any, made: Interaction) -> Iterator[Json]:
         yield {"end": "stop" if cut is None else "content_filter" if cut.reason == "content_filter" else "length"}
 
 
-def _of_item(event: Any) -> Iterator[Json]:
+def _of_item(event: ResponseOutputItemAddedEvent | ResponseOutputItemDoneEvent) -> Iterator[Json]:
     """The deltas of a hosted tool's item that begins or is done, and of a message's annotations once it is done."""
     item, is_done = event.item, event.type == "response.output_item.done"
     if item.type in BY_ITEM:

@@ -6,12 +6,16 @@ nor mlx-lm nor transformers.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import math
 import os
 import queue
+import re
 import weakref
 from collections import deque
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ...engine.sinks import deliver_events
 from ...errors import BadRequest
@@ -33,10 +37,13 @@ from ...types import (
     Work,
 )
 from .clock import REAL, Clock
-from .replies import Decide, Patience, Place, PlayedRow, Reply, ReplyLike, Script, ScriptedModel
+from .replies import Decide, Pair, Patience, Place, PlayedRow, Reply, ReplyLike, Script, ScriptedModel
 from .sounds import PlayedSpeech, PlayedTranscript, make_up_speech, speech_reply
 from .tokenizer import ScriptedTokenizer
-from .vectors import Pair, make_up_relevance, make_up_vectors
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 NO_TOKENS = Reply("")
 """Ends a request that is answered otherwise."""
@@ -364,3 +371,42 @@ def is_last(event: Event) -> bool:
 def closed_error() -> EngineClosedError:
     """Error with which requests to a closed engine fail."""
     return EngineClosedError("engine is closed")
+
+
+# -- vectors of texts and scores of documents: the same in every process, and by the words that texts share -----------
+
+_ORDER_WEIGHT = 0.1  # of the text as a whole, so that other orders of the same words differ a little
+
+
+def make_up_vectors(texts: Sequence[str], dimensions: int) -> npt.NDArray[np.float32]:
+    """`[texts, dimensions]`, rows of length 1: the sum of a vector for each of a text's words."""
+    import numpy as np
+
+    made = np.empty((len(texts), dimensions), np.float32)
+    for row, text in zip(made, texts, strict=True):
+        words = _words(text)
+        row[:] = _ORDER_WEIGHT * _direction(text, dimensions) + sum(_direction(word, dimensions) for word in words)
+        row /= np.linalg.norm(row)
+    return made
+
+
+def make_up_relevance(pairs: Sequence[Pair]) -> npt.NDArray[np.float32]:
+    """`[pairs, 1]`: 0 where a document has none of the query's words, 1 where it has all of them and no others."""
+    import numpy as np
+
+    words = [(set(_words(pair.query)), set(_words(pair.document))) for pair in pairs]
+    made = [[len(a & b) / math.sqrt(len(a) * len(b)) if a and b else 0.0] for a, b in words]
+    return np.array(made, np.float32)
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
+@functools.lru_cache(maxsize=4096)
+def _direction(text: str, dimensions: int) -> npt.NDArray[np.float32]:
+    """Direction of a text on its own. It is never written to."""
+    import numpy as np
+
+    seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+    return np.random.default_rng(seed).standard_normal(dimensions, np.float32)

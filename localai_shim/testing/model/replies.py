@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia
 from ...speech import Recognizing, Speaking
@@ -15,6 +17,7 @@ from ...types import (
     Failure,
     FinishReason,
     GenerationRequest,
+    Json,
     Prompt,
     RowError,
     Sink,
@@ -24,10 +27,8 @@ from ...types import (
     TokenScore,
 )
 from ...vectors import Embedding, Ranking, Reranking
-from . import pictures
 from .clock import REAL, Clock
 from .tokenizer import Piece, ScriptedTokenizer
-from .vectors import Pair
 
 Logprob = float | Mapping[Piece, float]
 
@@ -70,6 +71,10 @@ Decide = Callable[[GenerationRequest, str, int], ReplyLike]
 """(request, the prompt's text, how many requests came before) -> the reply."""
 
 
+# Digits, which no filter of a template changes; random, so that no caller can write it.
+_MARK = "7" + "".join(secrets.choice("012345689") for _ in range(20))
+_PLACE = re.compile(f"{_MARK}([012])")
+_KINDS: tuple[MediaKind, ...] = ("image", "video", "audio")
 _HEARING = Recognizing(
     takes_language=True,
     takes_prompt=True,
@@ -80,6 +85,14 @@ _HEARING = Recognizing(
     gives_logprobs=True,
 )
 _SPEAKING = Speaking(takes_any_voice=True, takes_instructions=True, takes_speed=True)
+
+
+class Pair(list[int]):
+    """Token ids of a query and a document, which know the texts."""
+
+    def __init__(self, query: str, document: str, tokens: Sequence[int]) -> None:
+        super().__init__(tokens)
+        self.query, self.document = query, document
 
 
 class ScriptedModel:
@@ -123,22 +136,39 @@ class ScriptedModel:
         documents = [(text, text.encode()[: ranking.most_each]) for text in ranking.documents]
         return [Pair(query, text, [*before, *tokens][:end]) for text, tokens in documents]
 
-    media_kinds: frozenset[MediaKind] = frozenset(("image", "video", "audio"))
+    media_kinds: frozenset[MediaKind] = frozenset(_KINDS)
     decodes_media = False
 
     def process(self, media: Media) -> ProcessedMedia:
-        return pictures.process(media, self.tokenizer)
+        """An item as one token, `<image>`, whatever the picture."""
+        shown = f"<{media.kind}>"
+        return ProcessedMedia(media.kind, 1, {}, shown, [self.tokenizer.intern(shown)])
 
     def unread(self, size: MediaSize) -> ProcessedMedia | None:
         return None
 
     def spans(self, ids: Sequence[int], media: Sequence[ProcessedMedia]) -> list[MediaSpan]:
-        return pictures.spans(ids, media)
+        """Find the items in a prompt.
+
+        Raises:
+            ValueError: the template left some out.
+        """
+        import numpy as np  # here, since only media need it
+
+        found: list[MediaSpan] = []
+        at = -1
+        for item in media:
+            try:
+                at = list(ids).index(item.tokens[0], at + 1)
+            except ValueError:
+                raise ValueError(f"the chat template leaves out the {item.kind}") from None
+            found.append(MediaSpan(item, np.array([at])))
+        return found
 
     def apply_chat_template(
         self,
         messages: Sequence[Mapping[str, object]],
-        variables: Mapping[str, Any],
+        variables: Mapping[str, object],
         tools: Sequence[Mapping[str, object]] | None = None,
         add_generation_prompt: bool = True,
         restore: Callable[[str], str] | None = None,
@@ -146,14 +176,27 @@ class ScriptedModel:
     ) -> list[int]:
         """Prompt tokens of a conversation; `restore` changes the rendered text before it is tokenised."""
         text: str = self.tokenizer.apply_chat_template(
-            pictures.as_text(messages) if media else messages,
+            [{**each, "content": _marked(each["content"])} for each in messages] if media else messages,
             tools,
             add_generation_prompt=add_generation_prompt,
             tokenize=False,
+            continue_final_message=False,
             **variables,
         )
         text = text if restore is None else restore(text)
-        return pictures.encode(text, self.tokenizer) if media else self.tokenizer.encode(text)
+        out: list[int] = []
+        for i, piece in enumerate(_PLACE.split(text) if media else [text]):
+            out += [self.tokenizer.intern(f"<{_KINDS[int(piece)]}>")] if i % 2 else self.tokenizer.encode(piece)
+        return out
+
+
+def _marked(content: object) -> object:
+    """A message's content as a string, as any template can render it, with marks at the places of items."""
+    return "".join(map(_text, content)) if isinstance(content, list) else content
+
+
+def _text(part: Json) -> str:
+    return str(part["text"]) if part["type"] == "text" else f"{_MARK}{_KINDS.index(part['type'])}"
 
 
 class Script:

@@ -9,18 +9,16 @@ from typing import Any
 
 import jsonschema
 
+from localai_shim.formats.description import write_calls
 from localai_shim.formats.grammar.answers import answer_with_calls
 from localai_shim.formats.markup import Markup
-from localai_shim.formats.offered import OfferedTools
-from localai_shim.formats.syntaxes.json_values import JsonArguments
-from localai_shim.formats.syntaxes.marked import MarkedArguments
-from localai_shim.formats.syntaxes.python_call import PythonArguments
+from localai_shim.formats.syntaxes.arguments import JsonArguments
+from localai_shim.formats.syntaxes.keyed import MarkedArguments, PythonArguments
 from localai_shim.formats.syntaxes.tagged import Parameters
 from localai_shim.formats.table import FORMATS as ROWS
-from localai_shim.formats.writing import write_calls
-from localai_shim.grammar.compile import Grammar
+from localai_shim.formats.values import OfferedTools
+from localai_shim.grammar.compile import Grammar, Vocabulary
 from localai_shim.grammar.tool import Tool
-from localai_shim.grammar.vocabulary import Vocabulary
 from localai_shim.output.answer import AnswerParser
 from tests.formats.channels import CHANNELS
 from tests.grammar.drafts import vocabulary_with

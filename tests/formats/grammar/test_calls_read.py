@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from localai_shim.formats.syntaxes.marked import MarkedArguments
+from localai_shim.formats.syntaxes.keyed import MarkedArguments
 from localai_shim.formats.syntaxes.tagged import Parameters
 from localai_shim.formats.table import FORMATS as ROWS
 from localai_shim.grammar.tool import Tool

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from localai_shim.formats.syntaxes.json_values import JsonArguments
+from localai_shim.formats.syntaxes.arguments import JsonArguments
 from localai_shim.formats.table import FORMATS as ROWS
 from localai_shim.grammar import GrammarError
 from localai_shim.grammar.tool import Tool

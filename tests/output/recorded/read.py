@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from localai_shim.formats.markup import HEADER, REASONING, Markup
-from localai_shim.formats.offered import OfferedTools
+from localai_shim.formats.markup import HEADER, REASONING, Markup, Thought
 from localai_shim.formats.table import FORMATS
-from localai_shim.formats.thoughts import Thought
+from localai_shim.formats.values import OfferedTools
 from localai_shim.output.answer import AnswerParser
 from localai_shim.output.channels import ChannelSplitter, Piece
 from tests.formats.channels import CHANNELS

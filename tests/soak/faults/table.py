@@ -131,7 +131,7 @@ _RUNNING = [
     Point("masks", "grammar.compile:GrammarMatcher.accept", "schema"),
     Point("masks", "grammar.compile:GrammarMatcher.forced", "schema", "nobody"),
     Point("masks", "grammar.constraint:RowConstraint.mask", "tools"),
-    Point("masks", "output.row_text:RowText.feed", "stops"),
+    Point("masks", "output.stop:RowText.feed", "stops"),
     Point("sink", "engine.sinks:SyncSink.put", "stream", "one"),
     Point("sink", "engine.sinks:AsyncSink.put", "stream", "one"),
     Point("sink", "engine.sinks:LoopWaker.wake", "stream", "rows"),

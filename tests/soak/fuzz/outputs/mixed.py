@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Sequence
 
-from localai_shim.formats.offered import OfferedTools
+from localai_shim.formats.values import OfferedTools
 from localai_shim.output.answer import AnswerParser
 from localai_shim.output.detokenizer import ByteDetokenizer
 from tests.output.reading import Answer, tokens

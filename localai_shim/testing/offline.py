@@ -1,24 +1,30 @@
-"""The plugin's part that answers code under test which makes its own clients: `patch_openai` and cassettes."""
+"""The plugin's part for code under test that makes its own clients, or reaches out: cassettes, `--block-openai`."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import importlib.util
 import re
 import sys
+import threading
+import weakref
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+
+from ..replacing.network import NetworkBlockedError, call_site, refusing
 
 if TYPE_CHECKING:
     import openai
 
-    from ...client.local import AsyncLocalOpenAI, LocalOpenAI
-    from ..cassettes.cassette import Cassette, RecordMode
-    from ..cassettes.engine import CassetteEngine
-    from ..cassettes.normalizing import Normalize
+    from ..client.local import AsyncLocalOpenAI, LocalOpenAI
+    from .cassettes.cassette import Cassette, RecordMode
+    from .cassettes.engine import CassetteEngine
+    from .cassettes.matching import Normalize
 
 MARKER = (
     "cassette(name=None, normalize=None): clients of the SDK answer from a file of recorded answers, "
@@ -37,10 +43,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     if importlib.util.find_spec("pytest_recording") is None:  # whose option it is otherwise
         text = "what is recorded of the answers in cassettes; none by default"
         group.addoption("--record-mode", choices=_RECORD_MODES, default=None, help=text)
+    text = "fail each test that reaches out of this machine, with the place that did"
+    group.addoption("--block-openai", action="store_true", help=text)
+    parser.addini("block_openai", text, type="bool", default=False)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
+    if config.getoption("block_openai") or config.getini("block_openai"):
+        config.pluginmanager.register(_Guard(), "localai_shim_guard")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -121,7 +132,7 @@ def patch_openai(request: pytest.FixtureRequest) -> Iterator[LocalOpenAI]:
             patch_openai.script("It rains.")
             assert openai.OpenAI().responses.create(model="gpt-4o", input="Weather?").output_text == "It rains."
     """
-    from ..patching import patch_openai
+    from .factory import patch_openai
 
     marked = request.node.get_closest_marker("cassette") is not None
     client: LocalOpenAI = request.getfixturevalue("cassette_openai" if marked else "local_openai")
@@ -142,23 +153,19 @@ def cassette_source(pytestconfig: pytest.Config) -> Iterator[openai.OpenAI]:
             return LocalOpenAI()  # or openai.OpenAI(base_url=...)
     """
     source = pytestconfig.getoption("record_from")
-    with _recorded_service() if source == "openai" else _recorded_model(source) as client:
+    if source == "openai":
+        import openai
+
+        from ..replacing.clients import unpatched
+
+        with unpatched():
+            made = openai.OpenAI()
+    else:
+        from ..client.local import LocalOpenAI
+
+        made = LocalOpenAI(source)
+    with made as client:
         yield client
-
-
-def _recorded_service() -> openai.OpenAI:
-    import openai
-
-    from ...replacing.clients import unpatched
-
-    with unpatched():
-        return openai.OpenAI()
-
-
-def _recorded_model(model: str | None) -> LocalOpenAI:
-    from ...client.local import LocalOpenAI
-
-    return LocalOpenAI(model)
 
 
 @pytest.fixture(scope="session")
@@ -191,32 +198,31 @@ def cassette(request: pytest.FixtureRequest, cassette_normalize: Normalize | Non
             cassette_openai.responses.create(model="gpt-4o", input="Hello!", max_output_tokens=8)
             assert not cassette.misses
     """
-    from ..cassettes.cassette import Cassette
+    from .cassettes.cassette import Cassette
 
     mode: RecordMode = request.config.getoption("record_mode", None) or "none"
-    marked = _marked(request.node)
-    path = _path(request.node, marked.get("name"))
+    name, normalize = _marked(request.node)
+    path = _path(request.node, name)
     source: openai.OpenAI | None = None
     if mode != "none" and not (mode == "once" and path.exists()):
         source = request.getfixturevalue("cassette_source")
-    rules = [cassette_normalize, marked.get("normalize")]
-    made = Cassette(path, mode, source, rules)
+    made = Cassette(path, mode, source, [cassette_normalize, normalize])
     request.node.stash[_CASSETTE] = made
     return made
 
 
-def _marked(item: pytest.Item) -> dict[str, Any]:
-    """Arguments of a test's closest marker."""
+def _marked(item: pytest.Item) -> tuple[object, Normalize | None]:
+    """Arguments of a test's closest marker: a name and `normalize`."""
     marker = item.get_closest_marker("cassette")
     if marker is None:
-        return {}
+        return None, None
     given = {**dict(zip(("name",), marker.args, strict=False)), **marker.kwargs}
     if len(marker.args) > 1 or given.keys() - {"name", "normalize"}:
         raise TypeError(f"the marker cassette takes a name and `normalize`, and not {marker.args} and {marker.kwargs}")
-    return given
+    return given.get("name"), given.get("normalize")
 
 
-def _path(item: pytest.Item, name: str | None) -> Path:
+def _path(item: pytest.Item, name: object) -> Path:
     """Path of a test's cassette. A name in which characters were replaced ends in a hash of them."""
     folder = item.path.parent / "cassettes"
     if name is not None:
@@ -234,7 +240,7 @@ _MAX_NAME = 150  # characters; file systems have room for 255 bytes
 @pytest.fixture
 def cassette_engine(cassette: Cassette) -> Iterator[CassetteEngine]:
     """Engine that plays this test's cassette."""
-    from ..cassettes.engine import CassetteEngine
+    from .cassettes.engine import CassetteEngine
 
     engine = CassetteEngine(cassette)
     yield engine
@@ -250,7 +256,7 @@ def cassette_openai(cassette_engine: CassetteEngine) -> LocalOpenAI:
             answer = cassette_openai.responses.create(model="gpt-4o", input="Hello!", max_output_tokens=8)
             assert answer.output_text
     """
-    from ...client.local import LocalOpenAI
+    from ..client.local import LocalOpenAI
 
     return LocalOpenAI(engine=cassette_engine)
 
@@ -265,6 +271,81 @@ def async_cassette_openai(cassette_engine: CassetteEngine) -> AsyncLocalOpenAI:
             answer = await async_cassette_openai.responses.create(model="gpt-4o", input="Hello!", max_output_tokens=8)
             assert answer.output_text
     """
-    from ...client.local import AsyncLocalOpenAI
+    from ..client.local import AsyncLocalOpenAI
 
     return AsyncLocalOpenAI(engine=cassette_engine)
+
+
+# -- no way out of this machine ---------------------------------------------------------------------------------------
+
+
+class _Guard:
+    """Watches while tests run; an attempt goes into the report of the phase in which it was made, or of the next."""
+
+    def __init__(self) -> None:
+        self._attempts: list[str] = []
+        self._test = ""
+        self._threads: weakref.WeakKeyDictionary[threading.Thread, str] = weakref.WeakKeyDictionary()
+        """Thread -> the test and the place that started it."""
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        self._test = item.nodeid
+        with _watching(self):
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        text = self._take()
+        if text and report.failed:
+            report.sections.append(("network", text))
+        elif text:
+            report.outcome, report.longrepr = "failed", text
+            report.__dict__.pop("wasxfail", None)  # a test that is expected to fail may not reach out either
+        return report
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self._attempts and not session.exitstatus:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        text = self._take()  # of threads that were left by the last test
+        if text:
+            terminalreporter.section("network", red=True)
+            terminalreporter.line(text)
+
+    def _take(self) -> str:
+        taken, self._attempts = self._attempts, []
+        return "\n".join(taken)
+
+    def started(self, thread: threading.Thread) -> None:
+        """Remember where a thread comes from: it may be one whose own frames say nothing."""
+        self._threads[thread] = f"{self._test} started at {call_site()}"
+
+    def refuse(self, _: str, target: str) -> NetworkBlockedError:
+        """Note an attempt; the exception by which it ends."""
+        thread = threading.current_thread()
+        text = f"{self._test} reached out to {target}, which --block-openai forbids\n  at {call_site()}"
+        if thread is not threading.main_thread():
+            text += f"\n  on thread {thread.name!r}, which {self._threads.get(thread, 'something else started')}"
+        self._attempts.append(text)
+        return NetworkBlockedError(text)
+
+
+@contextlib.contextmanager
+def _watching(guard: _Guard) -> Iterator[None]:
+    start = threading.Thread.start
+
+    @functools.wraps(start)
+    def started(self: threading.Thread) -> None:
+        guard.started(self)
+        start(self)
+
+    threading.Thread.start = started  # type: ignore[method-assign]
+    try:
+        with refusing(guard.refuse):
+            yield
+    finally:
+        if threading.Thread.start is started:
+            threading.Thread.start = start  # type: ignore[method-assign]

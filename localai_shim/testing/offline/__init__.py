@@ -1,1 +1,0 @@
-"""Guards that keep code under test from reaching out."""
