@@ -6,12 +6,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..endpoints.assembler import Assembler
 from ..endpoints.embeddings.create import encode_texts, fitting, named_prompt, prompt_tokens
 from ..endpoints.fields import Fields, as_array
 from ..endpoints.request_fields import new_id, read_priority
 from ..endpoints.served import ServedModel
-from ..endpoints.turn import Turn
+from ..endpoints.turn import Assembler, Turn
 from ..errors import BadRequest
 from ..prompt.messages import encodable
 from ..types import EmbeddingRequest, Json, RankingRequest, Token

@@ -13,7 +13,7 @@ import pytest
 from openai.types import Completion, CompletionChoice
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.endpoints.completions.echo import make_echo
+from localai_shim.endpoints.completions.create import make_echo
 from localai_shim.testing import ScriptedEngine
 from localai_shim.types import Prompt
 from tests.conftest import Oracle, chat_tokenizer, refused

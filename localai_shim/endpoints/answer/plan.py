@@ -1,10 +1,13 @@
-"""Plans of how an answer is read, on the consumer's side, and constrained by a grammar, on the engine's."""
+"""Fields that chat completions and responses share: tools, format, thinking; and the plan of an answer.
+
+The plan says how the answer is read, on the consumer's side, and constrained by a grammar, on the engine's.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ...errors import BadRequest
 from ...formats.description import CallFormat
@@ -16,6 +19,8 @@ from ...output.answer import AnswerParser
 from ...output.channels import ChannelSplitter
 from ...output.row_text import RowText
 from ...output.text import TextParser
+from ...prompt.history import Message
+from ...prompt.template import Conversation
 from ...types import GenerationRequest, GrammarConstraint, Prompt
 from ..request_fields import Generation, Limits, make_requests
 from ..served import ServedModel
@@ -167,3 +172,24 @@ class AnswerPlan:
         if markup.tools is None or self._forbidden or not (markup.channels or self._beginnings(markup.tools)):
             return None
         return no_call(markup, self._model.grammars.vocabulary, thoughts=thoughts)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Fields of a request for one message. Requests with the same fields share it, unchanged."""
+
+    tools: ToolPlan
+    format: AnswerFormat | None
+    thinking: ThinkingPlan
+    special: bool
+    """The caller's texts may spell special tokens."""
+
+    def conversation(self, messages: list[Message], variables: Mapping[str, object] | None = None) -> Conversation:
+        """The messages as they are rendered, with more `variables` for the template."""
+        thinking = self.thinking
+        given = {**thinking.variables, **(variables or {})}
+        return Conversation(thinking.messages(messages), given, self.tools.rendered, self.special)
+
+    def plan(self, model: ServedModel, prompt_end: str, *, continuing: bool = False) -> AnswerPlan:
+        """Plan of the answer to a prompt with this end, see `AnswerPlan`."""
+        return AnswerPlan(model, self.tools, self.format, self.thinking, prompt_end, continuing=continuing)

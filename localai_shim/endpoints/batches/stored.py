@@ -15,8 +15,8 @@ from .. import files
 from ..fields import Fields
 from ..paging import check_query, finish, found, list_object, read_paging, stored_list
 from ..request_fields import new_id, now, read_metadata
-from .job import KIND, LOCAL, UNFINISHED, failed
 from .lines import ENDPOINTS
+from .runner import KIND, LOCAL, UNFINISHED, failed
 
 if TYPE_CHECKING:
     from .runner import Batches

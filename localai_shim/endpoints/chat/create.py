@@ -19,9 +19,8 @@ from ...prompt.parts import media_parts
 from ...prompt.template import Conversation
 from ...types import Prompt
 from .. import request_fields
-from ..answer.asked import Asked
 from ..answer.format import read_answer_format
-from ..answer.plan import AnswerPlan
+from ..answer.plan import AnswerPlan, Asked
 from ..answer.thinking import EFFORTS, read_thinking
 from ..answer.tools import read_tool_plan
 from ..fields import Fields, as_array

@@ -14,11 +14,11 @@ from ...output.answer import AnswerParser
 from ...output.text import TextParser
 from ...prompt.history import Message
 from ...types import GenerationRequest, Json, Prompt, Token
-from ..assembler import Round
 from ..hosted.hooks import Call, run, too_long
 from ..hosted.kind import HostedTool, Outcome
 from ..hosted.room import are_short
 from ..hosted.running import run_all
+from ..turn import Round
 from .assembler import ChatAssembler, new_call_id
 from .search_parser import SearchParser
 

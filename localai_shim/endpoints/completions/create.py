@@ -1,4 +1,7 @@
-"""POST /completions, the legacy API (https://platform.openai.com/docs/api-reference/completions)."""
+"""POST /completions, the legacy API (https://platform.openai.com/docs/api-reference/completions).
+
+An answer may repeat its prompt, with its tokens' logprobs.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,14 @@ from ...output.text import Delta, TextParser
 from ...prompt.messages import encodable
 from ...prompt.template import ChatTokenizer
 from ...types import Json, Prompt, Token
-from ..assembler import Assembler
 from ..fields import Fields, as_array
 from ..optional_fields import NO_PROMPT, Extras
 from ..predictions import PredictionCounts
 from ..request_fields import Generation, new_id, now, read_own
 from ..served import ServedModel
 from ..token_fields import token_id, truncated
-from ..turn import Turn
+from ..turn import Assembler, Turn
 from ..usage import usage_fields
-from .echo import Echo, by_text, make_echo
 from .fields import DIFFER, Infilling, read_fields
 
 if TYPE_CHECKING:
@@ -309,3 +310,70 @@ class _Candidate:
     def mean(self) -> float:
         """Logprob per token."""
         return self.score / max(1, self.length)
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """A prompt as an answer repeats it."""
+
+    text: str
+    offsets: list[int]
+    """Offset of each token's text."""
+
+    def before(self, logprobs: Logprobs, prompt: Prompt, top: int, text: Callable[[int], str]) -> Logprobs:
+        """An answer's logprobs behind those of its prompt, of which the first token has none.
+
+        Args:
+            logprobs: the answer's.
+            prompt: scored.
+            top: how many likely tokens to report with each.
+            text: of a token.
+        """
+        scores = prompt.scores or ()
+        tops = [
+            by_text([*score.top[:top], (token_id, score.logprob)], text)
+            for token_id, score in zip(prompt.tokens[1:], scores, strict=True)
+        ]
+        # Copied: the SDK's types have no null in these lists, and the API sends one for the first token.
+        return logprobs.model_copy(
+            update={
+                "tokens": [*map(text, prompt.tokens), *(logprobs.tokens or ())],
+                "text_offset": [*self.offsets, *(logprobs.text_offset or ())],
+                "token_logprobs": [None, *(score.logprob for score in scores), *(logprobs.token_logprobs or ())],
+                "top_logprobs": [None, *tops, *(logprobs.top_logprobs or ())],
+            }
+        )
+
+
+def by_text(logprobs: Sequence[tuple[int, float | None]], text: Callable[[int], str]) -> dict[str, float | None]:
+    """Logprobs by the tokens' texts, likeliest first: of several tokens with one text the first."""
+    found: dict[str, float | None] = {}
+    for token, logprob in logprobs:
+        found.setdefault(text(token), logprob)
+    return found
+
+
+def make_echo(prompt: Prompt, tokens: list[int], text: str | None, tokenizer: ChatTokenizer) -> Echo:
+    """Make the part of an answer that repeats its prompt.
+
+    Args:
+        prompt: what is run, which may have been cut.
+        tokens: all that were given.
+        text: what was given instead; a token that stands for none of it, such as one that begins a sequence, is empty.
+    """
+    known = text if len(prompt.tokens) == len(tokens) else None
+    detokenizer = tokenizer.detokenizer(continuing=known is not None)  # of a known text all spaces count
+    ends, length = [0], 0
+    pieces: list[str] = []
+    for token in prompt.tokens:
+        detokenizer.add_token(token)
+        pieces.append(detokenizer.last_segment)
+        length += len(pieces[-1])
+        ends.append(length)
+    detokenizer.finalize()
+    pieces.append(detokenizer.last_segment)
+    read = "".join(pieces)
+    if known is None:
+        return Echo(read, ends[:-1])
+    before = len(read) - len(known) if read.endswith(known) else 0
+    return Echo(known, [min(max(0, end - before), len(known)) for end in ends[:-1]])

@@ -1,7 +1,13 @@
-"""Parts of an item's content, checked, with every field that the SDK's types of stored parts demand."""
+"""Parts of an item's content, checked, with every field that the SDK's types of stored parts demand.
+
+Text that callers hold as `encrypted_content` is written and read here, too.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import zlib
 from collections.abc import Callable, Sequence
 
 from ...errors import BadRequest
@@ -192,3 +198,27 @@ _READERS: dict[str, Callable[[Fields], dict[str, object]]] = {
     "summary_text": _text,
     "reasoning_text": _text,
 }
+
+
+_MARK = b"localai1"
+
+
+def seal(text: str) -> str:
+    """The text as an opaque string: reasoning and summaries that the caller holds, and sends back.
+
+    It is compressed, not encrypted: a local process does not have to hide it. So a conversation that is not stored can
+    be sent back whole.
+    """
+    packed = zlib.compress(text.encode(errors="replace"))
+    return base64.urlsafe_b64encode(_MARK + packed).decode()
+
+
+def unseal(content: str) -> str | None:
+    """The text that `seal` was given; None if something else made the content."""
+    try:
+        packed = base64.urlsafe_b64decode(content)
+        if not packed.startswith(_MARK):
+            return None
+        return zlib.decompress(packed[len(_MARK) :]).decode()
+    except (ValueError, binascii.Error, zlib.error):
+        return None

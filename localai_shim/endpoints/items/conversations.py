@@ -16,8 +16,7 @@ from ...state.store import DuplicateError, MissingError, Page, Store
 from ..fields import Fields, as_array
 from ..paging import check_query, finish, found, list_object, read_paging, stored_page
 from ..request_fields import new_id, now, read_metadata
-from .includes import read_include, shown
-from .resources import item_resources
+from .resources import item_resources, read_include, shown
 
 _KIND: Final = "conversation"
 MAX_NEW_ITEMS = 20

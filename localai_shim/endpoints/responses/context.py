@@ -1,4 +1,4 @@
-"""The items that a response continues, and how it is stored."""
+"""The items that a response continues, how it is delivered, and how it is stored."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ...prompt.messages import encodable
 from ...prompt.objects import with_data_urls
 from ...state.errors import MissingError
 from ...threads.cache import LRUCache
+from .. import request_fields
 from ..fields import Fields, as_array
 from ..items.conversations import unknown_conversation
 from ..items.repeats import without_repeats
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from openai.types.responses import Response, ResponseStreamEvent
 
     from ...state.store import Store
+
 
 _first_responses: LRUCache[str] = LRUCache(4096)
 """Id of a response -> id of the first one of its chain, for timelines."""
@@ -177,3 +179,37 @@ def save_response(
         )
     except MissingError:
         raise unknown_conversation(context.conversation or "", "conversation") from None
+
+
+def read_delivery(fields: Fields) -> tuple[bool, bool, bool]:
+    """Read if the response is streamed, runs in the background, and is stored."""
+    stream, background = fields.boolean("stream") or False, fields.boolean("background") or False
+    kept = fields.boolean("store")
+    if background and kept is False:
+        raise BadRequest.invalid(
+            "store", "Invalid value for 'store': a response in the background has to be stored to be found again."
+        )
+    _read_background_options(fields, waits=background and not stream)
+    request_fields.stream_options(fields, stream).finish()
+    return stream, background, kept is not False
+
+
+def _read_background_options(fields: Fields, *, waits: bool) -> None:
+    """`background_options`: the answer is made as soon as possible, which is within any window."""
+    inner = fields.inner("background_options")
+    window = inner.choice("completion_window", ("soonest", "2h", "8h"))
+    if window not in (None, "soonest") and not waits:
+        raise BadRequest.invalid(
+            "background_options.completion_window",
+            f"Invalid value: '{window}'. 'completion_window' requires 'background' without 'stream'.",
+        )
+    inner.string("continuation_id")
+    inner.finish()
+
+
+def read_image(fields: Fields) -> None:
+    """`image`: how OpenAI may compress the images of a conversation; here none are."""
+    inner = fields.inner("image")
+    if inner.choice("context_compression", ("auto", "enabled", "disabled")) == "enabled":  # which demands it
+        raise BadRequest.unsupported_value("image.context_compression", "Images are not compressed here; pass 'auto'.")
+    inner.finish()

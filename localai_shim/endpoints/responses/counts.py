@@ -10,15 +10,14 @@ from openai.types.responses import CompactedResponse, InputTokenCountResponse
 
 from ...errors import BadRequest
 from ...types import Prompt, Token
-from ..assembler import Assembler
 from ..fields import Fields
 from ..hosted.mcp.items import known_tools
 from ..hosted.mcp.servers import find_servers, list_tools
-from ..items.reasoning import seal
+from ..items.content import seal
 from ..items.resources import new_item_id, user_item
 from ..request_fields import SERVICE_TIERS, new_id, now, read_generation, read_own
 from ..served import ServedModel
-from ..turn import Turn
+from ..turn import Assembler, Turn
 from .assembler import response_usage
 from .create import PromptPlan, plan_answer, read_plan, read_prompt_fields, render
 from .rounds import listed

@@ -17,13 +17,11 @@ from ...prompt.parts import MediaReader
 from ...prompt.template import Conversation
 from ...types import Json, Prompt, map_texts
 from .. import request_fields
-from ..answer.asked import Asked
 from ..answer.format import AnswerFormat, read_answer_format
-from ..answer.plan import AnswerPlan
+from ..answer.plan import AnswerPlan, Asked
 from ..answer.thinking import EFFORTS, read_thinking
 from ..answer.tools import ToolPlan, read_flat_tool_plan
-from ..field_cache import FieldCache
-from ..fields import Fields
+from ..fields import FieldCache, Fields
 from ..files import read_whole
 from ..hosted.hooks import check_hooks, hooks_for
 from ..hosted.items import as_function_items
@@ -33,15 +31,14 @@ from ..hosted.mcp.items import Answers, approved_calls, failed_lists, told_failu
 from ..hosted.mcp.servers import check_servers
 from ..hosted.room import answer_room
 from ..hosted.table import shown_choice
-from ..items.includes import ENCRYPTED, LOGPROBS
-from ..items.reasoning import unseal
+from ..items.content import unseal
+from ..items.resources import ENCRYPTED, LOGPROBS, as_include
 from ..served import ServedModel, make_prompt
 from ..token_fields import without_oldest
 from ..turn import Turn
 from .assembler import ResponseAssembler
 from .background import Run
-from .context import Context, read_context, read_input, save_response
-from .delivery import read_delivery, read_image, read_include
+from .context import Context, read_context, read_delivery, read_image, read_input, save_response
 from .hosted import Continuation, HostedAssembler
 from .mcp import McpAssembler
 from .rounds import Rounds
@@ -203,7 +200,7 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _ResponseFields:
     fields = Fields(body)
     fields.string("model")
     stream, background, kept = read_delivery(fields)
-    include = read_include(fields)
+    include = as_include(fields.get("include"))
     top_logprobs = fields.integer("top_logprobs", 0, 20) or 0
     logprobs = LOGPROBS in include or top_logprobs > 0
     given = request_fields.read_max_tokens(fields, "max_output_tokens", model)

@@ -13,12 +13,12 @@ from ...errors import TOO_LONG, BadRequest
 from ...output.answer import AnswerParser
 from ...output.text import TextParser
 from ...types import GenerationRequest, Json, Prompt
-from ..assembler import Round
 from ..hosted.hooks import Call, run, too_long
 from ..hosted.items import MORE, OUTPUT, UNSEEN
 from ..hosted.kind import CalledTool, Calls, HostedTool, Options, Outcome
 from ..hosted.room import are_short
 from ..hosted.running import Running, Show
+from ..turn import Round
 from .assembler import Form, Kind, OutputItem, ResponseAssembler
 
 

@@ -10,7 +10,7 @@ from openai.types.responses import Response
 
 from ...errors import BadRequest, NotFound
 from ..fields import Fields
-from ..items.includes import read_include
+from ..items.resources import read_include
 from ..paging import finish, found, list_object, read_paging, stored_page, url_value
 from ..turn import put_events
 from .assembler import UNFINISHED, make_event, make_response

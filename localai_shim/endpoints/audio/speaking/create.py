@@ -18,11 +18,10 @@ from ....errors import BadRequest, listed
 from ....speech import Speaking
 from ....state.store import Store
 from ....types import SpeechRequest, Token
-from ...assembler import Assembler, Round
 from ...fields import Fields
 from ...request_fields import read_priority
 from ...served import ServedModel
-from ...turn import Turn
+from ...turn import Assembler, Round, Turn
 from .binary import Binary
 
 if TYPE_CHECKING:

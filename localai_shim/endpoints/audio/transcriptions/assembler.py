@@ -18,7 +18,7 @@ from openai.types.audio import (
 
 from ....prompt.template import ChatTokenizer
 from ....types import Token
-from ...assembler import Assembler, Round
+from ...turn import Assembler, Round
 from .fields import TEXT_FORMATS, Asked
 from .languages import name_of
 from .segments import FRAMES_PER_SECOND, Segment

@@ -23,9 +23,8 @@ from ....speech import SAMPLE_RATE, HeardSegment, Recognized, Recognizing
 from ....speech.resampling import resampled
 from ....threads.deadline import check
 from ....types import RecognitionRequest, Token
-from ...assembler import Assembler
 from ...served import ServedModel
-from ...turn import Turn
+from ...turn import Assembler, Turn
 from .assembler import bare_word
 from .fields import Asked
 from .languages import NAMES, read_language
