@@ -17,9 +17,8 @@ from ..output.stop import StopStrings, TokenRules
 from ..prompt.messages import check_texts, encodable
 from ..types import GenerationRequest, GrammarConstraint, Prompt, SamplingParams
 from .fields import Fields, as_number, as_strings
-from .predictions import read_prediction
 from .served import ServedModel
-from .token_fields import read_bad_words, read_token_ids
+from .token_fields import read_bad_words, read_prediction, read_token_ids
 
 SEED_BITS = 63
 _CHOICE_STRIDE = 0x9E3779B97F4A7C15  # spreads the seeds of one request's choices

@@ -2,37 +2,47 @@
 
 import logging
 
-from .engines import EngineLike, LoadedModel, Ticket
-from .errors import (
+from .engines import (
     AdapterGoneError,
     BackendMissingError,
     EngineClosedError,
     EngineError,
+    EngineLike,
+    Event,
+    Failure,
+    FinishReason,
+    LoadedModel,
     ModelLoadError,
     QueueFullError,
+    Recipient,
     RowError,
+    Sink,
+    Ticket,
+    Token,
     TooManyRowsError,
+    Waker,
 )
-from .events import Event, Failure, FinishReason, Recipient, Sink, Token, Waker
 from .hosted import CodeFile, CodeResult, Hook, ImageResult, SearchResult
-from .prompts import Adapter, Prompt, TokenScore, common_length
-from .values import Json, map_texts
-from .weights import NewWeights, Product
+from .values import Json, NewWeights, Product, map_texts
 from .work import (
+    Adapter,
     AlignmentRequest,
     EmbeddingRequest,
     GenerationRequest,
     GrammarConstraint,
     Input,
     PieceRequest,
+    Prompt,
     RankingRequest,
     RecognitionRequest,
     SamplingParams,
     SpeechRequest,
     StopChecker,
     Task,
+    TokenScore,
     TranscriptionRequest,
     Work,
+    common_length,
 )
 
 __all__ = [

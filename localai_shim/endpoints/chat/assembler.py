@@ -14,12 +14,10 @@ from ...output.text import Delta
 from ...output.tool_calls import CallDelta, InvalidCall
 from ...prompt.template import ChatTokenizer
 from ...types import Json, Prompt, Token
-from ..optional_fields import NO_PROMPT, Extras
-from ..predictions import PredictionCounts
+from ..answer_fields import NO_PROMPT, Extras, PredictionCounts, usage_fields
 from ..request_fields import new_id, now
 from ..served import ServedModel
 from ..turn import Assembler
-from ..usage import usage_fields
 from .copied_models import Original
 
 FinishReason = Literal["stop", "length", "tool_calls", "function_call"]

@@ -23,14 +23,13 @@ from ..answer.format import read_answer_format
 from ..answer.plan import AnswerPlan, Asked
 from ..answer.thinking import EFFORTS, read_thinking
 from ..answer.tools import read_tool_plan
+from ..answer_fields import Extras, PredictionCounts, read_extras
 from ..fields import Fields, as_array
 from ..files import read_whole
 from ..hosted.hooks import check_hooks
 from ..hosted.kind import HostedTool
 from ..hosted.room import answer_room
 from ..hosted.web_search import read_search
-from ..optional_fields import Extras, read_extras
-from ..predictions import PredictionCounts
 from ..served import ServedModel, make_prompt
 from ..token_fields import most_tokens, read_truncation, truncated, without_oldest
 from ..turn import Turn

@@ -18,14 +18,12 @@ from ...output.text import Delta, TextParser
 from ...prompt.messages import encodable
 from ...prompt.template import ChatTokenizer
 from ...types import Json, Prompt, Token
+from ..answer_fields import NO_PROMPT, Extras, PredictionCounts, usage_fields
 from ..fields import Fields, as_array
-from ..optional_fields import NO_PROMPT, Extras
-from ..predictions import PredictionCounts
 from ..request_fields import Generation, new_id, now, read_own
 from ..served import ServedModel
 from ..token_fields import token_id, truncated
 from ..turn import Assembler, Turn
-from ..usage import usage_fields
 from .fields import DIFFER, Infilling, read_fields
 
 if TYPE_CHECKING:

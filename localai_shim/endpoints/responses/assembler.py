@@ -14,6 +14,7 @@ from openai.types.chat import ChatCompletionTokenLogprob
 from ...output.answer import AnswerParser
 from ...output.text import Delta, TextParser
 from ...types import Json, Prompt, Token
+from ..answer_fields import by_kind, usage_fields
 from ..chat.assembler import invalid_call, new_call_id, token_logprobs
 from ..hosted.items import citations
 from ..hosted.kind import Calls
@@ -22,7 +23,6 @@ from ..items.resources import new_item_id
 from ..request_fields import new_id, now
 from ..served import ServedModel
 from ..turn import Assembler
-from ..usage import by_kind, usage_fields
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 Kind = Literal["reasoning", "summary", "message", "refusal", "function", "custom"]
