@@ -51,7 +51,7 @@ class LocalBytesResponse(LocalStreamResponse):
     """An answer that is bytes, which come as they are made: events have `content`."""
 
     def __init__(self, events: Events, media_type: str, *, request: httpx.Request) -> None:
-        body = _AsyncBytes(events) if isinstance(events, AsyncEvents) else _SyncBytes(events)
+        body = _AsyncBytes(events, request) if isinstance(events, AsyncEvents) else _SyncBytes(events, request)
         httpx.Response.__init__(self, 200, headers=sdk.answer_headers(media_type), stream=body, request=request)
         self.elapsed = timedelta(0)
 
@@ -122,28 +122,16 @@ class _Content(Protocol):
     def content(self) -> bytes: ...
 
 
-class _SyncBytes(httpx.SyncByteStream):
-    def __init__(self, events: SyncEvents) -> None:
-        self._events = events
-
+class _SyncBytes(_SyncSSE):
     def __iter__(self) -> Iterator[bytes]:
         for event in self._events:
             yield cast(_Content, event).content
 
-    def close(self) -> None:
-        self._events.close()
 
-
-class _AsyncBytes(httpx.AsyncByteStream):
-    def __init__(self, events: AsyncEvents) -> None:
-        self._events = events
-
+class _AsyncBytes(_AsyncSSE):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for event in self._events:
             yield cast(_Content, event).content
-
-    async def aclose(self) -> None:
-        await self._events.aclose()
 
 
 # -- connections that are lost --------------------------------------------------------------------------------------

@@ -207,7 +207,7 @@ class Work:
     @property
     def uses(self) -> Adapter | None:
         """The adapter that it needs; None: the model alone."""
-        raise NotImplementedError
+        return None
 
 
 @dataclass(slots=True)
@@ -304,10 +304,6 @@ class PieceRequest(Work, Generic[PieceT]):
     @property
     def input(self) -> PieceRequest[PieceT]:
         return self
-
-    @property
-    def uses(self) -> None:
-        return None
 
     @property
     def size(self) -> int:
