@@ -34,9 +34,7 @@ class AnswerPlan:
 
     Args:
         model: what serves the request.
-        tools: what it may call.
-        format: what its content has to be.
-        thinking: how much it may think.
+        asked: what it may call, what its content has to be, and how much it may think.
         prompt_end: the end of the rendered prompt.
         continuing: the answer continues the prompt's last message.
 
@@ -44,21 +42,12 @@ class AnswerPlan:
         BadRequest: a grammar cannot be compiled.
     """
 
-    def __init__(
-        self,
-        model: ServedModel,
-        tools: ToolPlan,
-        format: AnswerFormat | None,
-        thinking: ThinkingPlan,
-        prompt_end: str,
-        *,
-        continuing: bool = False,
-    ) -> None:
+    def __init__(self, model: ServedModel, asked: Asked, prompt_end: str, *, continuing: bool) -> None:
         # A grammar's text is all that the tokens say, a space at its beginning included.
-        self._continuing = continuing or (format is not None and not tools.forced)
-        self._model, self._tools, self._format = model, tools, format
-        self._thinking, self._prompt_end = thinking, prompt_end
-        self._markup = model.markup.of_request(offered=tools.rendered is not None)
+        self._continuing = continuing or (asked.format is not None and not asked.tools.forced)
+        self._model, self._tools, self._format = model, asked.tools, asked.format
+        self._thinking, self._prompt_end = asked.thinking, prompt_end
+        self._markup = model.markup.of_request(offered=asked.tools.rendered is not None)
         self._state = model.markup.state_after(prompt_end)
         self._forbidden = self._forbidden_tokens()
         self._grammar = self._compile(self._source(thoughts=True))
@@ -192,4 +181,4 @@ class Asked:
 
     def plan(self, model: ServedModel, prompt_end: str, *, continuing: bool = False) -> AnswerPlan:
         """Plan of the answer to a prompt with this end, see `AnswerPlan`."""
-        return AnswerPlan(model, self.tools, self.format, self.thinking, prompt_end, continuing=continuing)
+        return AnswerPlan(model, self, prompt_end, continuing=continuing)

@@ -18,13 +18,13 @@ from ...output.text import Delta, TextParser
 from ...prompt.messages import encodable
 from ...prompt.template import ChatTokenizer
 from ...types import Json, Prompt, Token
-from ..answer_fields import NO_PROMPT, Extras, PredictionCounts, usage_fields
+from ..answer_fields import NO_PROMPT, PredictionCounts, usage_fields
 from ..fields import Fields, as_array
 from ..request_fields import Generation, new_id, now, read_own
 from ..served import ServedModel
 from ..token_fields import token_id, truncated
 from ..turn import Assembler, Turn
-from .fields import DIFFER, Infilling, read_fields
+from .fields import DIFFER, CompletionFields, Infilling, read_fields
 
 if TYPE_CHECKING:
     from ...state.store import Store
@@ -40,28 +40,23 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     fields = Fields(body)
     given = _read_prompts(fields.require("prompt"), model.tokenizer, asked.infilling)
     generation = read_own(fields, asked.generation, model)
-    extras, max_tokens = asked.extras, asked.max_tokens
-    wanted = extras.prompt_logprobs, asked.logprobs if asked.echo else None
+    wanted = asked.extras.prompt_logprobs, asked.logprobs if asked.echo else None
     top = max((each for each in wanted if each is not None), default=None)
-    cut = [truncated(tokens, asked.truncation, model.context_length, max_tokens) for tokens, _ in given]
+    cut = [truncated(tokens, asked.truncation, model.context_length, asked.max_tokens) for tokens, _ in given]
     prompts = [Prompt(tokens, salt=generation.salt, top_logprobs=top, adapter=model.adapter) for tokens in cut]
     requests = [one for prompt in prompts for one in asked.continuation.requests(prompt, asked.best_of, generation)]
-    echoed = zip(prompts, given, strict=True) if asked.echo else ()
-    whole = (
+    texts = [
         text if len(prompt.tokens) == len(tokens) else None
         for prompt, (tokens, text) in zip(prompts, given, strict=True)
-    )
+    ]
+    echoed = zip(prompts, texts, strict=True) if asked.echo else ()
     assembler = CompletionAssembler(
         model=model,
+        asked=asked,
         parsers=[_make_parser(model, generation, with_end=asked.echo) for _ in requests],
         prompts=prompts,
-        n=asked.n,
-        best_of=asked.best_of,
-        logprobs=asked.logprobs,
-        texts=list(whole),
-        echoes=[make_echo(prompt, *one, model.tokenizer) for prompt, one in echoed],
-        silent=max_tokens == 0,
-        extras=extras,
+        texts=texts,
+        echoes=[make_echo(prompt, text, model.tokenizer) for prompt, text in echoed],
         predicted=PredictionCounts(generation.prediction, len(requests)),
     )
     return Turn(assembler, requests, asked.stream)
@@ -111,15 +106,12 @@ class CompletionAssembler(Assembler[Completion]):
 
     Args:
         model: what serves the request.
+        asked: the request's fields. Of `best_of` candidates per prompt the n with the highest mean logprob are
+            returned; if `max_tokens` is 0, the one token that comes is dropped.
         parsers: one per prompt and candidate, those of one prompt next to each other.
         prompts: what the candidates continue.
-        n: choices per prompt.
-        best_of: candidates per prompt; the n with the highest mean logprob are returned.
-        logprobs: how many likely tokens to report with each output token; None reports no logprobs.
         texts: the prompts' own, where known: a beginning of sequence is none of them.
         echoes: what the answer repeats of each prompt; empty: nothing.
-        silent: `max_tokens` is 0, and the one token that comes is dropped.
-        extras: what the answer has beyond OpenAI's fields.
         predicted: counts the tokens of a prediction.
     """
 
@@ -127,15 +119,11 @@ class CompletionAssembler(Assembler[Completion]):
         self,
         *,
         model: ServedModel,
+        asked: CompletionFields,
         parsers: Sequence[TextParser],
         prompts: Sequence[Prompt],
-        n: int,
-        best_of: int,
-        logprobs: int | None,
         texts: Sequence[str | None],
         echoes: Sequence[Echo],
-        silent: bool,
-        extras: Extras,
         predicted: PredictionCounts,
     ) -> None:
         super().__init__()
@@ -143,12 +131,12 @@ class CompletionAssembler(Assembler[Completion]):
         self.id = new_id("cmpl-")
         self._created = now()
         self._model, self._parsers, self._prompts = model, parsers, prompts
-        self._n, self._best_of, self._logprobs = n, best_of, logprobs
+        self._n, self._best_of, self._logprobs = asked.n, asked.best_of, asked.logprobs
         self._candidates = [_Candidate() for _ in parsers]
         self._open = len(parsers)
         repeated = (echo.text for echo in echoes) if echoes else texts
         self._prompt_lengths = {i: len(text) for i, text in enumerate(repeated) if text is not None}
-        self._echoes, self._silent, self._extras = echoes, silent, extras
+        self._echoes, self._silent, self._extras = echoes, asked.max_tokens == 0, asked.extras
 
     def feed(self, index: int, token: Token) -> list[Completion]:
         """Take a choice's next token; returns the chunks that it makes, in a stream."""
@@ -351,15 +339,14 @@ def by_text(logprobs: Sequence[tuple[int, float | None]], text: Callable[[int], 
     return found
 
 
-def make_echo(prompt: Prompt, tokens: list[int], text: str | None, tokenizer: ChatTokenizer) -> Echo:
+def make_echo(prompt: Prompt, known: str | None, tokenizer: ChatTokenizer) -> Echo:
     """Make the part of an answer that repeats its prompt.
 
     Args:
         prompt: what is run, which may have been cut.
-        tokens: all that were given.
-        text: what was given instead; a token that stands for none of it, such as one that begins a sequence, is empty.
+        known: the text that was given for all of it; a token that stands for none of it, such as one that begins a
+            sequence, is empty.
     """
-    known = text if len(prompt.tokens) == len(tokens) else None
     detokenizer = tokenizer.detokenizer(continuing=known is not None)  # of a known text all spaces count
     ends, length = [0], 0
     pieces: list[str] = []
