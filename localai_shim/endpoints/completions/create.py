@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from openai.types import Completion, CompletionChoice
 from openai.types.completion_choice import Logprobs
@@ -17,6 +17,7 @@ from ...errors import BadRequest
 from ...output.text import Delta, TextParser
 from ...prompt.messages import encodable
 from ...prompt.template import ChatTokenizer
+from ...state.store import Store
 from ...types import Json, Prompt, Token
 from ..answer_fields import NO_PROMPT, PredictionCounts, usage_fields
 from ..fields import Fields, as_array
@@ -25,9 +26,6 @@ from ..served import ServedModel
 from ..token_fields import token_id, truncated
 from ..turn import Assembler, Turn
 from .fields import DIFFER, CompletionFields, Infilling, read_fields
-
-if TYPE_CHECKING:
-    from ...state.store import Store
 
 
 def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Turn:

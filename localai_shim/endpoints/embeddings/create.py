@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from openai.types import CreateEmbeddingResponse
 from openai.types import Embedding as Vector
@@ -13,6 +13,7 @@ from openai.types.create_embedding_response import Usage
 
 from ...errors import BadRequest, listed
 from ...prompt.messages import encodable
+from ...state.store import Store
 from ...types import EmbeddingRequest, Token
 from ...vectors import Embedding
 from ..fields import Fields, as_array
@@ -20,10 +21,6 @@ from ..request_fields import read_priority
 from ..served import ServedModel
 from ..token_fields import token_id
 from ..turn import Assembler, Turn
-
-if TYPE_CHECKING:
-    from ...state.store import Store
-
 
 MAX_TEXTS = 2048  # OpenAI's
 _EXPECTED = "a string, an array of strings, an array of integers, or an array of integer arrays"

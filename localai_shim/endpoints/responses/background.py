@@ -12,20 +12,18 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
+
+from openai.types.responses import Response, ResponseStreamEvent
 
 from ...state.processes import is_running, start_time
+from ...state.store import Json, Store
 from ...threads.system import Event as Flag
 from ...threads.system import Lock, RLock, SimpleQueue, Thread, make_thread
 from ...types import EngineClosedError, EngineLike, Failure, log
 from ..turn import EventSink, Turn, TurnEvent, put_events
+from .assembler import ResponseAssembler
 from .context import Context, save_response
-
-if TYPE_CHECKING:
-    from openai.types.responses import Response, ResponseStreamEvent
-
-    from ...state.store import Json, Store
-    from .assembler import ResponseAssembler
 
 _owners: set[str] = set()  # in this process
 _POLL_SECONDS = 0.5  # after which a cancellation by another process is noticed at the latest

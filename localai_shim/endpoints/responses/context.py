@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+
+from openai.types.responses import Response, ResponseStreamEvent
 
 from ...errors import BadRequest, NotFound
 from ...prompt.items import Item
 from ...prompt.messages import encodable
 from ...prompt.objects import with_data_urls
 from ...state.errors import MissingError
+from ...state.store import Store
 from ...threads.cache import LRUCache
 from .. import request_fields
 from ..fields import Fields, as_array
 from ..items.conversations import unknown_conversation
 from ..items.repeats import without_repeats
 from ..items.resources import item_resources, user_item
-
-if TYPE_CHECKING:
-    from openai.types.responses import Response, ResponseStreamEvent
-
-    from ...state.store import Store
-
 
 _first_responses: LRUCache[str] = LRUCache(4096)
 """Id of a response -> id of the first one of its chain, for timelines."""

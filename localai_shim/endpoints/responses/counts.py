@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from openai.types.responses import CompactedResponse, InputTokenCountResponse
 
 from ...errors import BadRequest
+from ...output.answer import AnswerParser
+from ...output.text import TextParser
+from ...state.store import Store
 from ...types import Prompt, Token
 from ..fields import Fields
 from ..hosted.mcp.items import known_tools
@@ -21,11 +23,6 @@ from ..turn import Assembler, Turn
 from .assembler import response_usage
 from .create import PromptPlan, plan_answer, read_plan, read_prompt_fields, render
 from .rounds import listed
-
-if TYPE_CHECKING:
-    from ...output.answer import AnswerParser
-    from ...output.text import TextParser
-    from ...state.store import Store
 
 _ASK = (
     "Summarise our conversation so far, so that it can go on from your summary alone: what was asked for, what was "

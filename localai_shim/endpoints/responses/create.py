@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ...errors import TOO_LONG, BadRequest
 from ...prompt.history import Message
 from ...prompt.items import Item, item_messages
 from ...prompt.parts import MediaReader
 from ...prompt.template import Conversation
+from ...state.store import Store
 from ...types import Json, Prompt, map_texts
 from .. import request_fields
 from ..answer.format import AnswerFormat, read_answer_format
@@ -42,9 +42,6 @@ from .context import Context, read_context, read_delivery, read_image, read_inpu
 from .hosted import Continuation, HostedAssembler
 from .mcp import McpAssembler
 from .rounds import Rounds
-
-if TYPE_CHECKING:
-    from ...state.store import Store
 
 _REFUSED = {
     "prompt": "Prompt templates are kept by OpenAI; write the prompt into 'instructions' and 'input'.",
