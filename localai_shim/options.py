@@ -297,22 +297,29 @@ def model_options(given: LocalOptions) -> ModelOptions:
         FileNotFoundError: `adapter_path` holds no adapters.
         ValueError: one of them is out of range, no number, or has no effect.
     """
-    made: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name in (*LoadOptions.__annotations__, *RunOptions.__annotations__):
         value = given.get(name)
         if value is None or value is OWN[name].default:
             continue
         check_option(name, value)
-        made[name] = value
+        found[name] = value
+    made = cast(ModelOptions, found)
     if "kv_group_size" in made and "kv_bits" not in made:
         raise ValueError("`kv_group_size` has no effect without `kv_bits`: pass `kv_bits=4` or `kv_bits=8` as well")
-    _check_drafts(made)
-    _check_parallel(made)
-    if "adapter_path" in made:
-        made["adapter_path"] = _adapter(made["adapter_path"])
-    if "cache_dir" in made:
-        made["cache_dir"] = str(Path(made["cache_dir"]).expanduser().absolute())
-    return cast(ModelOptions, made)
+    drafts = [name for name in ("draft_model", "draft_tokens") if name in made]
+    if drafts and made.get("speculation") == "off":
+        raise ValueError(f"`{drafts[0]}` has no effect with `speculation='off'`: leave one of them out")
+    if (made.get("draft_tokens") or 0) > MAX_DRAFT_TOKENS:
+        raise ValueError(f"`draft_tokens` must be at most {MAX_DRAFT_TOKENS}, not {made['draft_tokens']!r}")
+    alone = [name for name in ALONE if name in made] if processes(made) > 1 else []
+    if alone:
+        raise ValueError(f"`{alone[0]}` needs a model that runs in one process: leave it or `tensor_parallel` out")
+    if (folder := made.get("adapter_path")) is not None:
+        made["adapter_path"] = _adapter(folder)
+    if (folder := made.get("cache_dir")) is not None:
+        made["cache_dir"] = str(Path(folder).expanduser().absolute())
+    return made
 
 
 class Search(NamedTuple):
@@ -383,20 +390,6 @@ def check_names(given: LoadOptions | EngineOptions) -> None:
     unknown = sorted(given.keys() - ModelOptions.__annotations__.keys())
     if unknown:
         raise TypeError(f"there are no such options: {', '.join(unknown)}")
-
-
-def _check_drafts(made: Mapping[str, Any]) -> None:
-    for name in ("draft_model", "draft_tokens"):
-        if name in made and made.get("speculation") == "off":
-            raise ValueError(f"`{name}` has no effect with `speculation='off'`: leave one of them out")
-    if made.get("draft_tokens", 0) > MAX_DRAFT_TOKENS:
-        raise ValueError(f"`draft_tokens` must be at most {MAX_DRAFT_TOKENS}, not {made['draft_tokens']!r}")
-
-
-def _check_parallel(made: Mapping[str, Any]) -> None:
-    alone = [name for name in ALONE if name in made] if made.get("tensor_parallel", 1) > 1 else []
-    if alone:
-        raise ValueError(f"`{alone[0]}` needs a model that runs in one process: leave it or `tensor_parallel` out")
 
 
 def check_option(name: str, value: Any) -> None:
