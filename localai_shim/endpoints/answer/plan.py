@@ -53,7 +53,7 @@ class AnswerPlan:
         self._grammar = self._compile(self._source(thoughts=True))
         self._after = self._compile(self._source_behind_thoughts())
 
-    def parser(self, limits: Limits, *, with_tokens: bool) -> AnswerParser | TextParser:
+    def parser(self, limits: Limits, *, with_tokens: bool) -> TextParser:
         """Reader of a choice's tokens."""
         detokenizer = self._model.tokenizer.detokenizer(continuing=self._continuing)
         rules = limits.rules(self._model)

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from openai.types.chat import ChatCompletionChunk
 
 from ...errors import TOO_LONG, BadRequest
-from ...output.answer import AnswerParser
 from ...output.text import TextParser
 from ...prompt.history import Message
 from ...types import GenerationRequest, Json, Prompt, Token
@@ -27,7 +26,7 @@ class Continuation(NamedTuple):
     """The next round of a choice."""
 
     prompt: Prompt
-    parser: TextParser | AnswerParser
+    parser: TextParser
     work: GenerationRequest
 
 

@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple, get_args
 from openai.types import responses as types
 from openai.types.chat import ChatCompletionTokenLogprob
 
-from ...output.answer import AnswerParser
 from ...output.text import Delta, TextParser
 from ...types import Json, Prompt, Token
 from ..answer_fields import by_kind, usage_fields
@@ -128,7 +127,7 @@ class ResponseAssembler(Assembler[types.Response]):
         self,
         *,
         model: ServedModel,
-        parser: TextParser | AnswerParser | None,
+        parser: TextParser | None,
         prompt: Prompt | None,
         fields: Mapping[str, object],
         logprobs: bool,
@@ -143,7 +142,7 @@ class ResponseAssembler(Assembler[types.Response]):
         self.id = new_id("resp_", 24)
         self._model = model
         self._prompts: list[Prompt] = []
-        self._parsers: list[TextParser | AnswerParser] = []
+        self._parsers: list[TextParser] = []
         """Those of each round."""
         if parser is not None and prompt is not None:
             self._parser, self._prompts, self._parsers = parser, [prompt], [parser]
@@ -385,7 +384,7 @@ class ResponseAssembler(Assembler[types.Response]):
         self._ending = {"usage": response_usage(self._prompts, self._parsers), **self._tokens(), **ending}
 
 
-def response_usage(prompts: Sequence[Prompt], parsers: Sequence[TextParser | AnswerParser]) -> dict[str, object]:
+def response_usage(prompts: Sequence[Prompt], parsers: Sequence[TextParser]) -> dict[str, object]:
     """Token counts of all rounds in the form of this API."""
     reasoning = sum(parser.reasoning_tokens for parser in parsers)
     usage = usage_fields(prompts, sum(parser.generated for parser in parsers), reasoning)

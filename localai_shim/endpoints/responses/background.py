@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
-from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.responses import Response, ResponseError, ResponseStreamEvent
 
 from ...state.processes import is_running, start_time
 from ...state.store import Json, Store
@@ -39,7 +39,8 @@ class Run:
 
     def __init__(self, context: Context, turn: Turn) -> None:
         self.context, self.turn = context, turn
-        self.assembler = cast("ResponseAssembler", turn.assembler)
+        self.assembler = cast(ResponseAssembler, turn.assembler)
+        self.id = self.assembler.id
         self.lock = RLock()
         self.ended = False
         self.over = Flag()
@@ -56,11 +57,6 @@ class Run:
 
     def put(self, index: int, event: TurnEvent) -> None:
         self.inbox.put((self, event))
-
-    @property
-    def id(self) -> str:
-        """The response's."""
-        return self.assembler.id
 
     def response(self) -> Response:
         """Response with what there is of it now."""
@@ -323,6 +319,4 @@ def _fail_stored(id: str, store: Store, why: str) -> bool:
 
 def _unstored(why: str) -> Json:
     """Fields of a response that failed as it could not be stored."""
-    from openai.types.responses import ResponseError
-
     return {"status": "failed", "error": ResponseError(code="server_error", message=why)}

@@ -8,7 +8,6 @@ from dataclasses import replace
 from openai.types.responses import CompactedResponse, InputTokenCountResponse
 
 from ...errors import BadRequest
-from ...output.answer import AnswerParser
 from ...output.text import TextParser
 from ...state.store import Store
 from ...types import Prompt, Token
@@ -104,7 +103,7 @@ def prepare_compaction(body: Mapping[str, object], model: ServedModel, store: Ca
 class _Compaction(Assembler[CompactedResponse]):
     """The model's summary, in one item."""
 
-    def __init__(self, parser: TextParser | AnswerParser, prompt: Prompt) -> None:
+    def __init__(self, parser: TextParser, prompt: Prompt) -> None:
         super().__init__()
         self._parser, self._prompt = parser, prompt
         self._text: list[str] = []

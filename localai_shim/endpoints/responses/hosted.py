@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple
 from openai.types.responses import ResponseStreamEvent
 
 from ...errors import TOO_LONG, BadRequest
-from ...output.answer import AnswerParser
 from ...output.text import TextParser
 from ...types import GenerationRequest, Json, Prompt
 from ..hosted.hooks import Call, run, too_long
@@ -26,7 +25,7 @@ class Continuation(NamedTuple):
     """The next round of a response."""
 
     prompt: Prompt
-    parser: TextParser | AnswerParser
+    parser: TextParser
     works: Sequence[GenerationRequest]
 
 
