@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict, cast, get_args, get_type_hints
+from typing import Annotated, Literal, NamedTuple, TypedDict, cast, get_args, get_type_hints
 
 from .media import MediaRules
 from .types import EngineLike, Hook
@@ -392,21 +392,21 @@ def check_names(given: LoadOptions | EngineOptions) -> None:
         raise TypeError(f"there are no such options: {', '.join(unknown)}")
 
 
-def check_option(name: str, value: Any) -> None:
+def check_option(name: str, value: object) -> None:
     """Refuse a number or a choice that an option does not have. Raises ValueError."""
     option, kinds = OWN[name], get_args(TYPES[name])
     if int in kinds or float in kinds:
-        check_number(name, value, whole=float not in kinds)
-        if option.least is None and value <= 0:
+        number = check_number(name, value, whole=float not in kinds)
+        if option.least is None and number <= 0:
             raise ValueError(f"`{name}` must be > 0, got {value!r}.")
-        if option.least is not None and value < option.least:
+        if option.least is not None and number < option.least:
             raise ValueError(f"`{name}` must be >= {option.least}, got {value!r}.")
     if option.choices and value not in option.choices:
         raise ValueError(f"`{name}` must be one of {', '.join(map(repr, option.choices))}, not {value!r}")
 
 
-def check_number(name: str, value: object, *, whole: bool = False) -> None:
-    """Refuse what is not a number, NaN included.
+def check_number(name: str, value: object, *, whole: bool = False) -> Real:
+    """Refuse what is not a number, NaN included; returns it.
 
     Args:
         name: of the argument.
@@ -415,9 +415,9 @@ def check_number(name: str, value: object, *, whole: bool = False) -> None:
     Raises:
         ValueError: it is none.
     """
-    known = isinstance(value, Integral if whole else Real)
-    if not known or isinstance(value, bool) or value != value:
-        raise ValueError(f"`{name}` must be {'an integer' if whole else 'a number'}, not {value!r}")
+    if isinstance(value, Integral if whole else Real) and not isinstance(value, bool) and value == value:
+        return value
+    raise ValueError(f"`{name}` must be {'an integer' if whole else 'a number'}, not {value!r}")
 
 
 def _adapter(path: ModelPath) -> str:

@@ -95,10 +95,11 @@ def _read_rank_fields(fields: Fields) -> Sequence[str]:
     given = fields.get("rank_fields")
     if given is None:
         return _TEXT
-    names = as_array("rank_fields", given, "an array of strings", empty=False)
-    for i, each in enumerate(names):
+    names: list[str] = []
+    for i, each in enumerate(as_array("rank_fields", given, "an array of strings", empty=False)):
         if not isinstance(each, str):
             raise BadRequest.wrong_type(f"rank_fields.{i}", "a string", each)
+        names.append(each)
     return names
 
 

@@ -74,15 +74,14 @@ class Fields:
 
     def boolean(self, name: str) -> bool | None:
         """True or false."""
-        value: bool | None = self._typed(name, bool, "a boolean")
-        return value
+        return self._typed(name, bool, "a boolean")
 
     def string(self, name: str) -> str | None:
         """A string that is Unicode text."""
-        value: str | None = self._typed(name, str, "a string")
+        value = self._typed(name, str, "a string")
         return None if value is None else encodable(value, self.at(name))
 
-    def _typed(self, name: str, kind: type, expected: str) -> Any:
+    def _typed(self, name: str, kind: type[T], expected: str) -> T | None:
         value = self.get(name)
         if value is not None and not isinstance(value, kind):
             raise BadRequest.wrong_type(self.at(name), expected, value)
@@ -120,7 +119,9 @@ class Fields:
 
     def mapping(self, name: str) -> dict[str, object] | None:
         """A copy of an object."""
-        value: Mapping[str, object] | None = self._typed(name, Mapping, "an object")
+        value = self.get(name)
+        if value is not None and not isinstance(value, Mapping):
+            raise BadRequest.wrong_type(self.at(name), "an object", value)
         return None if value is None else dict(value)
 
     def inner(self, name: str) -> Fields:
@@ -170,7 +171,7 @@ def as_integer(name: str, value: object, low: int, high: int) -> int | None:
 
 def as_array(
     name: str, value: object, expected: str = "an array of objects", *, empty: bool = True, most: int | None = None
-) -> Sequence[Any]:
+) -> Sequence[object]:
     """An array.
 
     Args:
@@ -191,12 +192,12 @@ def as_strings(
     name: str, value: object, expected: str = "an array of strings", *, empty: bool = True, most: int | None = None
 ) -> list[str]:
     """An array of strings that are Unicode text; see `as_array`."""
-    strings = as_array(name, value, expected, empty=empty, most=most)
-    for i, string in enumerate(strings):
+    strings: list[str] = []
+    for i, string in enumerate(as_array(name, value, expected, empty=empty, most=most)):
         if not isinstance(string, str):
             raise BadRequest.wrong_type(f"{name}[{i}]", "a string", string)
-        encodable(string, f"{name}[{i}]")
-    return list(strings)
+        strings.append(encodable(string, f"{name}[{i}]"))
+    return strings
 
 
 def _in_range(name: str, value: float, low: float, high: float, kind: str) -> float:

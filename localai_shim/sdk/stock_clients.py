@@ -145,7 +145,7 @@ def no_websocket_url() -> httpx.URL:
         openai.NotFoundError: then.
     """
     url = httpx.URL(sdk.BASE_URL.replace("http", "ws", 1))
-    parts: Any = url._uri_reference
+    parts = url._uri_reference
     url._uri_reference = type("NoWebsocket", (_Underivable, type(parts)), {})(*parts)
     return url
 

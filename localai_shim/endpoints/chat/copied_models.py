@@ -16,7 +16,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 def _setter(name: str) -> Callable[[object, object], None]:
     """Sets an attribute of an SDK object, whatever its class says about that."""
-    slot: Any = next(vars(cls)[name] for cls in BaseModel.__mro__ if name in vars(cls))
+    slot = next(vars(cls)[name] for cls in BaseModel.__mro__ if name in vars(cls))
     return slot.__set__  # type: ignore[no-any-return]
 
 

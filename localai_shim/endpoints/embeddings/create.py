@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from openai.types import CreateEmbeddingResponse
 from openai.types import Embedding as Vector
@@ -25,7 +25,7 @@ from ..turn import Assembler, Turn
 MAX_TEXTS = 2048  # OpenAI's
 _EXPECTED = "a string, an array of strings, an array of integers, or an array of integer arrays"
 
-TextOrTokens = str | Sequence[int]
+TextOrTokens = str | Sequence[object]
 Format = Literal["float", "base64"]
 
 
@@ -183,7 +183,7 @@ _OPENAI_MODELS = "text-embedding-"
 _ENCODING = "cl100k_base"  # of all of them
 
 
-def as_texts(given: Mapping[str, str | Sequence[int]], model: str | None) -> dict[str, str | Sequence[int]]:
+def as_texts(given: Mapping[str, TextOrTokens], model: str | None) -> dict[str, TextOrTokens]:
     """Texts by their paths; token ids of OpenAI's tokenizer are decoded.
 
     Ids are of the model that is asked for by name: of OpenAI's, or else of the local one. Who sends OpenAI's has loaded
@@ -195,16 +195,15 @@ def as_texts(given: Mapping[str, str | Sequence[int]], model: str | None) -> dic
     if model is None or not model.startswith(_OPENAI_MODELS) or all(isinstance(text, str) for text in given.values()):
         return dict(given)
     encoding: object = getattr(sys.modules.get("tiktoken.registry"), "ENCODINGS", {}).get(_ENCODING)
-    return {
-        path: text if isinstance(text, str) else _decode(text, path, model, encoding) for path, text in given.items()
-    }
+    decode = getattr(encoding, "decode", None)
+    return {path: text if isinstance(text, str) else _decode(text, path, model, decode) for path, text in given.items()}
 
 
-def _decode(ids: Sequence[object], path: str, model: str, encoding: Any) -> str:
+def _decode(ids: Sequence[object], path: str, model: str, decode: Callable[[list[object]], str] | None) -> str:
     for i, token in enumerate(ids):
         if isinstance(token, bool) or not isinstance(token, int):
             raise BadRequest.wrong_type(f"{path}[{i}]", "an integer", token)
-    if encoding is None:
+    if decode is None:
         raise BadRequest.refused(
             path,
             f"the token ids of '{model}' are those of OpenAI's tokenizer, {_ENCODING}, which is not loaded in this "
@@ -212,6 +211,6 @@ def _decode(ids: Sequence[object], path: str, model: str, encoding: Any) -> str:
             "tokenizer under its own name",
         )
     try:
-        return str(encoding.decode(list(ids)))
+        return decode(list(ids))
     except (KeyError, OverflowError, ValueError) as error:
         raise BadRequest.refused(path, f"these are not token ids of {_ENCODING}: {error}") from None
