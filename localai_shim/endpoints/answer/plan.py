@@ -42,7 +42,7 @@ class AnswerPlan:
         BadRequest: a grammar cannot be compiled.
     """
 
-    def __init__(self, model: ServedModel, asked: Asked, prompt_end: str, *, continuing: bool) -> None:
+    def __init__(self, model: ServedModel, asked: Asked, prompt_end: str, *, continuing: bool = False) -> None:
         # A grammar's text is all that the tokens say, a space at its beginning included.
         self._continuing = continuing or (asked.format is not None and not asked.tools.forced)
         self._model, self._tools, self._format = model, asked.tools, asked.format
@@ -178,7 +178,3 @@ class Asked:
         thinking = self.thinking
         given = {**thinking.variables, **(variables or {})}
         return Conversation(thinking.messages(messages), given, self.tools.rendered, self.special)
-
-    def plan(self, model: ServedModel, prompt_end: str, *, continuing: bool = False) -> AnswerPlan:
-        """Plan of the answer to a prompt with this end, see `AnswerPlan`."""
-        return AnswerPlan(model, self, prompt_end, continuing=continuing)

@@ -183,7 +183,7 @@ class _ChatFields:
     def answer(self, model: ServedModel, tokens: list[int]) -> AnswerPlan:
         """Plan of the answer to a prompt of these tokens."""
         end = _open_end(tokens, model) if self.continues else model.tokenizer.prompt_end(tokens)
-        return self.asked.plan(model, end, continuing=self.continues)
+        return AnswerPlan(model, self.asked, end, continuing=self.continues)
 
 
 def _read(body: Mapping[str, object], model: ServedModel) -> _ChatFields:
