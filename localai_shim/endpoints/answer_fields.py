@@ -93,10 +93,9 @@ NO_PROMPT: Mapping[str, None] = {"prompt_token_ids": None, "prompt_logprobs": No
 
 def read_extras(fields: Fields, stream: bool, *, reasoning: bool = True) -> Extras:
     """`stream_options`, `return_token_ids` and `prompt_logprobs`, added to what was read already."""
-    options = stream_options(fields, stream)
-    include_usage = options.boolean("include_usage") or False
-    continuous_usage = bool(options.boolean("continuous_usage_stats")) and include_usage
-    options.finish()
+    with stream_options(fields, stream) as options:
+        include_usage = options.boolean("include_usage") or False
+        continuous_usage = bool(options.boolean("continuous_usage_stats")) and include_usage
     token_ids, top = fields.boolean("return_token_ids") or False, read_prompt_logprobs(fields, stream)
     return Extras(token_ids, top, include_usage, continuous_usage, reasoning)
 

@@ -20,6 +20,8 @@ _MISSING = object()
 class Fields:
     """An object of a request of which every field has to be read: `finish` refuses those that were not.
 
+    So does the end of a `with` block.
+
     Args:
         value: the object, untrusted; null means absent, as in OpenAI's API.
         path: where it is, such as `items[2].content[0]`; empty: it is the request's body.
@@ -35,6 +37,13 @@ class Fields:
         self._given = value
         self._body = {key: given for key, given in value.items() if given is not None}
         self._read: set[str] = set()
+
+    def __enter__(self) -> Fields:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.finish()
 
     def at(self, name: object) -> str:
         """The path of a field, for errors."""

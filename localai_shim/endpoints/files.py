@@ -156,10 +156,9 @@ def read_expiry(fields: Fields, name: str) -> int | None:
     """`expires_after`: the time in seconds since 1970, from an hour to 30 days from now; None: never."""
     if fields.get(name) is None:
         return None
-    inner = fields.inner(name)
-    inner.option("anchor", ("created_at",))
-    seconds = as_integer(f"{name}.seconds", url_value(inner.require("seconds")), 3600, 2_592_000)
-    inner.finish()
+    with fields.inner(name) as inner:
+        inner.option("anchor", ("created_at",))
+        seconds = as_integer(f"{name}.seconds", url_value(inner.require("seconds")), 3600, 2_592_000)
     return None if seconds is None else now() + seconds
 
 

@@ -135,12 +135,11 @@ def read_prediction(fields: Fields, tokenizer: ChatTokenizer) -> Prediction | No
 
 
 def _read_text(fields: Fields) -> str:
-    prediction = fields.inner("prediction")
-    if not fields.has("prediction"):
-        return ""
-    prediction.option("type", ("content",))
-    content = prediction.require("content")
-    prediction.finish()
+    with fields.inner("prediction") as prediction:
+        if not fields.has("prediction"):
+            return ""
+        prediction.option("type", ("content",))
+        content = prediction.require("content")
     if isinstance(content, str):
         return encodable(content, "prediction.content")
     parts = as_array("prediction.content", content, "a string or an array of text parts")

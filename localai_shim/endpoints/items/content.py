@@ -111,10 +111,9 @@ def _source(fields: Fields, name: str) -> object:
 
 def _input_audio(fields: Fields) -> dict[str, object]:
     fields.require("input_audio")
-    inner = fields.inner("input_audio")
-    inner.require("data")
-    out = {"data": _source(inner, "data"), **given(format=inner.string("format"))}
-    inner.finish()
+    with fields.inner("input_audio") as inner:
+        inner.require("data")
+        out = {"data": _source(inner, "data"), **given(format=inner.string("format"))}
     return {"input_audio": out}
 
 
@@ -145,18 +144,16 @@ def _breakpoint(fields: Fields) -> dict[str, object]:
     name = "prompt_cache_breakpoint"
     if not fields.has(name):
         return {}
-    hint = fields.inner(name)
-    out = {"mode": hint.option("mode", ("explicit",)), **given(ttl=hint.choice("ttl", ("30m", "12h")))}
-    hint.finish()
+    with fields.inner(name) as hint:
+        out = {"mode": hint.option("mode", ("explicit",)), **given(ttl=hint.choice("ttl", ("30m", "12h")))}
     return {name: out}
 
 
 def _each(fields: Fields, name: str, read: Callable[[Fields], dict[str, object]]) -> list[dict[str, object]]:
     out = []
     for i, value in enumerate(fields.array(name)):
-        inner = Fields(value, f"{fields.at(name)}[{i}]")
-        out.append(read(inner))
-        inner.finish()
+        with Fields(value, f"{fields.at(name)}[{i}]") as inner:
+            out.append(read(inner))
     return out
 
 

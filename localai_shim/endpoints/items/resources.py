@@ -225,10 +225,9 @@ def _context(fields: Fields) -> dict[str, object]:
     at = fields.at("caller")
     if not fields.has("caller"):
         return out
-    caller = fields.inner("caller")
-    if caller.option("type", ("direct", "program")) == "program":
-        raise _not_supported(f"{at}.type", "program", f": programs are hosted by OpenAI; {_LOCAL}")
-    caller.finish()
+    with fields.inner("caller") as caller:
+        if caller.option("type", ("direct", "program")) == "program":
+            raise _not_supported(f"{at}.type", "program", f": programs are hosted by OpenAI; {_LOCAL}")
     return {**out, "caller": {"type": "direct"}}
 
 

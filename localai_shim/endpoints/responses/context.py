@@ -84,10 +84,8 @@ def read_context(fields: Fields, store: Callable[[], Store]) -> Context:
 def _read_conversation(fields: Fields) -> str | None:
     value = fields.get("conversation")
     if isinstance(value, dict):
-        inner = fields.inner("conversation")
-        found = inner.text("id")
-        inner.finish()
-        return found
+        with fields.inner("conversation") as inner:
+            return inner.text("id")
     if value is not None and not isinstance(value, str):
         raise BadRequest.wrong_type("conversation", "one of a string or an object", value)
     return fields.string("conversation")
@@ -192,20 +190,20 @@ def read_delivery(fields: Fields) -> tuple[bool, bool, bool]:
 
 def _read_background_options(fields: Fields, *, waits: bool) -> None:
     """`background_options`: the answer is made as soon as possible, which is within any window."""
-    inner = fields.inner("background_options")
-    window = inner.choice("completion_window", ("soonest", "2h", "8h"))
-    if window not in (None, "soonest") and not waits:
-        raise BadRequest.invalid(
-            "background_options.completion_window",
-            f"Invalid value: '{window}'. 'completion_window' requires 'background' without 'stream'.",
-        )
-    inner.string("continuation_id")
-    inner.finish()
+    with fields.inner("background_options") as inner:
+        window = inner.choice("completion_window", ("soonest", "2h", "8h"))
+        if window not in (None, "soonest") and not waits:
+            raise BadRequest.invalid(
+                "background_options.completion_window",
+                f"Invalid value: '{window}'. 'completion_window' requires 'background' without 'stream'.",
+            )
+        inner.string("continuation_id")
 
 
 def read_image(fields: Fields) -> None:
     """`image`: how OpenAI may compress the images of a conversation; here none are."""
-    inner = fields.inner("image")
-    if inner.choice("context_compression", ("auto", "enabled", "disabled")) == "enabled":  # which demands it
-        raise BadRequest.unsupported_value("image.context_compression", "Images are not compressed here; pass 'auto'.")
-    inner.finish()
+    with fields.inner("image") as inner:
+        if inner.choice("context_compression", ("auto", "enabled", "disabled")) == "enabled":  # which demands it
+            raise BadRequest.unsupported_value(
+                "image.context_compression", "Images are not compressed here; pass 'auto'."
+            )

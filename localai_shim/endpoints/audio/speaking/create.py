@@ -86,9 +86,8 @@ def _read_voice(given: object, settings: Speaking) -> str:
     """
     path = "voice"
     if isinstance(given, Mapping):
-        inner = Fields(given, path)
-        given, path = inner.require("id"), "voice.id"
-        inner.finish()
+        with Fields(given, path) as inner:
+            given, path = inner.require("id"), "voice.id"
     if not isinstance(given, str):
         raise BadRequest.wrong_type(path, "a string or an object with an id" if path == "voice" else "a string", given)
     if not given:
