@@ -1,15 +1,18 @@
-"""Fields of answers: counts of tokens, with OpenAI's details, and those that a request may ask for.
+"""Fields of answers: counts of tokens, with OpenAI's details, logprobs, and those that a request may ask for.
 
 The latter are the usage in streams, and vLLM's: https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from openai.types.chat import ChatCompletionTokenLogprob
+from openai.types.chat.chat_completion_token_logprob import TopLogprob
 from openai.types.completion_usage import PromptTokensDetails
 
+from ..output.detokenizer import TokenBytes
 from ..output.prediction import Pointer, Prediction
 from ..prompt.template import ChatTokenizer
 from ..types import Json, Prompt, Token
@@ -144,3 +147,24 @@ class PredictionCounts:
         which = range(len(self._pointers)) if index is None or not self._pointers else (index,)
         accepted = sum(self._pointers[i].accepted for i in which)
         return accepted, sum(self._length - self._pointers[i].accepted for i in which if self._finished[i])
+
+
+def token_logprobs(tokens: Iterable[tuple[Token, int]], tokenizer: ChatTokenizer) -> list[ChatCompletionTokenLogprob]:
+    """The logprobs of an answer's tokens, as `Delta.tokens`, and of the likeliest ones at each place."""
+    out = []
+    for token, offset in tokens:
+        text, raw = _spelling(tokenizer.token_bytes, stripped=offset < 0)
+        top = [TopLogprob(token=text(i), bytes=list(raw(i)), logprob=logprob) for i, logprob in token.top]
+        logprob = token.logprob if token.logprob is not None else -9999.0
+        made = ChatCompletionTokenLogprob(
+            token=text(token.id), bytes=list(raw(token.id)), logprob=logprob, top_logprobs=top
+        )
+        out.append(made)
+    return out
+
+
+def _spelling(texts: TokenBytes, *, stripped: bool) -> tuple[Callable[[int], str], Callable[[int], bytes]]:
+    """The text and the bytes of a token, without the space that one at the beginning of an answer has before it."""
+    if not stripped:
+        return texts.text, texts
+    return lambda token_id: texts.text(token_id).removeprefix(" "), lambda token_id: texts(token_id).removeprefix(b" ")

@@ -149,9 +149,8 @@ def _read_text(fields: Fields) -> str:
 def _read_part(part: object, path: str) -> str:
     if not isinstance(part, dict):
         raise BadRequest.wrong_type(path, "a text part", part)
-    fields = Fields(part, path)
-    fields.option("type", ("text",))
-    text = fields.text("text")
-    fields.mapping("prompt_cache_breakpoint")  # a hint to OpenAI's prompt cache
-    fields.finish()
-    return text
+    with Fields(part, path) as fields:
+        fields.option("type", ("text",))
+        text = fields.text("text")
+        fields.mapping("prompt_cache_breakpoint")  # a hint to OpenAI's prompt cache
+        return text

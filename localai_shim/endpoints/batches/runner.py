@@ -333,12 +333,6 @@ class Batches:
             raise
 
     def _work(self, id: str) -> None:
-        try:
-            self._work_on(id)
-        finally:
-            self._inboxes.pop(id, None)
-
-    def _work_on(self, id: str) -> None:
         job = self._job(id)
         try:
             job.progress = self._make_progress(id) if id in self._shown else None
@@ -353,6 +347,8 @@ class Batches:
                 log.exception("a batch failed")
             message = f"The batch failed: {error}"
             self._fail(job, id, [{"code": "server_error", "line": None, "message": message, "param": None}])
+        finally:
+            self._inboxes.pop(id, None)
 
     def _job(self, id: str) -> Job:
         inbox = self._inboxes.get(id) or SimpleQueue()

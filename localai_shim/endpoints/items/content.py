@@ -63,11 +63,9 @@ def input_text(text: str) -> dict[str, object]:
 
 
 def _part(part: object, path: str, kinds: Sequence[str]) -> dict[str, object]:
-    fields = Fields(part, path)
-    kind = fields.option("type", kinds)
-    out = {"type": kind, **_READERS[kind](fields), **(_breakpoint(fields) if kind in INPUT else {})}
-    fields.finish()
-    return out
+    with Fields(part, path) as fields:
+        kind = fields.option("type", kinds)
+        return {"type": kind, **_READERS[kind](fields), **(_breakpoint(fields) if kind in INPUT else {})}
 
 
 def _text(fields: Fields) -> dict[str, object]:

@@ -100,15 +100,12 @@ def item_resource(item: object, path: str) -> Item:
     Raises:
         BadRequest: with the path of what is wrong.
     """
-    fields = Fields(item, path)
-    kind = _kind(fields)
-    if kind == "item_reference":
-        fields.require("id")
-        out: Item = {"id": _id(fields), "type": kind}
-    else:
-        out = {"id": _id(fields) or new_item_id(kind), "type": kind, **_READERS[kind](fields)}
-    fields.finish()
-    return out
+    with Fields(item, path) as fields:
+        kind = _kind(fields)
+        if kind == "item_reference":
+            fields.require("id")
+            return {"id": _id(fields), "type": kind}
+        return {"id": _id(fields) or new_item_id(kind), "type": kind, **_READERS[kind](fields)}
 
 
 # ---------------------------------------------------------------------------------------------------------------

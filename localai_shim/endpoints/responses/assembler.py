@@ -13,8 +13,8 @@ from openai.types.chat import ChatCompletionTokenLogprob
 
 from ...output.text import Delta, TextParser
 from ...types import Json, Prompt, Token
-from ..answer_fields import by_kind, usage_fields
-from ..chat.assembler import invalid_call, new_call_id, token_logprobs
+from ..answer_fields import by_kind, token_logprobs, usage_fields
+from ..chat.assembler import invalid_call, new_call_id
 from ..hosted.items import citations
 from ..hosted.kind import Calls
 from ..items.content import seal

@@ -223,19 +223,15 @@ def _pump(inbox: _Inbox, runs: dict[str, Run], store: Store, shared: bool) -> No
         except queue.Empty:
             continue
         if message is None:
-            _stop_all(runs, store)
+            error = EngineClosedError("client was closed while this response ran")
+            for run in list(runs.values()):
+                _give_up(run, runs, store, error)
             return
         try:
             _take(*message, runs, store)
         except Exception:
             log.exception("a response in the background failed")
             _give_up(message[0], runs, store, RuntimeError("it could not be stored"))
-
-
-def _stop_all(runs: dict[str, Run], store: Store) -> None:
-    error = EngineClosedError("client was closed while this response ran")
-    for run in list(runs.values()):
-        _give_up(run, runs, store, error)
 
 
 def _give_up(run: Run, runs: dict[str, Run], store: Store, error: Exception) -> None:
