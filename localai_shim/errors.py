@@ -89,9 +89,8 @@ class BadRequest(RequestError):
     @classmethod
     def mutually_exclusive(cls, params: Sequence[str]) -> BadRequest:
         """Fields of which only one may be there."""
-        text = (
-            f"Mutually exclusive parameters: {', '.join(map(repr, params))}. Ensure you are only providing one of them."
-        )
+        shown = ", ".join(map(repr, params))
+        text = f"Mutually exclusive parameters: {shown}. Ensure you are only providing one of them."
         return cls(text, param=params[-1], code="mutually_exclusive_parameters")
 
     @classmethod

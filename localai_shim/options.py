@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict, cast, get_args, get_type_hints
+from typing import Annotated, Literal, NamedTuple, TypedDict, cast, get_args, get_type_hints
 
 from .media import MediaRules
 from .types import EngineLike, Hook
@@ -297,22 +297,29 @@ def model_options(given: LocalOptions) -> ModelOptions:
         FileNotFoundError: `adapter_path` holds no adapters.
         ValueError: one of them is out of range, no number, or has no effect.
     """
-    made: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name in (*LoadOptions.__annotations__, *RunOptions.__annotations__):
         value = given.get(name)
         if value is None or value is OWN[name].default:
             continue
         check_option(name, value)
-        made[name] = value
+        found[name] = value
+    made = cast(ModelOptions, found)
     if "kv_group_size" in made and "kv_bits" not in made:
         raise ValueError("`kv_group_size` has no effect without `kv_bits`: pass `kv_bits=4` or `kv_bits=8` as well")
-    _check_drafts(made)
-    _check_parallel(made)
-    if "adapter_path" in made:
-        made["adapter_path"] = _adapter(made["adapter_path"])
-    if "cache_dir" in made:
-        made["cache_dir"] = str(Path(made["cache_dir"]).expanduser().absolute())
-    return cast(ModelOptions, made)
+    drafts = [name for name in ("draft_model", "draft_tokens") if name in made]
+    if drafts and made.get("speculation") == "off":
+        raise ValueError(f"`{drafts[0]}` has no effect with `speculation='off'`: leave one of them out")
+    if (made.get("draft_tokens") or 0) > MAX_DRAFT_TOKENS:
+        raise ValueError(f"`draft_tokens` must be at most {MAX_DRAFT_TOKENS}, not {made['draft_tokens']!r}")
+    alone = [name for name in ALONE if name in made] if processes(made) > 1 else []
+    if alone:
+        raise ValueError(f"`{alone[0]}` needs a model that runs in one process: leave it or `tensor_parallel` out")
+    if (folder := made.get("adapter_path")) is not None:
+        made["adapter_path"] = _adapter(folder)
+    if (folder := made.get("cache_dir")) is not None:
+        made["cache_dir"] = str(Path(folder).expanduser().absolute())
+    return made
 
 
 class Search(NamedTuple):
@@ -385,35 +392,21 @@ def check_names(given: LoadOptions | EngineOptions) -> None:
         raise TypeError(f"there are no such options: {', '.join(unknown)}")
 
 
-def _check_drafts(made: Mapping[str, Any]) -> None:
-    for name in ("draft_model", "draft_tokens"):
-        if name in made and made.get("speculation") == "off":
-            raise ValueError(f"`{name}` has no effect with `speculation='off'`: leave one of them out")
-    if made.get("draft_tokens", 0) > MAX_DRAFT_TOKENS:
-        raise ValueError(f"`draft_tokens` must be at most {MAX_DRAFT_TOKENS}, not {made['draft_tokens']!r}")
-
-
-def _check_parallel(made: Mapping[str, Any]) -> None:
-    alone = [name for name in ALONE if name in made] if made.get("tensor_parallel", 1) > 1 else []
-    if alone:
-        raise ValueError(f"`{alone[0]}` needs a model that runs in one process: leave it or `tensor_parallel` out")
-
-
-def check_option(name: str, value: Any) -> None:
+def check_option(name: str, value: object) -> None:
     """Refuse a number or a choice that an option does not have. Raises ValueError."""
     option, kinds = OWN[name], get_args(TYPES[name])
     if int in kinds or float in kinds:
-        check_number(name, value, whole=float not in kinds)
-        if option.least is None and value <= 0:
+        number = check_number(name, value, whole=float not in kinds)
+        if option.least is None and number <= 0:
             raise ValueError(f"`{name}` must be > 0, got {value!r}.")
-        if option.least is not None and value < option.least:
+        if option.least is not None and number < option.least:
             raise ValueError(f"`{name}` must be >= {option.least}, got {value!r}.")
     if option.choices and value not in option.choices:
         raise ValueError(f"`{name}` must be one of {', '.join(map(repr, option.choices))}, not {value!r}")
 
 
-def check_number(name: str, value: object, *, whole: bool = False) -> None:
-    """Refuse what is not a number, NaN included.
+def check_number(name: str, value: object, *, whole: bool = False) -> Real:
+    """Refuse what is not a number, NaN included; returns it.
 
     Args:
         name: of the argument.
@@ -422,9 +415,9 @@ def check_number(name: str, value: object, *, whole: bool = False) -> None:
     Raises:
         ValueError: it is none.
     """
-    known = isinstance(value, Integral if whole else Real)
-    if not known or isinstance(value, bool) or value != value:
-        raise ValueError(f"`{name}` must be {'an integer' if whole else 'a number'}, not {value!r}")
+    if isinstance(value, Integral if whole else Real) and not isinstance(value, bool) and value == value:
+        return value
+    raise ValueError(f"`{name}` must be {'an integer' if whole else 'a number'}, not {value!r}")
 
 
 def _adapter(path: ModelPath) -> str:

@@ -98,8 +98,9 @@ class CheckedStreamResponse(event_stream.LocalStreamResponse):
     """A streamed answer whose events are checked as they are read."""
 
     def __init__(self, events: Any, **options: Any) -> None:
-        kind = _AsyncChecked if hasattr(events, "__anext__") else _Checked
-        super().__init__(kind(events), **options)
+        if options.get("media_type") is None:  # else the events are bytes
+            events = (_AsyncChecked if hasattr(events, "__anext__") else _Checked)(events)
+        super().__init__(events, **options)
 
 
 class _Checked:

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[1] / "localai_shim"
 TREES = {path.relative_to(PACKAGE): ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
 HOMES = {
     "errors.py": "of requests, in the terms of OpenAI's error body",
-    "types/errors.py": "of engines",
+    "types/engines.py": "of engines",
     "state/errors.py": "of the store",
     "documents/document.py": "of files",
     "endpoints/hosted/kind.py": "of hooks and MCP servers",

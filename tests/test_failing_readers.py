@@ -16,7 +16,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.endpoints.chat.assembler import ChatAssembler
-from localai_shim.endpoints.field_cache import MAX_ENTRIES
+from localai_shim.endpoints.fields import MAX_ENTRIES
 from localai_shim.endpoints.turn import Turn
 from localai_shim.threads.cache import LRUCache
 from tests import inside

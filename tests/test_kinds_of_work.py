@@ -14,9 +14,8 @@ from openai import BaseModel
 
 from localai_shim import LocalOpenAI
 from localai_shim.client import routes
-from localai_shim.endpoints.assembler import Assembler
 from localai_shim.endpoints.fields import Fields
-from localai_shim.endpoints.turn import Turn
+from localai_shim.endpoints.turn import Assembler, Turn
 from localai_shim.engine.engine import Engine
 from localai_shim.engine.pieces import Pass
 from localai_shim.engine.sinks import SyncSink

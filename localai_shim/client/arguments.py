@@ -69,7 +69,7 @@ def stock_arguments(given: Mapping[str, object], http_client: object) -> dict[st
     return kept
 
 
-def copy_arguments(given: Mapping[str, object]) -> dict[str, Any]:
+def copy_arguments(given: Mapping[str, object]) -> dict[str, object]:
     """Arguments of `copy`, without those that could lead a request out of this process."""
     return {name: value for name, value in given.items() if name not in _WITHOUT_EFFECT}
 

@@ -12,9 +12,8 @@ from typing import Protocol
 
 import openai
 
-from ..endpoints.batches.job import Progress
 from ..endpoints.batches.lines import NO_USAGE, Answered, Line, answer_text, error_text, read_lines, usage_json
-from ..endpoints.batches.runner import Batches
+from ..endpoints.batches.runner import Batches, Progress
 from ..endpoints.responses.background import Background
 from ..endpoints.turn import Turn, TurnEvent
 from ..errors import BadRequest

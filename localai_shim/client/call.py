@@ -341,9 +341,7 @@ class Call:
 
     def streamed(self, events: event_stream.Events, media_type: str | None = None) -> event_stream.LocalStreamResponse:
         """The response whose answer comes in events, or in pieces of its bytes if these have a type."""
-        if media_type is not None:
-            return event_stream.LocalBytesResponse(events, media_type, request=self.request)
-        return event_stream.LocalStreamResponse(events, request=self.request)
+        return event_stream.LocalStreamResponse(events, request=self.request, media_type=media_type)
 
 
 _TEXTS = ("messages", "input", "instructions", "prompt", "suffix", "documents", "prediction", "bad_words")

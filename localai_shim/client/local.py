@@ -21,7 +21,6 @@ from ..runtime.offload import aside, run, run_async, turns, wait, wait_async
 from ..sdk import private as sdk
 from ..sdk import stock_clients
 from ..sdk.event_stream import AnyResponse, LocalStreamResponse
-from ..sdk.websocket_url import no_websocket_url
 from ..stats import EngineStats
 from ..threads import greenlets
 from ..threads.caller_loop import note_caller
@@ -81,7 +80,7 @@ class OfflineClient:
         @property
         def websocket_base_url(self):
             """A url that raises when a websocket is to be opened with it."""
-            return no_websocket_url()
+            return stock_clients.no_websocket_url()
 
         @websocket_base_url.setter
         def websocket_base_url(self, url):

@@ -15,7 +15,7 @@ import anyio.lowlevel
 import openai
 from openai import BaseModel
 
-from ..endpoints.assembler import Assembler
+from ..endpoints.turn import Assembler
 from ..engine.sinks import AsyncSink, SyncSink, make_async_sink
 from ..errors import RequestError
 from ..runtime.offload import aside, run_to_end

@@ -6,12 +6,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..endpoints.assembler import Assembler
 from ..endpoints.embeddings.create import encode_texts, fitting, named_prompt, prompt_tokens
 from ..endpoints.fields import Fields, as_array
 from ..endpoints.request_fields import new_id, read_priority
 from ..endpoints.served import ServedModel
-from ..endpoints.turn import Turn
+from ..endpoints.turn import Assembler, Turn
 from ..errors import BadRequest
 from ..prompt.messages import encodable
 from ..types import EmbeddingRequest, Json, RankingRequest, Token
@@ -96,10 +95,11 @@ def _read_rank_fields(fields: Fields) -> Sequence[str]:
     given = fields.get("rank_fields")
     if given is None:
         return _TEXT
-    names = as_array("rank_fields", given, "an array of strings", empty=False)
-    for i, each in enumerate(names):
+    names: list[str] = []
+    for i, each in enumerate(as_array("rank_fields", given, "an array of strings", empty=False)):
         if not isinstance(each, str):
             raise BadRequest.wrong_type(f"rank_fields.{i}", "a string", each)
+        names.append(each)
     return names
 
 

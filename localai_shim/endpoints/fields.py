@@ -1,19 +1,26 @@
-"""Reading an untrusted request body, with OpenAI's error for every way in which a field can be wrong."""
+"""Reading an untrusted request body, with OpenAI's error for every way in which a field can be wrong.
+
+Fields that clients send again and again, with other messages, are read once.
+"""
 
 from __future__ import annotations
 
+import marshal
 import math
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
 
 from ..errors import BadRequest
 from ..prompt.messages import encodable
+from ..threads.cache import LRUCache
 
 _MISSING = object()
 
 
 class Fields:
     """An object of a request of which every field has to be read: `finish` refuses those that were not.
+
+    So does the end of a `with` block.
 
     Args:
         value: the object, untrusted; null means absent, as in OpenAI's API.
@@ -30,6 +37,13 @@ class Fields:
         self._given = value
         self._body = {key: given for key, given in value.items() if given is not None}
         self._read: set[str] = set()
+
+    def __enter__(self) -> Fields:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.finish()
 
     def at(self, name: object) -> str:
         """The path of a field, for errors."""
@@ -69,15 +83,14 @@ class Fields:
 
     def boolean(self, name: str) -> bool | None:
         """True or false."""
-        value: bool | None = self._typed(name, bool, "a boolean")
-        return value
+        return self._typed(name, bool, "a boolean")
 
     def string(self, name: str) -> str | None:
         """A string that is Unicode text."""
-        value: str | None = self._typed(name, str, "a string")
+        value = self._typed(name, str, "a string")
         return None if value is None else encodable(value, self.at(name))
 
-    def _typed(self, name: str, kind: type, expected: str) -> Any:
+    def _typed(self, name: str, kind: type[T], expected: str) -> T | None:
         value = self.get(name)
         if value is not None and not isinstance(value, kind):
             raise BadRequest.wrong_type(self.at(name), expected, value)
@@ -115,7 +128,9 @@ class Fields:
 
     def mapping(self, name: str) -> dict[str, object] | None:
         """A copy of an object."""
-        value: Mapping[str, object] | None = self._typed(name, Mapping, "an object")
+        value = self.get(name)
+        if value is not None and not isinstance(value, Mapping):
+            raise BadRequest.wrong_type(self.at(name), "an object", value)
         return None if value is None else dict(value)
 
     def inner(self, name: str) -> Fields:
@@ -165,7 +180,7 @@ def as_integer(name: str, value: object, low: int, high: int) -> int | None:
 
 def as_array(
     name: str, value: object, expected: str = "an array of objects", *, empty: bool = True, most: int | None = None
-) -> Sequence[Any]:
+) -> Sequence[object]:
     """An array.
 
     Args:
@@ -186,12 +201,12 @@ def as_strings(
     name: str, value: object, expected: str = "an array of strings", *, empty: bool = True, most: int | None = None
 ) -> list[str]:
     """An array of strings that are Unicode text; see `as_array`."""
-    strings = as_array(name, value, expected, empty=empty, most=most)
-    for i, string in enumerate(strings):
+    strings: list[str] = []
+    for i, string in enumerate(as_array(name, value, expected, empty=empty, most=most)):
         if not isinstance(string, str):
             raise BadRequest.wrong_type(f"{name}[{i}]", "a string", string)
-        encodable(string, f"{name}[{i}]")
-    return list(strings)
+        strings.append(encodable(string, f"{name}[{i}]"))
+    return strings
 
 
 def _in_range(name: str, value: float, low: float, high: float, kind: str) -> float:
@@ -208,3 +223,98 @@ def _plain(value: float) -> str:
     if isinstance(value, int) and value.bit_length() > 256:
         return f"an integer of {value.bit_length()} bits"
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+T = TypeVar("T")
+
+MAX_LIGHT_ITEMS, MAX_LIGHT_CHARACTERS = 16, 2_000  # that take no longer than to have another thread do it
+MAX_LIGHT_KEY_BYTES = 4_000  # tools may be among the fields, and stand in each prompt
+_SINGLE = ("n", "best_of")  # fields that ask for many answers
+_TEXT_PARTS = ("text", "input_text", "output_text", "refusal", "reasoning_text", "summary_text")
+MAX_ENTRIES = 64  # of each model
+MAX_KEY_BYTES = 2**16  # tools and schemas that are longer are read each time
+_EXACT = 2  # the last version of marshal's format in which equal objects are equal bytes
+
+
+class FieldCache:
+    """Keeps what was read of bodies, without the fields that differ: the least recently used go first.
+
+    Readings are made of a copy of the body, and are shared by all requests with an equal body. May be used from
+    several threads.
+    """
+
+    def __init__(self) -> None:
+        self._known: LRUCache[Any] = LRUCache(MAX_ENTRIES)  # by `differ`, and the bytes of the other fields
+
+    def get(self, body: Mapping[str, object], differ: Sequence[str], read: Callable[[Mapping[str, object]], T]) -> T:
+        """Reading of a body without the fields that `differ`, made now by `read` or before of an equal one.
+
+        Args:
+            body: JSON; where something else is in it, it is read as it is, and nothing is kept.
+            differ: a tuple.
+            read: the same function for the same fields; nothing is kept where it raises.
+        """
+        rest = {name: value for name, value in body.items() if name not in differ}
+        written = _written(rest)
+        if written is None:
+            return read(rest)
+        key = differ, written
+        found: T | None = self._known.get(key)  # this `read` has made it
+        if found is not None:
+            return found
+        copy = _copy(rest, written)
+        if copy is None:
+            return read(rest)
+        made = read(copy)
+        self._known.put(key, made)
+        return made
+
+    def is_light(self, body: Mapping[str, object], texts: Sequence[str], differ: Sequence[str]) -> bool:
+        """Preparing a request takes less time than giving it to another thread: little text, all else read before.
+
+        Args:
+            texts: the field that has the text, and those that have to be absent.
+            differ: as of `get`.
+        """
+        text, *absent = texts
+        if any(body.get(name) is not None for name in absent) or any(body.get(name, 1) != 1 for name in _SINGLE):
+            return False
+        if _characters(body.get(text)) > MAX_LIGHT_CHARACTERS:
+            return False
+        own = _written({name: value for name, value in body.items() if name in differ and name != text})
+        rest = _written({name: value for name, value in body.items() if name not in differ})
+        if own is None or rest is None or len(own) + len(rest) > MAX_LIGHT_KEY_BYTES:
+            return False
+        return (differ, rest) in self._known
+
+
+def _characters(text: object, depth: int = 0) -> float:
+    """Of a string, a few messages or items, or their parts; without limit where these are not text."""
+    if not text:
+        return 0
+    if type(text) is str:
+        return len(text)
+    if type(text) is not list or len(text) > MAX_LIGHT_ITEMS or depth > 1:
+        return math.inf
+    if not all(type(each) is dict and (depth == 0 or each.get("type") in _TEXT_PARTS) for each in text):
+        return math.inf
+    return sum(_characters(value, depth + 1) for each in text for value in each.values())
+
+
+def _written(body: dict[str, object]) -> bytes | None:
+    """Bytes that bodies with equal JSON have in common; None where it is none."""
+    try:
+        return marshal.dumps(body, _EXACT)
+    except ValueError:
+        return None
+
+
+def _copy(body: Mapping[str, object], written: bytes) -> Mapping[str, object] | None:
+    """Copy of a body from its bytes; None where that is long, or is not the body: numbers of NumPy are bytes then."""
+    if len(written) > MAX_KEY_BYTES:
+        return None
+    copy: Mapping[str, object] = marshal.loads(written)
+    try:
+        return copy if copy == body else None
+    except (ValueError, RecursionError):  # an array; nested too deep
+        return None

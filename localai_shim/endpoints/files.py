@@ -6,7 +6,7 @@ Shapes follow OpenAI's API reference (https://platform.openai.com/docs/api-refer
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from ..errors import BadRequest, NotFound
@@ -14,7 +14,7 @@ from ..prompt.messages import encodable
 from ..state.store import Json, Kind, MissingError, Store
 from ..state.vectors import remove_everywhere
 from .fields import Fields, as_integer
-from .paging import check_query, finish, list_object, read_paging, stored_list, url_value
+from .paging import Query, check_query, finish, list_object, read_paging, stored_list, url_value
 from .request_fields import new_id, now
 
 KIND: Final = "file"
@@ -30,7 +30,7 @@ MAX_FILE_BYTES = 512 * 2**20
 _ANY_BYTES = "surrogateescape"  # the error handler that lets text stand for bytes of any kind
 
 
-def create(store: Store, fields: Fields, query: Mapping[str, object]) -> Json:
+def create(store: Store, fields: Fields, query: Query) -> Json:
     """POST /files: the content comes as `file`, as the SDK's multipart bodies have it."""
     check_query(query)
     purpose, expires_at = fields.text("purpose"), read_expiry(fields, "expires_after")
@@ -47,20 +47,20 @@ def create(store: Store, fields: Fields, query: Mapping[str, object]) -> Json:
     return body
 
 
-def retrieve(store: Store, fields: Fields, query: Mapping[str, object], id: str) -> Json:
+def retrieve(store: Store, fields: Fields, query: Query, id: str) -> Json:
     """GET /files/{id}."""
     finish(fields, query)
     return find(store, id)
 
 
-def content(store: Store, fields: Fields, query: Mapping[str, object], id: str) -> bytes:
+def content(store: Store, fields: Fields, query: Query, id: str) -> bytes:
     """GET /files/{id}/content."""
     finish(fields, query)
     find(store, id)
     return b"".join(read_pieces(store, KIND, id, CONTENT))
 
 
-def delete(store: Store, fields: Fields, query: Mapping[str, object], id: str) -> Json:
+def delete(store: Store, fields: Fields, query: Query, id: str) -> Json:
     """DELETE /files/{id}. Batches that were made of it continue; vector stores lose it."""
     finish(fields, query)
     find(store, id)
@@ -69,7 +69,7 @@ def delete(store: Store, fields: Fields, query: Mapping[str, object], id: str) -
     return {"id": id, "object": "file", "deleted": True}
 
 
-def list_files(store: Store, fields: Fields, query: Mapping[str, object]) -> dict[str, object]:
+def list_files(store: Store, fields: Fields, query: Query) -> dict[str, object]:
     """GET /files: newest first unless the caller asks otherwise."""
     fields.finish()
     purpose = Fields(query).string("purpose")
@@ -156,10 +156,9 @@ def read_expiry(fields: Fields, name: str) -> int | None:
     """`expires_after`: the time in seconds since 1970, from an hour to 30 days from now; None: never."""
     if fields.get(name) is None:
         return None
-    inner = fields.inner(name)
-    inner.option("anchor", ("created_at",))
-    seconds = as_integer(f"{name}.seconds", url_value(inner.require("seconds")), 3600, 2_592_000)
-    inner.finish()
+    with fields.inner(name) as inner:
+        inner.option("anchor", ("created_at",))
+        seconds = as_integer(f"{name}.seconds", url_value(inner.require("seconds")), 3600, 2_592_000)
     return None if seconds is None else now() + seconds
 
 

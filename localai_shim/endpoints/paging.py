@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from ..errors import BadRequest, NotFound
 from ..state.errors import MissingError
+from ..state.store import Json, Kind, Page, Store
 from .fields import Fields, as_integer
-
-if TYPE_CHECKING:
-    from ..state.store import Json, Kind, Page, Store
 
 T = TypeVar("T")
 Order = Literal["asc", "desc"]
+Query = Mapping[str, object]
+"""Parameters of a URL."""
 
 _DEFAULT_LIMIT, _MAX_LIMIT = 20, 100
 
@@ -35,7 +35,7 @@ class Paging:
 
 
 def read_paging(
-    query: Mapping[str, object],
+    query: Query,
     *,
     default_order: Order,
     others: Collection[str] = (),
@@ -62,7 +62,7 @@ def read_paging(
     return Paging(fields.string("after"), limit or default, order == "desc")
 
 
-def check_query(query: Mapping[str, object], known: Collection[str] = ()) -> None:
+def check_query(query: Query, known: Collection[str] = ()) -> None:
     """Refuse url parameters that the endpoint does not have; null means absent, `name[]` is `name`.
 
     Raises:
@@ -73,7 +73,7 @@ def check_query(query: Mapping[str, object], known: Collection[str] = ()) -> Non
             raise BadRequest.unknown_parameter(name, sorted(known), "has no parameters in the url")
 
 
-def finish(fields: Fields, query: Mapping[str, object], known: Collection[str] = ()) -> None:
+def finish(fields: Fields, query: Query, known: Collection[str] = ()) -> None:
     """Refuse fields of the body that a handler has not read, and unknown parameters of the URL."""
     fields.finish()
     check_query(query, known)

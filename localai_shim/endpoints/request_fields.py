@@ -16,9 +16,8 @@ from ..output.stop import RowText, StopStrings, TokenRules
 from ..prompt.messages import check_texts, encodable
 from ..types import GenerationRequest, GrammarConstraint, Prompt, SamplingParams
 from .fields import Fields, as_number, as_strings
-from .predictions import read_prediction
 from .served import ServedModel
-from .token_fields import read_bad_words, read_token_ids
+from .token_fields import read_bad_words, read_prediction, read_token_ids
 
 SEED_BITS = 63
 _CHOICE_STRIDE = 0x9E3779B97F4A7C15  # spreads the seeds of one request's choices
@@ -40,14 +39,6 @@ def read_accepted(fields: Fields) -> None:
             "A request without an answer, which only fills the prompt cache, is not supported: leave it out, and ask "
             "for an answer of one token.",
         )
-
-
-def read_cache_salt(fields: Fields) -> str | None:
-    """vLLM's `cache_salt`: only requests with the same one find what this one leaves in the prefix cache."""
-    salt = fields.string("cache_salt")
-    if salt == "":
-        raise BadRequest.empty_string("cache_salt")
-    return salt
 
 
 def read_allow_special_tokens(fields: Fields) -> bool:
@@ -293,7 +284,9 @@ def read_own(fields: Fields, generation: Generation, model: ServedModel) -> Gene
     for name in ("user", "safety_identifier"):  # which have no effect
         fields.string(name)
     agent = fields.string("prompt_cache_key")
-    seed, salt = fields.integer("seed"), read_cache_salt(fields)
+    seed, salt = fields.integer("seed"), fields.string("cache_salt")
+    if salt == "":
+        raise BadRequest.empty_string("cache_salt")
     seed = generation.seed if seed is None else seed
     prediction = read_prediction(fields, model.tokenizer)
     return replace(generation, seed=seed, salt=salt, prediction=prediction, agent=agent and agent[:MAX_AGENT_NAME])
@@ -326,7 +319,13 @@ def make_requests(
     if not prompt.tokens:
         raise BadRequest.refused(param, "this model's template encodes it to zero tokens. Add a non-empty text message")
     sampling, limits = generation.sampling, generation.limits
-    _check_context(len(prompt.tokens), limits.max_tokens, model, param)
+    length, context = len(prompt.tokens), model.context_length
+    if context is not None and length + (limits.max_tokens != 0) > context:  # no place for a token behind it
+        raise BadRequest.too_many_tokens(
+            param,
+            f"This model's maximum context length is {context} tokens. However, your {param} resulted in {length} "
+            f"tokens. Please reduce the length of the {param}.",
+        )
     most = _UNLIMITED if limits.max_tokens is None else limits.max_tokens  # the engine ends a row at the context's end
     seed = new_seed() if generation.seed is None else generation.seed
     prediction = generation.prediction
@@ -349,16 +348,6 @@ def make_requests(
         )
 
     return [choose(choice) for choice in range(n)]
-
-
-def _check_context(length: int, max_tokens: int | None, model: ServedModel, param: str) -> None:
-    """Refuse a prompt of this length behind which the context has no place for a token."""
-    if model.context_length is not None and length + (max_tokens != 0) > model.context_length:
-        raise BadRequest.too_many_tokens(
-            param,
-            f"This model's maximum context length is {model.context_length} tokens. However, your {param} resulted in "
-            f"{length} tokens. Please reduce the length of the {param}.",
-        )
 
 
 def new_id(prefix: str, size: int = 16) -> str:

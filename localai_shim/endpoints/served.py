@@ -14,7 +14,7 @@ from ..prompt.template import ChatTokenizer
 from ..speech import Transcribing
 from ..types import Adapter, Prompt, Task
 from ..vectors import Embedding, Reranking
-from .field_cache import FieldCache
+from .fields import FieldCache
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""vLLM's fields about tokens: https://docs.vllm.ai/en/latest/api/vllm/sampling_params.html"""
+"""Fields about tokens: a prediction of the answer, and vLLM's.
+
+https://docs.vllm.ai/en/latest/api/vllm/sampling_params.html
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ..errors import BadRequest
+from ..output.prediction import Prediction
+from ..prompt.messages import encodable
 from ..prompt.template import ChatTokenizer
 from .fields import Fields, as_array, as_strings
 
@@ -121,3 +126,31 @@ def read_prompt_logprobs(fields: Fields, stream: bool) -> int | None:
             "prompt_logprobs", "'prompt_logprobs' are not available when 'stream' is enabled: leave out one of the two."
         )
     return wanted
+
+
+def read_prediction(fields: Fields, tokenizer: ChatTokenizer) -> Prediction | None:
+    """`prediction`; None where it has no text."""
+    text = _read_text(fields)
+    return Prediction(tokenizer.encode_marker(text), tokenizer.token_bytes.spelled) if text else None
+
+
+def _read_text(fields: Fields) -> str:
+    with fields.inner("prediction") as prediction:
+        if not fields.has("prediction"):
+            return ""
+        prediction.option("type", ("content",))
+        content = prediction.require("content")
+    if isinstance(content, str):
+        return encodable(content, "prediction.content")
+    parts = as_array("prediction.content", content, "a string or an array of text parts")
+    return "".join(_read_part(part, f"prediction.content[{i}]") for i, part in enumerate(parts))
+
+
+def _read_part(part: object, path: str) -> str:
+    if not isinstance(part, dict):
+        raise BadRequest.wrong_type(path, "a text part", part)
+    with Fields(part, path) as fields:
+        fields.option("type", ("text",))
+        text = fields.text("text")
+        fields.mapping("prompt_cache_breakpoint")  # a hint to OpenAI's prompt cache
+        return text

@@ -20,7 +20,6 @@ from ..runtime.engines import Runtime
 from ..sdk import credentials, stock_clients
 from ..sdk import private as sdk
 from ..sdk.credentials import PLACEHOLDER
-from ..sdk.websocket_url import no_websocket_url
 from ..threads.system import RLock
 from . import network
 
@@ -245,7 +244,7 @@ def _replace(base: type, made: Mapping[str, object]) -> Callable[[], None]:
 
 def _read_websocket_base_url(client: object) -> object:
     """A URL that raises when a websocket is opened with it."""
-    return vars(client).get("websocket_base_url") if _current() is None else no_websocket_url()
+    return vars(client).get("websocket_base_url") if _current() is None else stock_clients.no_websocket_url()
 
 
 def _set_websocket_base_url(client: object, url: object) -> None:

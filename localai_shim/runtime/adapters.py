@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from ..endpoints.field_cache import FieldCache
+from ..endpoints.fields import FieldCache
 from ..options import LocalOptions, ModelOptions, ModelPath, processes
 from ..threads import system
 from ..threads.system import RLock

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from ..endpoints.batches.runner import Batches
 from ..endpoints.responses.background import Background
+from ..endpoints.vector_stores.ingestion import Ingestion
 from ..endpoints.vector_stores.library import Library
 from ..state.store import Store
 from ..threads.system import Lock
 
+T = TypeVar("T")
 MakeBatches = Callable[[Store, Background], Batches]
 MakeLibrary = Callable[[Store, Background], Library]
 
@@ -33,31 +36,28 @@ class ClientState:
 
     def batches(self, make: MakeBatches) -> Batches:
         """Runner of batches, made when it is first asked for."""
-        with self._lock:
-            if not self._batches:
-                self._batches.append(make(self.store, self.background))
-            return self._batches[0]
+        return self._only(self._batches, make)
 
     def library(self, make: MakeLibrary) -> Library:
         """Vector stores, made when they are first asked for."""
+        return self._only(self._libraries, make)
+
+    def _only(self, made: list[T], make: Callable[[Store, Background], T]) -> T:
         with self._lock:
-            if not self._libraries:
-                self._libraries.append(make(self.store, self.background))
-            return self._libraries[0]
+            if not made:
+                made.append(make(self.store, self.background))
+            return made[0]
+
+    def _runners(self) -> list[Ingestion | Batches | Background]:
+        return [*(library.ingestion for library in self._libraries), *self._batches, self.background]
 
     def stop(self) -> None:
         """Stop what runs, without waiting; the store closes with its last holder."""
-        for library in self._libraries:
-            library.ingestion.stop()
-        for batches in self._batches:
-            batches.stop()
-        self.background.stop()
+        for runner in self._runners():
+            runner.stop()
 
     def close(self) -> None:
         """Stop what runs, wait for it, and close the store."""
-        for library in self._libraries:
-            library.ingestion.close()
-        for batches in self._batches:
-            batches.close()
-        self.background.close()
+        for runner in self._runners():
+            runner.close()
         self.store.close()

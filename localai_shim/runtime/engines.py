@@ -77,12 +77,8 @@ def make_runtime(model: ModelPath | None, given: LocalOptions, seconds: float | 
     store_path = None if store is None else os.fspath(store)
     sources: Mapping[str, Source] = {}
     if engine is not None:
-        for name, value in options.items():
-            if value:
-                raise ValueError(f"`engine` runs already: `{name}` would have no effect")
-        for name in SearchOptions.__annotations__:
-            if given.get(name):
-                raise ValueError(f"`engine` runs already: `{name}` would have no effect")
+        if idle := [*filter(options.get, options), *filter(given.get, SearchOptions.__annotations__)]:
+            raise ValueError(f"`engine` runs already: `{idle[0]}` would have no effect")
     elif models is not None and not models:
         raise ValueError("`models` is empty: pass at least one name and path")
     else:
@@ -105,7 +101,7 @@ def make_runtime(model: ModelPath | None, given: LocalOptions, seconds: float | 
         runtime.adapters.enter(name, path)
     if store_path is not None:
         with until(Deadline(seconds)):
-            open_store(runtime)
+            open_store(runtime.store, runtime.close)
     if records:
         runtime.timelines.record_all()
     runtime.start()

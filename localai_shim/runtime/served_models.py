@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..endpoints.field_cache import FieldCache
+from ..endpoints.fields import FieldCache
 from ..options import LoadOptions, LocalOptions
 from ..threads.deadline import Budget
 from ..threads.system import Lock

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import weakref
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ..options import LocalOptions, check_option, processes
 from . import served_models
@@ -65,16 +66,12 @@ def start_engine(source: Source) -> Engine[Servable]:
     return made
 
 
-class Storing(Protocol):
-    """A runtime, as far as its store goes."""
+def open_store(store: Callable[[], object], close: Callable[[], None]) -> None:
+    """Open a runtime's store now: better than to fail when the first answer is to be stored.
 
-    def store(self) -> object: ...
-
-    def close(self) -> None: ...
-
-
-def open_store(runtime: Storing) -> None:
-    """Open the file now: better than to fail when the first answer is to be stored.
+    Args:
+        store: opens the file.
+        close: closes the runtime.
 
     Raises:
         ValueError: the file cannot be used. The runtime is closed.
@@ -82,9 +79,9 @@ def open_store(runtime: Storing) -> None:
     from ..state.errors import StoreError
 
     try:
-        aside(runtime.store)
+        aside(store)
     except StoreError as error:
-        runtime.close()
+        close()
         raise ValueError(f"`store`: {error}") from error
 
 

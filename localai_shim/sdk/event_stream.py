@@ -39,21 +39,16 @@ Events = SyncEvents | AsyncEvents
 class LocalStreamResponse(httpx.Response):
     """An answer that is being made: SDK objects for our stream classes, server-sent events for everyone else."""
 
-    def __init__(self, events: Events, *, request: httpx.Request) -> None:
-        body = _AsyncSSE(events, request) if isinstance(events, AsyncEvents) else _SyncSSE(events, request)
-        headers = sdk.answer_headers("text/event-stream; charset=utf-8")
+    def __init__(self, events: Events, *, request: httpx.Request, media_type: str | None = None) -> None:
+        body: _SyncSSE | _AsyncSSE
+        if isinstance(events, AsyncEvents):
+            body = (_AsyncSSE if media_type is None else _AsyncBytes)(events, request)
+        else:
+            body = (_SyncSSE if media_type is None else _SyncBytes)(events, request)
+        headers = sdk.answer_headers(media_type or "text/event-stream; charset=utf-8")
         super().__init__(200, headers=headers, stream=body, request=request)
         self.elapsed = timedelta(0)
-        self.local_events = events
-
-
-class LocalBytesResponse(LocalStreamResponse):
-    """An answer that is bytes, which come as they are made: events have `content`."""
-
-    def __init__(self, events: Events, media_type: str, *, request: httpx.Request) -> None:
-        body = _AsyncBytes(events) if isinstance(events, AsyncEvents) else _SyncBytes(events)
-        httpx.Response.__init__(self, 200, headers=sdk.answer_headers(media_type), stream=body, request=request)
-        self.elapsed = timedelta(0)
+        self.local_events = events if media_type is None else None
 
 
 AnyResponse = sdk.LocalResponse | LocalStreamResponse
@@ -122,28 +117,16 @@ class _Content(Protocol):
     def content(self) -> bytes: ...
 
 
-class _SyncBytes(httpx.SyncByteStream):
-    def __init__(self, events: SyncEvents) -> None:
-        self._events = events
-
+class _SyncBytes(_SyncSSE):
     def __iter__(self) -> Iterator[bytes]:
         for event in self._events:
             yield cast(_Content, event).content
 
-    def close(self) -> None:
-        self._events.close()
 
-
-class _AsyncBytes(httpx.AsyncByteStream):
-    def __init__(self, events: AsyncEvents) -> None:
-        self._events = events
-
+class _AsyncBytes(_AsyncSSE):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for event in self._events:
             yield cast(_Content, event).content
-
-    async def aclose(self) -> None:
-        await self._events.aclose()
 
 
 # -- connections that are lost --------------------------------------------------------------------------------------

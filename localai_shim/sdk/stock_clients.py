@@ -1,4 +1,5 @@
-"""The SDK's own clients, as other code makes and patches them: requests that were built, and what replaces `request`.
+"""The SDK's own clients, as other code makes and patches them: requests that were built, what replaces `request`, and
+the URL by which the SDK would reach some APIs past it.
 
 Beyond public names: the options of a request, the file that has the SDK's own `request`, `_client` of a client, its
 wait before a retry, and the settings of the SDK's module with its module-level client.
@@ -18,6 +19,7 @@ import openai
 from openai import _base_client
 from openai._models import FinalRequestOptions
 
+from ..errors import NotFound
 from . import private as sdk
 
 if TYPE_CHECKING:
@@ -133,3 +135,30 @@ def set_module_settings(settings: dict[str, object]) -> None:
 def forget_module_client() -> None:
     """Make the SDK's module create a new client at its next use, of settings that say nothing of a server."""
     vars(openai).update(_client=None, http_client=None, api_type="openai")
+
+
+@functools.cache
+def no_websocket_url() -> httpx.URL:
+    """A url as any other, until another one is derived from it, as the SDK does where it opens a websocket.
+
+    Raises:
+        openai.NotFoundError: then.
+    """
+    url = httpx.URL(sdk.BASE_URL.replace("http", "ws", 1))
+    parts = url._uri_reference
+    url._uri_reference = type("NoWebsocket", (_Underivable, type(parts)), {})(*parts)
+    return url
+
+
+class _Underivable:
+    """The parts of a url, in front of httpx's own class of them."""
+
+    def copy_with(self, **changes: object) -> _Underivable:
+        if not changes:  # the url of a url
+            return self
+        error = NotFound(
+            "Realtime and other websocket APIs do not exist: this client is local and never uses the network."
+        )
+        request = httpx.Request("GET", sdk.BASE_URL)
+        response = httpx.Response(error.status, json=error.body(), request=request)
+        raise openai.NotFoundError(str(error), response=response, body=error.body()["error"])

@@ -60,28 +60,22 @@ class Store:
     def __init__(self, path: str | os.PathLike[str] | None = None, *, limit: int = DEFAULT_LIMIT_BYTES) -> None:
         absolute = None if path is None else os.path.abspath(os.path.expanduser(os.fspath(path)))
         self._database = Database(absolute)
-        self._limit = limit if path is None else None
+        self.limit = limit if path is None else None
+        """Most bytes of a store in memory; None: it is a file."""
         self._clock = 0  # ticks once per call, under the database's lock
         self._empty = self._page_size = 0
-        if self._limit is not None:
+        if self.limit is not None:
             with self._database.transaction(write=False) as connection:
                 self._empty = rows.pages(connection)
                 self._page_size = int(connection.execute("PRAGMA page_size").fetchone()[0])
-
-    @property
-    def limit(self) -> int | None:
-        """Most bytes of a store in memory; None: it is a file."""
-        return self._limit
 
     def close(self) -> None:
         """Idempotent. Garbage collection does it, too."""
         self._database.close()
 
-    @contextlib.contextmanager
-    def transaction(self, *, write: bool) -> Iterator[sqlite3.Connection]:
+    def transaction(self, *, write: bool) -> contextlib.AbstractContextManager[sqlite3.Connection]:
         """A transaction for other tables than those of objects; see `Database.transaction`."""
-        with self._write() if write else self._read() as connection:
-            yield connection
+        return self._write() if write else self._read()
 
     # Objects
 
@@ -400,8 +394,8 @@ class Store:
         with self._database.transaction(write=True) as connection:
             self._clock += 1
             yield connection
-            if self._limit is not None:
-                self._evict(connection, self._limit)
+            if self.limit is not None:
+                self._evict(connection, self.limit)
 
     def _find(self, connection: sqlite3.Connection, kind: Kind, id: str) -> int | None:
         """An object's seq, which is marked as used; None where there is none."""
@@ -412,7 +406,7 @@ class Store:
 
     def _use(self, connection: sqlite3.Connection, seq: int) -> None:
         """Mark an object as used now."""
-        if self._limit is not None:
+        if self.limit is not None:
             connection.execute("UPDATE objects SET used = ? WHERE seq = ?", (self._clock, seq))
 
     def _evict(self, connection: sqlite3.Connection, limit: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 from openai.types.chat import ChatCompletionChunk
 
 from localai_shim import LocalOpenAI
-from localai_shim.endpoints.chat.copied_models import Original
+from localai_shim.endpoints.chat.assembler import Original
 from tests.conftest import MESSAGES, revalidate
 
 

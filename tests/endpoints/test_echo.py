@@ -13,7 +13,7 @@ import pytest
 from openai.types import Completion, CompletionChoice
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.endpoints.completions.echo import make_echo
+from localai_shim.endpoints.completions.create import make_echo
 from localai_shim.testing import ScriptedEngine
 from localai_shim.types import Prompt
 from tests.conftest import Oracle, chat_tokenizer, refused
@@ -172,11 +172,11 @@ def test_a_token_that_begins_sequences_is_no_part_of_the_text(sentencepiece: Any
     """Llama's tokenizer puts `<s>` before a text: it is scored, and its own text is empty."""
     tokenizer, text = chat_tokenizer(sentencepiece), "The quick fox"
     ids = [sentencepiece.convert_tokens_to_ids("<s>"), *tokenizer.encode_marker(text)]
-    echo = make_echo(Prompt(ids), ids, text, tokenizer)
+    echo = make_echo(Prompt(ids), text, tokenizer)
     assert echo.text == text and echo.offsets[:2] == [0, 0] and len(echo.offsets) == len(ids)
     for token, start in zip(ids[2:], echo.offsets[2:], strict=True):
         assert text[start:].startswith(tokenizer.token_bytes.text(token))
-    assert make_echo(Prompt(ids), ids, None, tokenizer).text.startswith("<s>"), "as token ids it was there"
+    assert make_echo(Prompt(ids), None, tokenizer).text.startswith("<s>"), "as token ids it was there"
 
 
 # -- what lm-evaluation-harness's `local-completions` sends, and what it makes of the answer ---------------------------

@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.endpoints.field_cache import MAX_ENTRIES, MAX_KEY_BYTES, FieldCache
+from localai_shim.endpoints.fields import MAX_ENTRIES, MAX_KEY_BYTES, FieldCache
 from localai_shim.errors import BadRequest
 from localai_shim.testing import ScriptedEngine
 from tests.conftest import MESSAGES

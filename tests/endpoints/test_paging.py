@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from openai.types.responses import ResponseItemList
 
-from localai_shim.endpoints.items.includes import ENCRYPTED, INCLUDABLE, LOGPROBS, read_include, shown
+from localai_shim.endpoints.items.resources import ENCRYPTED, INCLUDABLE, LOGPROBS, read_include, shown
 from localai_shim.endpoints.paging import Paging, check_query, list_object, read_paging, unknown_after
 from localai_shim.errors import BadRequest
 from localai_shim.state.store import Page

@@ -86,14 +86,13 @@ def _structured_outputs(fields: Fields) -> dict[str, tuple[str, object]]:
     path = "structured_outputs"
     if fields.get(path) is None:
         return {}
-    inner = fields.inner(path)
-    # JSON is written without choices of white space, and with the listed properties only, in any case.
-    for name in ("disable_any_whitespace", "disable_additional_properties"):
-        inner.boolean(name)
-    inner.refuse(_REFUSED)
-    inner.boolean("json_object")
-    given = {inner.at(kind): (kind, found) for kind in _KINDS if (found := inner.get(kind)) is not None}
-    inner.finish()
+    with fields.inner(path) as inner:
+        # JSON is written without choices of white space, and with the listed properties only, in any case.
+        for name in ("disable_any_whitespace", "disable_additional_properties"):
+            inner.boolean(name)
+        inner.refuse(_REFUSED)
+        inner.boolean("json_object")
+        given = {inner.at(kind): (kind, found) for kind in _KINDS if (found := inner.get(kind)) is not None}
     if given.get(inner.at("json_object")) == ("json_object", False):  # as vLLM: it is there, and asks for nothing
         del given[inner.at("json_object")]
     if not given:

@@ -1,10 +1,13 @@
-"""Plans of how an answer is read, on the consumer's side, and constrained by a grammar, on the engine's."""
+"""Fields that chat completions and responses share: tools, format, thinking; and the plan of an answer.
+
+The plan says how the answer is read, on the consumer's side, and constrained by a grammar, on the engine's.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ...errors import BadRequest
 from ...formats.description import CallFormat
@@ -15,6 +18,8 @@ from ...grammar.constraint import RowConstraint
 from ...output.answer import AnswerParser, TextParser
 from ...output.channels import ChannelSplitter
 from ...output.stop import RowText
+from ...prompt.history import Message
+from ...prompt.template import Conversation
 from ...types import GenerationRequest, GrammarConstraint, Prompt
 from ..request_fields import Generation, Limits, make_requests
 from ..served import ServedModel
@@ -28,9 +33,7 @@ class AnswerPlan:
 
     Args:
         model: what serves the request.
-        tools: what it may call.
-        format: what its content has to be.
-        thinking: how much it may think.
+        asked: what it may call, what its content has to be, and how much it may think.
         prompt_end: the end of the rendered prompt.
         continuing: the answer continues the prompt's last message.
 
@@ -38,27 +41,18 @@ class AnswerPlan:
         BadRequest: a grammar cannot be compiled.
     """
 
-    def __init__(
-        self,
-        model: ServedModel,
-        tools: ToolPlan,
-        format: AnswerFormat | None,
-        thinking: ThinkingPlan,
-        prompt_end: str,
-        *,
-        continuing: bool = False,
-    ) -> None:
+    def __init__(self, model: ServedModel, asked: Asked, prompt_end: str, *, continuing: bool = False) -> None:
         # A grammar's text is all that the tokens say, a space at its beginning included.
-        self._continuing = continuing or (format is not None and not tools.forced)
-        self._model, self._tools, self._format = model, tools, format
-        self._thinking, self._prompt_end = thinking, prompt_end
-        self._markup = model.markup.of_request(offered=tools.rendered is not None)
+        self._continuing = continuing or (asked.format is not None and not asked.tools.forced)
+        self._model, self._tools, self._format = model, asked.tools, asked.format
+        self._thinking, self._prompt_end = asked.thinking, prompt_end
+        self._markup = model.markup.of_request(offered=asked.tools.rendered is not None)
         self._state = model.markup.state_after(prompt_end)
         self._forbidden = self._forbidden_tokens()
         self._grammar = self._compile(self._source(thoughts=True))
         self._after = self._compile(self._source_behind_thoughts())
 
-    def parser(self, limits: Limits, *, with_tokens: bool) -> AnswerParser | TextParser:
+    def parser(self, limits: Limits, *, with_tokens: bool) -> TextParser:
         """Reader of a choice's tokens."""
         detokenizer = self._model.tokenizer.detokenizer(continuing=self._continuing)
         rules = limits.rules(self._model)
@@ -166,3 +160,20 @@ class AnswerPlan:
         if markup.tools is None or self._forbidden or not (markup.channels or self._beginnings(markup.tools)):
             return None
         return no_call(markup, self._model.grammars.vocabulary, thoughts=thoughts)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Fields of a request for one message. Requests with the same fields share it, unchanged."""
+
+    tools: ToolPlan
+    format: AnswerFormat | None
+    thinking: ThinkingPlan
+    special: bool
+    """The caller's texts may spell special tokens."""
+
+    def conversation(self, messages: list[Message], variables: Mapping[str, object] | None = None) -> Conversation:
+        """The messages as they are rendered, with more `variables` for the template."""
+        thinking = self.thinking
+        given = {**thinking.variables, **(variables or {})}
+        return Conversation(thinking.messages(messages), given, self.tools.rendered, self.special)

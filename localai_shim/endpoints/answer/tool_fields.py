@@ -69,7 +69,10 @@ def read_tools(value: object, form: Form = "nested") -> list[Tool]:
         BadRequest: with the path of what is wrong, such as `tools[0].function.name`.
     """
     field = _FIELDS[form][0]
-    return _checked(field, [tool for item, path in _items(value, field) for tool in _tools(item, path, form)])
+    tools = [tool for item, path in _items(value, field) for tool in _tools(item, path, form)]
+    as_array(field, tools, most=MAX_TOOLS)  # in all their namespaces
+    check_names(tools)
+    return tools
 
 
 def read_tool_choice(value: object, tools: Sequence[Tool], form: Form = "nested") -> ToolChoice:
@@ -94,13 +97,9 @@ def read_tool_choice(value: object, tools: Sequence[Tool], form: Form = "nested"
     if not isinstance(value, dict):
         raise BadRequest.wrong_type(field, "one of a string or an object", value)
     kind, fields = _open(value, field, (*_KINDS, "allowed_tools"), form)
-    if kind == MCP:
-        return ToolChoice("required", _server_names(fields, field, tools))
-    if kind in BY_TYPE:
-        return ToolChoice("required", frozenset({_hosted_name(kind, fields, field, tools)}))
     if kind == "allowed_tools":
         return _allowed_tools(fields, tools, form)
-    return ToolChoice("required", frozenset({_named_tool(kind, fields, field, tools, form)}))
+    return ToolChoice("required", _names(kind, fields, field, tools, form))
 
 
 # -- Tools ------------------------------------------------------------------------------------------------------------
@@ -112,13 +111,6 @@ def _items(value: object, path: str) -> Iterator[tuple[object, str]]:
         return
     for i, item in enumerate(as_array(path, value, empty=False, most=MAX_TOOLS)):
         yield item, f"{path}[{i}]"
-
-
-def _checked(field: str, tools: list[Tool]) -> list[Tool]:
-    """Tools of which no two share a name, and not too many in all their namespaces."""
-    as_array(field, tools, most=MAX_TOOLS)
-    check_names(tools)
-    return tools
 
 
 def check_names(tools: Sequence[Tool]) -> None:
@@ -268,17 +260,17 @@ def _allowed_tools(fields: Fields, tools: Sequence[Tool], form: Form) -> ToolCho
     mode = fields.option("mode", ("auto", "required"))
     items = list(_items(fields.array("tools"), fields.at("tools")))
     fields.finish()
-    names: list[str] = []
-    for item, path in items:
-        kind, inner = _open(item, path, _KINDS, form)
-        if kind == MCP:
-            names += _server_names(inner, path, tools)
-            continue
-        named = (
-            _hosted_name(kind, inner, path, tools) if kind in BY_TYPE else _named_tool(kind, inner, path, tools, form)
-        )
-        names.append(named)
-    return ToolChoice("auto" if mode == "auto" else "required", frozenset(names))
+    names = (_names(*_open(item, path, _KINDS, form), path, tools, form) for item, path in items)
+    return ToolChoice("auto" if mode == "auto" else "required", frozenset().union(*names))
+
+
+def _names(kind: str, fields: Fields, path: str, tools: Sequence[Tool], form: Form) -> frozenset[str]:
+    """Names that the model has for a function, a custom or hosted tool, or tools of an MCP server."""
+    if kind == MCP:
+        return _server_names(fields, path, tools)
+    return frozenset(
+        {_hosted_name(kind, fields, path, tools) if kind in BY_TYPE else _named_tool(kind, fields, path, tools, form)}
+    )
 
 
 def _hosted_name(kind: str, fields: Fields, path: str, tools: Sequence[Tool]) -> str:

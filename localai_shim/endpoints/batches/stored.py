@@ -5,7 +5,6 @@ Shapes follow OpenAI's API reference (https://platform.openai.com/docs/api-refer
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ...errors import BadRequest, NotFound
@@ -13,10 +12,10 @@ from ...state.errors import MissingError
 from ...state.store import Json, Page, Store
 from .. import files
 from ..fields import Fields
-from ..paging import check_query, finish, found, list_object, read_paging, stored_list
+from ..paging import Query, check_query, finish, found, list_object, read_paging, stored_list
 from ..request_fields import new_id, now, read_metadata
-from .job import KIND, LOCAL, UNFINISHED, failed
 from .lines import ENDPOINTS
+from .runner import KIND, LOCAL, UNFINISHED, failed
 
 if TYPE_CHECKING:
     from .runner import Batches
@@ -25,7 +24,7 @@ _WINDOW_SECONDS = 24 * 3600
 _TIMES = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
 
 
-def create(store: Store, batches: Batches, fields: Fields, query: Mapping[str, object]) -> Json:
+def create(store: Store, batches: Batches, fields: Fields, query: Query) -> Json:
     """POST /batches."""
     check_query(query)
     file_id = fields.text("input_file_id")
@@ -65,7 +64,7 @@ def create(store: Store, batches: Batches, fields: Fields, query: Mapping[str, o
     return _shown(body)
 
 
-def retrieve(store: Store, batches: Batches, fields: Fields, query: Mapping[str, object], id: str) -> Json:
+def retrieve(store: Store, batches: Batches, fields: Fields, query: Query, id: str) -> Json:
     """GET /batches/{id}."""
     finish(fields, query)
     errors = batches.unstored(id)
@@ -73,14 +72,14 @@ def retrieve(store: Store, batches: Batches, fields: Fields, query: Mapping[str,
     return _shown(body if errors is None else failed(body, errors))
 
 
-def list_batches(store: Store, batches: Batches, fields: Fields, query: Mapping[str, object]) -> dict[str, object]:
+def list_batches(store: Store, batches: Batches, fields: Fields, query: Query) -> dict[str, object]:
     """GET /batches: newest first."""
     fields.finish()
     page = stored_list(store, KIND, read_paging(query, default_order="desc"), item="Batch")
     return list_object(Page([_shown(body) for body in page.data], page.has_more))
 
 
-def cancel(store: Store, batches: Batches, fields: Fields, query: Mapping[str, object], id: str) -> Json:
+def cancel(store: Store, batches: Batches, fields: Fields, query: Query, id: str) -> Json:
     """POST /batches/{id}/cancel: what was answered already becomes its files. It may be called again."""
     finish(fields, query)
     body = found(store.update(KIND, id, _cancelling), _unknown(id))

@@ -9,7 +9,8 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+
+from openai.types.chat import ChatCompletion
 
 from ...errors import BadRequest
 from ...prompt.history import Message
@@ -17,31 +18,25 @@ from ...prompt.messages import template_messages
 from ...prompt.objects import with_data_urls
 from ...prompt.parts import media_parts
 from ...prompt.template import Conversation
+from ...state.store import Store
 from ...types import Prompt
 from .. import request_fields
-from ..answer.asked import Asked
 from ..answer.format import read_answer_format
-from ..answer.plan import AnswerPlan
+from ..answer.plan import AnswerPlan, Asked
 from ..answer.thinking import EFFORTS, read_thinking
 from ..answer.tools import read_tool_plan
+from ..answer_fields import Extras, PredictionCounts, read_extras
 from ..fields import Fields, as_array
 from ..files import read_whole
 from ..hosted.hooks import check_hooks
 from ..hosted.kind import HostedTool
 from ..hosted.room import answer_room
 from ..hosted.web_search import read_search
-from ..optional_fields import Extras, read_extras
-from ..predictions import PredictionCounts
 from ..served import ServedModel, make_prompt
 from ..token_fields import most_tokens, read_truncation, truncated, without_oldest
 from ..turn import Turn
 from .assembler import ChatAssembler
 from .searching import Continuation, SearchAssembler, Searching
-
-if TYPE_CHECKING:
-    from openai.types.chat import ChatCompletion
-
-    from ...state.store import Store
 
 TEXTS = ("messages", "prediction")
 DIFFER = ("messages", "metadata", *request_fields.OWN)
@@ -82,61 +77,44 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
         predicted=PredictionCounts(generation.prediction, chat.n),
     )
     if isinstance(assembler, SearchAssembler):
-        assembler.use(_searching(chat, messages, model, generation))
+        assert chat.search is not None
+        later = _LaterRounds(chat.later(), messages, model, generation)
+        assembler.use(Searching(chat.search, model.hooks[chat.search.name], later.go_on, later.fits))
     requests = answer.requests(prompt, chat.n, generation, param="messages")
     return Turn(assembler, requests, chat.stream)
 
 
-def _searching(
-    chat: _ChatFields, messages: list[Message], model: ServedModel, generation: request_fields.Generation
-) -> Searching:
-    """The search of a request, and what continues its choices."""
-    assert chat.search is not None
-    plan = chat.later()
-    return Searching(
-        chat.search,
-        model.hooks[chat.search.name],
-        partial(_continue, plan, messages, model, generation),
-        partial(_fits, plan, messages, model, generation),
-    )
+@dataclass(frozen=True, slots=True)
+class _LaterRounds:
+    """Rounds of a request's choices behind the first one."""
 
+    chat: _ChatFields
+    messages: list[Message]
+    model: ServedModel
+    generation: request_fields.Generation
 
-def _continue(
-    chat: _ChatFields,
-    messages: list[Message],
-    model: ServedModel,
-    generation: request_fields.Generation,
-    more: list[Message],
-    generated: int,
-    choice: int,
-) -> Continuation | None:
-    """The next round of a choice; see `Searching.go_on`."""
-    limits = generation.limits
-    if limits.max_tokens is not None:
-        left = limits.max_tokens - generated
-        if left <= 0:
-            return None
-        limits = replace(limits, max_tokens=left, min_tokens=min(limits.min_tokens, left))
-    prompt = chat.prompt([*messages, *more], model, generation.salt)
-    answer = chat.answer(model, prompt.tokens)
-    generation = replace(generation, limits=limits)
-    work = answer.requests(prompt, choice + 1, generation, param="messages")[choice]  # whose seed is the choice's own
-    parser = answer.parser(limits, with_tokens=generation.sampling.top_logprobs is not None)
-    return Continuation(prompt, parser, work)
+    def go_on(self, more: list[Message], generated: int, choice: int) -> Continuation | None:
+        """The next round of a choice; see `Searching.go_on`."""
+        generation, limits = self.generation, self.generation.limits
+        if limits.max_tokens is not None:
+            left = limits.max_tokens - generated
+            if left <= 0:
+                return None
+            limits = replace(limits, max_tokens=left, min_tokens=min(limits.min_tokens, left))
+        prompt = self.chat.prompt([*self.messages, *more], self.model, generation.salt)
+        answer = self.chat.answer(self.model, prompt.tokens)
+        generation = replace(generation, limits=limits)
+        work = answer.requests(prompt, choice + 1, generation, param="messages")[choice]  # with the choice's own seed
+        parser = answer.parser(limits, with_tokens=generation.sampling.top_logprobs is not None)
+        return Continuation(prompt, parser, work)
 
-
-def _fits(
-    chat: _ChatFields,
-    messages: list[Message],
-    model: ServedModel,
-    generation: request_fields.Generation,
-    more: list[Message],
-) -> bool:
-    """The context has room for more messages; see `Searching.fits`."""
-    if model.context_length is None:
-        return True
-    room = answer_room(model.context_length, generation.limits.max_tokens)
-    return len(chat.prompt([*messages, *more], model, None).tokens) + room <= model.context_length
+    def fits(self, more: list[Message]) -> bool:
+        """The context has room for more messages; see `Searching.fits`."""
+        length = self.model.context_length
+        if length is None:
+            return True
+        room = answer_room(length, self.generation.limits.max_tokens)
+        return len(self.chat.prompt([*self.messages, *more], self.model, None).tokens) + room <= length
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +183,7 @@ class _ChatFields:
     def answer(self, model: ServedModel, tokens: list[int]) -> AnswerPlan:
         """Plan of the answer to a prompt of these tokens."""
         end = _open_end(tokens, model) if self.continues else model.tokenizer.prompt_end(tokens)
-        return self.asked.plan(model, end, continuing=self.continues)
+        return AnswerPlan(model, self.asked, end, continuing=self.continues)
 
 
 def _read(body: Mapping[str, object], model: ServedModel) -> _ChatFields:

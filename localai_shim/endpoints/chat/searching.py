@@ -10,14 +10,14 @@ from typing import NamedTuple
 from openai.types.chat import ChatCompletionChunk
 
 from ...errors import TOO_LONG, BadRequest
-from ...output.answer import AnswerParser, TextParser
+from ...output.answer import TextParser
 from ...prompt.history import Message
 from ...types import GenerationRequest, Json, Prompt, Token
-from ..assembler import Round
 from ..hosted.hooks import Call, run, too_long
 from ..hosted.kind import HostedTool, Outcome
 from ..hosted.room import are_short
 from ..hosted.running import run_all
+from ..turn import Round
 from .assembler import ChatAssembler, new_call_id
 from .search_parser import SearchParser
 
@@ -26,7 +26,7 @@ class Continuation(NamedTuple):
     """The next round of a choice."""
 
     prompt: Prompt
-    parser: TextParser | AnswerParser
+    parser: TextParser
     work: GenerationRequest
 
 

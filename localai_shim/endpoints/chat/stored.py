@@ -13,7 +13,7 @@ from typing import Final
 from ...errors import BadRequest, NotFound
 from ...state.store import Json, Store
 from ..fields import Fields
-from ..paging import finish, found, list_object, read_paging, stored_list, stored_page
+from ..paging import Query, finish, found, list_object, read_paging, stored_list, stored_page
 from ..request_fields import read_metadata
 
 _KIND: Final = "chat.completion"
@@ -35,13 +35,13 @@ def save_completion(store: Store, completion: Mapping[str, object], request_mess
     store.save(_KIND, body["id"], body, parts={"messages": messages})
 
 
-def retrieve(store: Store, fields: Fields, query: Mapping[str, object], completion_id: str) -> Json:
+def retrieve(store: Store, fields: Fields, query: Query, completion_id: str) -> Json:
     """The completion as it was returned."""
     finish(fields, query)
     return found(store.get(_KIND, completion_id), _unknown(completion_id))
 
 
-def update(store: Store, fields: Fields, query: Mapping[str, object], completion_id: str) -> Json:
+def update(store: Store, fields: Fields, query: Query, completion_id: str) -> Json:
     """The completion with other metadata; null removes them all."""
     metadata = read_metadata(fields) or {}
     finish(fields, query)
@@ -49,7 +49,7 @@ def update(store: Store, fields: Fields, query: Mapping[str, object], completion
     return found(changed, _unknown(completion_id))
 
 
-def delete(store: Store, fields: Fields, query: Mapping[str, object], completion_id: str) -> Json:
+def delete(store: Store, fields: Fields, query: Query, completion_id: str) -> Json:
     """The completion goes, and its messages with it."""
     finish(fields, query)
     if not store.delete(_KIND, completion_id):
@@ -57,7 +57,7 @@ def delete(store: Store, fields: Fields, query: Mapping[str, object], completion
     return {"id": completion_id, "object": "chat.completion.deleted", "deleted": True}
 
 
-def list_completions(store: Store, fields: Fields, query: Mapping[str, object]) -> dict[str, object]:
+def list_completions(store: Store, fields: Fields, query: Query) -> dict[str, object]:
     """A page of the stored completions, oldest first unless the caller asks otherwise."""
     fields.finish()
     model, metadata = Fields(query).string("model"), _read_metadata_filter(query)
@@ -69,7 +69,7 @@ def list_completions(store: Store, fields: Fields, query: Mapping[str, object]) 
     return list_object(stored_list(store, _KIND, paging, item="Chat completion", where=wanted))
 
 
-def list_messages(store: Store, fields: Fields, query: Mapping[str, object], completion_id: str) -> dict[str, object]:
+def list_messages(store: Store, fields: Fields, query: Query, completion_id: str) -> dict[str, object]:
     """A page of the messages that a completion answered, in their order unless the caller asks otherwise."""
     fields.finish()
     paging = read_paging(query, default_order="asc")
@@ -87,12 +87,12 @@ def _unknown(completion_id: str) -> NotFound:
     )
 
 
-def _metadata_names(query: Mapping[str, object]) -> list[str]:
+def _metadata_names(query: Query) -> list[str]:
     """The parameters that filter by metadata: a mapping, or one `metadata[key]` for each."""
     return ["metadata", *(name for name in query if _METADATA_KEY.fullmatch(name))]
 
 
-def _read_metadata_filter(query: Mapping[str, object]) -> dict[str, str]:
+def _read_metadata_filter(query: Query) -> dict[str, str]:
     wanted: dict[str, object] = {}
     for name in _metadata_names(query):
         if match := _METADATA_KEY.fullmatch(name):

@@ -1,11 +1,14 @@
-"""POST /completions, the legacy API (https://platform.openai.com/docs/api-reference/completions)."""
+"""POST /completions, the legacy API (https://platform.openai.com/docs/api-reference/completions).
+
+An answer may repeat its prompt, with its tokens' logprobs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from openai.types import Completion, CompletionChoice
 from openai.types.completion_choice import Logprobs
@@ -14,21 +17,15 @@ from ...errors import BadRequest
 from ...output.answer import Delta, TextParser
 from ...prompt.messages import encodable
 from ...prompt.template import ChatTokenizer
+from ...state.store import Store
 from ...types import Json, Prompt, Token
-from ..assembler import Assembler
+from ..answer_fields import NO_PROMPT, PredictionCounts, usage_fields
 from ..fields import Fields, as_array
-from ..optional_fields import NO_PROMPT, Extras
-from ..predictions import PredictionCounts
 from ..request_fields import Generation, new_id, now, read_own
 from ..served import ServedModel
 from ..token_fields import token_id, truncated
-from ..turn import Turn
-from ..usage import usage_fields
-from .echo import Echo, by_text, make_echo
-from .fields import DIFFER, Infilling, read_fields
-
-if TYPE_CHECKING:
-    from ...state.store import Store
+from ..turn import Assembler, Turn
+from .fields import DIFFER, CompletionFields, Infilling, read_fields
 
 
 def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], Store]) -> Turn:
@@ -41,28 +38,23 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     fields = Fields(body)
     given = _read_prompts(fields.require("prompt"), model.tokenizer, asked.infilling)
     generation = read_own(fields, asked.generation, model)
-    extras, max_tokens = asked.extras, asked.max_tokens
-    wanted = extras.prompt_logprobs, asked.logprobs if asked.echo else None
+    wanted = asked.extras.prompt_logprobs, asked.logprobs if asked.echo else None
     top = max((each for each in wanted if each is not None), default=None)
-    cut = [truncated(tokens, asked.truncation, model.context_length, max_tokens) for tokens, _ in given]
+    cut = [truncated(tokens, asked.truncation, model.context_length, asked.max_tokens) for tokens, _ in given]
     prompts = [Prompt(tokens, salt=generation.salt, top_logprobs=top, adapter=model.adapter) for tokens in cut]
     requests = [one for prompt in prompts for one in asked.continuation.requests(prompt, asked.best_of, generation)]
-    echoed = zip(prompts, given, strict=True) if asked.echo else ()
-    whole = (
+    texts = [
         text if len(prompt.tokens) == len(tokens) else None
         for prompt, (tokens, text) in zip(prompts, given, strict=True)
-    )
+    ]
+    echoed = zip(prompts, texts, strict=True) if asked.echo else ()
     assembler = CompletionAssembler(
         model=model,
+        asked=asked,
         parsers=[_make_parser(model, generation, with_end=asked.echo) for _ in requests],
         prompts=prompts,
-        n=asked.n,
-        best_of=asked.best_of,
-        logprobs=asked.logprobs,
-        texts=list(whole),
-        echoes=[make_echo(prompt, *one, model.tokenizer) for prompt, one in echoed],
-        silent=max_tokens == 0,
-        extras=extras,
+        texts=texts,
+        echoes=[make_echo(prompt, text, model.tokenizer) for prompt, text in echoed],
         predicted=PredictionCounts(generation.prediction, len(requests)),
     )
     return Turn(assembler, requests, asked.stream)
@@ -112,15 +104,12 @@ class CompletionAssembler(Assembler[Completion]):
 
     Args:
         model: what serves the request.
+        asked: the request's fields. Of `best_of` candidates per prompt the n with the highest mean logprob are
+            returned; if `max_tokens` is 0, the one token that comes is dropped.
         parsers: one per prompt and candidate, those of one prompt next to each other.
         prompts: what the candidates continue.
-        n: choices per prompt.
-        best_of: candidates per prompt; the n with the highest mean logprob are returned.
-        logprobs: how many likely tokens to report with each output token; None reports no logprobs.
         texts: the prompts' own, where known: a beginning of sequence is none of them.
         echoes: what the answer repeats of each prompt; empty: nothing.
-        silent: `max_tokens` is 0, and the one token that comes is dropped.
-        extras: what the answer has beyond OpenAI's fields.
         predicted: counts the tokens of a prediction.
     """
 
@@ -128,15 +117,11 @@ class CompletionAssembler(Assembler[Completion]):
         self,
         *,
         model: ServedModel,
+        asked: CompletionFields,
         parsers: Sequence[TextParser],
         prompts: Sequence[Prompt],
-        n: int,
-        best_of: int,
-        logprobs: int | None,
         texts: Sequence[str | None],
         echoes: Sequence[Echo],
-        silent: bool,
-        extras: Extras,
         predicted: PredictionCounts,
     ) -> None:
         super().__init__()
@@ -144,12 +129,12 @@ class CompletionAssembler(Assembler[Completion]):
         self.id = new_id("cmpl-")
         self._created = now()
         self._model, self._parsers, self._prompts = model, parsers, prompts
-        self._n, self._best_of, self._logprobs = n, best_of, logprobs
+        self._n, self._best_of, self._logprobs = asked.n, asked.best_of, asked.logprobs
         self._candidates = [_Candidate() for _ in parsers]
         self._open = len(parsers)
         repeated = (echo.text for echo in echoes) if echoes else texts
         self._prompt_lengths = {i: len(text) for i, text in enumerate(repeated) if text is not None}
-        self._echoes, self._silent, self._extras = echoes, silent, extras
+        self._echoes, self._silent, self._extras = echoes, asked.max_tokens == 0, asked.extras
 
     def feed(self, index: int, token: Token) -> list[Completion]:
         """Take a choice's next token; returns the chunks that it makes, in a stream."""
@@ -309,3 +294,69 @@ class _Candidate:
     def mean(self) -> float:
         """Logprob per token."""
         return self.score / max(1, self.length)
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """A prompt as an answer repeats it."""
+
+    text: str
+    offsets: list[int]
+    """Offset of each token's text."""
+
+    def before(self, logprobs: Logprobs, prompt: Prompt, top: int, text: Callable[[int], str]) -> Logprobs:
+        """An answer's logprobs behind those of its prompt, of which the first token has none.
+
+        Args:
+            logprobs: the answer's.
+            prompt: scored.
+            top: how many likely tokens to report with each.
+            text: of a token.
+        """
+        scores = prompt.scores or ()
+        tops = [
+            by_text([*score.top[:top], (token_id, score.logprob)], text)
+            for token_id, score in zip(prompt.tokens[1:], scores, strict=True)
+        ]
+        # Copied: the SDK's types have no null in these lists, and the API sends one for the first token.
+        return logprobs.model_copy(
+            update={
+                "tokens": [*map(text, prompt.tokens), *(logprobs.tokens or ())],
+                "text_offset": [*self.offsets, *(logprobs.text_offset or ())],
+                "token_logprobs": [None, *(score.logprob for score in scores), *(logprobs.token_logprobs or ())],
+                "top_logprobs": [None, *tops, *(logprobs.top_logprobs or ())],
+            }
+        )
+
+
+def by_text(logprobs: Sequence[tuple[int, float | None]], text: Callable[[int], str]) -> dict[str, float | None]:
+    """Logprobs by the tokens' texts, likeliest first: of several tokens with one text the first."""
+    found: dict[str, float | None] = {}
+    for token, logprob in logprobs:
+        found.setdefault(text(token), logprob)
+    return found
+
+
+def make_echo(prompt: Prompt, known: str | None, tokenizer: ChatTokenizer) -> Echo:
+    """Make the part of an answer that repeats its prompt.
+
+    Args:
+        prompt: what is run, which may have been cut.
+        known: the text that was given for all of it; a token that stands for none of it, such as one that begins a
+            sequence, is empty.
+    """
+    detokenizer = tokenizer.detokenizer(continuing=known is not None)  # of a known text all spaces count
+    ends, length = [0], 0
+    pieces: list[str] = []
+    for token in prompt.tokens:
+        detokenizer.add_token(token)
+        pieces.append(detokenizer.last_segment)
+        length += len(pieces[-1])
+        ends.append(length)
+    detokenizer.finalize()
+    pieces.append(detokenizer.last_segment)
+    read = "".join(pieces)
+    if known is None:
+        return Echo(read, ends[:-1])
+    before = len(read) - len(known) if read.endswith(known) else 0
+    return Echo(known, [min(max(0, end - before), len(known)) for end in ends[:-1]])

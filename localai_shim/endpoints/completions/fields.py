@@ -20,8 +20,8 @@ from ...types import GenerationRequest, GrammarConstraint, Prompt
 from .. import request_fields
 from ..answer.format import read_answer_format
 from ..answer.thinking import ThinkingPlan, follow_thinking, read_thinking_budget
+from ..answer_fields import Extras, read_extras
 from ..fields import Fields
-from ..optional_fields import Extras, read_extras
 from ..served import ServedModel
 from ..token_fields import read_truncation
 

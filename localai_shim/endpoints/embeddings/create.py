@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from openai.types import CreateEmbeddingResponse
 from openai.types import Embedding as Vector
@@ -12,23 +13,19 @@ from openai.types.create_embedding_response import Usage
 
 from ...errors import BadRequest, listed
 from ...prompt.messages import encodable
+from ...state.store import Store
 from ...types import EmbeddingRequest, Token
 from ...vectors import Embedding
-from ..assembler import Assembler
 from ..fields import Fields, as_array
 from ..request_fields import read_priority
 from ..served import ServedModel
 from ..token_fields import token_id
-from ..turn import Turn
-from .foreign_tokens import as_texts
-
-if TYPE_CHECKING:
-    from ...state.store import Store
+from ..turn import Assembler, Turn
 
 MAX_TEXTS = 2048  # OpenAI's
 _EXPECTED = "a string, an array of strings, an array of integers, or an array of integer arrays"
 
-TextOrTokens = str | Sequence[int]
+TextOrTokens = str | Sequence[object]
 Format = Literal["float", "base64"]
 
 
@@ -180,3 +177,40 @@ class EmbeddingAssembler(Assembler[CreateEmbeddingResponse]):
     def result(self) -> CreateEmbeddingResponse:
         """The answer, which `save` has made."""
         return self._made
+
+
+_OPENAI_MODELS = "text-embedding-"
+_ENCODING = "cl100k_base"  # of all of them
+
+
+def as_texts(given: Mapping[str, TextOrTokens], model: str | None) -> dict[str, TextOrTokens]:
+    """Texts by their paths; token ids of OpenAI's tokenizer are decoded.
+
+    Ids are of the model that is asked for by name: of OpenAI's, or else of the local one. Who sends OpenAI's has loaded
+    tiktoken into this process; nothing is loaded here, as that may take the network.
+
+    Raises:
+        BadRequest: ids of OpenAI's that cannot be read here, or that do not exist.
+    """
+    if model is None or not model.startswith(_OPENAI_MODELS) or all(isinstance(text, str) for text in given.values()):
+        return dict(given)
+    encoding: object = getattr(sys.modules.get("tiktoken.registry"), "ENCODINGS", {}).get(_ENCODING)
+    decode = getattr(encoding, "decode", None)
+    return {path: text if isinstance(text, str) else _decode(text, path, model, decode) for path, text in given.items()}
+
+
+def _decode(ids: Sequence[object], path: str, model: str, decode: Callable[[list[object]], str] | None) -> str:
+    for i, token in enumerate(ids):
+        if isinstance(token, bool) or not isinstance(token, int):
+            raise BadRequest.wrong_type(f"{path}[{i}]", "an integer", token)
+    if decode is None:
+        raise BadRequest.refused(
+            path,
+            f"the token ids of '{model}' are those of OpenAI's tokenizer, {_ENCODING}, which is not loaded in this "
+            "process. Send the text (LangChain: check_embedding_ctx_length=False), or ids of the local model's own "
+            "tokenizer under its own name",
+        )
+    try:
+        return decode(list(ids))
+    except (KeyError, OverflowError, ValueError) as error:
+        raise BadRequest.refused(path, f"these are not token ids of {_ENCODING}: {error}") from None

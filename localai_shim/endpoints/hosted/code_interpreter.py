@@ -40,16 +40,14 @@ class CodeInterpreter(Kind):
             return {"container": fields.string("container")}
         if not isinstance(value, dict):
             raise BadRequest.wrong_type(fields.at("container"), "one of a string or an object", value)
-        inner = fields.inner("container")
-        inner.option("type", ("auto",))
-        files = inner.get("file_ids")
-        read = {
-            "file_ids": files and as_strings(inner.at("file_ids"), files),
-            "memory_limit": inner.choice("memory_limit", _SIZES),
-            "network_policy": inner.mapping("network_policy"),
-        }
-        inner.finish()
-        return read
+        with fields.inner("container") as inner:
+            inner.option("type", ("auto",))
+            files = inner.get("file_ids")
+            return {
+                "file_ids": files and as_strings(inner.at("file_ids"), files),
+                "memory_limit": inner.choice("memory_limit", _SIZES),
+                "network_policy": inner.mapping("network_policy"),
+            }
 
     def options_in(self, options: Options, items: Sequence[Json]) -> Options:
         """With `auto`, a conversation continues in the container that its last code ran in."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from ...errors import BadRequest, listed
 from ...threads.deadline import check
@@ -17,6 +17,7 @@ from .table import BY_NAME
 if TYPE_CHECKING:
     from ..served import ServedModel
 
+T = TypeVar("T")
 Call = Callable[..., object]
 """The function or method of a hook."""
 
@@ -149,8 +150,7 @@ def run(
         returned = hook(argument, *container, **given)
         results = _Results(tool, options, show)
         if kind.streams and isinstance(returned, AsyncIterator):
-            made: Outcome = _driven(results.take_async(returned))
-            return made
+            return _driven(results.take_async(returned))
         if inspect.isawaitable(returned):
             returned = _driven(returned)
         if kind.streams and isinstance(returned, Iterator):
@@ -221,12 +221,12 @@ def _told(error: BaseException) -> str:
     return f"Error: {type(error).__name__}: {error}".encode(errors="replace").decode()
 
 
-def _driven(returned: Awaitable[Any]) -> Any:
+def _driven(returned: Awaitable[T]) -> T:
     """Result of an async hook, in an event loop of this thread."""
     return asyncio.run(_awaited(returned))
 
 
-async def _awaited(returned: Awaitable[object]) -> object:
+async def _awaited(returned: Awaitable[T]) -> T:
     """Result of an async hook, which is canceled when the caller of its request leaves."""
     task = asyncio.ensure_future(returned)
     while not task.done():

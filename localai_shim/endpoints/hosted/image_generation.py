@@ -125,10 +125,8 @@ def _file(image: object, options: Options) -> ImageFile:
 def _mask(fields: Fields) -> dict[str, object] | None:
     if not fields.has("input_image_mask"):
         return None
-    inner = fields.inner("input_image_mask")
-    read = given(file_id=inner.string("file_id"), image_url=inner.string("image_url"))
-    inner.finish()
-    return read
+    with fields.inner("input_image_mask") as inner:
+        return given(file_id=inner.string("file_id"), image_url=inner.string("image_url"))
 
 
 def _images_of(item: Json) -> list[Any]:

@@ -75,14 +75,13 @@ class WebSearch(Kind):
     def read_item(self, fields: Fields) -> Json:
         if not fields.has("action"):  # as some programs send it back
             return {"action": {"type": "search", "query": "", "queries": []}}
-        inner = fields.inner("action")
-        kind = inner.option("type", ("search", "open_page", "find_in_page", "find"))
-        action: Json = {"type": kind, **given(**{name: inner.string(name) for name in ("query", "url", "pattern")})}
-        if inner.has("queries"):
-            action["queries"] = as_strings(inner.at("queries"), inner.get("queries"))
-        if inner.has("sources"):
-            action["sources"] = _each(inner, "sources", ("type", "url", "name"))
-        inner.finish()
+        with fields.inner("action") as inner:
+            kind = inner.option("type", ("search", "open_page", "find_in_page", "find"))
+            action: Json = {"type": kind, **given(**{name: inner.string(name) for name in ("query", "url", "pattern")})}
+            if inner.has("queries"):
+                action["queries"] = as_strings(inner.at("queries"), inner.get("queries"))
+            if inner.has("sources"):
+                action["sources"] = _each(inner, "sources", ("type", "url", "name"))
         return {"action": action, **({"results": _each(fields, "results", _RESULT)} if fields.has("results") else {})}
 
     def asked(self, item: Json) -> str:
@@ -108,15 +107,13 @@ def read_search(fields: Fields) -> HostedTool | None:
     """
     if not fields.has(CHAT_FIELD):
         return None
-    inner = fields.inner(CHAT_FIELD)
-    given: Json = {"type": WebSearch.name, "search_context_size": inner.choice("search_context_size", _SIZES)}
-    if inner.has("user_location"):
-        place = inner.inner("user_location")
-        place.option("type", ("approximate",))
-        place.require("approximate")
-        given["user_location"] = {"type": "approximate", **(_strings(place, "approximate", _PLACE[1:]) or {})}
-        place.finish()
-    inner.finish()
+    with fields.inner(CHAT_FIELD) as inner:
+        given: Json = {"type": WebSearch.name, "search_context_size": inner.choice("search_context_size", _SIZES)}
+        if inner.has("user_location"):
+            with inner.inner("user_location") as place:
+                place.option("type", ("approximate",))
+                place.require("approximate")
+                given["user_location"] = {"type": "approximate", **(_strings(place, "approximate", _PLACE[1:]) or {})}
     return replace(WebSearch().tool(Fields(given, CHAT_FIELD)), path=CHAT_FIELD)
 
 
@@ -131,10 +128,9 @@ def _span(match: re.Match[str]) -> Json:
 def _filters(fields: Fields) -> dict[str, object] | None:
     if not fields.has("filters"):
         return None
-    inner = fields.inner("filters")
-    names = ("allowed_domains", "blocked_domains")
-    read = {name: as_strings(inner.at(name), inner.get(name)) for name in names if inner.has(name)}
-    inner.finish()
+    with fields.inner("filters") as inner:
+        names = ("allowed_domains", "blocked_domains")
+        read = {name: as_strings(inner.at(name), inner.get(name)) for name in names if inner.has(name)}
     return {**read}
 
 
@@ -142,17 +138,14 @@ def _strings(fields: Fields, name: str, keys: Sequence[str]) -> dict[str, object
     """An object of strings."""
     if not fields.has(name):
         return None
-    inner = fields.inner(name)
-    read = given(**{key: inner.string(key) for key in keys})
-    inner.finish()
-    return read
+    with fields.inner(name) as inner:
+        return given(**{key: inner.string(key) for key in keys})
 
 
 def _each(fields: Fields, name: str, keys: Sequence[str]) -> list[dict[str, object]]:
     """An array of objects of strings."""
     read = []
     for i, value in enumerate(fields.array(name)):
-        inner = Fields(value, f"{fields.at(name)}[{i}]")
-        read.append(given(**{key: inner.string(key) for key in keys}))
-        inner.finish()
+        with Fields(value, f"{fields.at(name)}[{i}]") as inner:
+            read.append(given(**{key: inner.string(key) for key in keys}))
     return read

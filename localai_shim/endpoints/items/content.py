@@ -1,7 +1,13 @@
-"""Parts of an item's content, checked, with every field that the SDK's types of stored parts demand."""
+"""Parts of an item's content, checked, with every field that the SDK's types of stored parts demand.
+
+Text that callers hold as `encrypted_content` is written and read here, too.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import zlib
 from collections.abc import Callable, Sequence
 
 from ...errors import BadRequest
@@ -57,11 +63,9 @@ def input_text(text: str) -> dict[str, object]:
 
 
 def _part(part: object, path: str, kinds: Sequence[str]) -> dict[str, object]:
-    fields = Fields(part, path)
-    kind = fields.option("type", kinds)
-    out = {"type": kind, **_READERS[kind](fields), **(_breakpoint(fields) if kind in INPUT else {})}
-    fields.finish()
-    return out
+    with Fields(part, path) as fields:
+        kind = fields.option("type", kinds)
+        return {"type": kind, **_READERS[kind](fields), **(_breakpoint(fields) if kind in INPUT else {})}
 
 
 def _text(fields: Fields) -> dict[str, object]:
@@ -105,10 +109,9 @@ def _source(fields: Fields, name: str) -> object:
 
 def _input_audio(fields: Fields) -> dict[str, object]:
     fields.require("input_audio")
-    inner = fields.inner("input_audio")
-    inner.require("data")
-    out = {"data": _source(inner, "data"), **given(format=inner.string("format"))}
-    inner.finish()
+    with fields.inner("input_audio") as inner:
+        inner.require("data")
+        out = {"data": _source(inner, "data"), **given(format=inner.string("format"))}
     return {"input_audio": out}
 
 
@@ -139,18 +142,16 @@ def _breakpoint(fields: Fields) -> dict[str, object]:
     name = "prompt_cache_breakpoint"
     if not fields.has(name):
         return {}
-    hint = fields.inner(name)
-    out = {"mode": hint.option("mode", ("explicit",)), **given(ttl=hint.choice("ttl", ("30m", "12h")))}
-    hint.finish()
+    with fields.inner(name) as hint:
+        out = {"mode": hint.option("mode", ("explicit",)), **given(ttl=hint.choice("ttl", ("30m", "12h")))}
     return {name: out}
 
 
 def _each(fields: Fields, name: str, read: Callable[[Fields], dict[str, object]]) -> list[dict[str, object]]:
     out = []
     for i, value in enumerate(fields.array(name)):
-        inner = Fields(value, f"{fields.at(name)}[{i}]")
-        out.append(read(inner))
-        inner.finish()
+        with Fields(value, f"{fields.at(name)}[{i}]") as inner:
+            out.append(read(inner))
     return out
 
 
@@ -192,3 +193,27 @@ _READERS: dict[str, Callable[[Fields], dict[str, object]]] = {
     "summary_text": _text,
     "reasoning_text": _text,
 }
+
+
+_MARK = b"localai1"
+
+
+def seal(text: str) -> str:
+    """The text as an opaque string: reasoning and summaries that the caller holds, and sends back.
+
+    It is compressed, not encrypted: a local process does not have to hide it. So a conversation that is not stored can
+    be sent back whole.
+    """
+    packed = zlib.compress(text.encode(errors="replace"))
+    return base64.urlsafe_b64encode(_MARK + packed).decode()
+
+
+def unseal(content: str) -> str | None:
+    """The text that `seal` was given; None if something else made the content."""
+    try:
+        packed = base64.urlsafe_b64decode(content)
+        if not packed.startswith(_MARK):
+            return None
+        return zlib.decompress(packed[len(_MARK) :]).decode()
+    except (ValueError, binascii.Error, zlib.error):
+        return None

@@ -6,7 +6,6 @@ Every handler takes the store, the request's body and the url's parameters, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from ...errors import BadRequest, NotFound
@@ -14,16 +13,15 @@ from ...prompt.items import Item, duplicate_item
 from ...prompt.objects import with_data_urls
 from ...state.store import DuplicateError, MissingError, Page, Store
 from ..fields import Fields, as_array
-from ..paging import check_query, finish, found, list_object, read_paging, stored_page
+from ..paging import Query, check_query, finish, found, list_object, read_paging, stored_page
 from ..request_fields import new_id, now, read_metadata
-from .includes import read_include, shown
-from .resources import item_resources
+from .resources import item_resources, read_include, shown
 
 _KIND: Final = "conversation"
 MAX_NEW_ITEMS = 20
 
 
-def create(store: Store, fields: Fields, query: Mapping[str, object]) -> dict[str, object]:
+def create(store: Store, fields: Fields, query: Query) -> dict[str, object]:
     """Create a conversation, with or without items."""
     check_query(query)
     metadata = read_metadata(fields) or {}
@@ -35,13 +33,13 @@ def create(store: Store, fields: Fields, query: Mapping[str, object]) -> dict[st
     return body
 
 
-def retrieve(store: Store, fields: Fields, query: Mapping[str, object], conversation_id: str) -> dict[str, object]:
+def retrieve(store: Store, fields: Fields, query: Query, conversation_id: str) -> dict[str, object]:
     """The conversation."""
     _begin(fields, query, conversation_id)
     return conversation(store, conversation_id)
 
 
-def update(store: Store, fields: Fields, query: Mapping[str, object], conversation_id: str) -> dict[str, object]:
+def update(store: Store, fields: Fields, query: Query, conversation_id: str) -> dict[str, object]:
     """Replace the conversation's metadata; null removes all of it."""
     metadata = read_metadata(fields) or {}
     _begin(fields, query, conversation_id)
@@ -49,7 +47,7 @@ def update(store: Store, fields: Fields, query: Mapping[str, object], conversati
     return found(changed, unknown_conversation(conversation_id))
 
 
-def delete(store: Store, fields: Fields, query: Mapping[str, object], conversation_id: str) -> dict[str, object]:
+def delete(store: Store, fields: Fields, query: Query, conversation_id: str) -> dict[str, object]:
     """Delete the conversation and its items."""
     _begin(fields, query, conversation_id)
     if not store.delete(_KIND, conversation_id):
@@ -60,7 +58,7 @@ def delete(store: Store, fields: Fields, query: Mapping[str, object], conversati
 # -- items ----------------------------------------------------------------------------------------------------------
 
 
-def create_items(store: Store, fields: Fields, query: Mapping[str, object], conversation_id: str) -> dict[str, object]:
+def create_items(store: Store, fields: Fields, query: Query, conversation_id: str) -> dict[str, object]:
     """Append items to the conversation; all or none."""
     include = read_include(query)
     items = _read_items(store, fields)
@@ -77,7 +75,7 @@ def create_items(store: Store, fields: Fields, query: Mapping[str, object], conv
     return list_object(Page([shown(item, include) for item in items], has_more=False))
 
 
-def list_items(store: Store, fields: Fields, query: Mapping[str, object], conversation_id: str) -> dict[str, object]:
+def list_items(store: Store, fields: Fields, query: Query, conversation_id: str) -> dict[str, object]:
     """A page of the conversation's items, newest first unless the caller asks otherwise."""
     include = read_include(query)
     paging = read_paging(query, default_order="desc", others=("include",))
@@ -86,9 +84,7 @@ def list_items(store: Store, fields: Fields, query: Mapping[str, object], conver
     return list_object(Page([shown(item, include) for item in page.data], page.has_more))
 
 
-def retrieve_item(
-    store: Store, fields: Fields, query: Mapping[str, object], conversation_id: str, item_id: str
-) -> dict[str, object]:
+def retrieve_item(store: Store, fields: Fields, query: Query, conversation_id: str, item_id: str) -> dict[str, object]:
     """One item."""
     include = read_include(query)
     _begin(fields, query, conversation_id, "include")
@@ -98,9 +94,7 @@ def retrieve_item(
     return shown(item, include)
 
 
-def delete_item(
-    store: Store, fields: Fields, query: Mapping[str, object], conversation_id: str, item_id: str
-) -> dict[str, object]:
+def delete_item(store: Store, fields: Fields, query: Query, conversation_id: str, item_id: str) -> dict[str, object]:
     """Remove an item; returns the conversation."""
     _begin(fields, query, conversation_id)
     if not store.remove_item(_KIND, conversation_id, item_id):
@@ -128,7 +122,7 @@ def unknown_conversation(conversation_id: str, param: str = "conversation_id") -
 # -------------------------------------------------------------------------------------------------------------------
 
 
-def _begin(fields: Fields, query: Mapping[str, object], conversation_id: str, *known: str) -> None:
+def _begin(fields: Fields, query: Query, conversation_id: str, *known: str) -> None:
     """Check what all requests on a conversation have in common, once the body was read."""
     finish(fields, query, known)
     if not conversation_id.startswith("conv_"):

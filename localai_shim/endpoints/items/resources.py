@@ -6,12 +6,12 @@ Shapes follow the SDK's `ResponseInputItemParam` (what comes in), `ConversationI
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from ...errors import BadRequest, NotFound
 from ...prompt.items import Item, duplicate_item
-from ..fields import Fields, as_array, given
+from ..fields import Fields, as_array, as_strings, given
 from ..hosted import items as hosted_items
 from ..hosted.mcp import items as mcp_items
 from ..request_fields import new_id
@@ -100,15 +100,12 @@ def item_resource(item: object, path: str) -> Item:
     Raises:
         BadRequest: with the path of what is wrong.
     """
-    fields = Fields(item, path)
-    kind = _kind(fields)
-    if kind == "item_reference":
-        fields.require("id")
-        out: Item = {"id": _id(fields), "type": kind}
-    else:
-        out = {"id": _id(fields) or new_item_id(kind), "type": kind, **_READERS[kind](fields)}
-    fields.finish()
-    return out
+    with Fields(item, path) as fields:
+        kind = _kind(fields)
+        if kind == "item_reference":
+            fields.require("id")
+            return {"id": _id(fields), "type": kind}
+        return {"id": _id(fields) or new_item_id(kind), "type": kind, **_READERS[kind](fields)}
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -225,10 +222,9 @@ def _context(fields: Fields) -> dict[str, object]:
     at = fields.at("caller")
     if not fields.has("caller"):
         return out
-    caller = fields.inner("caller")
-    if caller.option("type", ("direct", "program")) == "program":
-        raise _not_supported(f"{at}.type", "program", f": programs are hosted by OpenAI; {_LOCAL}")
-    caller.finish()
+    with fields.inner("caller") as caller:
+        if caller.option("type", ("direct", "program")) == "program":
+            raise _not_supported(f"{at}.type", "program", f": programs are hosted by OpenAI; {_LOCAL}")
     return {**out, "caller": {"type": "direct"}}
 
 
@@ -243,3 +239,50 @@ _READERS: dict[str, Callable[[Fields], dict[str, object]]] = {
     **dict.fromkeys(hosted_items.PREFIXES, hosted_items.read_item),
     **dict.fromkeys(mcp_items.PREFIXES, mcp_items.read_item),
 }
+
+
+LOGPROBS = "message.output_text.logprobs"
+ENCRYPTED = "reasoning.encrypted_content"
+# Parts of items that answers have only where the caller asks for them. Results of hosted tools never exist here. Urls
+# of images are always included: items without them, sent back as input, would be refused.
+INCLUDABLE = (
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+    ENCRYPTED,
+    LOGPROBS,
+)
+
+
+def read_include(query: Mapping[str, object]) -> frozenset[str]:
+    """The parameter of a url, where it may be one string and be called `include[]`; see `as_include`."""
+    value = query.get("include")
+    if value is None:
+        value = query.get("include[]")
+    return as_include([value] if isinstance(value, str) else value)
+
+
+def as_include(value: object) -> frozenset[str]:
+    """The field of a body.
+
+    Raises:
+        BadRequest: it is not an array of values that OpenAI documents.
+    """
+    values = as_strings("include", [] if value is None else value)
+    for i, name in enumerate(values):
+        if name not in INCLUDABLE:
+            raise BadRequest.unknown_value(f"include[{i}]", name, INCLUDABLE)
+    return frozenset(values)
+
+
+def shown(item: Item, include: Collection[str]) -> Item:
+    """A copy of a stored item without what was not asked for."""
+    if item["type"] == "reasoning" and ENCRYPTED not in include:
+        return {key: value for key, value in item.items() if key != "encrypted_content"}
+    if item["type"] == "message" and LOGPROBS not in include:
+        parts = [{**part, "logprobs": []} if part.get("logprobs") else part for part in item["content"]]
+        return {**item, "content": parts}
+    return item

@@ -11,17 +11,17 @@ from typing import Literal, NamedTuple, get_args
 from openai.types import responses as types
 from openai.types.chat import ChatCompletionTokenLogprob
 
-from ...output.answer import AnswerParser, Delta, TextParser
+from ...output.answer import Delta, TextParser
 from ...types import Json, Prompt, Token
-from ..assembler import Assembler
-from ..chat.assembler import invalid_call, new_call_id, token_logprobs
+from ..answer_fields import by_kind, token_logprobs, usage_fields
+from ..chat.assembler import invalid_call, new_call_id
 from ..hosted.items import citations
 from ..hosted.kind import Calls
-from ..items.reasoning import seal
+from ..items.content import seal
 from ..items.resources import new_item_id
 from ..request_fields import new_id, now
 from ..served import ServedModel
-from ..usage import by_kind, usage_fields
+from ..turn import Assembler
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 Kind = Literal["reasoning", "summary", "message", "refusal", "function", "custom"]
@@ -127,7 +127,7 @@ class ResponseAssembler(Assembler[types.Response]):
         self,
         *,
         model: ServedModel,
-        parser: TextParser | AnswerParser | None,
+        parser: TextParser | None,
         prompt: Prompt | None,
         fields: Mapping[str, object],
         logprobs: bool,
@@ -142,7 +142,7 @@ class ResponseAssembler(Assembler[types.Response]):
         self.id = new_id("resp_", 24)
         self._model = model
         self._prompts: list[Prompt] = []
-        self._parsers: list[TextParser | AnswerParser] = []
+        self._parsers: list[TextParser] = []
         """Those of each round."""
         if parser is not None and prompt is not None:
             self._parser, self._prompts, self._parsers = parser, [prompt], [parser]
@@ -384,7 +384,7 @@ class ResponseAssembler(Assembler[types.Response]):
         self._ending = {"usage": response_usage(self._prompts, self._parsers), **self._tokens(), **ending}
 
 
-def response_usage(prompts: Sequence[Prompt], parsers: Sequence[TextParser | AnswerParser]) -> dict[str, object]:
+def response_usage(prompts: Sequence[Prompt], parsers: Sequence[TextParser]) -> dict[str, object]:
     """Token counts of all rounds in the form of this API."""
     reasoning = sum(parser.reasoning_tokens for parser in parsers)
     usage = usage_fields(prompts, sum(parser.generated for parser in parsers), reasoning)

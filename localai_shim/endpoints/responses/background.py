@@ -12,20 +12,18 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
+
+from openai.types.responses import Response, ResponseError, ResponseStreamEvent
 
 from ...state.processes import is_running, start_time
+from ...state.store import Json, Store
 from ...threads.system import Event as Flag
 from ...threads.system import Lock, RLock, SimpleQueue, Thread, make_thread
 from ...types import EngineClosedError, EngineLike, Failure, log
 from ..turn import EventSink, Turn, TurnEvent, put_events
+from .assembler import ResponseAssembler
 from .context import Context, save_response
-
-if TYPE_CHECKING:
-    from openai.types.responses import Response, ResponseStreamEvent
-
-    from ...state.store import Json, Store
-    from .assembler import ResponseAssembler
 
 _owners: set[str] = set()  # in this process
 _POLL_SECONDS = 0.5  # after which a cancellation by another process is noticed at the latest
@@ -41,7 +39,8 @@ class Run:
 
     def __init__(self, context: Context, turn: Turn) -> None:
         self.context, self.turn = context, turn
-        self.assembler = cast("ResponseAssembler", turn.assembler)
+        self.assembler = cast(ResponseAssembler, turn.assembler)
+        self.id = self.assembler.id
         self.lock = RLock()
         self.ended = False
         self.over = Flag()
@@ -58,11 +57,6 @@ class Run:
 
     def put(self, index: int, event: TurnEvent) -> None:
         self.inbox.put((self, event))
-
-    @property
-    def id(self) -> str:
-        """The response's."""
-        return self.assembler.id
 
     def response(self) -> Response:
         """Response with what there is of it now."""
@@ -229,19 +223,15 @@ def _pump(inbox: _Inbox, runs: dict[str, Run], store: Store, shared: bool) -> No
         except queue.Empty:
             continue
         if message is None:
-            _stop_all(runs, store)
+            error = EngineClosedError("client was closed while this response ran")
+            for run in list(runs.values()):
+                _give_up(run, runs, store, error)
             return
         try:
             _take(*message, runs, store)
         except Exception:
             log.exception("a response in the background failed")
             _give_up(message[0], runs, store, RuntimeError("it could not be stored"))
-
-
-def _stop_all(runs: dict[str, Run], store: Store) -> None:
-    error = EngineClosedError("client was closed while this response ran")
-    for run in list(runs.values()):
-        _give_up(run, runs, store, error)
 
 
 def _give_up(run: Run, runs: dict[str, Run], store: Store, error: Exception) -> None:
@@ -325,6 +315,4 @@ def _fail_stored(id: str, store: Store, why: str) -> bool:
 
 def _unstored(why: str) -> Json:
     """Fields of a response that failed as it could not be stored."""
-    from openai.types.responses import ResponseError
-
     return {"status": "failed", "error": ResponseError(code="server_error", message=why)}

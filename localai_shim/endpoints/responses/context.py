@@ -1,26 +1,24 @@
-"""The items that a response continues, and how it is stored."""
+"""The items that a response continues, how it is delivered, and how it is stored."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+
+from openai.types.responses import Response, ResponseStreamEvent
 
 from ...errors import BadRequest, NotFound
 from ...prompt.items import Item
 from ...prompt.messages import encodable
 from ...prompt.objects import with_data_urls
 from ...state.errors import MissingError
+from ...state.store import Store
 from ...threads.cache import LRUCache
+from .. import request_fields
 from ..fields import Fields, as_array
 from ..items.conversations import unknown_conversation
 from ..items.repeats import without_repeats
 from ..items.resources import item_resources, user_item
-
-if TYPE_CHECKING:
-    from openai.types.responses import Response, ResponseStreamEvent
-
-    from ...state.store import Store
 
 _first_responses: LRUCache[str] = LRUCache(4096)
 """Id of a response -> id of the first one of its chain, for timelines."""
@@ -86,10 +84,8 @@ def read_context(fields: Fields, store: Callable[[], Store]) -> Context:
 def _read_conversation(fields: Fields) -> str | None:
     value = fields.get("conversation")
     if isinstance(value, dict):
-        inner = fields.inner("conversation")
-        found = inner.text("id")
-        inner.finish()
-        return found
+        with fields.inner("conversation") as inner:
+            return inner.text("id")
     if value is not None and not isinstance(value, str):
         raise BadRequest.wrong_type("conversation", "one of a string or an object", value)
     return fields.string("conversation")
@@ -177,3 +173,37 @@ def save_response(
         )
     except MissingError:
         raise unknown_conversation(context.conversation or "", "conversation") from None
+
+
+def read_delivery(fields: Fields) -> tuple[bool, bool, bool]:
+    """Read if the response is streamed, runs in the background, and is stored."""
+    stream, background = fields.boolean("stream") or False, fields.boolean("background") or False
+    kept = fields.boolean("store")
+    if background and kept is False:
+        raise BadRequest.invalid(
+            "store", "Invalid value for 'store': a response in the background has to be stored to be found again."
+        )
+    _read_background_options(fields, waits=background and not stream)
+    request_fields.stream_options(fields, stream).finish()
+    return stream, background, kept is not False
+
+
+def _read_background_options(fields: Fields, *, waits: bool) -> None:
+    """`background_options`: the answer is made as soon as possible, which is within any window."""
+    with fields.inner("background_options") as inner:
+        window = inner.choice("completion_window", ("soonest", "2h", "8h"))
+        if window not in (None, "soonest") and not waits:
+            raise BadRequest.invalid(
+                "background_options.completion_window",
+                f"Invalid value: '{window}'. 'completion_window' requires 'background' without 'stream'.",
+            )
+        inner.string("continuation_id")
+
+
+def read_image(fields: Fields) -> None:
+    """`image`: how OpenAI may compress the images of a conversation; here none are."""
+    with fields.inner("image") as inner:
+        if inner.choice("context_compression", ("auto", "enabled", "disabled")) == "enabled":  # which demands it
+            raise BadRequest.unsupported_value(
+                "image.context_compression", "Images are not compressed here; pass 'auto'."
+            )

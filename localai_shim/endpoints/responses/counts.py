@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from openai.types.responses import CompactedResponse, InputTokenCountResponse
 
 from ...errors import BadRequest
+from ...output.answer import TextParser
+from ...state.store import Store
 from ...types import Prompt, Token
-from ..assembler import Assembler
 from ..fields import Fields
 from ..hosted.mcp.items import known_tools
 from ..hosted.mcp.servers import find_servers, list_tools
-from ..items.reasoning import seal
+from ..items.content import seal
 from ..items.resources import new_item_id, user_item
 from ..request_fields import SERVICE_TIERS, new_id, now, read_generation, read_own
 from ..served import ServedModel
-from ..turn import Turn
+from ..turn import Assembler, Turn
 from .assembler import response_usage
 from .create import PromptPlan, plan_answer, read_plan, read_prompt_fields, render
 from .rounds import listed
-
-if TYPE_CHECKING:
-    from ...output.answer import AnswerParser, TextParser
-    from ...state.store import Store
 
 _ASK = (
     "Summarise our conversation so far, so that it can go on from your summary alone: what was asked for, what was "
@@ -107,7 +103,7 @@ def prepare_compaction(body: Mapping[str, object], model: ServedModel, store: Ca
 class _Compaction(Assembler[CompactedResponse]):
     """The model's summary, in one item."""
 
-    def __init__(self, parser: TextParser | AnswerParser, prompt: Prompt) -> None:
+    def __init__(self, parser: TextParser, prompt: Prompt) -> None:
         super().__init__()
         self._parser, self._prompt = parser, prompt
         self._text: list[str] = []

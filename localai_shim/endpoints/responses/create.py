@@ -8,22 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ...errors import TOO_LONG, BadRequest
 from ...prompt.history import Message
 from ...prompt.items import Item, item_messages
 from ...prompt.parts import MediaReader
 from ...prompt.template import Conversation
+from ...state.store import Store
 from ...types import Json, Prompt, map_texts
 from .. import request_fields
-from ..answer.asked import Asked
 from ..answer.format import AnswerFormat, read_answer_format
-from ..answer.plan import AnswerPlan
+from ..answer.plan import AnswerPlan, Asked
 from ..answer.thinking import EFFORTS, read_thinking
 from ..answer.tools import ToolPlan, read_flat_tool_plan
-from ..field_cache import FieldCache
-from ..fields import Fields
+from ..fields import FieldCache, Fields
 from ..files import read_whole
 from ..hosted.hooks import check_hooks, hooks_for
 from ..hosted.items import as_function_items
@@ -33,21 +31,17 @@ from ..hosted.mcp.items import Answers, approved_calls, failed_lists, told_failu
 from ..hosted.mcp.servers import check_servers
 from ..hosted.room import answer_room
 from ..hosted.table import shown_choice
-from ..items.includes import ENCRYPTED, LOGPROBS
-from ..items.reasoning import unseal
+from ..items.content import unseal
+from ..items.resources import ENCRYPTED, LOGPROBS, as_include
 from ..served import ServedModel, make_prompt
 from ..token_fields import without_oldest
 from ..turn import Turn
 from .assembler import ResponseAssembler
 from .background import Run
-from .context import Context, read_context, read_input, save_response
-from .delivery import read_delivery, read_image, read_include
+from .context import Context, read_context, read_delivery, read_image, read_input, save_response
 from .hosted import Continuation, HostedAssembler
 from .mcp import McpAssembler
 from .rounds import Rounds
-
-if TYPE_CHECKING:
-    from ...state.store import Store
 
 REFUSED = {
     "prompt": "Prompt templates are kept by OpenAI; write the prompt into 'instructions' and 'input'.",
@@ -150,9 +144,9 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     if generation.agent is None:
         generation = replace(generation, agent=context.agent(assembler.id))
     if isinstance(assembler, HostedAssembler):
-        make, fits = partial(_round, plan, model, read.logprobs), partial(_fits, plan, model, generation)
+        later = _LaterRounds(plan, model, generation, read.logprobs)
         most = plan.fields.max_tool_calls
-        rounds = Rounds(tools, context, hooks_for(model), read.include, most, generation, make, fits)
+        rounds = Rounds(tools, context, hooks_for(model), read.include, most, generation, later.make, later.fits)
         if isinstance(assembler, McpAssembler):
             assembler.open(rounds.opening(waits=not background), streams=read.stream or background)
         else:
@@ -161,41 +155,41 @@ def prepare(body: Mapping[str, object], model: ServedModel, store: Callable[[], 
     return Turn(assembler, works, read.stream, partial(Run, context) if background else None)
 
 
-def _behind(plan: PromptPlan, tools: ToolPlan, output: list[Json]) -> PromptPlan:
-    """The plan of a round behind this output, with these tools."""
-    fields = replace(plan.fields, asked=replace(plan.fields.asked, tools=tools), failed_lists=failed_lists(output))
-    return replace(plan, fields=fields, context=replace(plan.context, stored=plan.context.items, given=output))
+@dataclass(frozen=True, slots=True)
+class _LaterRounds:
+    """Rounds of a response behind the first one."""
 
+    plan: PromptPlan
+    model: ServedModel
+    generation: request_fields.Generation
+    logprobs: bool
 
-def _fits(
-    plan: PromptPlan, model: ServedModel, generation: request_fields.Generation, tools: ToolPlan, output: list[Json]
-) -> bool:
-    """The context has room for this output, and for an answer behind it; see `Hosting.fits`."""
-    if model.context_length is None:
-        return True
-    room = answer_room(model.context_length, generation.limits.max_tokens)
-    try:
-        tokens, _ = render(_behind(plan, tools, output), model, room)
-    except BadRequest as error:
-        if error.code != TOO_LONG:
-            raise
-        return False
-    return len(tokens) + room <= model.context_length
+    def make(self, generation: request_fields.Generation, tools: ToolPlan, output: list[Json]) -> Continuation:
+        """A round, see `MakeRound`."""
+        plan = self._behind(tools, output)
+        prompt, answer = plan_answer(plan, self.model, generation.limits.max_tokens or 1, generation.salt)
+        works = answer.requests(prompt, 1, generation, param="input")
+        return Continuation(prompt, answer.parser(generation.limits, with_tokens=self.logprobs), works)
 
+    def fits(self, tools: ToolPlan, output: list[Json]) -> bool:
+        """The context has room for this output, and for an answer behind it; see `Hosting.fits`."""
+        length = self.model.context_length
+        if length is None:
+            return True
+        room = answer_room(length, self.generation.limits.max_tokens)
+        try:
+            tokens, _ = render(self._behind(tools, output), self.model, room)
+        except BadRequest as error:
+            if error.code != TOO_LONG:
+                raise
+            return False
+        return len(tokens) + room <= length
 
-def _round(
-    plan: PromptPlan,
-    model: ServedModel,
-    logprobs: bool,
-    generation: request_fields.Generation,
-    tools: ToolPlan,
-    output: list[Json],
-) -> Continuation:
-    """A round of a response, see `MakeRound`."""
-    behind = _behind(plan, tools, output)
-    prompt, answer = plan_answer(behind, model, generation.limits.max_tokens or 1, generation.salt)
-    works = answer.requests(prompt, 1, generation, param="input")
-    return Continuation(prompt, answer.parser(generation.limits, with_tokens=logprobs), works)
+    def _behind(self, tools: ToolPlan, output: list[Json]) -> PromptPlan:
+        """The plan of a round behind this output, with these tools."""
+        plan = self.plan
+        fields = replace(plan.fields, asked=replace(plan.fields.asked, tools=tools), failed_lists=failed_lists(output))
+        return replace(plan, fields=fields, context=replace(plan.context, stored=plan.context.items, given=output))
 
 
 def _read(body: Mapping[str, object], model: ServedModel) -> _ResponseFields:
@@ -203,7 +197,7 @@ def _read(body: Mapping[str, object], model: ServedModel) -> _ResponseFields:
     fields = Fields(body)
     fields.string("model")
     stream, background, kept = read_delivery(fields)
-    include = read_include(fields)
+    include = as_include(fields.get("include"))
     top_logprobs = fields.integer("top_logprobs", 0, 20) or 0
     logprobs = LOGPROBS in include or top_logprobs > 0
     given = request_fields.read_max_tokens(fields, "max_output_tokens", model)
@@ -286,7 +280,7 @@ def plan_answer(plan: PromptPlan, model: ServedModel, reserve: int, salt: str | 
     tokens, conversation = render(plan, model, reserve)
     boundaries = model.tokenizer.boundaries(tokens, conversation)
     prompt = make_prompt(tokens, conversation.messages, model, boundaries=boundaries, salt=salt)
-    return prompt, plan.fields.asked.plan(model, model.tokenizer.prompt_end(tokens))
+    return prompt, AnswerPlan(model, plan.fields.asked, model.tokenizer.prompt_end(tokens))
 
 
 def render(plan: PromptPlan, model: ServedModel, reserve: int) -> tuple[list[int], Conversation]:
@@ -356,15 +350,14 @@ def _without_oldest(items: Sequence[Item], start: int) -> list[Item]:
 
 def _read_reasoning(fields: Fields) -> tuple[str | None, str | None]:
     """Read the effort of reasoning, and the kind of summary of it."""
-    inner = fields.inner("reasoning")
-    effort = inner.choice("effort", EFFORTS)
-    if effort is not None and fields.has("reasoning_effort"):
-        raise BadRequest("Pass 'reasoning.effort' or 'reasoning_effort', not both.", param="reasoning.effort")
-    old = inner.choice("generate_summary", SUMMARIES)  # deprecated
-    summary = inner.choice("summary", SUMMARIES) or old
-    inner.choice("context", ("auto", "current_turn", "all_turns"))  # the template knows what to read again
-    inner.string("mode")  # any name, as documented
-    inner.finish()
+    with fields.inner("reasoning") as inner:
+        effort = inner.choice("effort", EFFORTS)
+        if effort is not None and fields.has("reasoning_effort"):
+            raise BadRequest("Pass 'reasoning.effort' or 'reasoning_effort', not both.", param="reasoning.effort")
+        old = inner.choice("generate_summary", SUMMARIES)  # deprecated
+        summary = inner.choice("summary", SUMMARIES) or old
+        inner.choice("context", ("auto", "current_turn", "all_turns"))  # the template knows what to read again
+        inner.string("mode")  # any name, as documented
     return effort or fields.choice("reasoning_effort", EFFORTS), summary
 
 
@@ -373,9 +366,8 @@ def _read_text(fields: Fields) -> tuple[AnswerFormat | None, str | None, dict[st
 
     The SDK's `responses.parse` also has a separate argument `verbosity`.
     """
-    inner = fields.inner("text")
-    given, verbosity = inner.get("format"), inner.choice("verbosity", request_fields.VERBOSITIES)
-    inner.finish()
+    with fields.inner("text") as inner:
+        given, verbosity = inner.get("format"), inner.choice("verbosity", request_fields.VERBOSITIES)
     format = read_answer_format(fields, given, "text.format")
     if verbosity is not None and fields.has("verbosity"):
         raise BadRequest("Pass 'text.verbosity' or 'verbosity', not both.", param="text.verbosity")

@@ -10,14 +10,14 @@ from typing import Literal, NamedTuple
 from openai.types.responses import ResponseStreamEvent
 
 from ...errors import TOO_LONG, BadRequest
-from ...output.answer import AnswerParser, TextParser
+from ...output.answer import TextParser
 from ...types import GenerationRequest, Json, Prompt
-from ..assembler import Round
 from ..hosted.hooks import Call, run, too_long
 from ..hosted.items import MORE, OUTPUT, UNSEEN
 from ..hosted.kind import CalledTool, Calls, HostedTool, Options, Outcome
 from ..hosted.room import are_short
 from ..hosted.running import Running, Show
+from ..turn import Round
 from .assembler import Form, Kind, OutputItem, ResponseAssembler
 
 
@@ -25,7 +25,7 @@ class Continuation(NamedTuple):
     """The next round of a response."""
 
     prompt: Prompt
-    parser: TextParser | AnswerParser
+    parser: TextParser
     works: Sequence[GenerationRequest]
 
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from openai.types.responses import Response
 
 from ...errors import BadRequest, NotFound
+from ...state.store import Json, Store
 from ..fields import Fields
-from ..items.includes import read_include
-from ..paging import finish, found, list_object, read_paging, stored_page, url_value
-from ..turn import put_events
+from ..items.resources import read_include
+from ..paging import Query, finish, found, list_object, read_paging, stored_page, url_value
+from ..turn import EventSink, put_events
 from .assembler import UNFINISHED, make_event, make_response
 from .background import Background, Run
-
-if TYPE_CHECKING:
-    from ...state.store import Json, Store
-    from ..turn import EventSink
 
 _ENDED_WITH_PROCESS = {"code": "server_error", "message": "The process that ran this response has ended."}
 
@@ -51,9 +47,7 @@ class Followed:
     after: int = -1
 
 
-def retrieve(
-    store: Store, background: Background, fields: Fields, query: Mapping[str, object], id: str
-) -> Response | Followed:
+def retrieve(store: Store, background: Background, fields: Fields, query: Query, id: str) -> Response | Followed:
     """GET /responses/{id}, with `stream` and `starting_after` for those in the background."""
     fields.finish()
     read_include(query)  # checked only: what was to be included was stored with the response
@@ -84,9 +78,7 @@ def retrieve(
     return Followed(StoredEvents(store.events(id)), -1 if after is None else after)
 
 
-def delete(
-    store: Store, background: Background, fields: Fields, query: Mapping[str, object], id: str
-) -> dict[str, object]:
+def delete(store: Store, background: Background, fields: Fields, query: Query, id: str) -> dict[str, object]:
     """DELETE /responses/{id}; one that still runs is stopped."""
     finish(fields, query)
     background.cancel(id)
@@ -95,7 +87,7 @@ def delete(
     return {"id": id, "object": "response", "deleted": True}
 
 
-def cancel(store: Store, background: Background, fields: Fields, query: Mapping[str, object], id: str) -> Response:
+def cancel(store: Store, background: Background, fields: Fields, query: Query, id: str) -> Response:
     """POST /responses/{id}/cancel: only those in the background; again and again if one likes."""
     finish(fields, query)
     body = _stored(store, background, id)
@@ -110,9 +102,7 @@ def cancel(store: Store, background: Background, fields: Fields, query: Mapping[
     return _stored(store, background, id)
 
 
-def input_items(
-    store: Store, background: Background, fields: Fields, query: Mapping[str, object], id: str
-) -> dict[str, object]:
+def input_items(store: Store, background: Background, fields: Fields, query: Query, id: str) -> dict[str, object]:
     """GET /responses/{id}/input_items: what the request of this response brought, newest first by default."""
     fields.finish()
     read_include(query)

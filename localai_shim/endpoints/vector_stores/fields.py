@@ -45,24 +45,23 @@ def read_wanted(options: Mapping[str, object], path: str = "") -> Wanted:
     fields = Fields(options, path)
     most = fields.integer("max_num_results", 1, MAX_RESULTS) or DEFAULT_RESULTS
     passes = read_filter(fields.get("filters"), fields.at("filters")) if fields.has("filters") else None
-    inner = fields.inner("ranking_options")
-    ranker = inner.string("ranker")
-    if ranker not in (None, "auto", "none") and not _RANKER.fullmatch(ranker):
-        raise BadRequest.unknown_value(inner.at("ranker"), ranker, ("auto", "none", "default-2024-11-15"))
-    least = inner.number("score_threshold", 0, 1) or 0.0
-    weights = _read_weights(inner)
-    inner.finish()
+    with fields.inner("ranking_options") as inner:
+        ranker = inner.string("ranker")
+        if ranker not in (None, "auto", "none") and not _RANKER.fullmatch(ranker):
+            raise BadRequest.unknown_value(inner.at("ranker"), ranker, ("auto", "none", "default-2024-11-15"))
+        least = inner.number("score_threshold", 0, 1) or 0.0
+        weights = _read_weights(inner)
     return Wanted(most, least, ranker != "none", weights, passes)
 
 
 def _read_weights(fields: Fields) -> Weights:
     if not fields.has("hybrid_search"):
         return EVEN
-    inner = fields.inner("hybrid_search")
-    read = [
-        as_number(inner.at(name), inner.require(name), 0, 1e6) or 0.0 for name in ("embedding_weight", "text_weight")
-    ]
-    inner.finish()
+    with fields.inner("hybrid_search") as inner:
+        read = [
+            as_number(inner.at(name), inner.require(name), 0, 1e6) or 0.0
+            for name in ("embedding_weight", "text_weight")
+        ]
     if not any(read):
         raise BadRequest.refused(fields.at("hybrid_search"), "one of the weights must be above 0")
     return Weights(*read)
@@ -94,13 +93,12 @@ def read_strategy(fields: Fields) -> Json:
         inner.finish()
         return AUTO
     inner.require("static")
-    static = inner.inner("static")
-    inner.finish()
-    names = ("max_chunk_size_tokens", "chunk_overlap_tokens")
-    for name in names:
-        static.require(name)
-    size, overlap = static.integer(names[0], 100, 4096), static.integer(names[1], 0)
-    static.finish()
+    with inner.inner("static") as static:
+        inner.finish()
+        names = ("max_chunk_size_tokens", "chunk_overlap_tokens")
+        for name in names:
+            static.require(name)
+        size, overlap = static.integer(names[0], 100, 4096), static.integer(names[1], 0)
     assert size is not None and overlap is not None
     if overlap > size // 2:
         why = f"the overlap, {overlap}, must not exceed half of 'max_chunk_size_tokens', {size}"
@@ -131,11 +129,10 @@ def read_expiry(fields: Fields) -> Json | None:
     """`expires_after`: days, from 1 to 365, after the vector store was last used."""
     if not fields.has("expires_after"):
         return None
-    inner = fields.inner("expires_after")
-    inner.option("anchor", ("last_active_at",))
-    inner.require("days")
-    days = inner.integer("days", 1, 365)
-    inner.finish()
+    with fields.inner("expires_after") as inner:
+        inner.option("anchor", ("last_active_at",))
+        inner.require("days")
+        days = inner.integer("days", 1, 365)
     return {"anchor": "last_active_at", "days": days}
 
 

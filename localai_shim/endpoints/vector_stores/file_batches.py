@@ -38,9 +38,8 @@ def _read_files(library: Library, fields: Fields) -> list[NewFile]:
     if fields.has("files"):
         items = as_array("files", fields.get("files"), empty=False, most=MAX_FILES)
         for i, item in enumerate(items):
-            inner = Fields(item, f"files[{i}]")
-            file_id, own, how = inner.word("file_id"), read_attributes(inner), read_strategy(inner)
-            inner.finish()
+            with Fields(item, f"files[{i}]") as inner:
+                file_id, own, how = inner.word("file_id"), read_attributes(inner), read_strategy(inner)
             made[file_id] = library.new_file(file_id, inner.at("file_id"), how, own)
         return list(made.values())
     ids = as_strings("file_ids", fields.require("file_ids"), empty=False, most=MAX_FILES)

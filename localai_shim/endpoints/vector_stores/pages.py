@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from ...errors import BadRequest, NotFound
 from ...state.store import Json, Page
 from ..fields import Fields
-from ..paging import list_object, read_paging, unknown_after
+from ..paging import Query, list_object, read_paging, unknown_after
 
 
 class Range(NamedTuple):
@@ -26,7 +26,7 @@ class Range(NamedTuple):
         return list_object(Page([*reversed(data)] if self.is_backward else [*data], has_more))
 
 
-def read_range(query: Mapping[str, object], others: Collection[str] = ()) -> Range:
+def read_range(query: Query, others: Collection[str] = ()) -> Range:
     """Read `after`, `before`, `limit`, and `order` of a list, which is newest first by default.
 
     Raises:

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from localai_shim.endpoints.fields import Fields
 from localai_shim.endpoints.items import conversations
-from localai_shim.endpoints.items.includes import ENCRYPTED, LOGPROBS
+from localai_shim.endpoints.items.resources import ENCRYPTED, LOGPROBS
 from localai_shim.errors import RequestError
 from localai_shim.state.store import Store
 

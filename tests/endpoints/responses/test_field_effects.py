@@ -12,7 +12,7 @@ import pytest
 from openai.types.responses import Response
 
 from localai_shim import LocalOpenAI
-from localai_shim.endpoints.items.reasoning import unseal
+from localai_shim.endpoints.items.content import unseal
 from localai_shim.testing import ScriptedEngine
 from tests.conftest import refused
 from tests.endpoints.responses.legal import check_response, check_stream

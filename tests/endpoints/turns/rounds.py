@@ -14,7 +14,7 @@ import pytest
 
 from localai_shim.client import routes
 from localai_shim.endpoints import request_fields
-from localai_shim.endpoints.assembler import Round
+from localai_shim.endpoints.answer_fields import usage_fields
 from localai_shim.endpoints.chat import create as chat
 from localai_shim.endpoints.chat.assembler import ChatAssembler
 from localai_shim.endpoints.fields import Fields
@@ -24,8 +24,7 @@ from localai_shim.endpoints.responses import create
 from localai_shim.endpoints.responses.background import Run
 from localai_shim.endpoints.responses.context import save_response
 from localai_shim.endpoints.served import ServedModel
-from localai_shim.endpoints.turn import Turn
-from localai_shim.endpoints.usage import usage_fields
+from localai_shim.endpoints.turn import Round, Turn
 from localai_shim.stats import RowTimings
 from localai_shim.types import GenerationRequest, Prompt, Token
 

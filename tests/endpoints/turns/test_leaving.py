@@ -14,8 +14,7 @@ import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.client.batch_lines import answer_lines
-from localai_shim.endpoints.assembler import Assembler
-from localai_shim.endpoints.turn import Turn
+from localai_shim.endpoints.turn import Assembler, Turn
 from localai_shim.testing import Reply, ScriptedEngine
 from localai_shim.types import RowError
 from tests.endpoints.turns.asking import ASK, OUTPUT, Door, ask, each_way, ended, final, lines

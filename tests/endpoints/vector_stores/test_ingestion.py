@@ -166,7 +166,7 @@ def test_vector_stores_are_not_evicted_from_memory(engine: HeldEngine) -> None:
     with LocalOpenAI(engine=engine) as client:
         store = client.vector_stores.create().id
         add(client, store)
-        inside.store(client)._limit = 2**20
+        inside.store(client).limit = 2**20
         for _ in range(40):
             client.conversations.create(items=[{"type": "message", "role": "user", "content": "x" * 100_000}])
         assert names(client.vector_stores.search(store, query=PARIS)) == ["paris.md"]

@@ -36,7 +36,6 @@ ELSEWHERE = {
     "models.sharded:": "several processes; tests/scale/parallel",
     "models.weights:": "`update_weights` changes nothing if it fails; tests/test_weights.py",
     "replacing.": "refuses connections, and reads programs; tests/test_replacing.py and tests/cli/test_run.py",
-    "runtime.weights:compute_arrays": "computes what the caller has not: the error is its own",
     "prompt.media.ffmpeg:": "another program; tests/prompt/media/test_ffmpeg.py",
     "prompt.media.remote:": "needs a network; tests/prompt/media/test_remote.py",
     "prompt.media.sounds:": "no model here hears; tests/prompt/media/test_sounds.py",

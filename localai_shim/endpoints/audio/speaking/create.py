@@ -18,11 +18,10 @@ from ....errors import BadRequest, listed
 from ....speech import Speaking
 from ....state.store import Store
 from ....types import SpeechRequest, Token
-from ...assembler import Assembler, Round
 from ...fields import Fields
 from ...request_fields import read_priority
 from ...served import ServedModel
-from ...turn import Turn
+from ...turn import Assembler, Round, Turn
 from .binary import Binary
 
 if TYPE_CHECKING:
@@ -87,9 +86,8 @@ def _read_voice(given: object, settings: Speaking) -> str:
     """
     path = "voice"
     if isinstance(given, Mapping):
-        inner = Fields(given, path)
-        given, path = inner.require("id"), "voice.id"
-        inner.finish()
+        with Fields(given, path) as inner:
+            given, path = inner.require("id"), "voice.id"
     if not isinstance(given, str):
         raise BadRequest.wrong_type(path, "a string or an object with an id" if path == "voice" else "a string", given)
     if not given:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import string
 from collections.abc import Sequence
-from typing import Any
 
 from openai import BaseModel
 from openai.types.audio import (
@@ -18,7 +17,7 @@ from openai.types.audio import (
 
 from ....prompt.template import ChatTokenizer
 from ....types import Token
-from ...assembler import Assembler, Round
+from ...turn import Assembler, Round
 from .fields import TEXT_FORMATS, Asked
 from .languages import name_of
 from .segments import FRAMES_PER_SECOND, Segment
@@ -91,23 +90,23 @@ class TranscriptionAssembler(Assembler[BaseModel | str]):
     def _object(self) -> Transcription | Translation:
         if self._asked.translates:
             return Translation(text=self._text)
-        fields: dict[str, Any] = {"text": self._text, "usage": self._duration()}
+        fields: dict[str, object] = {"text": self._text, "usage": self._duration()}
         if self._asked.logprobs:
             fields["logprobs"] = [each for segment in self._transcript.segments for each in self._logprobs(segment)]
-        return Transcription(**fields)
+        return Transcription.model_validate(fields)
 
     def _verbose(self) -> TranscriptionVerbose | TranslationVerbose:
         transcript = self._transcript
         segments = [_segment(i, each) for i, each in enumerate(transcript.segments)]
-        fields: dict[str, Any] = {"duration": transcript.sound.seconds, "text": self._text}
+        fields: dict[str, object] = {"duration": transcript.sound.seconds, "text": self._text}
         if self._asked.segments:
             fields["segments"] = segments
         if self._asked.words:
             fields["words"] = [word for segment in transcript.segments for word in _words(segment)]
         if self._asked.translates:
-            return TranslationVerbose(language="english", **fields)
+            return TranslationVerbose.model_validate({"language": "english", **fields})
         fields["usage"] = self._duration()
-        return TranscriptionVerbose(language=name_of(transcript.language or ""), **fields)
+        return TranscriptionVerbose.model_validate({"language": name_of(transcript.language or ""), **fields})
 
     def _duration(self) -> dict[str, object]:
         return {"type": "duration", "seconds": self._transcript.sound.seconds}
@@ -122,8 +121,10 @@ class TranscriptionAssembler(Assembler[BaseModel | str]):
         if not shown:
             return None
         self._sent += shown
-        scored: dict[str, Any] = {"logprobs": self._logprobs(segment)} if self._asked.logprobs else {}
-        return TranscriptionTextDeltaEvent(type="transcript.text.delta", delta=shown, **scored)
+        fields: dict[str, object] = {"type": "transcript.text.delta", "delta": shown}
+        if self._asked.logprobs:
+            fields["logprobs"] = self._logprobs(segment)
+        return TranscriptionTextDeltaEvent.model_validate(fields)
 
     def _done(self) -> TranscriptionTextDoneEvent:
         transcript = self._transcript
@@ -136,18 +137,18 @@ class TranscriptionAssembler(Assembler[BaseModel | str]):
             "total_tokens": audio + prompt + output,
             "input_token_details": {"audio_tokens": audio, "text_tokens": prompt},
         }
-        fields: dict[str, Any] = {"text": self._sent, "usage": usage}
+        fields: dict[str, object] = {"text": self._sent, "usage": usage}
         if self._asked.logprobs:
             self._scored = 0
             fields["logprobs"] = [each for segment in transcript.segments for each in self._logprobs(segment)]
-        return TranscriptionTextDoneEvent(type="transcript.text.done", **fields)
+        return TranscriptionTextDoneEvent.model_validate({"type": "transcript.text.done", **fields})
 
-    def _logprobs(self, segment: Segment) -> list[dict[str, Any]]:
+    def _logprobs(self, segment: Segment) -> list[dict[str, object]]:
         """The logprobs of a segment's text. The first token of an answer has no space before it, as its text has none.
 
         Called for one segment after the other.
         """
-        made = []
+        made: list[dict[str, object]] = []
         texts = self._tokenizer.token_bytes
         for token in segment.tokens:
             if token.id >= self._end:

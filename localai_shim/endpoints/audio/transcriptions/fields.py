@@ -176,12 +176,11 @@ def _check_chunking(fields: Fields) -> None:
         return
     if isinstance(given, str):
         raise BadRequest.unknown_value("chunking_strategy", given, ("auto",))
-    inner = fields.inner("chunking_strategy")
-    inner.option("type", ("server_vad",))
-    for name in ("prefix_padding_ms", "silence_duration_ms"):
-        _check_number(inner, name, 2.0**31)
-    _check_number(inner, "threshold", 1.0)
-    inner.finish()
+    with fields.inner("chunking_strategy") as inner:
+        inner.option("type", ("server_vad",))
+        for name in ("prefix_padding_ms", "silence_duration_ms"):
+            _check_number(inner, name, 2.0**31)
+        _check_number(inner, "threshold", 1.0)
 
 
 def _check_number(fields: Fields, name: str, most: float) -> None:

@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
 
 from openai import BaseModel
 from openai.types.audio import (
@@ -23,9 +22,8 @@ from ....speech import SAMPLE_RATE, HeardSegment, Recognized, Recognizing
 from ....speech.resampling import resampled
 from ....threads.deadline import check
 from ....types import RecognitionRequest, Token
-from ...assembler import Assembler
 from ...served import ServedModel
-from ...turn import Turn
+from ...turn import Assembler, Turn
 from .assembler import bare_word
 from .fields import Asked
 from .languages import NAMES, read_language
@@ -132,13 +130,12 @@ class RecognitionAssembler(Assembler[BaseModel | str]):
         events: list[BaseModel] = []
         for part in self._parts[before:]:
             if part.text:
-                delta = part.space * had_text + part.text
-                scored = self._logprobs(part)
-                events.append(TranscriptionTextDeltaEvent(type="transcript.text.delta", delta=delta, **scored))
+                scored = {"delta": part.space * had_text + part.text, **self._logprobs(part)}
+                events.append(TranscriptionTextDeltaEvent.model_validate({"type": "transcript.text.delta", **scored}))
         if self.finished:
             whole = join_parts(self._parts)
-            fields: dict[str, Any] = {"text": whole.text, "usage": _usage(whole), **self._logprobs(whole)}
-            events.append(TranscriptionTextDoneEvent(type="transcript.text.done", **fields))
+            fields = {"text": whole.text, "usage": _usage(whole), **self._logprobs(whole)}
+            events.append(TranscriptionTextDoneEvent.model_validate({"type": "transcript.text.done", **fields}))
         return events
 
     def collect(self, index: int, token: Token) -> None:
@@ -163,24 +160,25 @@ class RecognitionAssembler(Assembler[BaseModel | str]):
                 return self._verbose(whole)
         if self._asked.translates:
             return Translation(text=whole.text)
-        return Transcription(text=whole.text, usage=self._duration(), **self._logprobs(whole))
+        fields = {"text": whole.text, "usage": self._duration(), **self._logprobs(whole)}
+        return Transcription.model_validate(fields)
 
-    def _duration(self) -> Any:
+    def _duration(self) -> dict[str, object]:
         return {"type": "duration", "seconds": len(self._work.samples) / SAMPLE_RATE}
 
     def _verbose(self, whole: Recognized) -> TranscriptionVerbose | TranslationVerbose:
         duration = self._duration()
-        fields: dict[str, Any] = {"duration": duration["seconds"], "text": whole.text}
+        fields: dict[str, object] = {"duration": duration["seconds"], "text": whole.text}
         if self._asked.segments:
             fields["segments"] = [self._segment(i, each) for i, each in enumerate(whole.segments)]
         if self._asked.translates:
-            return TranslationVerbose(language="english", **fields)
+            return TranslationVerbose.model_validate({"language": "english", **fields})
         if self._asked.words:
             timed = whole.words
             fields["words"] = [{"word": bare_word(each.text), "start": each.start, "end": each.end} for each in timed]
-        return TranscriptionVerbose(language=whole.language or "", usage=duration, **fields)
+        return TranscriptionVerbose.model_validate({"language": whole.language or "", "usage": duration, **fields})
 
-    def _logprobs(self, heard: Recognized) -> dict[str, Any]:
+    def _logprobs(self, heard: Recognized) -> dict[str, object]:
         """The field `logprobs` of some tokens, if the request asks for it."""
         if not self._asked.logprobs:
             return {}

@@ -214,9 +214,8 @@ def _read_filter(inner: Fields) -> ToolFilter:
 def _read_approval(fields: Fields) -> Approval:
     value = fields.get("require_approval")
     if isinstance(value, Mapping):
-        inner = fields.inner("require_approval")
-        filters = {name: _read_filter(inner.inner(name)) for name in ("always", "never") if inner.has(name)}
-        inner.finish()
+        with fields.inner("require_approval") as inner:
+            filters = {name: _read_filter(inner.inner(name)) for name in ("always", "never") if inner.has(name)}
         return Approval(**filters)
     return (
         Approval(never=ToolFilter())

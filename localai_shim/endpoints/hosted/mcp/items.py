@@ -44,15 +44,14 @@ def read_item(fields: Fields) -> Json:
 def _read_list(fields: Fields) -> Json:
     tools = []
     for i, value in enumerate(fields.array("tools")):
-        inner = Fields(value, f"{fields.at('tools')}[{i}]")
-        name = inner.word("name")
-        tool: Json = {"name": name, "description": inner.string("description")}
-        try:
-            tool["input_schema"] = results.usable_schema(inner.require("input_schema"), name)
-            tool["annotations"] = results.plain(inner.mapping("annotations"))
-        except BadResultError:
-            raise BadRequest.refused(inner.path, "it cannot be written as JSON") from None
-        inner.finish()
+        with Fields(value, f"{fields.at('tools')}[{i}]") as inner:
+            name = inner.word("name")
+            tool: Json = {"name": name, "description": inner.string("description")}
+            try:
+                tool["input_schema"] = results.usable_schema(inner.require("input_schema"), name)
+                tool["annotations"] = results.plain(inner.mapping("annotations"))
+            except BadResultError:
+                raise BadRequest.refused(inner.path, "it cannot be written as JSON") from None
         tools.append(tool)
     error = given(error=fields.get("error") and fields.string("error"))
     return {"server_label": fields.word("server_label"), "tools": tools, **error}
@@ -63,13 +62,12 @@ def _read_call(fields: Fields) -> Json:
     if isinstance(fields.get("error"), str):  # of older versions of the API
         error = fields.string("error")
     elif fields.has("error"):
-        inner = fields.inner("error")
-        kind = inner.option("type", ("mcp_protocol_error", "mcp_tool_execution_error", "http_error"))
-        if kind == "mcp_tool_execution_error":
-            error = {"type": kind, "content": _plain(inner.get("content"), inner.at("content"))}
-        else:
-            error = {"type": kind, "code": inner.integer("code"), "message": inner.text("message")}
-        inner.finish()
+        with fields.inner("error") as inner:
+            kind = inner.option("type", ("mcp_protocol_error", "mcp_tool_execution_error", "http_error"))
+            if kind == "mcp_tool_execution_error":
+                error = {"type": kind, "content": _plain(inner.get("content"), inner.at("content"))}
+            else:
+                error = {"type": kind, "code": inner.integer("code"), "message": inner.text("message")}
     return {
         "status": fields.choice("status", _STATUSES) or ("completed" if error is None else "failed"),
         **_read_called(fields),
