@@ -25,6 +25,7 @@ log = logging.getLogger("localai_shim")
 MOST_ROWS = 8  # for more of them a copy pays
 MOST_RESULTS, MOST_STEPS = 1_200, 1_000_000  # of a small product: numbers, and multiplications
 TRIAL_NUMBERS = 2**23  # of weights, which are more than processors' caches hold
+TRIAL_LEAST = 2**18  # below it a trial measures nothing but chance, and two loads of a model would differ
 TRIAL_TURNS = 3
 LEAST_OUTPUTS = 16  # of a piece: smaller ones are slower
 MARGIN = 1.2  # by which a trial has to find something faster
@@ -62,7 +63,7 @@ def most_rows(weights: Sequence[mx.array]) -> int:
     One row is multiplied in pieces even if that gains nothing: then no thread of OpenBLAS waits for more work, and the
     other cores build the next step.
     """
-    rows = MOST_ROWS
+    rows = MOST_ROWS if sum(weight.size for weight in weights) >= TRIAL_LEAST else 0
     while rows:
         some = _some(weights, rows)
         if some:

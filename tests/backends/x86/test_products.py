@@ -147,6 +147,13 @@ def test_models_of_small_layers_and_of_half_precision_have_no_trial(monkeypatch:
     assert use_pieces(half) == 0 and use_pieces(nn.Linear(16, 16)) == 0 and not clock.trials
 
 
+def test_models_too_small_to_measure_have_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its result would be chance: two loads of one model would round differently."""
+    clock = Clock(monkeypatch, dict.fromkeys(range(1, MOST_ROWS + 1), 0.1))
+    assert use_pieces(nn.Linear(128, 2_047)) == 0 and not clock.trials
+    assert use_pieces(nn.Linear(128, 2_048)) == 1 and clock.trials == [MOST_ROWS]
+
+
 def test_a_trial_multiplies_with_a_part_of_large_models(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = [mx.ones((16, INPUTS)), *[mx.ones((OUTPUTS, INPUTS))] * 5]
     monkeypatch.setattr(products, "TRIAL_NUMBERS", 2 * OUTPUTS * INPUTS)
