@@ -26,6 +26,8 @@ ELSEWHERE = {
     "state.processes:": "asks the system for processes; tests/state",
     "engine.drafts.draft_model:": "an error turns drafts off; tests/engine/drafts and tests/test_draft_model.py",
     "engine.drafts.head:": "an error turns drafts off; tests/engine/drafts",
+    "client.batch_lines:_start": "prepares a line as a call is, and its error is the line's; tests/endpoints/batches",
+    "client.changes:compute_arrays": "computes what the caller has not: the error is its own",
     "documents.time_limit:": "a thread that ends the reading of a file; tests/documents/test_pdf.py",
     "engine.threads:_after_fork": "a thread that passes on Ctrl-C; tests/engine/test_threads.py",
     "engine.threads:_interrupt_main": "the same",
