@@ -19,7 +19,7 @@ from localai_shim.engine.costs.chunks import Pace
 from localai_shim.engine.costs.cost_model import CostModel
 from localai_shim.engine.costs.meter import Meter
 from localai_shim.engine.decode.batch import Batch
-from localai_shim.engine.decode.verify import Verifying
+from localai_shim.engine.decode.in_flight import Verifying
 from localai_shim.engine.drafts.controller import Speculation
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.kv import Buckets

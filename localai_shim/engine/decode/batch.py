@@ -28,10 +28,8 @@ from ..prefix.cache import PrefixCache
 from ..prefix.sharing import Sharing
 from ..row import Emit, Row, emit_next, row_error
 from ..sampling.sampler import Sampler
-from . import verify
 from .forward import StepGraph, forward
-from .in_flight import AwaitingHost, Idle, InFlight, Queued
-from .verify import Verifying
+from .in_flight import AwaitingHost, Idle, InFlight, Queued, Verifying, begin_step
 
 log = logging.getLogger("localai_shim")
 
@@ -238,7 +236,7 @@ class Batch:
         self._retire_sampler()
         built, idle.built = idle.built, None
         hidden = self._wants_hidden
-        self.in_flight = step = verify.begin_step(
+        self.in_flight = step = begin_step(
             self._cache, self._places, self.rows, drafts, built, after=idle.sizes, hidden=hidden
         )
         built = None

@@ -1,4 +1,4 @@
-"""The sampling parameters of a batch as arrays, portions of its rows that are sampled for together, and logits masks."""
+"""The sampling parameters of a batch as arrays, portions of its rows that are sampled together, and logits masks."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@ from collections.abc import Collection
 import mlx.core as mx
 import pytest
 
-from localai_shim.engine.decode.in_flight import AwaitingHost, Idle, Queued
-from localai_shim.engine.decode.verify import Verifying
+from localai_shim.engine.decode.in_flight import AwaitingHost, Idle, Queued, Verifying
 from localai_shim.engine.drafts.controller import Speculation
 from localai_shim.engine.pieces import Decode, Draft
 from localai_shim.engine.row import Row
