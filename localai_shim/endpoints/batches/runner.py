@@ -8,8 +8,8 @@ from typing import Any
 
 from ...state.errors import StoreError
 from ...state.store import Json, Store
-from ...threads.crew import Crew
 from ...threads.system import SimpleQueue, main_has_ended
+from ...threads.workers import Crew
 from ...types import EngineClosedError, log
 from ..request_fields import now
 from .job import KIND, LOCAL, Job, Progress, Stopped
