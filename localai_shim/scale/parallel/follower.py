@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn
 
-from .channel import Channel
+from .messages import Channel
 from .ring import hand_over
 
 log = logging.getLogger("localai_shim")
@@ -117,7 +117,7 @@ def follow(channel: Channel, join: Callable[[Callable[[int], None]], None] | Non
 def _repeat(control: _Control) -> NoReturn:
     import mlx.core as mx
 
-    from .records import Read, arrays_in, checksum
+    from .messages import Read, arrays_in, checksum
 
     read, last = Read(), 0
     launch: Callable[..., None] = mx.async_eval

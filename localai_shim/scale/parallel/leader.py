@@ -14,9 +14,8 @@ from typing import TypeVar
 import mlx.core as mx
 
 from ...types import EngineClosedError
-from .channel import Channel
 from .follower import rest
-from .records import Written, arrays_in, checksum
+from .messages import Channel, Written, arrays_in, checksum
 from .ring import shut_down, stand_in, take_over
 from .watchdog import BEAT_SECONDS, Watchdog
 

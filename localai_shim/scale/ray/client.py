@@ -21,8 +21,7 @@ from ...client.local import OfflineClient
 from ...options import OWN, LocalOptions, ModelPath
 from ...sdk import private as sdk
 from ...threads import greenlets
-from .pool import STATS_SECONDS, Pool
-from .pool_stats import PoolStats
+from .pool import STATS_SECONDS, Pool, PoolStats
 from .transport import AsyncRayHttpClient, RayHttpClient, sentence
 
 REPLICAS = 2

@@ -1,23 +1,79 @@
-"""Records of mirrored calls: small pickles in which objects that all processes have are numbers.
+"""Messages between the leader and a follower: frames over a plain socket, and records of mirrored calls in them.
 
-Both sides number objects in the same order: those that are new when they are written, and those that calls return. A
-record holds only the shape of an array; a collective operation of the call transfers its values.
+Records are small pickles in which objects that all processes have are numbers. Both sides number objects in the same
+order: those that are new when they are written, and those that calls return. A record holds only the shape of an array;
+a collective operation of the call transfers its values.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
+import socket
+import struct
+import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from weakref import ref
 
 import mlx.core as mx
 
 from ...engine.cache_contents import UPSTREAMS
 from ...engine.mirror.journal import Mirrored
+
+Kind = Literal[b"r", b"p", b"c", b"j", b"k", b"n", b"e", b"v"]
+"""From the leader: a record, a ping, close, join the group. From a follower: what it has done, that it has joined, an
+error, a port to visit."""
+KINDS: dict[bytes, Kind] = {kind: kind for kind in (b"r", b"p", b"c", b"j", b"k", b"n", b"e", b"v")}
+
+SEND_SECONDS = 10  # that a peer which reads nothing may keep a sender
+_HEADER = struct.Struct("<cQ")
+
+
+class Channel:
+    """One end. Frames may be sent from several threads, and read from one."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket, self._lock = end, threading.Lock()
+        end.setblocking(True)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_SECONDS, 0))
+
+    def send(self, kind: Kind, content: bytes = b"") -> None:
+        """Send a frame.
+
+        Raises:
+            OSError: the other end is gone, or reads nothing.
+        """
+        with self._lock:
+            self._socket.sendall(_HEADER.pack(kind, len(content)) + content)
+
+    def receive(self) -> tuple[Kind, bytes]:
+        """The next frame.
+
+        Raises:
+            OSError, EOFError: the other end is gone.
+        """
+        kind, size = _HEADER.unpack(self._read(_HEADER.size))
+        return KINDS[kind], self._read(size)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _read(self, size: int) -> bytes:
+        content = bytearray(size)
+        view = memoryview(content)
+        while view:
+            count = self._socket.recv_into(view)
+            if not count:
+                raise EOFError("the other end was closed")
+            view = view[count:]
+        return bytes(content)
+
 
 ObjectT = TypeVar("ObjectT")
 
