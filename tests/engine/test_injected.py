@@ -31,13 +31,12 @@ from localai_shim.engine.prompts.features import FeatureCache, Tower
 from localai_shim.engine.prompts.prefill import Prefiller, PrefillJob
 from localai_shim.engine.row import Row
 from localai_shim.engine.sampling.sampler import Sampler
-from localai_shim.engine.work import room
+from localai_shim.engine.work import rows as of_rows
 from localai_shim.engine.work.batcher import Batcher
 from localai_shim.engine.work.prefill import Prefill
 from localai_shim.engine.work.prompts import PromptJobs
 from localai_shim.engine.work.queue import Queue
-from localai_shim.engine.work.room import Room
-from localai_shim.engine.work.rows import Rows
+from localai_shim.engine.work.rows import Room, Rows
 from localai_shim.engine.work.runner import RowRunner, TextRunner
 from localai_shim.engine.work.scheduler import Decoding, Scheduler
 from localai_shim.engine.work.share import Share
@@ -73,7 +72,7 @@ POINTS: dict[str, list[tuple[Any, str]]] = {
         (Speculation, "_plan"),
         (CostModel, "note"),
         (CostModel, "seconds"),
-        (room, "_length"),
+        (of_rows, "_length"),
         (DeviceMemory, "rest"),
         (DeviceMemory, "work"),
         (DeviceMemory, "_settle"),

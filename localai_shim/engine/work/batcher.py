@@ -12,12 +12,26 @@ from ..costs.meter import Meter
 from ..pieces import Pass, Piece, Rest
 from ..ports import Model
 from ..setup import Setup
-from .kinds import KINDS
-from .lane import Entry, EntryT, Lane, Parts, Runner
+from .alone.jobs import Alone
+from .alone.runner import AloneRunner
+from .lane import Entry, EntryT, Kind, Lane, Parts, Runner
 from .recorder import Recorder
 from .rows import Rows
+from .runner import RowRunner, TextRunner
 from .scheduler import Scheduler
 from .share import Share
+from .texts import TextJobs
+
+KINDS: dict[Task, Kind] = {
+    "generate": Kind("generates no text", Rows, RowRunner),
+    "embed": Kind("embeds no texts", TextJobs, TextRunner),
+    "rerank": Kind("ranks no documents", TextJobs, TextRunner),
+    "transcribe": Kind("transcribes no speech", Rows, RowRunner),
+    "align": Kind("aligns no words with speech", Alone, AloneRunner),
+    "speak": Kind("speaks no texts", Alone, AloneRunner),
+    "recognize": Kind("writes down no speech", Alone, AloneRunner),
+}
+"""The kinds of work that an engine runs: one entry for each."""
 
 
 class Batcher:

@@ -16,8 +16,7 @@ from ..pieces import Chunk, Collect, Decode, Deliver, Item, Join, Limit, Open, P
 from ..prompts.prefill import PrefillJob
 from ..row import Emit, Row, row_error
 from .lane import Parts
-from .room import TURN_TOKENS
-from .rows import Rows
+from .rows import TURN_TOKENS, Rows
 from .texts import Text, TextJobs, Vectors
 
 _DONE = Token(0, finish_reason="stop")
