@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import queue
 import weakref
 from collections.abc import Callable, Collection
@@ -26,6 +25,7 @@ from ..types import (
     NewWeights,
     RowError,
     Ticket,
+    log,
 )
 from ..types.timeline import Recording
 from . import threads
@@ -47,8 +47,6 @@ from .work.batcher import Batcher
 from .work.lane import Entry
 from .work.recorder import start_recording
 from .work.tickets import Tickets
-
-log = logging.getLogger("localai_shim")
 
 ModelT = TypeVar("ModelT", bound=Encoder)
 Loaded = tuple[ModelT, Drafting | None]

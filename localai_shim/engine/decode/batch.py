@@ -9,7 +9,6 @@ nothing is built ahead for them; their logits masks are made while the forward p
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -17,7 +16,7 @@ from functools import partial
 import mlx.core as mx
 import numpy as np
 
-from ...types import Failure, RowError
+from ...types import Failure, RowError, log
 from ..costs.cost_model import MAX_STEP_TOKENS
 from ..drafts.controller import Speculation
 from ..kv import Buckets, Place, RowCache
@@ -30,8 +29,6 @@ from ..row import Emit, Row, emit_next, row_error
 from ..sampling.sampler import Sampler
 from .forward import StepGraph, forward
 from .in_flight import AwaitingHost, Idle, InFlight, Queued, Verifying, begin_step
-
-log = logging.getLogger("localai_shim")
 
 
 class Batch:

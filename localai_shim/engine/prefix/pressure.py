@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from ...stats import show_bytes
+from ...types import log
 from ..ports import host
 from .cache import PrefixCache
-
-log = logging.getLogger("localai_shim")
 
 LOOK_SECONDS = 1.0  # between two looks
 SHARES = {"normal": None, "warning": 0.5, "critical": 0.0}

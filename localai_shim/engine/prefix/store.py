@@ -14,7 +14,6 @@ import glob
 import hashlib
 import itertools
 import json
-import logging
 import os
 import re
 import secrets
@@ -29,11 +28,9 @@ from typing import Any, BinaryIO
 import mlx.core as mx
 import numpy as np
 
-from ...types import Json, common_length
+from ...types import Json, common_length, log
 from ..cache_contents import read_described
 from ..kv.segments import Segment, Snapshot, nbytes
-
-log = logging.getLogger("localai_shim")
 
 FORMAT = "localai_shim prefix 3"
 STALE_SECONDS = 3600.0  # after which an unfinished file was left by a process that died

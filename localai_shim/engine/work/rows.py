@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from ...types import GenerationRequest, Prompt, Sink
+from ...types import GenerationRequest, Prompt, Sink, log
 from ...types.timeline import Moved, now
 from ..decode.batch import Batch
 from ..memory import Memory
@@ -19,8 +18,6 @@ from ..row import Row
 from .lane import Parts
 from .prompts import PromptJobs
 from .queue import by_urgency
-
-log = logging.getLogger("localai_shim")
 
 RESERVED_TOKENS = 2048  # of its answer that memory is reserved for when a row begins; longer ones may be preempted
 FURTHER_TOKENS = 256  # that are reserved each time a row has outgrown that; a divisor of it

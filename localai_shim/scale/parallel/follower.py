@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import queue
 import socket
@@ -11,11 +10,9 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn
 
+from ...types import log
 from .messages import Channel
 from .ring import hand_over
-
-log = logging.getLogger("localai_shim")
-
 
 _NAME = "follower"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import socket
 import subprocess
 import threading
@@ -13,13 +12,11 @@ from typing import TypeVar
 
 import mlx.core as mx
 
-from ...types import EngineClosedError
+from ...types import EngineClosedError, log
 from .follower import rest
 from .messages import Channel, Written, arrays_in, checksum
 from .ring import shut_down, stand_in, take_over
 from .watchdog import BEAT_SECONDS, Watchdog
-
-log = logging.getLogger("localai_shim")
 
 R = TypeVar("R")
 
