@@ -114,22 +114,20 @@ def observe(
             tracer = None
         if tracer is not None:
             observers.append(tracer)
-    return Observation(method, path, operation, body, started, observers) if observers else None
+    return Observation((method, path, operation), body, started, observers) if observers else None
+
+
+Endpoint = tuple[str, str, str | None]
+"""Method, path, and operation: see `Served`."""
 
 
 class Observation:
     """A request while it runs."""
 
     def __init__(
-        self,
-        method: str,
-        path: str,
-        operation: str | None,
-        body: Mapping[str, object],
-        started: float,
-        observers: Sequence[Observer],
+        self, endpoint: Endpoint, body: Mapping[str, object], started: float, observers: Sequence[Observer]
     ) -> None:
-        self._endpoint, self._body, self._started = (method, path, operation), body, started
+        self._endpoint, self._body, self._started = endpoint, body, started
         self._observers = [observers]  # taken out once: by whoever ends the request first, on whatever thread
         self._engine: EngineLike | None = None
         self._rounds: Sequence[Sequence[Work]] = ()

@@ -50,10 +50,6 @@ class _Control:
         """Ask for a connection to a port: see `ring.join`."""
         self._channel.send(b"v", port.to_bytes(4, "little"))
 
-    def say_joined(self) -> None:
-        """Say that this process has joined MLX's group."""
-        self._channel.send(b"n")
-
     def fail(self, error: BaseException) -> NoReturn:
         """Say why this follower ends, and end it."""
         try:
@@ -104,7 +100,7 @@ def follow(channel: Channel, join: Callable[[Callable[[int], None]], None] | Non
         if join is not None:
             control.joining.wait()
             join(control.invite)
-            control.say_joined()
+            channel.send(b"n")
         _repeat(control)
     except BaseException as error:
         log.exception("a process of a model's group failed")

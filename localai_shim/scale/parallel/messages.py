@@ -137,6 +137,10 @@ def _plain(value: object) -> object:
     return value
 
 
+Record = tuple[int, int, list[int], Callable[..., object], tuple[object, ...], dict[str, object]]
+"""A call's number, the checksum of the one before, objects that are no more, what is called, and its arguments."""
+
+
 class Written:
     """The leader's numbers of shared objects. It holds none of them."""
 
@@ -173,7 +177,7 @@ class Written:
         gone, self._gone = self._gone, []
         return gone
 
-    def write(self, record: object) -> bytes:
+    def write(self, record: Record) -> bytes:
         file = io.BytesIO()
         _Pickler(file, self).dump(record)
         return file.getvalue()
@@ -207,21 +211,21 @@ class Read:
     """A follower's shared objects, by number."""
 
     def __init__(self) -> None:
-        self._objects: dict[int, object] = {}
+        self.objects: dict[int, object] = {}
         self._numbers: dict[int, int] = {}
         self._count = 0
 
     def __len__(self) -> int:
-        return len(self._objects)
+        return len(self.objects)
 
     def drop(self, numbers: list[int]) -> None:
         """Forget objects that the leader has no more."""
         for number in numbers:
-            gone = self._objects.pop(number, None)
+            gone = self.objects.pop(number, None)
             self._numbers.pop(id(gone), None)
 
     def add(self, value: object, number: int) -> None:
-        self._objects[number], self._numbers[id(value)] = value, number
+        self.objects[number], self._numbers[id(value)] = value, number
         self._count = max(self._count, number)
 
     def returned(self, result: object) -> None:
@@ -230,8 +234,9 @@ class Read:
             if id(each) not in self._numbers:
                 self.add(each, self._count + 1)
 
-    def read(self, content: bytes) -> Any:
-        return _Unpickler(io.BytesIO(content), self).load()
+    def read(self, content: bytes) -> Record:
+        record: Record = _Unpickler(io.BytesIO(content), self).load()
+        return record
 
     def made(self, number: int, kind: type[ObjectT], state: Mapping[str, object]) -> ObjectT:
         """A new object of the leader's."""
@@ -240,9 +245,6 @@ class Read:
         self.add(value, number)
         return value
 
-    def object(self, number: int) -> object:
-        return self._objects[number]
-
 
 class _Unpickler(pickle.Unpickler):
     def __init__(self, file: io.BytesIO, read: Read) -> None:
@@ -250,7 +252,7 @@ class _Unpickler(pickle.Unpickler):
         self._read = read
 
     def persistent_load(self, pid: int) -> object:
-        return self._read.object(pid)
+        return self._read.objects[pid]
 
     def find_class(self, module: str, name: str) -> Callable[..., object]:
         if (module, name) == (_Made.__module__, _Made.__name__):

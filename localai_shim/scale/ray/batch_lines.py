@@ -7,7 +7,6 @@ import json
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent import futures
-from typing import Any
 
 import openai
 
@@ -73,7 +72,7 @@ def _answer(client: RayOpenAI, line: Line) -> tuple[str, bool]:
             error = BadRequest(f"'{name}' is not supported in a batch: leave it out.", param=name)
             return answer_text(line.custom_id, error.status, "", json.dumps(error.body()).encode()), False
     try:
-        response: Any = client.post(line.url.removeprefix("/v1"), body=line.body, cast_to=sdk.httpx.Response)  # type: ignore[attr-defined]
+        response = client.post(line.url.removeprefix("/v1"), body=line.body, cast_to=sdk.httpx.Response)  # type: ignore[attr-defined]
     except openai.APIStatusError as failure:
         response = failure.response
     except openai.OpenAIError as failure:

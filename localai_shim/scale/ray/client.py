@@ -127,17 +127,15 @@ class _RayClient(OfflineClient):
         """
         stock = _without_placement(given)
         check_arguments(cls, stock)
-        http_client: Any = given.get("http_client")
-        is_copy = isinstance(http_client, kind)
-        if not is_copy:
-            http_client = _started(kind, model, given, sdk.timeout_of(http_client))
+        named = given.get("http_client")
+        http_client = named if isinstance(named, kind) else _started(kind, model, given, sdk.timeout_of(named))
         self._pool = http_client.pool
         try:
             made = stock_arguments(stock, http_client)
             self._given = {name: value for name, value in made.items() if name != "http_client"}
             yield made
         except BaseException:
-            if not is_copy:
+            if http_client is not named:
                 self._pool.give_up()
             raise
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Literal
 
 import ray
+from ray.actor import ActorHandle as Actor
 from ray.exceptions import ActorDiedError, RayActorError, RayError, RayTaskError
 
 from ...options import LocalOptions, ModelPath
@@ -71,7 +72,6 @@ def _plus(name: str, one: Any, other: Any) -> object:
     return other if one is None else one if other is None else one + other
 
 
-Actor = Any  # a handle of a Replica; Ray has no type for its methods
 CHECK_SECONDS = 30.0
 """Seconds in which a client's constructor hears that its options are right; later, requests say what is wrong."""
 RETRY_SECONDS = 0.2  # between two looks at a replica that has died
@@ -90,7 +90,7 @@ class _Member:
     ends: int = 0
     """Times in a row that Ray has reported the replica as dead, and not as being restarted."""
 
-    def control(self, method: str) -> Callable[..., Any]:
+    def control(self, method: str) -> Callable[..., ray.ObjectRef]:
         """A method of the replica that does not wait behind requests."""
         return getattr(self.actor, method).options(concurrency_group=CONTROL).remote  # type: ignore[no-any-return]
 
@@ -402,7 +402,7 @@ Reference = weakref.ref[Pool]
 
 
 def _call_back(
-    ref: Any, reference: Reference, name: str, method: Callable[[Pool, str, BaseException | None], None]
+    ref: ray.ObjectRef, reference: Reference, name: str, method: Callable[[Pool, str, BaseException | None], None]
 ) -> None:
     """Call a pool's method when a call to a replica has ended, as long as there is the pool."""
 

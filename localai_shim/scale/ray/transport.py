@@ -50,7 +50,7 @@ class Exchange:
         self._start = Deadline(self.seconds)
         self._name: str | None = None
         self._deaths = 0
-        self.items: Any = None
+        self.items: ray.ObjectRefGenerator | None = None
         """Items of the answer, as Ray has them."""
         self.head: Head | None = None
 
