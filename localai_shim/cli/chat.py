@@ -110,7 +110,7 @@ class Chat:
 
     def __init__(self, client: LocalOpenAI, console: Console, fields: Json) -> None:
         self._client, self._console, self._fields = client, console, fields
-        self.messages: list[Any] = []
+        self.messages: list[Json] = []
         self._pictures: list[Path] = []
 
     def say(self, text: str, style: str | None = "dim") -> None:
