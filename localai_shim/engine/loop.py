@@ -370,12 +370,9 @@ class Loop(Generic[ModelT]):
                     self.adapters.check(work)
                 entries.append(batcher.lane(work.task).enter(work, message.sink, index))
             self.tickets.enter(message.ticket, entries)
-        except AdapterGoneError as error:
-            message.fail(error)
-            self.tickets.free(message.ticket)
-            return
         except BaseException as error:
-            message.fail(row_error("the request could not be admitted", error))
+            what = "the request could not be admitted"
+            message.fail(error if isinstance(error, AdapterGoneError) else row_error(what, error))
             self.tickets.free(message.ticket)
             return
         for lane, own in batcher.by_lane(entries).items():

@@ -270,26 +270,20 @@ class PrefixCache(Mirrored):
     ) -> tuple[int, mx.array] | None:
         """Insert a row; returns from which token on it is new, and if something of it is NaN."""
         with self._reporting():
-            return self._insert_new(salt, keys, read)
+            tree = self._tree
+            if tree.covers(salt, keys):
+                return None
+            _, start = tree.walk(salt, keys)
+            row = read(start)
+            segment = take_segment(row, start, len(keys)) if start < len(keys) else []
+            snapshot = None if self.cuts_anywhere else take_snapshot(row, len(keys))
+            if nbytes(segment, snapshot) <= self._limit:
+                spoiled = has_nan(segment, snapshot)
+                _async_eval(spoiled)
+                tree.insert(salt, keys, start, segment, snapshot)
+                tree.evict(self._limit)
+                return start, spoiled
         return None
-
-    def _insert_new(
-        self, salt: str | None, keys: Sequence[int], read: Callable[[int], list[Contents]]
-    ) -> tuple[int, mx.array] | None:
-        tree = self._tree
-        if tree.covers(salt, keys):
-            return None
-        _, start = tree.walk(salt, keys)
-        row = read(start)
-        segment = take_segment(row, start, len(keys)) if start < len(keys) else []
-        snapshot = None if self.cuts_anywhere else take_snapshot(row, len(keys))
-        if nbytes(segment, snapshot) > self._limit:
-            return None
-        spoiled = has_nan(segment, snapshot)
-        _async_eval(spoiled)
-        tree.insert(salt, keys, start, segment, snapshot)
-        tree.evict(self._limit)
-        return start, spoiled
 
     def _drop_spoiled(self) -> None:
         """Drop the inserted rows that turned out to hold NaN. Followers do not look: they are told what to drop."""

@@ -14,7 +14,7 @@ from ..ports import Model
 from ..setup import Setup
 from .alone.jobs import Alone
 from .alone.runner import AloneRunner
-from .lane import Entry, EntryT, Kind, Lane, Parts, Runner
+from .lane import AnyLane, Entry, Kind, Parts, Runner
 from .recorder import Recorder
 from .rows import Rows
 from .runner import RowRunner, TextRunner
@@ -67,7 +67,7 @@ class Batcher:
                 lane = lanes[kind.lane] = kind.lane(parts)
                 runner = kind.runner(lane, parts)
                 self._runners |= dict.fromkeys(runner.pieces, runner)
-        self._lanes: Mapping[Task, Lane[Any, Any]] = {task: lanes[KINDS[task].lane] for task in model.tasks}
+        self._lanes: Mapping[Task, AnyLane] = {task: lanes[KINDS[task].lane] for task in model.tasks}
         self._all = [*lanes.values()]
         self.rows: Rows | None = lanes.pop(Rows, None)
         self.scheduler = Scheduler(self.rows, [*lanes.values()], parts)
@@ -100,7 +100,7 @@ class Batcher:
             self.rows.batch.wait()
         self._runners[type(piece)].run(piece)
 
-    def lane(self, task: Task) -> Lane[Any, Any]:
+    def lane(self, task: Task) -> AnyLane:
         """Lane of a kind of work.
 
         Raises:
@@ -111,9 +111,9 @@ class Batcher:
             raise ValueError(f"the model '{self._name}' {KINDS[task].refusal}")
         return lane
 
-    def by_lane(self, entries: Iterable[EntryT]) -> Mapping[Lane[Any, EntryT], list[EntryT]]:
+    def by_lane(self, entries: Iterable[Entry]) -> Mapping[AnyLane, list[Entry]]:
         """Entries by what has taken them."""
-        groups: dict[Lane[Any, EntryT], list[EntryT]] = {}
+        groups: dict[AnyLane, list[Entry]] = {}
         for entry in entries:
             groups.setdefault(self._lanes[entry.request.task], []).append(entry)
         return groups

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from ...types import Event, Failure, Recipient, Sink, Work
 from ..costs.meter import Meter
@@ -46,7 +46,10 @@ class Lane(Protocol[WorkT, EntryT]):
         """Make all of its work begin again: the model will change."""
 
 
-class PassLane(Lane[Any, Any], Protocol):
+AnyLane: TypeAlias = Lane[Any, Any]
+
+
+class PassLane(AnyLane, Protocol):
     """A lane whose work is no row: it runs in passes next to the decode steps."""
 
     def is_due(self, beside: bool, prompts: int | None) -> bool:
@@ -94,7 +97,7 @@ class Parts:
     setup: Setup
     meter: Meter
     share: Share
-    emit: Callable[[Any, Event], None]
+    emit: Callable[[Entry, Event], None]
     deliver: Callable[[], None] = _nothing
     queue: Queue = field(default_factory=Queue)
 
@@ -171,7 +174,7 @@ class Kind:
 
     refusal: str
     """Text that follows the name of a model that does not serve it."""
-    lane: Callable[[Parts], Lane[Any, Any]]
+    lane: Callable[[Parts], AnyLane]
     """Makes the lane that takes it. Kinds that have the same one share the lane."""
     runner: Callable[[Any, Parts], Runner]
     """Makes what runs the lane's pieces."""

@@ -170,12 +170,9 @@ class Rows:
     def __init__(self, parts: Parts) -> None:
         self._model, self._meter = model, meter = parts.model, parts.meter
         setup, emit = parts.setup, parts.emit
-        sharing = setup.sharing
-        self.batch = batch = Batch(
-            model, emit, setup.prefixes, parts.deliver, setup.speculation, setup.runs_built, sharing
-        )
+        sharing, speculation = setup.sharing, setup.speculation
+        self.batch = batch = Batch(model, emit, setup, parts.deliver)
         self.tower = Tower(model, setup.features)
-        speculation = setup.speculation
         wanted_states = (lambda rows: 0) if speculation is None else speculation.wanted_states
         self.prefiller = Prefiller(
             model, meter, setup.prefixes, batch.wait, setup.ends_prompts, setup.costs, sharing, wanted_states
