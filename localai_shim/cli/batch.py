@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..types import Json
-from .loading import add_model, ending_at_once, given_options, open_client
-from .show import one_line
+from .shared import add_model, ending_at_once, given_options, one_line, open_client
 
 MAX_NAMED = 20  # failing lines that are named at the end
 MAX_REASON_CHARACTERS = 200

@@ -16,7 +16,7 @@ from ..options import Search, search_options
 from ..stats import show_bytes
 from ..threads.deadline import Budget
 from ..types import Json
-from .show import make_console, one_line, print_table, write
+from .shared import make_console, one_line, print_table, write
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from .loading import add_model, given_options, open_client
-from .show import one_line
+from .shared import add_model, given_options, one_line, open_client
 
 if TYPE_CHECKING:
     import asyncio
