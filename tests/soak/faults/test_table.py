@@ -48,7 +48,6 @@ ELSEWHERE = {
     "state.schema:": "a store that cannot be opened is the constructor's error; tests/state and test_machine.py",
     "telemetry.": "observers are told of requests and fail none; `Observation._served`, tests/frameworks",
     "threads.greenlets:": "gevent: tests/soak/life/test_gevent.py",
-    "threads.own_threads:": "gevent: tests/soak/life/test_gevent.py",
     "threads.system:": "threads: test_machine.py",
     "threads.workers:": "threads: test_machine.py and tests/test_crews.py",
 }
