@@ -33,13 +33,13 @@ from localai_shim.engine.row import Row
 from localai_shim.engine.sampling.sampler import Sampler
 from localai_shim.engine.work import rows as of_rows
 from localai_shim.engine.work.batcher import Batcher
+from localai_shim.engine.work.lane import Share
 from localai_shim.engine.work.prefill import Prefill
 from localai_shim.engine.work.prompts import PromptJobs
 from localai_shim.engine.work.queue import Queue
 from localai_shim.engine.work.rows import Room, Rows
 from localai_shim.engine.work.runner import RowRunner, TextRunner
 from localai_shim.engine.work.scheduler import Decoding, Scheduler
-from localai_shim.engine.work.share import Share
 from localai_shim.engine.work.texts import TextJobs
 from localai_shim.engine.work.tickets import Tickets
 from localai_shim.types import GenerationRequest, ModelLoadError, Prompt, RowError, SamplingParams

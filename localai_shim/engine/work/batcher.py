@@ -12,14 +12,12 @@ from ..costs.meter import Meter
 from ..pieces import Pass, Piece, Rest
 from ..ports import Model
 from ..setup import Setup
-from .alone.jobs import Alone
-from .alone.runner import AloneRunner
-from .lane import AnyLane, Entry, Kind, Parts, Runner
+from .alone.jobs import Alone, AloneRunner
+from .lane import AnyLane, Entry, Kind, Parts, Runner, Share
 from .recorder import Recorder
 from .rows import Rows
 from .runner import RowRunner, TextRunner
 from .scheduler import Scheduler
-from .share import Share
 from .texts import TextJobs
 
 KINDS: dict[Task, Kind] = {
