@@ -174,8 +174,9 @@ class Rows:
         self.batch = batch = Batch(model, emit, setup, parts.deliver)
         self.tower = Tower(model, setup.features)
         wanted_states = (lambda rows: 0) if speculation is None else speculation.wanted_states
+        end_tokens = model.end_tokens if setup.ends_prompts else 0
         self.prefiller = Prefiller(
-            model, meter, setup.prefixes, batch.wait, setup.ends_prompts, setup.costs, sharing, wanted_states
+            model, meter, setup.prefixes, batch.wait, end_tokens, setup.costs, sharing, wanted_states
         )
         self.prompts = PromptJobs(parts.queue, self.prefiller, self.tower, emit, setup.max_rows)
         memory = setup.memory if isinstance(setup.memory, Memory) else None
