@@ -30,7 +30,7 @@ from ..types import (
 from ..types.timeline import Recording
 from . import threads
 from .adapters import Adapters
-from .costs.meter import Meter
+from .costs.cost_model import Meter
 from .drafts.ports import Drafting
 from .failures.gpu import take_timeout
 from .failures.unowned import load_error, logged, synchronize
@@ -38,7 +38,7 @@ from .inbox import Change, Changes, Inbox, Message, Submit, put_last
 from .memory import Memory
 from .mirror import journal as mirror
 from .ports import Encoder, Model, host
-from .prefix.pressure import Pressure
+from .prefix.cache import Pressure
 from .row import release_frames, row_error
 from .setup import MAX_ROWS, Setup, set_up
 from .sinks import deliver_events

@@ -14,8 +14,7 @@ import mlx.core as mx
 from mlx_lm.models.cache import KVCache
 
 from localai_shim.engine.costs.chunks import ChunkLimit
-from localai_shim.engine.costs.cost_model import CostModel
-from localai_shim.engine.costs.meter import Meter
+from localai_shim.engine.costs.cost_model import CostModel, Meter
 from localai_shim.engine.kv import RowCache
 from localai_shim.engine.memory import Memory
 from localai_shim.engine.ports import Features, PassOutput, ProcessedMedia, StepInput

@@ -16,8 +16,7 @@ import pytest
 from localai_shim.backends.memory import DeviceMemory
 from localai_shim.engine import loop
 from localai_shim.engine.costs.chunks import Pace
-from localai_shim.engine.costs.cost_model import CostModel
-from localai_shim.engine.costs.meter import Meter
+from localai_shim.engine.costs.cost_model import CostModel, Meter
 from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.decode.in_flight import Verifying
 from localai_shim.engine.drafts.controller import Speculation

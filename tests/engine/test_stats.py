@@ -11,7 +11,7 @@ import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.engine.cache_contents import Quantised
-from localai_shim.engine.costs.meter import Meter
+from localai_shim.engine.costs.cost_model import Meter
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.prefix import sharing
 from localai_shim.stats import DraftCounts, EngineStats, Percentiles

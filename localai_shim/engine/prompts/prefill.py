@@ -18,8 +18,7 @@ import mlx.core as mx
 import numpy as np
 
 from ...types import Prompt, TokenScore, common_length
-from ..costs.cost_model import CostModel
-from ..costs.meter import Meter
+from ..costs.cost_model import CostModel, Meter
 from ..kv import RowCache, copied
 from ..kv.segments import stack, takes_padding, unstack
 from ..kv.shared import Prefix

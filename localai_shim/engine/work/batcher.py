@@ -8,7 +8,7 @@ from typing import Any
 
 from ...threads.system import sleep
 from ...types import Event, Task
-from ..costs.meter import Meter
+from ..costs.cost_model import Meter
 from ..pieces import Pass, Piece, Rest
 from ..ports import Model
 from ..setup import Setup

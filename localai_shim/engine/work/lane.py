@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from ...types import Event, Failure, Recipient, Sink, Work
-from ..costs.cost_model import CostModel
-from ..costs.meter import Meter
+from ..costs.cost_model import CostModel, Meter
 from ..pieces import Pass, Piece
 from ..ports import Model
 from ..row import row_error

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from localai_shim.engine.costs.chunks import FIRST_CHUNK_TOKENS, ChunkLimit, Pace
-from localai_shim.engine.costs.cost_model import CostModel
-from localai_shim.engine.costs.meter import Meter
+from localai_shim.engine.costs.cost_model import CostModel, Meter
 from localai_shim.engine.pieces import Texts
 from localai_shim.engine.setup import Setup
 from localai_shim.engine.sinks import SyncSink

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from localai_shim.engine import setup
-from localai_shim.engine.costs.cost_model import CostModel
-from localai_shim.engine.costs.meter import Meter
+from localai_shim.engine.costs.cost_model import CostModel, Meter
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.pieces import Chunk, Collect, Decode, Deliver, Join, Limit, Open, Piece, Preempt, StepRecord
 from localai_shim.engine.ports import StepInput
