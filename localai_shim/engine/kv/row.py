@@ -156,7 +156,7 @@ class OneRow(Mirrored):
         return [length - (0 if self.prefix is None else self.prefix.length)]
 
     def leave(self, slots: Sequence[int], spoiled: Sequence[int] = ()) -> None:
-        pass
+        """Free nothing: the row is all that there is."""
 
     def share(self, slot: int, prefix: Prefix) -> None:
         self.prefix = prefix

@@ -139,7 +139,7 @@ class _Nccl:
         leader.take_over()
 
     def close(self) -> None:
-        pass
+        """Close nothing: NCCL has its connections."""
 
 
 def _watchdog(name: str, followers: Sequence[Follower]) -> Watchdog | None:
