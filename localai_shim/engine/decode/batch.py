@@ -58,10 +58,7 @@ class Batch:
         return len(self.rows)
 
     def join(
-        self,
-        joining: Sequence[tuple[Row, RowCache]],
-        to_insert: Sequence[Row] = (),
-        logits: Sequence[mx.array] = (),
+        self, joining: Sequence[tuple[Row, RowCache]], to_insert: Sequence[Row] = (), logits: Sequence[mx.array] = ()
     ) -> None:
         """Add rows: all of a row's tokens but the last one are in its cache, that one runs with the batch.
 

@@ -16,13 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast
 
 import openai
 
-from ...client.arguments import (
-    AsyncClientArguments,
-    ClientArguments,
-    check_arguments,
-    check_options,
-    stock_arguments,
-)
+from ...client.arguments import AsyncClientArguments, ClientArguments, check_arguments, check_options, stock_arguments
 from ...client.batch_lines import read_requests
 from ...client.local import OfflineClient
 from ...endpoints.batches.lines import Line, answer_text, error_text
