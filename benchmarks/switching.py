@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localai_shim.engine.decode.batch import Batch
-from localai_shim.engine.decode.in_flight import Idle
-from localai_shim.engine.decode.verify import Verifying
+from localai_shim.engine.decode.in_flight import Idle, Verifying
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.pieces import Collect, Deliver, Piece
 from localai_shim.engine.row import Row

@@ -17,7 +17,7 @@ import openai
 import pytest
 
 from localai_shim import LocalOpenAI
-from localai_shim.engine.prefix import file as prefix_file
+from localai_shim.engine.prefix import store as stores
 from localai_shim.engine.prefix.store import PrefixStore
 from localai_shim.types import EngineClosedError
 from tests import inside
@@ -229,7 +229,7 @@ def test_nothing_of_the_old_weights_is_written_or_found_where_a_write_is_cut_off
             raise
 
     monkeypatch.setattr(PrefixStore, "write", written)
-    monkeypatch.setattr(prefix_file, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(stores, "PIECE_BYTES", 1000)
     options: dict[str, Any] = {"cache_dir": tmp_path, "keep_alive": 0}
     with LocalOpenAI(tiny(), **options) as client, ThreadPoolExecutor(1) as pool:
         engine = engine_of(client)

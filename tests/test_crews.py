@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from localai_shim.threads import crew as module
-from localai_shim.threads.crew import Crew
+from localai_shim.threads import workers as module
+from localai_shim.threads.workers import Crew
 from tests.engine.harness import eventually
 
 

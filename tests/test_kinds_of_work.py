@@ -19,7 +19,7 @@ from localai_shim.endpoints.turn import Assembler, Turn
 from localai_shim.engine.engine import Engine
 from localai_shim.engine.pieces import Pass
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.engine.work import kinds
+from localai_shim.engine.work import batcher
 from localai_shim.engine.work.lane import Kind, Parts
 from localai_shim.engine.work.runner import TextRunner
 from localai_shim.engine.work.texts import TextJobs
@@ -134,8 +134,8 @@ class Counting(Everything):
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """One entry for each kind, of the engine."""
-    monkeypatch.setitem(kinds.KINDS, TASKS[0], Kind("counts no tokens", TextJobs, TextRunner))
-    monkeypatch.setitem(kinds.KINDS, TASKS[1], Kind("adds no numbers", Sums, SumRunner))
+    monkeypatch.setitem(batcher.KINDS, TASKS[0], Kind("counts no tokens", TextJobs, TextRunner))
+    monkeypatch.setitem(batcher.KINDS, TASKS[1], Kind("adds no numbers", Sums, SumRunner))
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_a_model_that_lacks_it_refuses_it_with_its_text() -> None:
 
 
 def test_each_task_has_an_entry_of_the_engine_and_one_of_the_client_whose_paths_are_its_endpoints() -> None:
-    assert kinds.KINDS.keys() - {*TASKS} == routes.KINDS.keys() == {*get_args(Task)}
+    assert batcher.KINDS.keys() - {*TASKS} == routes.KINDS.keys() == {*get_args(Task)}
     for task, kind in routes.KINDS.items():
         for path in kind.operations:
             found = routes.find("post", path)

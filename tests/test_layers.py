@@ -99,7 +99,7 @@ MAY = {
         "engine.prefix engine.prompts engine.work media options stats threads types"
     ),
     "engine.costs": "stats types",
-    "engine.decode": "engine engine.costs engine.drafts engine.kv engine.prefix engine.prompts engine.sampling types",
+    "engine.decode": "engine engine.costs engine.drafts engine.kv engine.prefix engine.sampling types",
     "engine.drafts": "engine engine.costs engine.kv engine.prefix engine.sampling options stats",
     "engine.failures": "engine engine.mirror types",
     "engine.kv": "engine engine.mirror",
@@ -108,8 +108,8 @@ MAY = {
     "engine.prompts": "engine engine.costs engine.kv engine.prefix engine.sampling types",
     "engine.sampling": "engine types",
     "engine.work": (
-        "engine engine.costs engine.decode engine.drafts engine.prefix engine.prompts engine.work.alone stats threads "
-        "types"
+        "engine engine.costs engine.decode engine.drafts engine.kv engine.prefix engine.prompts engine.work.alone "
+        "stats threads types"
     ),
     "engine.work.alone": "engine engine.work types",
     # -- models and machines, which fill its ports

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..types import Json
-from .loading import add_model, ending_at_once, given_options, open_client
-from .show import one_line
+from .shared import add_model, ending_at_once, given_options, one_line, open_client
 
 MAX_NAMED = 20  # failing lines that are named at the end
 MAX_REASON_CHARACTERS = 200
@@ -81,14 +80,13 @@ def _answering(arguments: argparse.Namespace) -> Iterator[Callable[..., Iterator
             yield partial(answer_lines, local)
         return
     with ending_at_once("batch"):
-        from ..scale.ray import batch_lines
-        from ..scale.ray.client import RayOpenAI
+        from ..scale.ray import client as replicas
 
-        client = RayOpenAI(arguments.model, replicas=arguments.ray, **options)
+        client = replicas.RayOpenAI(arguments.model, replicas=arguments.ray, **options)
     with client:
         with ending_at_once("batch"):
             client._pool.wait()
-        yield partial(batch_lines.answer_lines, client)
+        yield partial(replicas.answer_lines, client)
 
 
 @dataclass

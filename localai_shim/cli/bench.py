@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .loading import add_model, given_options, open_client
-from .show import make_console, print_table, write
+from .shared import add_model, given_options, make_console, open_client, print_table, write
 
 if TYPE_CHECKING:
     import openai

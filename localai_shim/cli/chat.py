@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..types import Json
-from .loading import add_model, given_options, open_client
-from .show import make_console, one_line, write
+from .shared import add_model, given_options, make_console, one_line, open_client, write
 
 if TYPE_CHECKING:
     import openai
@@ -110,7 +109,7 @@ class Chat:
 
     def __init__(self, client: LocalOpenAI, console: Console, fields: Json) -> None:
         self._client, self._console, self._fields = client, console, fields
-        self.messages: list[Any] = []
+        self.messages: list[Json] = []
         self._pictures: list[Path] = []
 
     def say(self, text: str, style: str | None = "dim") -> None:

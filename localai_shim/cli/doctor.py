@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Literal
 from ..stats import show_bytes
 from ..types import VERSION, BackendMissingError
 from .bench import measure
-from .loading import open_client
 from .models import find_models, print_models
-from .show import make_console, write
+from .shared import make_console, open_client, write
 
 if TYPE_CHECKING:
     from ..client.local import LocalOpenAI

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from ..types import VERSION, EngineError
 from . import batch, bench, chat, doctor, models, run, transcribe
-from .loading import INTERRUPTED, interrupted
-from .show import one_line
+from .shared import INTERRUPTED, interrupted, one_line
 
 COMMANDS = {
     "chat": chat,

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..engine.sinks import SyncSink
 from ..types import EngineLike, Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
-from .loading import open_client
-from .show import Fact
+from .shared import Fact, open_client
 
 if TYPE_CHECKING:
     from ..backends.self_test import Check

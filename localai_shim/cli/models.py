@@ -16,7 +16,7 @@ from ..options import Search, search_options
 from ..stats import show_bytes
 from ..threads.deadline import Budget
 from ..types import Json
-from .show import make_console, one_line, print_table, write
+from .shared import make_console, one_line, print_table, write
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,14 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             print_models(console, found)
         return 0
-    for subject, text in describe_model(
-        arguments.model,
-        arguments.tool_format,
-        arguments.reasoning_format,
-        trusts=arguments.trust_remote_code,
-        revision=arguments.revision,
-        search=search,
-    ):
+    for subject, text in _describe(arguments, search):
         write(console, f"{subject:11}", "bold")
         write(console, f"{text}\n")
     return 0
@@ -134,15 +127,7 @@ def _problem(model: LocalModel, limit: int) -> str:
     return one_line(model.problem) or ("" if fits else f"MLX may use {show_bytes(limit)}")
 
 
-def describe_model(
-    model: str,
-    tool_format: str | None = None,
-    reasoning_format: str | None = None,
-    *,
-    trusts: bool = False,
-    revision: str | None = None,
-    search: Search | None = None,
-) -> Iterator[tuple[str, str]]:
+def _describe(arguments: argparse.Namespace, search: Search) -> Iterator[tuple[str, str]]:
     """Findings in a model's tokenizer and chat template, with their reasons: subjects and texts.
 
     Raises:
@@ -154,16 +139,18 @@ def describe_model(
     from ..runtime.sources import make_sources
 
     require_backend()
-    search = search or search_options({})
-    path = make_sources({"": model}, {} if revision is None else {"revision": revision}, None, search)[""].path
+    revision: str | None = arguments.revision
+    path = make_sources({"": arguments.model}, {} if revision is None else {"revision": revision}, None, search)[
+        ""
+    ].path
     folder = fetch(path, None, revision, search)
     from ..models.chat_templates import SAMPLE_QUESTION, SAMPLE_TOOL, find_formats
     from ..models.text import load_text_tokenizer
     from ..prompt.template import ChatTokenizer, Conversation
 
-    loaded = load_text_tokenizer(folder, trusts=trusts)
+    loaded = load_text_tokenizer(folder, trusts=arguments.trust_remote_code)
     budget = Budget()
-    found = find_formats(loaded.tokenizer, tool_format, reasoning_format, budget)
+    found = find_formats(loaded.tokenizer, arguments.tool_format, arguments.reasoning_format, budget)
     tokenizer = ChatTokenizer(loaded, found.tools, budget)
     yield "model", path if Path(path).is_file() else str(folder)
     yield "calls", f"{found.tools.name if found.tools else 'none'}: {found.tools_why}"

@@ -20,7 +20,7 @@ from ..builtin import CHECKPOINT
 from ..stats import show_bytes
 from ..types import VERSION
 from . import model_trials
-from .show import Fact, one_line, write
+from .shared import Fact, one_line, write
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -21,9 +21,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import CodeType, TracebackType
 
 from ..replacing.network import PACKAGE
-from .loading import add_model, given_options, open_client
-
-INTERRUPTED = 130  # the status that shells show after Ctrl-C
+from .shared import INTERRUPTED, add_model, given_options, open_client
 
 
 @dataclass(frozen=True, slots=True)

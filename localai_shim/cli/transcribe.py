@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
-from .loading import add_model, given_options, open_client
-from .show import one_line
+from .shared import add_model, given_options, one_line, open_client
 
 if TYPE_CHECKING:
     import asyncio
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ENDINGS = {"text": "txt", "srt": "srt", "vtt": "vtt", "json": "json", "verbose_json": "json"}
 """Ending of a file, by its format."""
+T = TypeVar("T")
 MAX_OPEN = 64  # files that are decoded concurrently
 
 
@@ -84,7 +85,7 @@ async def _transcribe(
     audio = client.audio.translations if arguments.translate else client.audio.transcriptions
     async with turns:
         try:
-            answer: Any = await _quietly(audio.create, file=Path(name), **fields)
+            answer = await _quietly(audio.create, file=Path(name), **fields)
         except openai.APIStatusError as error:
             body = error.body if isinstance(error.body, dict) else {}
             return "", str(body.get("message", error))
@@ -94,7 +95,7 @@ async def _transcribe(
     return text if text.endswith("\n") else f"{text}\n", None
 
 
-async def _quietly(create: Any, **fields: Any) -> Any:
+async def _quietly(create: Callable[..., Awaitable[T]], **fields: object) -> T:
     """Call a method that the SDK may call deprecated."""
     import warnings
 

@@ -212,6 +212,9 @@ class LayerCache(Protocol):
     def __getattr__(self, name: str) -> Any:
         """Whatever its class has, such as its arrays as `state`."""
 
+    def __setattr__(self, name: str, value: object, /) -> None:
+        """Set what its class has."""
+
 
 RowCache = list[LayerCache]
 """One row's cache: an object per layer."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..threads.system import Future, SimpleQueue
-from ..types import Event, Failure, Sink, Ticket, Work
+from ..types import Event, Failure, Sink, Ticket, Work, log
 from .costs.cost_model import Stopwatch
-
-log = logging.getLogger("localai_shim")
 
 SECONDS_PER_STEP = 0.005  # that rows wait for pieces of changes; one piece at least is made, a few layers' part
 

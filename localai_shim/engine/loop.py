@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import queue
 import weakref
 from collections.abc import Callable, Collection
@@ -26,11 +25,12 @@ from ..types import (
     NewWeights,
     RowError,
     Ticket,
+    log,
 )
 from ..types.timeline import Recording
 from . import threads
 from .adapters import Adapters
-from .costs.meter import Meter
+from .costs.cost_model import Meter
 from .drafts.ports import Drafting
 from .failures.gpu import take_timeout
 from .failures.unowned import load_error, logged, synchronize
@@ -38,7 +38,7 @@ from .inbox import Change, Changes, Inbox, Message, Submit, put_last
 from .memory import Memory
 from .mirror import journal as mirror
 from .ports import Encoder, Model, host
-from .prefix.pressure import Pressure
+from .prefix.cache import Pressure
 from .row import release_frames, row_error
 from .setup import MAX_ROWS, Setup, set_up
 from .sinks import deliver_events
@@ -47,8 +47,6 @@ from .work.batcher import Batcher
 from .work.lane import Entry
 from .work.recorder import start_recording
 from .work.tickets import Tickets
-
-log = logging.getLogger("localai_shim")
 
 ModelT = TypeVar("ModelT", bound=Encoder)
 Loaded = tuple[ModelT, Drafting | None]
@@ -372,12 +370,9 @@ class Loop(Generic[ModelT]):
                     self.adapters.check(work)
                 entries.append(batcher.lane(work.task).enter(work, message.sink, index))
             self.tickets.enter(message.ticket, entries)
-        except AdapterGoneError as error:
-            message.fail(error)
-            self.tickets.free(message.ticket)
-            return
         except BaseException as error:
-            message.fail(row_error("the request could not be admitted", error))
+            what = "the request could not be admitted"
+            message.fail(error if isinstance(error, AdapterGoneError) else row_error(what, error))
             self.tickets.free(message.ticket)
             return
         for lane, own in batcher.by_lane(entries).items():

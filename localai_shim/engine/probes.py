@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import os
 import secrets
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
+from ..types import log
 from . import kv
 from .cache_contents import KeyValues, States
 from .kv import Buckets, BuiltBuckets, RowCache
@@ -31,8 +31,6 @@ from .kv.shared import Prefix
 from .kv.slots import SlotCache
 from .ports import Model, StepInput, host
 from .prefix.sharing import break_even
-
-log = logging.getLogger("localai_shim")
 
 _async_eval: Callable[..., None] = mx.async_eval
 

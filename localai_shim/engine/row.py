@@ -81,7 +81,7 @@ class Row:
         self.recent: Array | None = None
         """The last tokens, once bad words asked for them: see `Bans`."""
         self.replay: list[int] = []
-        """Tokens before the last one that the row's caches must run once more: see `verify._take_back`."""
+        """Tokens before the last one that the row's caches must run once more: see `in_flight._take_back`."""
         self.next_draft_at: float = 0
         """Number of generated tokens at which sources of drafts are asked again."""
         self.drafting: dict[object, Any] = {}

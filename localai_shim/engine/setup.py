@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 
 from ..options import EngineOptions
+from ..types import log
 from .costs.chunks import MIN_CHUNK_TOKENS, MIN_GPU_CHUNK_TOKENS, WATCHED_SCORES, ChunkLimit, Scores
 from .costs.cost_model import CostModel, step_sizes
 from .drafts.controller import Speculation, speculation_for
@@ -18,8 +18,6 @@ from .prefix.cache import PrefixCache, default_budget
 from .prefix.sharing import Sharing
 from .probes import agreement, ends_prompts, least_shared, runs_built
 from .prompts.features import FeatureCache
-
-log = logging.getLogger("localai_shim")
 
 PREFILL_CHUNK_TOKENS = 2048
 CACHE_DIR_BYTES = 10 * 2**30

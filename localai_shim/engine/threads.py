@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import logging
 import os
 import signal
 import sys
@@ -31,9 +30,7 @@ from ..threads.system import (
     note_end,
     sleep,
 )
-from ..types import EngineClosedError
-
-log = logging.getLogger("localai_shim")
+from ..types import EngineClosedError, log
 
 IDLE_NAME = "localai_shim:idle"
 

@@ -24,7 +24,7 @@ from ..options import (
     records_timeline,
     search_options,
 )
-from ..telemetry.logs import follow_environment
+from ..telemetry.observe import follow_environment
 from ..threads import greenlets
 from ..threads.deadline import Deadline, until
 from ..threads.system import RLock, Timer

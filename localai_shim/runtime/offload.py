@@ -20,7 +20,7 @@ from anyio.lowlevel import RunVar
 from ..engine.sinks import running_loop
 from ..threads import greenlets, system
 from ..threads.deadline import Deadline, until
-from ..threads.own_threads import is_own_thread
+from ..threads.greenlets import is_own_thread
 from ..threads.system import Lock
 from ..threads.workers import Workers
 from ..types import log

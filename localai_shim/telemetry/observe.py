@@ -1,10 +1,11 @@
-"""Observers of requests: each is called once per request, when it has ended."""
+"""Observers of requests: each is called once per request, when it has ended. One writes a line to the log."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,11 +14,82 @@ from typing import TYPE_CHECKING
 
 from ..threads.system import Lock, SimpleQueue, Thread, make_thread
 from ..types import EngineLike, Work, log
-from . import logs
-from .timings import Observer, Served, measure
+from .timings import Observer, Served, between, measure
 
 if TYPE_CHECKING:
     from ..endpoints.turn import AnyAssembler, Turn
+
+VARIABLE = "LOCALAI_SHIM_LOG"
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def follow_environment() -> None:
+    """Set the logger's level to what `LOCALAI_SHIM_LOG` says, and have its lines on stderr if nothing takes them yet.
+
+    Called when a client is made: importing the package changes nothing of the program's logging.
+    """
+    wanted = os.environ.get(VARIABLE, "").strip().lower()
+    if not wanted:
+        return
+    if wanted not in LEVELS:
+        log.warning("%s must be one of %s, not '%s': it has no effect", VARIABLE, ", ".join(LEVELS), wanted)
+        return
+    log.setLevel(wanted.upper())
+    if not log.hasHandlers() and sys.stderr is not None:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+        log.addHandler(handler)
+
+
+Fields = dict[str, str | int | float]
+"""Of a line, by name: seconds, counts, words."""
+
+
+def write_line(served: Served) -> None:
+    """Write the line of a request that has ended."""
+    endpoint = f"{served.method.upper()} {served.path}"
+    model = {} if served.model is None else {"model": served.model}
+    if served.timings.adapter is not None:
+        model["adapter"] = served.timings.adapter
+    fields: Fields = {**model, **_timings(served), "total": served.timings.seconds, **_outcome(served)}
+    words = "".join(f" {name}={_shown(name, value)}" for name, value in fields.items())
+    log.info("%s%s", endpoint, words, extra={"request": {"endpoint": endpoint, **fields}})
+
+
+def _timings(served: Served) -> Fields:
+    timings = served.timings
+    if timings.queued is None:
+        return {}
+    stages = {
+        "prepare": timings.queued - timings.started,
+        "queued": timings.queue_seconds,
+        "prefill": between(timings.begun, timings.first_token),
+        "ttft": timings.first_token_seconds,
+    }
+    fields: Fields = {name: seconds for name, seconds in stages.items() if seconds is not None}
+    fields |= {"in": timings.input_tokens, "cached": timings.cached_tokens, "out": timings.output_tokens}
+    decoded = timings.output_tokens - timings.rows
+    if timings.first_token is not None and decoded > 0:
+        fields["tok/s"] = decoded / max((timings.finished or timings.ended) - timings.first_token, 1e-9)
+    return fields
+
+
+def _outcome(served: Served) -> Fields:
+    """Outcome of a request: with the kind of an error, not its message, which may quote the request."""
+    error = served.error
+    if isinstance(error, GeneratorExit):
+        return {"finish": "left"}
+    if error is not None:
+        found = {name: getattr(error, name, None) for name in ("param", "code")}
+        return {"error": type(error).__name__, **{name: str(value) for name, value in found.items() if value}}
+    reasons = ",".join(dict.fromkeys(served.timings.finish_reasons))
+    return {"finish": reasons} if reasons else {}
+
+
+def _shown(name: str, value: str | float) -> str:
+    if isinstance(value, float):
+        return f"{value:.1f}" if name == "tok/s" else f"{value * 1000:.1f}ms"
+    return str(value)
 
 
 def observe(
@@ -31,7 +103,7 @@ def observe(
         method, path, operation, body: see `Served`.
         started: when, as `time.monotonic` says.
     """
-    observers: list[Observer] = [logs.write] if log.isEnabledFor(logging.INFO) else []
+    observers: list[Observer] = [write_line] if log.isEnabledFor(logging.INFO) else []
     if operation is not None and "opentelemetry" in sys.modules:  # nobody can have set it up otherwise
         try:
             from . import tracing
@@ -42,22 +114,20 @@ def observe(
             tracer = None
         if tracer is not None:
             observers.append(tracer)
-    return Observation(method, path, operation, body, started, observers) if observers else None
+    return Observation((method, path, operation), body, started, observers) if observers else None
+
+
+Endpoint = tuple[str, str, str | None]
+"""Method, path, and operation: see `Served`."""
 
 
 class Observation:
     """A request while it runs."""
 
     def __init__(
-        self,
-        method: str,
-        path: str,
-        operation: str | None,
-        body: Mapping[str, object],
-        started: float,
-        observers: Sequence[Observer],
+        self, endpoint: Endpoint, body: Mapping[str, object], started: float, observers: Sequence[Observer]
     ) -> None:
-        self._endpoint, self._body, self._started = (method, path, operation), body, started
+        self._endpoint, self._body, self._started = endpoint, body, started
         self._observers = [observers]  # taken out once: by whoever ends the request first, on whatever thread
         self._engine: EngineLike | None = None
         self._rounds: Sequence[Sequence[Work]] = ()

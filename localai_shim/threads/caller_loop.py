@@ -114,7 +114,7 @@ class _Work:
         if isinstance(loop, asyncio.AbstractEventLoop):
             self._canceled = loop.create_task(self._run())
         else:
-            trio: Any = sys.modules["trio"]
+            trio = sys.modules["trio"]
             self._canceled = trio.CancelScope()
             trio.lowlevel.spawn_system_task(self._run_in_scope)
 

@@ -22,7 +22,6 @@ from functools import partial
 from typing import Generic, TypeVar, cast
 
 from . import greenlets
-from .own_threads import own_thread
 
 __all__ = ["RLock", "SimpleQueue"]
 
@@ -108,7 +107,7 @@ class _SystemThread:
         assert self._work is not None
         (target, args), self._work = self._work, None
         try:
-            with own_thread():
+            with greenlets.own_thread():
                 target(*args)
         finally:
             del target, args, _running[ident]

@@ -190,7 +190,7 @@ class Work:
     """One piece of work for an engine, of some kind. It gets events up to one that ends it."""
 
     task: ClassVar[Task]
-    """Its kind: `engine/work/kinds.py` says what runs it."""
+    """Its kind: `engine/work/batcher.py` says what runs it."""
     emits_tokens: ClassVar[bool] = False
     """Its events are an output's tokens; others get one `Token` that means nothing, after their result."""
     priority: int = 0

@@ -9,6 +9,7 @@ import numpy as np
 
 from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.row import Row
+from localai_shim.engine.setup import Setup
 from localai_shim.engine.sinks import SyncSink
 from localai_shim.models.text import TextModel
 from localai_shim.types import Event, GenerationRequest, Token
@@ -56,7 +57,7 @@ class Stepped:
     def __init__(self, model: TextModel) -> None:
         self.model = model
         self.events: dict[Row, list[Event]] = {}
-        self.batch = Batch(model, lambda row, event: self.events[row].append(event))
+        self.batch = Batch(model, lambda row, event: self.events[row].append(event), Setup(None))
 
     def join(self, *requests: GenerationRequest) -> list[Row]:
         rows = [Row(r, SyncSink(), i, self.model) for i, r in enumerate(requests)]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from localai_shim.engine.cache_contents import Quantised
-from localai_shim.engine.decode.verify import Verifying
+from localai_shim.engine.decode.in_flight import Verifying
 from localai_shim.engine.drafts import controller as speculation
 from localai_shim.engine.drafts.sources import Drafter
 from localai_shim.engine.engine import Engine, EngineOptions

@@ -17,7 +17,7 @@ from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.pieces import Decode, Piece
 from localai_shim.engine.ports import PassOutput, StepInput
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.engine.work import room
+from localai_shim.engine.work import rows as of_rows
 from localai_shim.engine.work.rows import Rows
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions, TextModel
@@ -203,8 +203,8 @@ class Gate:
 
 def leave_room_for(engine: Engine[Any], prompts: Sequence[Prompt], monkeypatch: pytest.MonkeyPatch) -> None:
     """For these, 16 tokens behind each, and half a token's for the tower: then the youngest row has to go."""
-    monkeypatch.setattr(room, "RESERVED_TOKENS", 8)
-    monkeypatch.setattr(room, "FURTHER_TOKENS", 8)
+    monkeypatch.setattr(of_rows, "RESERVED_TOKENS", 8)
+    monkeypatch.setattr(of_rows, "FURTHER_TOKENS", 8)
     engine.wait()
     memory = inside.setup(engine).memory
     assert memory is not None

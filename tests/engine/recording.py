@@ -14,8 +14,7 @@ import mlx.core as mx
 from mlx_lm.models.cache import KVCache
 
 from localai_shim.engine.costs.chunks import ChunkLimit
-from localai_shim.engine.costs.cost_model import CostModel
-from localai_shim.engine.costs.meter import Meter
+from localai_shim.engine.costs.cost_model import CostModel, Meter
 from localai_shim.engine.kv import RowCache
 from localai_shim.engine.memory import Memory
 from localai_shim.engine.ports import Features, PassOutput, ProcessedMedia, StepInput
@@ -24,11 +23,10 @@ from localai_shim.engine.prompts.features import FeatureCache
 from localai_shim.engine.row import Row
 from localai_shim.engine.setup import Setup
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.engine.work.lane import Parts
+from localai_shim.engine.work.lane import Parts, Share
 from localai_shim.engine.work.rows import Rows
 from localai_shim.engine.work.runner import RowRunner
 from localai_shim.engine.work.scheduler import Scheduler
-from localai_shim.engine.work.share import Share
 from localai_shim.types import Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
 from tests.engine.harness import GREEDY, is_last, rows_of
 

@@ -16,10 +16,9 @@ import pytest
 from localai_shim.backends.memory import DeviceMemory
 from localai_shim.engine import loop
 from localai_shim.engine.costs.chunks import Pace
-from localai_shim.engine.costs.cost_model import CostModel
-from localai_shim.engine.costs.meter import Meter
+from localai_shim.engine.costs.cost_model import CostModel, Meter
 from localai_shim.engine.decode.batch import Batch
-from localai_shim.engine.decode.verify import Verifying
+from localai_shim.engine.decode.in_flight import Verifying
 from localai_shim.engine.drafts.controller import Speculation
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.kv import Buckets
@@ -31,16 +30,15 @@ from localai_shim.engine.prompts.features import FeatureCache, Tower
 from localai_shim.engine.prompts.prefill import Prefiller, PrefillJob
 from localai_shim.engine.row import Row
 from localai_shim.engine.sampling.sampler import Sampler
-from localai_shim.engine.work import room
+from localai_shim.engine.work import rows as of_rows
 from localai_shim.engine.work.batcher import Batcher
+from localai_shim.engine.work.lane import Share
 from localai_shim.engine.work.prefill import Prefill
 from localai_shim.engine.work.prompts import PromptJobs
 from localai_shim.engine.work.queue import Queue
-from localai_shim.engine.work.room import Room
-from localai_shim.engine.work.rows import Rows
+from localai_shim.engine.work.rows import Room, Rows
 from localai_shim.engine.work.runner import RowRunner, TextRunner
 from localai_shim.engine.work.scheduler import Decoding, Scheduler
-from localai_shim.engine.work.share import Share
 from localai_shim.engine.work.texts import TextJobs
 from localai_shim.engine.work.tickets import Tickets
 from localai_shim.types import GenerationRequest, ModelLoadError, Prompt, RowError, SamplingParams
@@ -73,7 +71,7 @@ POINTS: dict[str, list[tuple[Any, str]]] = {
         (Speculation, "_plan"),
         (CostModel, "note"),
         (CostModel, "seconds"),
-        (room, "_length"),
+        (of_rows, "_length"),
         (DeviceMemory, "rest"),
         (DeviceMemory, "work"),
         (DeviceMemory, "_settle"),

@@ -114,7 +114,7 @@ def test_a_failing_cache_costs_a_row_nothing(world: MakeWorld) -> None:
         raise MemoryError("no room for a copy")
 
     [row] = w.ask(PROMPT, 5)
-    w.prefixes._insert_new = broken  # type: ignore[method-assign]
+    w.prefixes._tree.covers = broken  # type: ignore[method-assign]
     w.run()
     assert w.served(row) == 5 and not any(isinstance(event, Failure) for event in w.events[row])
 

@@ -16,7 +16,7 @@ from localai_shim.engine.cache_contents import Quantised
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.memory import Memory
 from localai_shim.engine.ports import StepInput
-from localai_shim.engine.work import room
+from localai_shim.engine.work import rows as of_rows
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import LoadOptions
 from localai_shim.stats import EngineStats
@@ -149,8 +149,8 @@ def test_a_limit_below_the_weights_is_said_when_the_model_is_loaded() -> None:
 @pytest.fixture
 def little_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows begin with room for a little of their answers; one of a batch takes twice as much from 205 tokens on."""
-    monkeypatch.setattr(room, "RESERVED_TOKENS", 16)
-    monkeypatch.setattr(room, "FURTHER_TOKENS", 16)
+    monkeypatch.setattr(of_rows, "RESERVED_TOKENS", 16)
+    monkeypatch.setattr(of_rows, "FURTHER_TOKENS", 16)
 
 
 @pytest.mark.usefixtures("little_reserved")

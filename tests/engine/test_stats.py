@@ -11,7 +11,7 @@ import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
 from localai_shim.engine.cache_contents import Quantised
-from localai_shim.engine.costs.meter import Meter
+from localai_shim.engine.costs.cost_model import Meter
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.prefix import sharing
 from localai_shim.stats import DraftCounts, EngineStats, Percentiles
@@ -76,10 +76,10 @@ def test_choices_of_one_prompt_are_prefilled_once_and_count_each() -> None:
 
 
 def test_a_row_that_is_preempted_counts_its_prompt_once(world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    from localai_shim.engine.work import room
+    from localai_shim.engine.work import rows as of_rows
 
-    monkeypatch.setattr(room, "RESERVED_TOKENS", 16)
-    monkeypatch.setattr(room, "FURTHER_TOKENS", 16)
+    monkeypatch.setattr(of_rows, "RESERVED_TOKENS", 16)
+    monkeypatch.setattr(of_rows, "FURTHER_TOKENS", 16)
     w = world(memory=10**12, prefix_cache=0)
     memory = w.rows.room.memory
     assert memory is not None

@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from localai_shim import AsyncLocalOpenAI, LocalOpenAI
-from localai_shim.telemetry import logs
+from localai_shim.telemetry import observe
 from localai_shim.testing import content_filter, cut, scripted, tool_call, truncated
 from localai_shim.types import log
 from tests.engine.harness import eventually
@@ -319,19 +319,19 @@ def test_the_variable_shows_the_lines_on_stderr_and_nothing_is_shown_without() -
 
 
 def test_a_program_that_has_handlers_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(logs.VARIABLE, "info")
+    monkeypatch.setenv(observe.VARIABLE, "info")
     before, level = list(log.handlers), log.level
     try:
-        logs.follow_environment()  # pytest's own take the lines
+        observe.follow_environment()  # pytest's own take the lines
         assert log.handlers == before and log.level == logging.INFO
     finally:
         log.setLevel(level)
 
 
 def test_a_level_that_does_not_exist_is_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setenv(logs.VARIABLE, "loud")
+    monkeypatch.setenv(observe.VARIABLE, "loud")
     level = log.level
-    logs.follow_environment()
+    observe.follow_environment()
     assert log.level == level
     [record] = caplog.records
     assert "LOCALAI_SHIM_LOG must be one of debug, info, warning, error, not 'loud'" in record.getMessage()

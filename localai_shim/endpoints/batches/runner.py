@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 
 from ...state.errors import StoreError
 from ...state.store import Json, Store
-from ...threads.crew import Crew
 from ...threads.system import SimpleQueue, main_has_ended
+from ...threads.workers import Crew
 from ...types import EngineClosedError, log
 from .. import files
 from ..request_fields import now

@@ -10,9 +10,9 @@ from ...documents import DocumentError, read_document
 from ...documents.document import MAX_DOCUMENT_BYTES
 from ...state.errors import FullError, StoreError
 from ...state.vectors import Chunk, Task, Vectors
-from ...threads.crew import Crew
 from ...threads.deadline import Deadline, Overdue, check, computing
 from ...threads.system import main_has_ended
+from ...threads.workers import Crew
 from ...types import EngineClosedError, Json, log
 from .. import files
 from .embedder import Open

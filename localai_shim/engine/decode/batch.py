@@ -9,7 +9,6 @@ nothing is built ahead for them; their logits masks are made while the forward p
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -17,23 +16,17 @@ from functools import partial
 import mlx.core as mx
 import numpy as np
 
-from ...types import Failure, RowError
+from ...types import Failure, RowError, log
 from ..costs.cost_model import MAX_STEP_TOKENS
-from ..drafts.controller import Speculation
 from ..kv import Buckets, Place, RowCache
 from ..kv.shared import Prefix
 from ..pieces import Decode, Draft
 from ..ports import Model, PassOutput
-from ..prefix.cache import PrefixCache
-from ..prefix.sharing import Sharing
 from ..row import Emit, Row, emit_next, row_error
 from ..sampling.sampler import Sampler
-from . import verify
+from ..setup import Setup
 from .forward import StepGraph, forward
-from .in_flight import AwaitingHost, Idle, InFlight, Queued
-from .verify import Verifying
-
-log = logging.getLogger("localai_shim")
+from .in_flight import AwaitingHost, Idle, InFlight, Queued, Verifying, begin_step
 
 
 class Batch:
@@ -42,32 +35,20 @@ class Batch:
     An error of a step fails its rows and no others: no method but `join` raises.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        emit: Emit,
-        prefixes: PrefixCache | None = None,
-        deliver: Callable[[], None] = lambda: None,
-        speculation: Speculation | None = None,
-        runs_built: bool = True,
-        sharing: Sharing | None = None,
-    ) -> None:
-        """`emit` takes each event; it is called between two steps of work and must not block. `prefixes` gets what
-        rows hold. `deliver` is called when events had better not wait until `step` returns. `speculation` has drafts.
-        `runs_built`: the model computes nothing of a step whose tokens are not there yet. `sharing` chooses what rows
-        share; None: they share nothing.
+    def __init__(self, model: Model, emit: Emit, setup: Setup, deliver: Callable[[], None] = lambda: None) -> None:
+        """`emit` takes each event; it is called between two steps of work and must not block. `setup` has what gets
+        the rows' caches, drafts for them, and chooses what they share. `deliver` is called when events had better not
+        wait until `step` returns.
         """
-        self._sharing = sharing
-        self._deliver, self._speculation = deliver, speculation
+        self._prefixes, self._sharing = setup.prefixes, setup.sharing
+        self._deliver, self._speculation = deliver, setup.speculation
         # Steps whose tokens the host will write: of one, where it samples; of several, where they are not computed as
         # they are built.
-        self._builds_one = runs_built and not model.samples_on_device
-        self._builds_several = runs_built and model.samples_on_device and speculation is not None
+        self._builds_one = setup.runs_built and not model.samples_on_device
+        self._builds_several = setup.runs_built and model.samples_on_device and setup.speculation is not None
         self.rows: list[Row] = []
         self.in_flight: InFlight = Idle()
-        self._model = model
-        self._emit = emit
-        self._prefixes = prefixes
+        self._model, self._emit = model, emit
         self._cache = self._new_cache()
         self._places: list[Place] = []
         self._sampler: Sampler | None = None  # None: after steps of several tokens, which make their own
@@ -77,10 +58,7 @@ class Batch:
         return len(self.rows)
 
     def join(
-        self,
-        joining: Sequence[tuple[Row, RowCache]],
-        to_insert: Sequence[Row] = (),
-        logits: Sequence[mx.array] = (),
+        self, joining: Sequence[tuple[Row, RowCache]], to_insert: Sequence[Row] = (), logits: Sequence[mx.array] = ()
     ) -> None:
         """Add rows: all of a row's tokens but the last one are in its cache, that one runs with the batch.
 
@@ -238,7 +216,7 @@ class Batch:
         self._retire_sampler()
         built, idle.built = idle.built, None
         hidden = self._wants_hidden
-        self.in_flight = step = verify.begin_step(
+        self.in_flight = step = begin_step(
             self._cache, self._places, self.rows, drafts, built, after=idle.sizes, hidden=hidden
         )
         built = None

@@ -400,30 +400,21 @@ def speculation_for(
         if draft is not None:
             log.info("'%s' takes one token per step: its MTP head is not used", model.name)
         return None
+    costly: CostlyDrafter | None = None
+    most = options.get("draft_tokens") or DRAFT_TOKENS
+    if isinstance(draft, DraftHead):
+        past = None if prefixes is None else Past(prefixes.companion(draft.new_cache()))
+        costly = HeadDrafter(draft, most, model, max_stall, costs, past)
+    elif draft is not None:
+        costly = DraftModel(draft, most, model, max_stall, costs)
     return Speculation(
         own_drafters(),
         few_sizes=model.samples_on_device,
         vocabulary=vocabulary,
         costs=costs,
-        costly=_costly(model, draft, options.get("draft_tokens") or DRAFT_TOKENS, max_stall, costs, prefixes),
+        costly=costly,
         max_stall=max_stall,
     )
-
-
-def _costly(
-    model: Model,
-    draft: Drafting | None,
-    most: int,
-    max_stall: float,
-    costs: CostModel,
-    prefixes: PrefixCache | None,
-) -> CostlyDrafter | None:
-    if draft is None:
-        return None
-    if isinstance(draft, DraftHead):
-        past = None if prefixes is None else Past(prefixes.companion(draft.new_cache()))
-        return HeadDrafter(draft, most, model, max_stall, costs, past)
-    return DraftModel(draft, most, model, max_stall, costs)
 
 
 def _most_drafts(row: Row) -> int:

@@ -79,13 +79,7 @@ class HeadDrafter:
     source = "mtp"
 
     def __init__(
-        self,
-        head: DraftHead,
-        most: int,
-        model: Model,
-        max_stall: float,
-        costs: CostModel,
-        past: Past | None = None,
+        self, head: DraftHead, most: int, model: Model, max_stall: float, costs: CostModel, past: Past | None = None
     ) -> None:
         self._past = past
         self._head, self._doubt = head, head.doubt

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import mlx.core as mx
 
-from ...types import ModelLoadError
+from ...types import ModelLoadError, log
 from ..mirror import journal as mirror
 from ..ports import host
 from .gpu import note_gpu_fault
-
-log = logging.getLogger("localai_shim")
 
 
 def load_error(what: str, cause: BaseException, *, transient: bool = False) -> ModelLoadError:

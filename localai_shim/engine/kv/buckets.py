@@ -12,8 +12,7 @@ import mlx.core as mx
 from ..cache_contents import Contents, KeyValues, RowCache
 from ..mirror.journal import Mirrored, mirrored
 from ..ports import host
-from .merged import MergedCache
-from .row import OneRow, can_batch, fits_slots, is_packed, leaves, whole
+from .row import MergedCache, OneRow, can_batch, fits_slots, is_packed, leaves, whole
 from .shared import Prefix
 from .slots import BuiltSlots, SlotCache, length_of
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import mlx.core as mx
 
@@ -19,7 +18,7 @@ class ConstantSlots(LayerSlots):
 
     def __init__(self, like: States, current: Current) -> None:
         self._like, self._current = replace(like, arrays=(None,) * len(like.arrays)), current
-        self._layer: Any = host().caches.write(self._like)
+        self._layer = host().caches.write(self._like)
         self._buffers: list[mx.array | None] = list(self._like.arrays)
         """`[slots, ...]` each; None before the first row."""
 

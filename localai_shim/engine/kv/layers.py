@@ -356,7 +356,7 @@ class StateSlots(LayerSlots):
     """
 
     def __init__(self, like: States) -> None:
-        self._layer: Any = host().caches.write(replace(like, arrays=(None,) * len(like.arrays)))
+        self._layer = host().caches.write(replace(like, arrays=(None,) * len(like.arrays)))
         self._upstream = like.upstream
         self._before: list[mx.array | None] = []
         """The states before a step of several tokens."""

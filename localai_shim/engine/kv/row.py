@@ -1,4 +1,4 @@
-"""One row's cache, as the model's adapter makes it."""
+"""One row's cache, as the model's adapter makes it, and batches of rows in caches of the model's own classes."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class OneRow(Mirrored):
         return [length - (0 if self.prefix is None else self.prefix.length)]
 
     def leave(self, slots: Sequence[int], spoiled: Sequence[int] = ()) -> None:
-        pass
+        """Free nothing: the row is all that there is."""
 
     def share(self, slot: int, prefix: Prefix) -> None:
         self.prefix = prefix
@@ -185,3 +185,67 @@ class OneRow(Mirrored):
     def rollback(self, slot: int, tokens: int) -> None:
         for layer in self.row:
             layer.trim(tokens)
+
+
+class MergedCache(Mirrored):
+    """Rows in the order in which they joined."""
+
+    capacity = 0
+
+    def __init__(self) -> None:
+        self._layers: RowCache = []
+        self._live: list[bool] = []
+
+    @property
+    def width(self) -> int:
+        return len(self._live)
+
+    @property
+    def nbytes(self) -> int:
+        return nbytes_of(self._layers)
+
+    def lengths(self) -> list[int]:
+        return [0] * sum(self._live)
+
+    def join(self, rows: Sequence[RowCache]) -> list[int]:
+        """Append rows. The batch is copied once, however many join."""
+        joined = [type(layers[0]).merge(list(layers)) for layers in zip(*rows, strict=True)]
+        if not self._layers:
+            self._layers = joined
+        else:
+            for layer, other in zip(self._layers, joined, strict=True):
+                layer.extend(other)
+        slots = list(range(self.width, self.width + len(rows)))
+        self._live += [True] * len(rows)
+        return slots
+
+    def leave(self, slots: Sequence[int], spoiled: Sequence[int] = ()) -> None:
+        for slot in slots:
+            self._live[slot] = False
+
+    @mirrored
+    def advance(self, counts: Mapping[int, int] | None = None) -> RowCache:
+        if counts is not None:
+            raise ValueError("this model's caches take one token per row and step")
+        return self._layers
+
+    def settle(self, kept: Mapping[int, int]) -> dict[int, int]:
+        return dict(kept)
+
+    @property
+    def wants_compaction(self) -> bool:
+        return not all(self._live)
+
+    def compact(self) -> dict[int, int]:
+        kept = [slot for slot, live in enumerate(self._live) if live]
+        for layer in self._layers:
+            layer.filter(kept)
+        self._live = [True] * len(kept)
+        return {old: new for new, old in enumerate(kept) if old != new}
+
+    def read(self, slot: int, start: int = 0) -> list[Contents]:
+        return copied([layer.extract(slot) for layer in self._layers], start)
+
+    def rollback(self, slot: int, tokens: int) -> None:
+        if tokens:
+            raise ValueError("this model's caches cannot be rolled back row by row")

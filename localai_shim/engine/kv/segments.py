@@ -127,13 +127,12 @@ def build_row(
         snapshot: of the layers that cannot be trimmed.
         length: tokens of the row.
         capacity: tokens that the row can grow to without another copy.
-        before: keys and values of its first tokens, which it shares with other rows.
+        before: keys and values of its first tokens, which it shares with other rows: of all others it has copies.
     """
-    if before is not None:
-        return _build_own(like, segments, snapshot, length, before)
-    columns = iter(list(zip(*segments, strict=True)))
+    columns, shared = iter(list(zip(*segments, strict=True))), iter(before or ())
     others = iter(snapshot.at(length) if snapshot is not None else [])
     allocated = -(-max(capacity, length + 1) // CAPACITY_STEP_TOKENS) * CAPACITY_STEP_TOKENS
+    first = 0 if before is None else before[0].shape[2]
 
     def filled(layer: Leaf) -> Leaf:
         base = layer if layer.fixed is None else next(others)
@@ -143,28 +142,13 @@ def build_row(
         ]
         return base.with_growing(grown, length) if grown else base
 
-    return write_row(mapped(filled, like))
-
-
-def _build_own(
-    like: Sequence[Contents],
-    segments: Sequence[Segment],
-    snapshot: Snapshot | None,
-    length: int,
-    before: Segment,
-) -> RowCache:
-    """A row of `length` tokens that shares the first ones and holds copies of the others."""
-    columns, shared = iter(list(zip(*segments, strict=True))), iter(before)
-    others = iter(snapshot.at(length) if snapshot is not None else [])
-    first = before[0].shape[2]
-
-    def filled(layer: Leaf) -> Leaf:
+    def sharing(layer: Leaf) -> Leaf:
         if not is_shareable(layer):
             return next(others)
-        own = [_between(pieces, first, length) for pieces in (next(columns), next(columns))]
+        own = [_between(next(columns), first, length) for _ in range(2)]
         return replace(layer, length=length, arrays=tuple(own), before=(next(shared), next(shared)))
 
-    return write_row(mapped(filled, like))
+    return write_row(mapped(filled if before is None else sharing, like))
 
 
 def _between(pieces: Sequence[mx.array], start: int, stop: int) -> mx.array:

@@ -48,12 +48,10 @@ class Journal(Protocol):
         Raises:
             EngineClosedError: the followers are lost.
         """
-        ...
 
     @property
     def is_lost(self) -> bool:
         """The followers are lost: what passes have given since then is worth nothing."""
-        ...
 
     def rest(self, free: int | None = None, *, weights: int = 0, clear: bool = False) -> None:
         """Nothing is in flight: have what was built and not launched run, which followers wait in.
@@ -63,15 +61,12 @@ class Journal(Protocol):
             weights: bytes of the model in each process.
             clear: return free buffers to the system.
         """
-        ...
 
     def lost(self, cause: BaseException | None = None) -> EngineClosedError | None:
         """The error of the requests of a group that is lost, of which this may be a consequence; None: it is whole."""
-        ...
 
     def end(self) -> bool:
         """The engine ends, and the followers with it; False where MLX waits for one for good, and is not to be used."""
-        ...
 
 
 class _Thread(threading.local):

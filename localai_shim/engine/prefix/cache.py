@@ -14,6 +14,8 @@ from contextlib import contextmanager
 
 import mlx.core as mx
 
+from ...stats import show_bytes
+from ...types import log
 from ..cache_contents import Contents, is_trimmable
 from ..costs.cost_model import Stopwatch
 from ..failures.gpu import note_gpu_fault
@@ -25,8 +27,6 @@ from ..mirror.journal import Mirrored, journal, mirrored
 from ..ports import host
 from .store import PrefixStore, Stored
 from .tree import Match, PrefixTree
-
-log = logging.getLogger("localai_shim")
 
 _async_eval: Callable[..., None] = mx.async_eval
 
@@ -270,26 +270,20 @@ class PrefixCache(Mirrored):
     ) -> tuple[int, mx.array] | None:
         """Insert a row; returns from which token on it is new, and if something of it is NaN."""
         with self._reporting():
-            return self._insert_new(salt, keys, read)
+            tree = self._tree
+            if tree.covers(salt, keys):
+                return None
+            _, start = tree.walk(salt, keys)
+            row = read(start)
+            segment = take_segment(row, start, len(keys)) if start < len(keys) else []
+            snapshot = None if self.cuts_anywhere else take_snapshot(row, len(keys))
+            if nbytes(segment, snapshot) <= self._limit:
+                spoiled = has_nan(segment, snapshot)
+                _async_eval(spoiled)
+                tree.insert(salt, keys, start, segment, snapshot)
+                tree.evict(self._limit)
+                return start, spoiled
         return None
-
-    def _insert_new(
-        self, salt: str | None, keys: Sequence[int], read: Callable[[int], list[Contents]]
-    ) -> tuple[int, mx.array] | None:
-        tree = self._tree
-        if tree.covers(salt, keys):
-            return None
-        _, start = tree.walk(salt, keys)
-        row = read(start)
-        segment = take_segment(row, start, len(keys)) if start < len(keys) else []
-        snapshot = None if self.cuts_anywhere else take_snapshot(row, len(keys))
-        if nbytes(segment, snapshot) > self._limit:
-            return None
-        spoiled = has_nan(segment, snapshot)
-        _async_eval(spoiled)
-        tree.insert(salt, keys, start, segment, snapshot)
-        tree.evict(self._limit)
-        return start, spoiled
 
     def _drop_spoiled(self) -> None:
         """Drop the inserted rows that turned out to hold NaN. Followers do not look: they are told what to drop."""
@@ -376,3 +370,49 @@ def default_budget(weight_bytes: int) -> int:
     if gpu is None:
         return int(PREFIX_RAM_SHARE * machine.total_memory())
     return int(PREFIX_GPU_SHARE * max(0, gpu - weight_bytes))
+
+
+LOOK_SECONDS = 1.0  # between two looks
+SHARES = {"normal": None, "warning": 0.5, "critical": 0.0}
+"""By pressure: how much of what the prefix cache held before it may stay; None: all, and more."""
+
+
+class Pressure:
+    """Runs on the engine thread.
+
+    Args:
+        prefixes: the cache.
+        now: a clock.
+    """
+
+    def __init__(self, prefixes: PrefixCache, now: Callable[[], float]) -> None:
+        self._prefixes, self._now = prefixes, now
+        self._level = "normal"
+        self._next_look = now()
+
+    def look(self) -> bool:
+        """Look how short of memory the system is, unless that was less than a second ago.
+
+        Returns:
+            True if the cache has shrunk: free buffers should be returned to the system.
+        """
+        now = self._now()
+        if now < self._next_look:
+            return False
+        self._next_look = now + LOOK_SECONDS
+        level = host().machine.memory_pressure()
+        if level == self._level:
+            return False
+        self._level, held = level, self._prefixes.bytes
+        self._prefixes.shrink(SHARES[level])
+        freed = held - self._prefixes.bytes
+        if level == "normal":
+            log.info("the system has enough memory again: the prefix cache may grow")
+        else:
+            log.warning(
+                "the system is short of memory (%s): the prefix cache shrinks from %s to %s",
+                level,
+                show_bytes(held),
+                show_bytes(self._prefixes.bytes),
+            )
+        return freed > 0

@@ -12,23 +12,25 @@ import base64
 import contextlib
 import glob
 import hashlib
+import itertools
 import json
-import logging
 import os
 import re
 import secrets
 import stat
 import time
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 
-from ...types import common_length
+import mlx.core as mx
+import numpy as np
+
+from ...types import Json, common_length, log
+from ..cache_contents import read_described
 from ..kv.segments import Segment, Snapshot, nbytes
-from . import file as prefix_file
-
-log = logging.getLogger("localai_shim")
 
 FORMAT = "localai_shim prefix 3"
 STALE_SECONDS = 3600.0  # after which an unfinished file was left by a process that died
@@ -117,7 +119,7 @@ class PrefixStore:
             content = stored.path.read_bytes()
             if _digest(hashlib.sha256(content)) != name.split(".")[1]:
                 raise ValueError("its content is damaged")
-            return prefix_file.parse(content)
+            return parse_file(content)
         except FileNotFoundError:  # another process evicted it
             self._forget(name)
         except Exception as error:
@@ -147,7 +149,7 @@ class PrefixStore:
         unfinished = self._folder / f"{secrets.token_hex(8)}.part.safetensors"
         try:
             with unfinished.open("xb") as file:
-                for piece in prefix_file.pieces(metadata, segment, snapshot):
+                for piece in file_pieces(metadata, segment, snapshot):
                     file.write(piece)
                     digest.update(piece)
                     yield
@@ -206,12 +208,12 @@ class PrefixStore:
         if not _NAME.fullmatch(path.name):
             raise ValueError("it is not a file of the prefix cache")
         with path.open("rb") as file:
-            metadata = prefix_file.read_metadata(file)
+            metadata = read_metadata(file)
             size = os.fstat(file.fileno()).st_size
         if metadata["format"] != FORMAT or metadata["kind"] != self._kind:
             raise ValueError("it was written for another model or by another version")
         keys = array("q", base64.b64decode(metadata["keys"]))
-        start, min_length = int(metadata["start"]), prefix_file.min_length(metadata)
+        start, min_length = int(metadata["start"]), least_length(metadata)
         if start < 0:
             raise ValueError("its header is damaged")
         return Stored(path, path.name[:32], metadata["parent"], start, keys, min_length, size)
@@ -287,3 +289,114 @@ def _packed(keys: Sequence[int]) -> array[int]:
 
 def _digest(digest: hashlib._Hash) -> str:
     return digest.hexdigest()[:16]
+
+
+# -- the files: https://github.com/huggingface/safetensors#format ------------------------------------------------------
+# Written here and not by MLX so that they can be written piece by piece, between two checks of the engine's inbox.
+
+PIECE_BYTES = 4 * 2**20
+MAX_HEADER_BYTES = 2**26
+
+_DTYPES: dict[str, mx.Dtype] = {
+    "BOOL": mx.bool_,
+    "U8": mx.uint8,
+    "U16": mx.uint16,
+    "U32": mx.uint32,
+    "U64": mx.uint64,
+    "I8": mx.int8,
+    "I16": mx.int16,
+    "I32": mx.int32,
+    "I64": mx.int64,
+    "F16": mx.float16,
+    "BF16": mx.bfloat16,
+    "F32": mx.float32,
+    "F64": mx.float64,
+}
+_DTYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+
+
+def file_pieces(metadata: Mapping[str, str], segment: Segment, snapshot: Snapshot | None) -> Iterator[memoryview]:
+    """A file's content, at most 4 MB at a time.
+
+    Args:
+        metadata: what else the header says; all names but "segment" and "snapshot" are free.
+        segment: see `kv.segments`.
+        snapshot: see `kv.segments`.
+    """
+    arrays = {f"segment{i}": its for i, its in enumerate(segment)}
+    if snapshot is not None:
+        arrays |= {f"snapshot{i}": its for i, its in enumerate(snapshot.arrays)}
+    own = {"segment": str(len(segment)), "snapshot": json.dumps(_describe(snapshot))}
+    header: dict[str, object] = {"__metadata__": {**metadata, **own}}
+    at = 0
+    for name, its in arrays.items():
+        header[name] = {"dtype": _DTYPE_NAMES[its.dtype], "shape": its.shape, "data_offsets": [at, at + its.nbytes]}
+        at += its.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    yield from _in_pieces(memoryview(len(text).to_bytes(8, "little") + text))
+    for its in arrays.values():
+        raw: Any = mx.view(mx.flatten(its), mx.uint8)  # Python's buffers know no bfloat16
+        yield from _in_pieces(memoryview(raw))
+
+
+def read_metadata(file: BinaryIO) -> dict[str, str]:
+    """The header's metadata, without reading any array.
+
+    Raises:
+        ValueError, KeyError, TypeError: this is not such a file.
+    """
+    length = int.from_bytes(file.read(8), "little")
+    if not 0 < length <= MAX_HEADER_BYTES:
+        raise ValueError("it has no header")
+    metadata: dict[str, str] = json.loads(file.read(length))["__metadata__"]
+    return metadata
+
+
+def least_length(metadata: Mapping[str, str]) -> int | None:
+    """The shortest length that the file's snapshot can be trimmed to; None where there is no snapshot."""
+    described = json.loads(metadata["snapshot"])
+    return None if described is None else int(described["least"])
+
+
+def parse_file(content: bytes) -> tuple[Segment, Snapshot | None]:
+    """The arrays of a file whose digest was checked."""
+    data = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:data])
+
+    def read(name: str) -> mx.array:
+        described = header[name]
+        start, stop = described["data_offsets"]
+        raw = mx.array(np.frombuffer(content, np.uint8, stop - start, data + start))
+        return mx.view(raw, _DTYPES[described["dtype"]]).reshape(described["shape"])
+
+    metadata = header["__metadata__"]
+    segment = [read(f"segment{i}") for i in range(int(metadata["segment"]))]
+    arrays = (read(f"snapshot{i}") for i in itertools.count())
+    return segment, _read_snapshot(json.loads(metadata["snapshot"]), arrays)
+
+
+def _in_pieces(content: memoryview) -> Iterator[memoryview]:
+    for start in range(0, len(content), PIECE_BYTES):
+        yield content[start : start + PIECE_BYTES]
+
+
+def _describe(snapshot: Snapshot | None) -> dict[str, object] | None:
+    """A snapshot without its arrays, as JSON."""
+    if snapshot is None:
+        return None
+    layers = [
+        {"arrays": [its is not None for its in layer.arrays], "upstream": layer.upstream, **layer.described()}
+        for layer in snapshot.layers
+    ]
+    return {"length": snapshot.length, "least": snapshot.min_length, "layers": layers}
+
+
+def _read_snapshot(described: Json | None, arrays: Iterator[mx.array]) -> Snapshot | None:
+    if described is None:
+        return None
+    layers = [
+        read_described(each, [next(arrays) if there else None for there in each["arrays"]])
+        for each in described["layers"]
+    ]
+    return Snapshot(described["length"], layers)

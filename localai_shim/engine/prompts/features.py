@@ -7,19 +7,17 @@ raises, all prompts that wait for the item fail, and the next one that has it tr
 
 from __future__ import annotations
 
-import logging
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
+from ...types import log
 from ..ports import Features, MediaSpan, Model
 
 if TYPE_CHECKING:
     from .prefill import PrefillJob
-
-log = logging.getLogger("localai_shim")
 
 Key = tuple[str | None, int]
 """(media_salt, digest): see `Prompt` and `ProcessedMedia`."""

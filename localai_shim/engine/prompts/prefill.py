@@ -11,15 +11,14 @@ from __future__ import annotations
 import bisect
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import mlx.core as mx
 import numpy as np
 
 from ...types import Prompt, TokenScore, common_length
-from ..costs.cost_model import CostModel
-from ..costs.meter import Meter
+from ..costs.cost_model import CostModel, Meter
 from ..kv import RowCache, copied
 from ..kv.segments import stack, takes_padding, unstack
 from ..kv.shared import Prefix
@@ -123,6 +122,7 @@ class PrefillJob:
         return StepInput(tokens, self.cache, state=state, media=media, adapters=adapters, ends=ends)
 
 
+@dataclass(eq=False)
 class Prefiller:
     """Runs prompts from the longest prefix that the prefix cache has, and inserts them there.
 
@@ -131,36 +131,27 @@ class Prefiller:
         meter: counts them.
         prefixes: the prefix cache; None: there is none.
         wait_for_step: returns when the decode step in flight has run.
-        ends_prompts: the model gives the right logits of prompts' last tokens.
+        end_tokens: see `Model.end_tokens`; 0 if the model gives wrong logits of prompts' last tokens.
         costs: measures passes.
         sharing: chooses what rows share; None: they share nothing.
         wanted_states: returns the number of a prompt's last tokens whose hidden states are wanted.
-
-    Attributes:
         portion: most tokens that are scored in one pass, those of all its rows together: their logits are held at once.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        meter: Meter,
-        prefixes: PrefixCache | None,
-        wait_for_step: Callable[[], None],
-        ends_prompts: bool,
-        costs: CostModel,
-        sharing: Sharing | None = None,
-        wanted_states: Callable[[Sequence[Row]], int] = lambda rows: 0,
-    ) -> None:
-        self._wanted_states = wanted_states
-        self._end_tokens = model.end_tokens if ends_prompts else 0
-        self._model, self._meter, self._prefixes = model, meter, prefixes
-        self._wait_for_step, self._costs, self._sharing = wait_for_step, costs, sharing
-        self.portion = FIRST_PORTION_TOKENS
+    model: Model
+    meter: Meter
+    prefixes: PrefixCache | None
+    wait_for_step: Callable[[], None]
+    end_tokens: int
+    costs: CostModel
+    sharing: Sharing | None = None
+    wanted_states: Callable[[Sequence[Row]], int] = lambda rows: 0
+    portion: int = FIRST_PORTION_TOKENS
 
     def estimate(self, job: PrefillJob) -> None:
         """Set how many tokens of a waiting prompt the prefix cache would give now."""
-        if self._prefixes is not None and not job.begun and job.scores is None:
-            found = self._prefixes.match_prefix(job.prompt.salt, job.keys[:-1])
+        if self.prefixes is not None and not job.begun and job.scores is None:
+            found = self.prefixes.match_prefix(job.prompt.salt, job.keys[:-1])
             job.done = found if found >= job.min_prefix else 0
 
     def begin(self, job: PrefillJob) -> None:
@@ -170,20 +161,20 @@ class Prefiller:
         job.begun = True
         for row in job.rows:
             row.request.timings.begin()
-        prefixes, prompt = self._prefixes, job.prompt
+        prefixes, prompt = self.prefixes, job.prompt
         if prompt.scores is not None:  # another job with this prompt has found them meanwhile
             job.scores = None
         if prompt.media and prompt.media[-1].stop == len(job.tokens):
             raise ValueError("the prompt ends with an image, a video or a sound: some text has to follow it")
         self._set_first_pass(job)
-        job.state = self._model.row_state(prompt)
+        job.state = self.model.row_state(prompt)
         for row in job.rows:
             row.shares = not job.first_pass
         found = None
         if prefixes is not None and job.scores is None:
             job.prefix = self._shared(job, prefixes)
             found = prefixes.start(prompt.salt, job.keys, job.min_prefix, job.prefix)
-        job.cache, job.done = found or (self._model.new_cache(), 0)
+        job.cache, job.done = found or (self.model.new_cache(), 0)
         self._set_scores(job)
         if prefixes is None:
             return
@@ -197,12 +188,12 @@ class Prefiller:
 
     def _shared(self, job: PrefillJob, prefixes: PrefixCache) -> Prefix | None:
         """First tokens that a starting prompt shares with other rows; None if there are none."""
-        if self._sharing is None or job.resumed or job.first_pass or job.state is not None or job.prompt.media:
+        if self.sharing is None or job.resumed or job.first_pass or job.state is not None or job.prompt.media:
             return None
-        return self._sharing.for_prompt(job.prompt, prefixes.match_prefix(job.prompt.salt, job.keys[:-1]))
+        return self.sharing.for_prompt(job.prompt, prefixes.match_prefix(job.prompt.salt, job.keys[:-1]))
 
     def _set_first_pass(self, job: PrefillJob) -> None:
-        job.first_pass = job.min_prefix = self._model.first_pass(job.prompt)
+        job.first_pass = job.min_prefix = self.model.first_pass(job.prompt)
         if job.first_pass and job.first_pass == len(job.prompt.tokens) - 1:
             job.min_prefix = len(job.tokens)  # what its tokens leave depends on all of it: no other prompt's will do
 
@@ -236,8 +227,8 @@ class Prefiller:
             self._launch([job], step)
         job.done += size + step.ends
         self._set_scores(job)
-        self._meter.prefilled_tokens += size
-        if last and not job.left and self._prefixes is not None and self._prefixes.cuts_anywhere and job.insert_at:
+        self.meter.prefilled_tokens += size
+        if last and not job.left and self.prefixes is not None and self.prefixes.cuts_anywhere and job.insert_at:
             job.batch_inserts = True  # a copy now would delay its first token, and the row can be trimmed later
         else:
             self._insert(job)
@@ -248,15 +239,15 @@ class Prefiller:
         no step then. Where a shorter row could not be made of what that leaves, prompts end as snapshots want it.
         """
         tokens = 1 + max(job.left for job in jobs)
-        if tokens > self._end_tokens or tokens * len(jobs) > most or any(job.scores is not None for job in jobs):
+        if tokens > self.end_tokens or tokens * len(jobs) > most or any(job.scores is not None for job in jobs):
             return False
         return all(not job.insert_at or len(job.tokens) <= self._takes_padding for job in jobs)
 
     def _launch(self, jobs: Sequence[PrefillJob], step: StepInput) -> mx.array | None:
         """Run a pass without waiting for it, and have the jobs' logits if it ends them, and their hidden states."""
-        k, wanted = step.tokens.shape[1], [self._wanted_states(job.rows) for job in jobs]
+        k, wanted = step.tokens.shape[1], [self.wanted_states(job.rows) for job in jobs]
         hides = any(most > len(job.tokens) - job.done - k for job, most in zip(jobs, wanted, strict=True))
-        logits, hidden = self._model.prefill(replace(step, hidden=hides), wait=False)
+        logits, hidden = self.model.prefill(replace(step, hidden=hides), wait=False)
         for i, job in enumerate(jobs if hidden is not None else ()):
             assert hidden is not None
             count = k if step.counts is None else step.counts[i]
@@ -278,13 +269,13 @@ class Prefiller:
         launched: list[Scoring] = []
 
         def launch() -> None:
-            logits = self._model.forward(step).logits
+            logits = self.model.forward(step).logits
             self.portion = max(1, MAX_LOGITS // logits.shape[-1])
-            on_device, watched = self._model.samples_on_device, [job.prompt.watched for job in jobs]
+            on_device, watched = self.model.samples_on_device, [job.prompt.watched for job in jobs]
             launched.append(Scoring(logits, following, top, on_device=on_device, watched=watched))
 
         seconds = self._timed(launch, step.layers)
-        reading = self._costs.start()
+        reading = self.costs.start()
         for job, scores in zip(jobs, launched[0].read(), strict=True):
             assert job.scores is not None
             job.scores += scores
@@ -296,24 +287,24 @@ class Prefiller:
 
     def _timed(self, launch: Callable[[], mx.array | None], cache: RowCache) -> float:
         """Run a pass and wait for it; returns its seconds, without those of the step that was in flight before it."""
-        if not self._model.samples_on_device:  # on a CPU parts of a pass may run while it is built
+        if not self.model.samples_on_device:  # on a CPU parts of a pass may run while it is built
             self._end_step()
-        watch = self._costs.start()
+        watch = self.costs.start()
         logits = launch()
-        waiting = self._costs.start()
+        waiting = self.costs.start()
         self._end_step()
         if waiting.seconds > MIN_STEP_WAIT:
-            watch = self._costs.start()
+            watch = self.costs.start()
         mx.eval(cache[-1].state, logits)  # all other layers come before
         return watch.seconds
 
     def _end_step(self) -> None:
-        self._wait_for_step()
-        self._costs.end_step()
+        self.wait_for_step()
+        self.costs.end_step()
 
     def depends(self, job: PrefillJob, other: PrefillJob) -> bool:
         """True if a job should wait for the prefix that it shares with another; makes it a dependent of that if so."""
-        prefixes = self._prefixes
+        prefixes = self.prefixes
         if prefixes is None or job.resumed or job.priority < other.priority:
             return False
         if job.scores is not None and job.prompt is not other.prompt:
@@ -344,7 +335,7 @@ class Prefiller:
 
     @cached_property
     def _takes_padding(self) -> int:
-        return takes_padding(self._model.new_cache())
+        return takes_padding(self.model.new_cache())
 
     def together(self, job: PrefillJob, others: Sequence[PrefillJob], most: int) -> list[PrefillJob]:
         """The jobs of one pass: a short one, and those of the others that fit."""
@@ -382,7 +373,7 @@ class Prefiller:
         padded = [[*job.tokens[job.done : stop], *[0] * width][:width] for job, stop in zip(jobs, stops, strict=True)]
         try:
             cache = stack([job.cache for job in jobs if job.cache is not None]) if jobs[0].done else None
-            all_rows = cache or self._model.new_cache()
+            all_rows = cache or self.model.new_cache()
             adapters = adapters_of([job.rows[0] for job in jobs])
             step = StepInput(mx.array(padded), all_rows, counts=counts, adapters=adapters, ends=ends)
             if jobs[0].scores is not None:
@@ -397,13 +388,13 @@ class Prefiller:
                     del job.scores[job.done :]
             return 0, None
         for job, row, stop in zip(jobs, rows, stops, strict=True):
-            self._meter.prefilled_tokens += job.left
+            self.meter.prefilled_tokens += job.left
             job.cache, job.done = row, stop
             self._set_scores(job)
             self._insert(job)
         return width * len(jobs), seconds
 
     def _insert(self, job: PrefillJob) -> None:
-        if job.insert_at and job.done >= job.insert_at[0] and self._prefixes is not None and job.cache is not None:
+        if job.insert_at and job.done >= job.insert_at[0] and self.prefixes is not None and job.cache is not None:
             job.insert_at.pop(0)
-            self._prefixes.insert(job.prompt.salt, job.keys[: job.done], partial(copied, job.cache))
+            self.prefixes.insert(job.prompt.salt, job.keys[: job.done], partial(copied, job.cache))

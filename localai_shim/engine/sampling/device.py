@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from ..noise import BLOCK_TOKENS, FACTORS, SHIFTS, Noise, starts, steps_of
 from ..row import NO_TOKEN
-from .masks import LOGIT_FLOOR, Masks
-from .parameters import Limits
+from .parameters import LOGIT_FLOOR, Limits, Masks
 
 MAX_HOST_NUMBERS = 2**13  # of noise, which take the host 0.1 ms
 

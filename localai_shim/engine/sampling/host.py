@@ -17,11 +17,7 @@ import numpy.typing as npt
 
 from ..noise import BLOCK_TOKENS, Noise
 from ..row import NO_TOKEN
-from .masks import LOGIT_FLOOR, Masks
-from .parameters import Limits
-
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
+from .parameters import LOGIT_FLOOR, Floats, Ints, Limits, Masks
 
 BUCKET_BITS = 16  # of a weight, that its bucket leaves out: 128 buckets for each power of two
 _LEAST_WEIGHT = np.nextafter(np.float32(0), np.float32(1))  # a token without any is never sampled

@@ -24,20 +24,14 @@ from typing import TypeAlias
 
 import mlx.core as mx
 import numpy as np
-import numpy.typing as npt
 
 from ...types import RowError
 from ..noise import BLOCK_TOKENS, Noise
 from ..row import Array, Row
 from . import device, host
-from .bans import Bans
-from .groups import Groups
-from .masks import Masks, make_masks
-from .parameters import Parameters, Portion, portions_of
-from .penalties import Bias, Penalties, has_penalty
+from .adjustments import Bans, Bias, Groups, Penalties, has_penalty
+from .parameters import Floats, Ints, Masks, Parameters, Portion, make_masks, portions_of
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
 Pick: TypeAlias = Callable[[Ints], Array]
 """Gives the logits of some rows, as they are to be sampled from."""
 

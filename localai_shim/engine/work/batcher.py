@@ -8,16 +8,28 @@ from typing import Any
 
 from ...threads.system import sleep
 from ...types import Event, Task
-from ..costs.meter import Meter
+from ..costs.cost_model import Meter
 from ..pieces import Pass, Piece, Rest
 from ..ports import Model
 from ..setup import Setup
-from .kinds import KINDS
-from .lane import Entry, EntryT, Lane, Parts, Runner
+from .alone.jobs import Alone, AloneRunner
+from .lane import AnyLane, Entry, Kind, Parts, Runner, Share
 from .recorder import Recorder
 from .rows import Rows
+from .runner import RowRunner, TextRunner
 from .scheduler import Scheduler
-from .share import Share
+from .texts import TextJobs
+
+KINDS: dict[Task, Kind] = {
+    "generate": Kind("generates no text", Rows, RowRunner),
+    "embed": Kind("embeds no texts", TextJobs, TextRunner),
+    "rerank": Kind("ranks no documents", TextJobs, TextRunner),
+    "transcribe": Kind("transcribes no speech", Rows, RowRunner),
+    "align": Kind("aligns no words with speech", Alone, AloneRunner),
+    "speak": Kind("speaks no texts", Alone, AloneRunner),
+    "recognize": Kind("writes down no speech", Alone, AloneRunner),
+}
+"""The kinds of work that an engine runs: one entry for each."""
 
 
 class Batcher:
@@ -53,7 +65,7 @@ class Batcher:
                 lane = lanes[kind.lane] = kind.lane(parts)
                 runner = kind.runner(lane, parts)
                 self._runners |= dict.fromkeys(runner.pieces, runner)
-        self._lanes: Mapping[Task, Lane[Any, Any]] = {task: lanes[KINDS[task].lane] for task in model.tasks}
+        self._lanes: Mapping[Task, AnyLane] = {task: lanes[KINDS[task].lane] for task in model.tasks}
         self._all = [*lanes.values()]
         self.rows: Rows | None = lanes.pop(Rows, None)
         self.scheduler = Scheduler(self.rows, [*lanes.values()], parts)
@@ -86,7 +98,7 @@ class Batcher:
             self.rows.batch.wait()
         self._runners[type(piece)].run(piece)
 
-    def lane(self, task: Task) -> Lane[Any, Any]:
+    def lane(self, task: Task) -> AnyLane:
         """Lane of a kind of work.
 
         Raises:
@@ -97,9 +109,9 @@ class Batcher:
             raise ValueError(f"the model '{self._name}' {KINDS[task].refusal}")
         return lane
 
-    def by_lane(self, entries: Iterable[EntryT]) -> Mapping[Lane[Any, EntryT], list[EntryT]]:
+    def by_lane(self, entries: Iterable[Entry]) -> Mapping[AnyLane, list[Entry]]:
         """Entries by what has taken them."""
-        groups: dict[Lane[Any, EntryT], list[EntryT]] = {}
+        groups: dict[AnyLane, list[Entry]] = {}
         for entry in entries:
             groups.setdefault(self._lanes[entry.request.task], []).append(entry)
         return groups

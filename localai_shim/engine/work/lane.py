@@ -4,16 +4,102 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from ...types import Event, Failure, Recipient, Sink, Work
-from ..costs.meter import Meter
+from ..costs.cost_model import CostModel, Meter
 from ..pieces import Pass, Piece
 from ..ports import Model
 from ..row import row_error
 from ..setup import Setup
 from .queue import Job, Queue
-from .share import Share
+
+SHARE = 1 / 8  # of the time: what the passes of all engines get while rows run, and a little more for work around them
+
+MAX_PASS_SECONDS = 5.0  # that rows are owed for: in a longer one the process was stopped, or the clock jumped
+MAX_PAUSE_SECONDS = 0.005  # after which an engine that leaves the time to others looks into its inbox
+
+decoding: set[object] = set()
+"""Engines of this process that have rows; each adds and removes itself."""
+waiting: set[object] = set()
+"""Those that have texts."""
+
+
+class _Turns:
+    """Time that a process's engines with rows leave to texts: the time of the next pass, which any engine may run."""
+
+    resumes = 0.0
+    """When the next pass may come; in the time of `CostModel.now`."""
+    last: object = None
+    """The engine that ran the last one: another one that has texts goes first."""
+
+
+_turns = _Turns()
+
+
+class Share:
+    """The time of one engine's passes: an eighth while rows run, in this engine or in others of the process.
+
+    After a pass, rows get seven times its seconds before the next one. Engines that have texts take turns.
+
+    Args:
+        engine: the one whose passes they are.
+        costs: has the time.
+        meter: what counts.
+    """
+
+    def __init__(self, engine: object, costs: CostModel, meter: Meter) -> None:
+        self._engine, self._costs, self._meter = engine, costs, meter
+        self._waiting: set[object] = set()
+        """Lanes that have work."""
+        self._owed = 0.0
+        """Seconds that running rows get before the next pass."""
+
+    def note_waiting(self, lane: object, waits: bool) -> None:
+        """A lane has work, or none any more."""
+        (self._waiting.add if waits else self._waiting.discard)(lane)
+        (waiting.add if self._waiting else waiting.discard)(self._engine)
+
+    def note_rows(self, running: bool) -> None:
+        """Tell other engines if rows of this one run."""
+        (decoding.add if running else decoding.discard)(self._engine)
+
+    def note_pass(self, seconds: float, *, beside: bool) -> None:
+        """Give rows their share of the time, after a pass that took these seconds."""
+        now, owed = self._costs.now(), min(seconds, MAX_PASS_SECONDS) * (1 / SHARE - 1)
+        # Two may have begun at once: then rows get what both have taken.
+        _turns.resumes, _turns.last = max(now, _turns.resumes if decoding else 0.0) + owed, self._engine
+        if beside:
+            self._owed = owed
+            self._meter.stalled(seconds)
+
+    def stepped(self, seconds: float) -> None:
+        """Running rows have had these seconds."""
+        self._owed = max(0.0, self._owed - seconds)
+
+    def is_due(self, beside: bool) -> bool:
+        """True if a pass may come next; `beside`: rows of this engine run."""
+        return not (beside and self._owed > 0) and not self.pause
+
+    @property
+    def pause(self) -> float:
+        """Seconds for which rows, or the texts of others, have the time that engines share: at most
+        `MAX_PAUSE_SECONDS`."""
+        others = len(waiting) > (self._engine in waiting)
+        if not (self.has_neighbors or (others and decoding)):
+            return 0.0
+        resumes = _turns.resumes + (MAX_PAUSE_SECONDS if others and _turns.last is self._engine else 0)
+        return min(MAX_PAUSE_SECONDS, max(0.0, resumes - self._costs.now()))
+
+    @property
+    def has_neighbors(self) -> bool:
+        """Rows of other engines run."""
+        return len(decoding) > (self._engine in decoding)
+
+    def close(self) -> None:
+        """The engine has neither rows nor texts any more."""
+        decoding.discard(self._engine)
+        waiting.discard(self._engine)
 
 
 class Entry(Recipient, Protocol):
@@ -46,7 +132,10 @@ class Lane(Protocol[WorkT, EntryT]):
         """Make all of its work begin again: the model will change."""
 
 
-class PassLane(Lane[Any, Any], Protocol):
+AnyLane: TypeAlias = Lane[Any, Any]
+
+
+class PassLane(AnyLane, Protocol):
     """A lane whose work is no row: it runs in passes next to the decode steps."""
 
     def is_due(self, beside: bool, prompts: int | None) -> bool:
@@ -94,7 +183,7 @@ class Parts:
     setup: Setup
     meter: Meter
     share: Share
-    emit: Callable[[Any, Event], None]
+    emit: Callable[[Entry, Event], None]
     deliver: Callable[[], None] = _nothing
     queue: Queue = field(default_factory=Queue)
 
@@ -171,7 +260,7 @@ class Kind:
 
     refusal: str
     """Text that follows the name of a model that does not serve it."""
-    lane: Callable[[Parts], Lane[Any, Any]]
+    lane: Callable[[Parts], AnyLane]
     """Makes the lane that takes it. Kinds that have the same one share the lane."""
     runner: Callable[[Any, Parts], Runner]
     """Makes what runs the lane's pieces."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..costs.cost_model import Stopwatch
-from ..costs.meter import Meter
+from ..costs.cost_model import Meter, Stopwatch
 from ..pieces import Chunk, Item, Join, Open, Preempt, PromptPiece
 from ..prompts.prefill import PrefillJob
 from ..setup import Setup

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...stats import NO_DRAFTS, DraftCounts
 from ...types.timeline import Level, Moved, Part, Ran, Recording, Request, Restart, Steps, now
-from ..costs.meter import Meter
+from ..costs.cost_model import Meter
 from ..pieces import Chunk, Collect, Decode, Deliver, Item, Join, Open, Pass, Piece, Texts
 from ..prompts.prefill import PrefillJob
 from ..setup import Setup

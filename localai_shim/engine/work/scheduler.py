@@ -7,13 +7,13 @@ array. It names each piece once the one before it has run, because what a piece 
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from ...types import log
 from ..costs.cost_model import CostModel, Stopwatch
 from ..decode.batch import Batch
 from ..decode.in_flight import Idle
@@ -23,8 +23,6 @@ from ..row import Row, row_error
 from .lane import Parts, PassLane
 from .prefill import Prefill
 from .rows import Rows
-
-log = logging.getLogger("localai_shim")
 
 LAST_RECORDS = 64  # that are kept, to find out why something was slow
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from ...types import QueueFullError, Ticket, TooManyRowsError
 from ...types.timeline import Request
-from ..costs.meter import Meter
+from ..costs.cost_model import Meter
 from .lane import Entry
 from .recorder import request_of
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import queue
 import socket
@@ -11,19 +10,19 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn
 
-from .channel import Channel
-from .ring import hand_over
+import mlx.core as mx
 
-log = logging.getLogger("localai_shim")
-
+from ...backends import memory
+from ...backends.machine import require_backend
+from ...types import log
+from . import ring
+from .messages import Channel, Read, arrays_in, checksum
 
 _NAME = "follower"
 
 
 def rest(free: int | None, *, weights: int, clear: bool) -> None:
     """Note that nothing is in flight; see `Journal.rest`. Wired memory stays wired here: a follower never sleeps."""
-    from ...backends import memory
-
     memory.process.loaded(_NAME, weights)
     memory.process.rest(_NAME, free=free, clear=clear)
 
@@ -52,10 +51,6 @@ class _Control:
     def invite(self, port: int) -> None:
         """Ask for a connection to a port: see `ring.join`."""
         self._channel.send(b"v", port.to_bytes(4, "little"))
-
-    def say_joined(self) -> None:
-        """Say that this process has joined MLX's group."""
-        self._channel.send(b"n")
 
     def fail(self, error: BaseException) -> NoReturn:
         """Say why this follower ends, and end it."""
@@ -95,11 +90,8 @@ def follow(channel: Channel, join: Callable[[Callable[[int], None]], None] | Non
     """
     control = _Control(channel)
     try:
-        from ...backends.machine import require_backend
-
         require_backend()
 
-        from ...backends import memory
         from ...models import loading  # noqa: F401  # before a leader waits for it
 
         memory.process.enter(_NAME)
@@ -107,7 +99,7 @@ def follow(channel: Channel, join: Callable[[Callable[[int], None]], None] | Non
         if join is not None:
             control.joining.wait()
             join(control.invite)
-            control.say_joined()
+            channel.send(b"n")
         _repeat(control)
     except BaseException as error:
         log.exception("a process of a model's group failed")
@@ -115,10 +107,6 @@ def follow(channel: Channel, join: Callable[[Callable[[int], None]], None] | Non
 
 
 def _repeat(control: _Control) -> NoReturn:
-    import mlx.core as mx
-
-    from .records import Read, arrays_in, checksum
-
     read, last = Read(), 0
     launch: Callable[..., None] = mx.async_eval
     while True:
@@ -146,17 +134,13 @@ def main() -> NoReturn:
     files = [socket.socket(fileno=int(number)) for number in numbers]
 
     def join(invite: Callable[[int], None]) -> None:
-        import mlx.core as mx
-
-        from . import ring
-
         if name == "ring":
             left, right = files
             ring.join(int(rank), int(size), left, right, invite)
             return
         mx.distributed.init(strict=True, backend=name)
         with files[0] as to:
-            hand_over(to)
+            ring.hand_over(to)
 
     follow(Channel(socket.socket(fileno=int(channel))), join)
 

@@ -16,8 +16,8 @@ import mlx.core as mx
 
 from ...types import EngineClosedError
 from . import ring
-from .channel import Channel
 from .leader import Follower, Leader
+from .messages import Channel
 from .visitor import HOST, Visitor
 from .watchdog import Watchdog
 
@@ -139,7 +139,7 @@ class _Nccl:
         leader.take_over()
 
     def close(self) -> None:
-        pass
+        """Close nothing: NCCL has its connections."""
 
 
 def _watchdog(name: str, followers: Sequence[Follower]) -> Watchdog | None:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import socket
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import mlx.core as mx
 
-from ...types import EngineClosedError
-from .channel import Channel
+from ...types import EngineClosedError, log
 from .follower import rest
-from .records import Written, arrays_in, checksum
+from .messages import Channel, Written, arrays_in, checksum
 from .ring import shut_down, stand_in, take_over
 from .watchdog import BEAT_SECONDS, Watchdog
-
-log = logging.getLogger("localai_shim")
 
 R = TypeVar("R")
 
@@ -32,31 +29,24 @@ END_SECONDS = 1.0  # after which a follower that was told to end is killed
 NOTICE_SECONDS = 1.0  # that an error may be earlier than the news of the follower that is its reason
 
 
+@dataclass(eq=False)
 class Follower:
-    """One follower, as the leader knows it.
+    """One follower, as the leader knows it."""
 
-    Args:
-        rank: its place in the group, from 1.
-        channel: to it.
-        process: of this machine, which ends with the group; None: it was started elsewhere.
-
-    Attributes:
-        spare: gives the other ends of MLX's connections after the group has been joined, if MLX has made them.
-    """
-
-    def __init__(
-        self,
-        rank: int,
-        channel: Channel,
-        process: subprocess.Popen[bytes] | None = None,
-    ) -> None:
-        self.rank, self.channel, self.process = rank, channel, process
-        self.spare: socket.socket | None = None
-        self.ready, self.joined = threading.Event(), threading.Event()
-        self.done = 0
-        """Number of the last call that it has made."""
-        self.answered = 0
-        """Pings, and more."""
+    rank: int
+    """Its place in the group, from 1."""
+    channel: Channel
+    """To it."""
+    process: subprocess.Popen[bytes] | None = None
+    """Of this machine, which ends with the group; None: it was started elsewhere."""
+    spare: socket.socket | None = None
+    """Gives the other ends of MLX's connections after the group has been joined, if MLX has made them."""
+    ready: threading.Event = field(default_factory=threading.Event)
+    joined: threading.Event = field(default_factory=threading.Event)
+    done: int = 0
+    """Number of the last call that it has made."""
+    answered: int = 0
+    """Pings, and more."""
 
     def end_now(self) -> None:
         """End it, whatever it is in: SIGTERM is not seen inside a collective operation."""
@@ -77,6 +67,9 @@ class Leader:
         watchdog: ends this process should it not notice.
         visit: connects to a port of a follower that joins.
         ends: the followers' ends of MLX's connections: see `stand_in`.
+
+    Attributes:
+        is_stuck: a follower was lost during a pass, for which MLX waits forever: MLX must not be used in this process.
     """
 
     def __init__(
@@ -90,7 +83,7 @@ class Leader:
         self._followers, self._on_lost, self._watchdog, self._visit = followers, on_lost, watchdog, visit
         self._written = Written()
         self._number = self._checksum = 0
-        self._inside = self._stuck = False
+        self._inside = self.is_stuck = False
         self._built: list[mx.array] = []
         self._ends = list(ends)
         self._reason: str | None = None
@@ -143,7 +136,7 @@ class Leader:
         with contextlib.suppress(RuntimeError, EngineClosedError):  # a follower that is lost now is not missed any more
             self.rest()
         self.close()
-        return not self._stuck
+        return not self.is_stuck
 
     # -- the group -----------------------------------------------------------------------------------------------
 
@@ -183,11 +176,6 @@ class Leader:
     def is_lost(self) -> bool:
         return self._lost.is_set()
 
-    @property
-    def is_stuck(self) -> bool:
-        """A follower was lost during a pass, for which MLX waits forever: MLX must not be used in this process."""
-        return self._stuck
-
     def close(self) -> None:
         """End the followers, and wait for those of this machine."""
         with self._lock:
@@ -207,7 +195,7 @@ class Leader:
                     follower.process.wait()
             follower.channel.close()
         shut_down(self._ends)
-        if self._watchdog is not None and not self._stuck:
+        if self._watchdog is not None and not self.is_stuck:
             self._watchdog.close()
 
     # -- inside --------------------------------------------------------------------------------------------------
@@ -273,7 +261,7 @@ class Leader:
                     self._count(silent, follower, follower.answered, ANSWER_SECONDS, "does not answer")
                     if follower.done < self._number:
                         self._count(slow, follower, follower.done, STALL_SECONDS, "does not get on")
-        while self._stuck and self._watchdog is not None:
+        while self.is_stuck and self._watchdog is not None:
             self._watchdog.beat()
             time.sleep(BEAT_SECONDS)
 
@@ -293,8 +281,8 @@ class Leader:
                 return
             self._reason = f"process {follower.rank} of this model's group {why}"
             self._lost.set()
-            self._stuck = self._watchdog is not None and self._busy.is_set()
-        then = "the program has to be started again" if self._stuck else "the next one starts the group anew"
+            self.is_stuck = self._watchdog is not None and self._busy.is_set()
+        then = "the program has to be started again" if self.is_stuck else "the next one starts the group anew"
         log.error("%s: its requests fail, and %s", self._reason, then)
         for each in self._followers:
             each.end_now()

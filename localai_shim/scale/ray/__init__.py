@@ -10,6 +10,6 @@ except ModuleNotFoundError as error:
     raise ImportError("localai_shim.ray needs Ray: pip install 'localai-shim[ray]'", name="ray") from None
 
 from .client import AsyncRayOpenAI, RayOpenAI, async_http_client, http_client
-from .pool_stats import PoolStats, ReplicaStats
+from .pool import PoolStats, ReplicaStats
 
 __all__ = ["AsyncRayOpenAI", "PoolStats", "RayOpenAI", "ReplicaStats", "async_http_client", "http_client"]

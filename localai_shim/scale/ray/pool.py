@@ -5,23 +5,73 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import ray
+from ray.actor import ActorHandle as Actor
 from ray.exceptions import ActorDiedError, RayActorError, RayError, RayTaskError
 
 from ...options import LocalOptions, ModelPath
-from ...stats import EngineStats
+from ...stats import DraftCounts, EngineStats, Percentiles
 from . import cluster
-from .pool_stats import PoolStats, ReplicaStats, State, summed
 from .replica import CONTROL, MAX_REQUESTS, Replica
 from .routing import Router, Wish
 
-Actor = Any  # a handle of a Replica; Ray has no type for its methods
+State = Literal["starting", "ready", "lost", "failed", "leaving"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStats:
+    """Statistics of one replica, as seen by a client."""
+
+    name: str
+    state: State
+    """`starting`: it loads its model; `ready`; `lost`: it has died, and Ray restarts it; `failed`: its model could not
+    be loaded, and it gets requests only if all others failed, too; `leaving`: it ends after its last request."""
+    in_flight: int
+    """Requests of this client that are running on the replica."""
+    engine: EngineStats | None
+    """None if the replica does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStats:
+    """Snapshot of all replicas."""
+
+    total: EngineStats
+    """Sum of all replicas that answer; of percentiles and bytes per token, the maximum."""
+    replicas: tuple[ReplicaStats, ...]
+
+
+def summed(stats: Sequence[EngineStats]) -> EngineStats:
+    """The sum of several engines' figures."""
+    made = EngineStats(running=0, waiting=0, steps=0)
+    for each in stats:
+        sums: dict[str, Any] = {
+            f.name: _plus(f.name, getattr(made, f.name), getattr(each, f.name)) for f in fields(made)
+        }
+        made = EngineStats(**sums)
+    return made
+
+
+def _plus(name: str, one: Any, other: Any) -> object:
+    if "per_token" in name:
+        return max(one, other)
+    if isinstance(one, Percentiles):
+        return Percentiles(*map(max, one, other))
+    if isinstance(one, dict):
+        return {name: one.get(name, DraftCounts()).plus(*other.get(name, (0, 0))) for name in {**one, **other}}
+    if isinstance(one, tuple):
+        return tuple(dict.fromkeys((*one, *other)))  # plans are never asked for
+    if isinstance(one, str):
+        return "; ".join(dict.fromkeys(filter(None, (*one.split("; "), other))))
+    return other if one is None else one if other is None else one + other
+
+
 CHECK_SECONDS = 30.0
 """Seconds in which a client's constructor hears that its options are right; later, requests say what is wrong."""
 RETRY_SECONDS = 0.2  # between two looks at a replica that has died
@@ -40,7 +90,7 @@ class _Member:
     ends: int = 0
     """Times in a row that Ray has reported the replica as dead, and not as being restarted."""
 
-    def control(self, method: str) -> Callable[..., Any]:
+    def control(self, method: str) -> Callable[..., ray.ObjectRef]:
         """A method of the replica that does not wait behind requests."""
         return getattr(self.actor, method).options(concurrency_group=CONTROL).remote  # type: ignore[no-any-return]
 
@@ -352,7 +402,7 @@ Reference = weakref.ref[Pool]
 
 
 def _call_back(
-    ref: Any, reference: Reference, name: str, method: Callable[[Pool, str, BaseException | None], None]
+    ref: ray.ObjectRef, reference: Reference, name: str, method: Callable[[Pool, str, BaseException | None], None]
 ) -> None:
     """Call a pool's method when a call to a replica has ended, as long as there is the pool."""
 

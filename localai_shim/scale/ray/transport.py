@@ -50,7 +50,7 @@ class Exchange:
         self._start = Deadline(self.seconds)
         self._name: str | None = None
         self._deaths = 0
-        self.items: Any = None
+        self.items: ray.ObjectRefGenerator | None = None
         """Items of the answer, as Ray has them."""
         self.head: Head | None = None
 
@@ -225,8 +225,8 @@ async def _anext(exchange: Exchange) -> Item | None:
             return None if reference is None else await reference
 
 
-class RayTransport(httpx.BaseTransport):
-    """Answers the requests of an `httpx.Client`."""
+class RayTransport(httpx.BaseTransport, httpx.AsyncBaseTransport):
+    """Answers the requests of an `httpx.Client`, or of an `httpx.AsyncClient` on asyncio: Ray's futures are its."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -245,13 +245,6 @@ class RayTransport(httpx.BaseTransport):
                     exchange.receive(_next(exchange))
             leaving.pop_all()
         return exchange.response()
-
-
-class AsyncRayTransport(httpx.AsyncBaseTransport):
-    """Answers the requests of an `httpx.AsyncClient`, on asyncio: Ray's futures are its."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         await request.aread()
@@ -298,7 +291,7 @@ class AsyncRayHttpClient(httpx.AsyncClient):
     """Async form of `RayHttpClient`."""
 
     def __init__(self, pool: Pool, timeout: sdk.Timeout) -> None:
-        super().__init__(transport=AsyncRayTransport(pool), timeout=timeout)
+        super().__init__(transport=RayTransport(pool), timeout=timeout)
         self.pool = pool
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:

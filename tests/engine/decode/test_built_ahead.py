@@ -9,9 +9,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from localai_shim.engine.decode import verify
+from localai_shim.engine.decode import batch as batches
 from localai_shim.engine.decode.batch import Batch
-from localai_shim.engine.decode.verify import Verifying
+from localai_shim.engine.decode.in_flight import Verifying
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.probes import runs_built
 from localai_shim.models.loading import load_model
@@ -120,7 +120,7 @@ def test_what_was_built_runs_for_the_rows_that_are_left(monkeypatch: pytest.Monk
     engine.wait()
     batch, after, widths = inside.rows(engine).batch, list[int](), list[int]()
     assert batch is not None
-    begin = verify.begin_step
+    begin = batches.begin_step
 
     def beginning(*arguments: Any, **more: Any) -> Verifying:
         several = begin(*arguments, **more)
@@ -129,7 +129,7 @@ def test_what_was_built_runs_for_the_rows_that_are_left(monkeypatch: pytest.Monk
             widths.append(several.steps[0].width)
         return several
 
-    monkeypatch.setattr(verify, "begin_step", beginning)
+    monkeypatch.setattr(batches, "begin_step", beginning)
     made[2] = request(prompt(2), SamplingParams(seed=2), 50, stop=Breaks())
     running = [Running(engine, each) for each in made]
     running[4].read(8)

@@ -7,11 +7,11 @@ from collections.abc import Collection
 import mlx.core as mx
 import pytest
 
-from localai_shim.engine.decode.in_flight import AwaitingHost, Idle, Queued
-from localai_shim.engine.decode.verify import Verifying
+from localai_shim.engine.decode.in_flight import AwaitingHost, Idle, Queued, Verifying
 from localai_shim.engine.drafts.controller import Speculation
 from localai_shim.engine.pieces import Decode, Draft
 from localai_shim.engine.row import Row
+from localai_shim.engine.setup import Setup
 from localai_shim.engine.work.scheduler import Decoding
 from localai_shim.models.loading import load_model
 from localai_shim.types import SamplingParams
@@ -37,7 +37,7 @@ class Drafting(Stepped):
         self.expected = False
         speculation = _Noting(self, [Ahead(self.tokens(row), drafts, after)] if drafts else [])
         emit = self.batch._emit
-        self.batch = type(self.batch)(self.model, emit, speculation=speculation)
+        self.batch = type(self.batch)(self.model, emit, Setup(None, speculation=speculation))
         self.decoding = Decoding(self.batch, None, speculation, speculation.costs)
 
     def step(self) -> None:

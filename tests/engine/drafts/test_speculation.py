@@ -9,7 +9,7 @@ import mlx.core as mx
 import mlx_lm
 import pytest
 
-from localai_shim.engine.decode.verify import Verifying
+from localai_shim.engine.decode.in_flight import Verifying
 from localai_shim.engine.drafts.controller import MAX_FAILURES, Speculation
 from localai_shim.engine.drafts.sources import ForcedTokens, PredictedText, PromptLookup
 from localai_shim.engine.engine import Engine, EngineOptions

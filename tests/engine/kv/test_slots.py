@@ -13,8 +13,7 @@ from mlx_lm.models.cache import KVCache, RotatingKVCache, make_prompt_cache
 
 from localai_shim.engine import kv
 from localai_shim.engine.kv import RowCache, slots
-from localai_shim.engine.kv.merged import MergedCache
-from localai_shim.engine.kv.row import OneRow, write_row
+from localai_shim.engine.kv.row import MergedCache, OneRow, write_row
 from localai_shim.engine.kv.slots import SlotCache
 from tests import vlm_architectures
 from tests.engine.row_caches import CHANGES, KINDS, QUICK, MakeCache, OwnKVCache, caches_of, forward, load, prefilled

@@ -11,7 +11,7 @@ from localai_shim.engine.cache_contents import is_trimmable
 from localai_shim.engine.kv import RowCache, copied, read_row
 from localai_shim.engine.kv.row import leaves, write_row
 from localai_shim.engine.kv.segments import Segment, Snapshot, build_row, take_segment, take_snapshot
-from localai_shim.engine.prefix import file
+from localai_shim.engine.prefix.store import file_pieces, parse_file
 from tests.engine.row_caches import CHANGES, KINDS, forward, load, prefilled
 
 PROMPT = [(5 + 7 * i + 11 * i * i) % 390 + 3 for i in range(50)]
@@ -20,7 +20,7 @@ MAIN = [kind for kind in KINDS if "unknown" not in kind and "keeps" not in kind]
 
 def stored(segment: Segment, snapshot: Snapshot | None) -> tuple[Segment, Snapshot | None]:
     """After a way through a file."""
-    return file.parse(b"".join(map(bytes, file.pieces({}, segment, snapshot))))
+    return parse_file(b"".join(map(bytes, file_pieces({}, segment, snapshot))))
 
 
 def kept(segment: Segment, snapshot: Snapshot | None) -> tuple[Segment, Snapshot | None]:

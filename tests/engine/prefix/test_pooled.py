@@ -13,7 +13,7 @@ from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.kv import copied, read_row
 from localai_shim.engine.kv.segments import build_row, part_of, ratios, take_segment, take_snapshot
 from localai_shim.engine.ports import StepInput
-from localai_shim.engine.prefix import file
+from localai_shim.engine.prefix.store import file_pieces, parse_file
 from localai_shim.types import GenerationRequest, Prompt
 from tests import architectures, vlm_architectures
 from tests.engine.harness import GREEDY, Running
@@ -93,7 +93,7 @@ def test_a_row_is_made_of_its_parts(name: str, cut: int, stored: bool) -> None:
     parts = [part_of(whole, ratios(empty), 0, 0, cut), take_segment(copied(row, cut), cut, 117)]
     snapshot = take_snapshot(copied(row), 117)
     if stored:
-        parts[1], snapshot = file.parse(b"".join(map(bytes, file.pieces({}, parts[1], snapshot))))
+        parts[1], snapshot = parse_file(b"".join(map(bytes, file_pieces({}, parts[1], snapshot))))
     again = build_row(empty, parts, snapshot, 117, 140)
     for token in text[117:]:
         expected, made = (model.forward(StepInput(mx.array([[token]]), each)).logits for each in (row, again))

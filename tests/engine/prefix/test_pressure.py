@@ -11,9 +11,8 @@ import pytest
 from localai_shim.backends import machine
 from localai_shim.engine import loop
 from localai_shim.engine.engine import Engine
-from localai_shim.engine.prefix import pressure
-from localai_shim.engine.prefix.cache import PrefixCache
-from localai_shim.engine.prefix.pressure import Pressure
+from localai_shim.engine.prefix import cache as caches
+from localai_shim.engine.prefix.cache import PrefixCache, Pressure
 from localai_shim.models.text import TextModel
 from tests import inside
 from tests.engine.counting import tokens
@@ -41,7 +40,7 @@ def system(monkeypatch: pytest.MonkeyPatch) -> System:
 @pytest.fixture
 def engine(system: System, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine[TextModel]]:
     """An engine that looks before each step."""
-    monkeypatch.setattr(pressure, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(caches, "LOOK_SECONDS", 0.0)
     made = engine_for("qwen3")
     yield made
     made.close()
@@ -136,7 +135,7 @@ def test_an_engine_that_rests_returns_free_buffers_every_few_steps(monkeypatch: 
 
 def test_an_idle_engine_looks_once_more_before_it_sleeps(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "SLEEP_SECONDS", 0.2)
-    monkeypatch.setattr(pressure, "LOOK_SECONDS", 1e6)
+    monkeypatch.setattr(caches, "LOOK_SECONDS", 1e6)
     engine = engine_for("qwen3")
     fill(engine, 0)
     assert prefixes(engine).bytes and system.asked == 1

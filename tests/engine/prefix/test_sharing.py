@@ -19,9 +19,8 @@ from localai_shim.engine import loop
 from localai_shim.engine.cache_contents import States
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.kv.segments import Segment, Snapshot
-from localai_shim.engine.prefix import file as prefix_file
 from localai_shim.engine.prefix.cache import PrefixCache
-from localai_shim.engine.prefix.store import PrefixStore
+from localai_shim.engine.prefix.store import PrefixStore, file_pieces
 from tests.engine.asking import answers, asking
 from tests.engine.counting import KINDS, PER_TOKEN, counting, expected, tokens
 from tests.engine.folders import LONG, Fake, files, flush, insert_and_write, left_by, parts, sizes_now
@@ -213,7 +212,7 @@ def test_an_idle_engine_writes_and_a_request_comes_first(tmp_path: Path, monkeyp
 def test_pieces_are_small(tmp_path: Path) -> None:
     arrays: Segment = [mx.zeros((1, 2, 3000, 400)), mx.zeros((1, 1, 3000, 1))]
     snapshot = Snapshot(3000, [States((mx.zeros((1, 10)), None))])
-    sizes = [len(piece) for piece in prefix_file.pieces({}, arrays, snapshot)]
+    sizes = [len(piece) for piece in file_pieces({}, arrays, snapshot)]
     assert max(sizes) == 4 * 2**20 and sum(sizes) > 9_600_000
 
 

@@ -8,8 +8,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from localai_shim.engine.costs.cost_model import CostModel
-from localai_shim.engine.costs.meter import Meter
+from localai_shim.engine.costs.cost_model import CostModel, Meter
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.ports import PassOutput, StepInput
 from localai_shim.engine.prompts import prefill

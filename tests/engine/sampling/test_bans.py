@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from localai_shim.engine.noise import stream_key
-from localai_shim.engine.sampling.bans import Bans
-from localai_shim.engine.sampling.masks import LOGIT_FLOOR
+from localai_shim.engine.sampling.adjustments import Bans
+from localai_shim.engine.sampling.parameters import LOGIT_FLOOR
 from localai_shim.engine.sampling.sampler import Sampler
 from localai_shim.types import SamplingParams
 from tests.engine.sampled_rows import FakeRow

@@ -40,7 +40,7 @@ class Chunked(World):
         self.came: list[float] = []
         super().__init__(max_stall=MAX_STALL, prefix_cache=0)
         machine = Machine(self.clock, step, per_token)
-        self.model = self.batch._model = self.rows.prefiller._model = machine
+        self.model = self.batch._model = self.rows.prefiller.model = machine
         self.chunks.least = least
         [self.row] = running(self)
         self.came.append(self.clock.now)

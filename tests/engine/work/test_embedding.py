@@ -14,7 +14,7 @@ import pytest
 
 from localai_shim.engine.engine import Engine, EngineOptions
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.engine.work import share
+from localai_shim.engine.work import lane as lanes
 from localai_shim.models.loading import load_model
 from localai_shim.types import EmbeddingRequest, EngineClosedError, Event, Failure, QueueFullError, RowError
 from tests.embedding_models import tiny_embedder
@@ -65,17 +65,17 @@ class Asked:
 
 
 def test_an_engine_is_among_those_that_have_rows_as_long_as_it_has_some() -> None:
-    before = {*share.decoding}
+    before = {*lanes.decoding}
     with closing_engine("qwen3") as engine:
         row = Running(engine, request([7, 40, 25, 31], max_tokens=400))
         row.read(2)
-        assert len(share.decoding - before) == 1
+        assert len(lanes.decoding - before) == 1
         row.cancel()
         assert eventually(lambda: not engine.stats().running)
         Asked(engine, TEXTS).vectors()
-        assert not share.decoding - before
+        assert not lanes.decoding - before
         Running(engine, request([7, 40, 25, 31], max_tokens=400)).read(2)
-    assert not share.decoding - before
+    assert not lanes.decoding - before
 
 
 def test_a_vector_depends_on_its_own_text_alone(engine: Engine[Any]) -> None:

@@ -13,18 +13,16 @@ import numpy as np
 import pytest
 
 from localai_shim.engine.costs.chunks import FIRST_CHUNK_TOKENS, ChunkLimit, Pace
-from localai_shim.engine.costs.cost_model import CostModel
-from localai_shim.engine.costs.meter import Meter
+from localai_shim.engine.costs.cost_model import CostModel, Meter
 from localai_shim.engine.pieces import Texts
 from localai_shim.engine.setup import Setup
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.engine.work import share
+from localai_shim.engine.work import lane as lanes
 from localai_shim.engine.work import texts as texts_module
-from localai_shim.engine.work.lane import Parts
+from localai_shim.engine.work.lane import MAX_PAUSE_SECONDS, SHARE, Parts, Share
 from localai_shim.engine.work.queue import OLDEST_EVERY
 from localai_shim.engine.work.runner import TextRunner
 from localai_shim.engine.work.scheduler import Scheduler
-from localai_shim.engine.work.share import MAX_PAUSE_SECONDS, SHARE, Share
 from localai_shim.engine.work.texts import MIN_LENGTH_SHARE, EmbeddingJob, TextJobs
 from localai_shim.types import EmbeddingRequest, Event, Failure, RowError, Token
 from tests.engine.work.passes import Passes
@@ -83,7 +81,7 @@ class Lane:
 @pytest.fixture(autouse=True)
 def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lanes are left with texts here, which no other test's engines should wait for."""
-    monkeypatch.setattr(share, "waiting", set())
+    monkeypatch.setattr(lanes, "waiting", set())
 
 
 # -- passes ---------------------------------------------------------------------------------------------------------
@@ -267,7 +265,7 @@ def test_an_error_in_choosing_fails_those_that_wait_and_the_next_one_is_served(m
         patch.setattr(TextJobs, "_first", lambda *_: 1 / 0)
         assert Scheduler(None, [w.lane], w.parts).next() is None
     events = dict(w.events)
-    assert all(isinstance(events[job], Failure) for job in jobs) and not w.lane and not share.waiting
+    assert all(isinstance(events[job], Failure) for job in jobs) and not w.lane and not lanes.waiting
     later = w.ask([9], 3)
     w.run()
     assert later.request.vectors is not None
@@ -371,12 +369,12 @@ def test_texts_that_take_longer_than_rows_may_wait_come_last() -> None:
 def test_rows_of_other_engines_have_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
     w, other = Lane(text_tokens=10**6), object()
     w.ask([4] * 100)
-    monkeypatch.setattr(share, "decoding", {other})
+    monkeypatch.setattr(lanes, "decoding", {other})
     w.pass_()
     assert len(w.model.texts[0]) * 4 == FIRST_CHUNK_TOKENS
-    monkeypatch.setattr(share._turns, "resumes", time.monotonic() + 100)
+    monkeypatch.setattr(lanes._turns, "resumes", time.monotonic() + 100)
     assert not w.lane.is_due(False, None) and 0 < w.share.pause <= MAX_PAUSE_SECONDS
-    monkeypatch.setattr(share, "decoding", {w})
+    monkeypatch.setattr(lanes, "decoding", {w})
     assert w.lane.is_due(False, None) and not w.share.pause, "its own rows are its own affair"
 
 
@@ -385,8 +383,8 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, decoding: set[object]) -> None:
         self.now = 1000.0
-        for name, content in (("decoding", decoding), ("waiting", set()), ("_turns", share._Turns())):
-            monkeypatch.setattr(share, name, content)
+        for name, content in (("decoding", decoding), ("waiting", set()), ("_turns", lanes._Turns())):
+            monkeypatch.setattr(lanes, name, content)
 
     def time(self) -> float:
         return self.now
@@ -446,9 +444,9 @@ def test_who_has_no_texts_any_more_takes_nobody_s_turn(monkeypatch: pytest.Monke
     clock = Clock(monkeypatch, {object()})
     one, other = clock.slow(0.04), clock.slow(0.04)
     other.lane.drop([*other.lane._jobs.values()])
-    assert share.waiting == {one}
+    assert lanes.waiting == {one}
     one.share.close()
-    assert not share.waiting
+    assert not lanes.waiting
 
 
 def test_texts_and_prompts_take_turns() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localai_shim.engine.work.queue import OLDEST_EVERY
-from localai_shim.engine.work.room import TURN_TOKENS
+from localai_shim.engine.work.rows import TURN_TOKENS
 from tests.engine.recording import PER_TOKEN, MakeWorld, World
 from tests.samples import only
 

@@ -14,7 +14,7 @@ import pytest
 from localai_shim.engine.costs.chunks import Pace
 from localai_shim.engine.decode.batch import Batch
 from localai_shim.engine.engine import Engine, EngineOptions
-from localai_shim.engine.work import share
+from localai_shim.engine.work import lane as lanes
 from localai_shim.models.heads.pooling import Pooling, Reading
 from localai_shim.types import GenerationRequest, Prompt, RowError
 from tests.engine.everything import Everything, Texts, everything
@@ -51,7 +51,7 @@ class Encoder:
 def test_a_pass_that_fails_while_a_long_text_is_read_fails_nobody_and_the_engine_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(share, "waiting", set())
+    monkeypatch.setattr(lanes, "waiting", set())
     sizes = itertools.chain([500, 500], itertools.repeat(125))
     monkeypatch.setattr(Pace, "chunk", lambda pace, left=None: next(sizes))
     model = Encoder()

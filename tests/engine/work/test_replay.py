@@ -12,15 +12,14 @@ from typing import Any
 import pytest
 
 from localai_shim.engine import setup
-from localai_shim.engine.costs.cost_model import CostModel
-from localai_shim.engine.costs.meter import Meter
+from localai_shim.engine.costs.cost_model import CostModel, Meter
 from localai_shim.engine.engine import EngineOptions
 from localai_shim.engine.pieces import Chunk, Collect, Decode, Deliver, Join, Limit, Open, Piece, Preempt, StepRecord
 from localai_shim.engine.ports import StepInput
 from localai_shim.engine.row import Row
 from localai_shim.engine.setup import set_up
 from localai_shim.engine.sinks import SyncSink
-from localai_shim.engine.work import room
+from localai_shim.engine.work import rows as of_rows
 from localai_shim.engine.work.batcher import Batcher
 from localai_shim.models.loading import load_model
 from localai_shim.types import Event, Failure, GenerationRequest, Prompt, SamplingParams, Token
@@ -162,7 +161,7 @@ def replay(model_type: str, records: Sequence[StepRecord]) -> Stage:
 @pytest.mark.parametrize("model_type", ["qwen3", "gemma3_text"])
 def test_a_recorded_run_is_played_again_without_a_clock(model_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RESERVED_TOKENS", "FURTHER_TOKENS"):
-        monkeypatch.setattr(room, name, 16)
+        monkeypatch.setattr(of_rows, name, 16)
     plain, _ = record(model_type)
     known = {key(row.request): [e.id for e in its if isinstance(e, Token)] for row, its in plain.events.items()}
     speculate(monkeypatch, Oracle(0.8, known))

@@ -10,7 +10,7 @@ import mlx.nn as nn
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
-from localai_shim.engine.decode import verify
+from localai_shim.engine.decode import in_flight
 from localai_shim.engine.drafts.head import HeadDrafter
 from localai_shim.engine.kv import slots
 from localai_shim.engine.row import Row
@@ -156,13 +156,13 @@ def test_engine_with_a_head_runs_no_token_twice(kind: str, tmp_path: Path, monke
     expected = [generate(engine, each)[0] for each in made]
     engine.close()
     again: list[list[int]] = []
-    own = verify._take_back
+    own = in_flight._take_back
 
     def take_back(cache: Any, places: Any, rows: list[Row], emitted: Any) -> None:
         own(cache, places, rows, emitted)
         again.extend(row.replay for row in rows)
 
-    monkeypatch.setattr(verify, "_take_back", take_back)
+    monkeypatch.setattr(in_flight, "_take_back", take_back)
     engine = engine_of(folder)
     gone = Running(engine, request([4, 8, 15], SamplingParams(), 200, ignore_eos=True))
     running = [Running(engine, each) for each in made]

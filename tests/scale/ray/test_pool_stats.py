@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localai_shim.scale.ray.pool_stats import summed
+from localai_shim.scale.ray.pool import summed
 from localai_shim.stats import DraftCounts, EngineStats, Percentiles
 
 

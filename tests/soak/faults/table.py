@@ -109,7 +109,7 @@ _RUNNING = [
     Point("prefill", "engine.prompts.prefill:Prefiller._timed", "chat"),
     Point("step", "models.text:TextModel.forward", "chat", "rows"),
     Point("step", "models.text:TextModel.adapted", "adapter", "rows"),
-    Point("step", "engine.decode.in_flight:AwaitingHost.wait", "chat", "rows", also=("engine.decode.verify:",)),
+    Point("step", "engine.decode.in_flight:AwaitingHost.wait", "chat", "rows", also=("engine.decode.in_flight:",)),
     Point(
         "step",
         "engine.failures.unowned:mx.synchronize",

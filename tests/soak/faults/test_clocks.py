@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.soak.setting import close_pair, open_pair
 from localai_shim.engine.costs.cost_model import CostModel, Stopwatch
-from localai_shim.engine.work import share
+from localai_shim.engine.work import lane as lanes
 from tests.soak.faults.load import Load
 from tests.soak.faults.places import find
 
@@ -56,7 +56,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of engines that are made from now on."""
     made = Clock(time.monotonic)
-    monkeypatch.setattr(share._turns, "resumes", share._turns.resumes)  # which is of all engines, and set back
+    monkeypatch.setattr(lanes._turns, "resumes", lanes._turns.resumes)  # which is of all engines, and set back
     defaults = CostModel.__init__.__defaults__
     assert defaults is not None
     monkeypatch.setattr(CostModel.__init__, "__defaults__", (made, *defaults[1:]))
@@ -84,7 +84,7 @@ def test_an_engine_s_clock_jumps_ahead_amid_each_kind_of_work(afresh: Load, cloc
         with pytest.MonkeyPatch.context() as patch, afresh.busy("text", "vision") as beside:
             clock.jump_amid(patch, place)
             assert afresh.is_right(kind, afresh.play(kind))
-            assert share._turns.resumes - clock() < MOST_OWED, place
+            assert lanes._turns.resumes - clock() < MOST_OWED, place
         assert clock.ahead == before + HOUR, place
         assert all(each.is_right and each.error is None for each in beside)
         assert afresh.is_right(kind, afresh.play(kind, timeout=MOST_OWED)), place

@@ -48,11 +48,9 @@ ELSEWHERE = {
     "runtime.sources:": "the constructor's own argument; tests/test_options.py",
     "state.schema:": "a store that cannot be opened is the constructor's error; tests/state and test_machine.py",
     "telemetry.": "observers are told of requests and fail none; `Observation._served`, tests/frameworks",
-    "threads.crew:": "threads: test_machine.py and tests/test_crews.py",
     "threads.greenlets:": "gevent: tests/soak/life/test_gevent.py",
-    "threads.own_threads:": "gevent: tests/soak/life/test_gevent.py",
     "threads.system:": "threads: test_machine.py",
-    "threads.workers:": "threads: test_machine.py",
+    "threads.workers:": "threads: test_machine.py and tests/test_crews.py",
 }
 """Beginnings of places without a point, and why."""
 

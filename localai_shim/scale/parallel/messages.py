@@ -1,23 +1,79 @@
-"""Records of mirrored calls: small pickles in which objects that all processes have are numbers.
+"""Messages between the leader and a follower: frames over a plain socket, and records of mirrored calls in them.
 
-Both sides number objects in the same order: those that are new when they are written, and those that calls return. A
-record holds only the shape of an array; a collective operation of the call transfers its values.
+Records are small pickles in which objects that all processes have are numbers. Both sides number objects in the same
+order: those that are new when they are written, and those that calls return. A record holds only the shape of an array;
+a collective operation of the call transfers its values.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
+import socket
+import struct
+import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from weakref import ref
 
 import mlx.core as mx
 
 from ...engine.cache_contents import UPSTREAMS
 from ...engine.mirror.journal import Mirrored
+
+Kind = Literal[b"r", b"p", b"c", b"j", b"k", b"n", b"e", b"v"]
+"""From the leader: a record, a ping, close, join the group. From a follower: what it has done, that it has joined, an
+error, a port to visit."""
+KINDS: dict[bytes, Kind] = {kind: kind for kind in (b"r", b"p", b"c", b"j", b"k", b"n", b"e", b"v")}
+
+SEND_SECONDS = 10  # that a peer which reads nothing may keep a sender
+_HEADER = struct.Struct("<cQ")
+
+
+class Channel:
+    """One end. Frames may be sent from several threads, and read from one."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket, self._lock = end, threading.Lock()
+        end.setblocking(True)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_SECONDS, 0))
+
+    def send(self, kind: Kind, content: bytes = b"") -> None:
+        """Send a frame.
+
+        Raises:
+            OSError: the other end is gone, or reads nothing.
+        """
+        with self._lock:
+            self._socket.sendall(_HEADER.pack(kind, len(content)) + content)
+
+    def receive(self) -> tuple[Kind, bytes]:
+        """The next frame.
+
+        Raises:
+            OSError, EOFError: the other end is gone.
+        """
+        kind, size = _HEADER.unpack(self._read(_HEADER.size))
+        return KINDS[kind], self._read(size)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _read(self, size: int) -> bytes:
+        content = bytearray(size)
+        view = memoryview(content)
+        while view:
+            count = self._socket.recv_into(view)
+            if not count:
+                raise EOFError("the other end was closed")
+            view = view[count:]
+        return bytes(content)
+
 
 ObjectT = TypeVar("ObjectT")
 
@@ -81,6 +137,10 @@ def _plain(value: object) -> object:
     return value
 
 
+Record = tuple[int, int, list[int], Callable[..., object], tuple[object, ...], dict[str, object]]
+"""A call's number, the checksum of the one before, objects that are no more, what is called, and its arguments."""
+
+
 class Written:
     """The leader's numbers of shared objects. It holds none of them."""
 
@@ -117,7 +177,7 @@ class Written:
         gone, self._gone = self._gone, []
         return gone
 
-    def write(self, record: object) -> bytes:
+    def write(self, record: Record) -> bytes:
         file = io.BytesIO()
         _Pickler(file, self).dump(record)
         return file.getvalue()
@@ -151,21 +211,21 @@ class Read:
     """A follower's shared objects, by number."""
 
     def __init__(self) -> None:
-        self._objects: dict[int, object] = {}
+        self.objects: dict[int, object] = {}
         self._numbers: dict[int, int] = {}
         self._count = 0
 
     def __len__(self) -> int:
-        return len(self._objects)
+        return len(self.objects)
 
     def drop(self, numbers: list[int]) -> None:
         """Forget objects that the leader has no more."""
         for number in numbers:
-            gone = self._objects.pop(number, None)
+            gone = self.objects.pop(number, None)
             self._numbers.pop(id(gone), None)
 
     def add(self, value: object, number: int) -> None:
-        self._objects[number], self._numbers[id(value)] = value, number
+        self.objects[number], self._numbers[id(value)] = value, number
         self._count = max(self._count, number)
 
     def returned(self, result: object) -> None:
@@ -174,8 +234,9 @@ class Read:
             if id(each) not in self._numbers:
                 self.add(each, self._count + 1)
 
-    def read(self, content: bytes) -> Any:
-        return _Unpickler(io.BytesIO(content), self).load()
+    def read(self, content: bytes) -> Record:
+        record: Record = _Unpickler(io.BytesIO(content), self).load()
+        return record
 
     def made(self, number: int, kind: type[ObjectT], state: Mapping[str, object]) -> ObjectT:
         """A new object of the leader's."""
@@ -184,9 +245,6 @@ class Read:
         self.add(value, number)
         return value
 
-    def object(self, number: int) -> object:
-        return self._objects[number]
-
 
 class _Unpickler(pickle.Unpickler):
     def __init__(self, file: io.BytesIO, read: Read) -> None:
@@ -194,7 +252,7 @@ class _Unpickler(pickle.Unpickler):
         self._read = read
 
     def persistent_load(self, pid: int) -> object:
-        return self._read.object(pid)
+        return self._read.objects[pid]
 
     def find_class(self, module: str, name: str) -> Callable[..., object]:
         if (module, name) == (_Made.__module__, _Made.__name__):

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from localai_shim.engine.decode.joining import join
 from localai_shim.engine.engine import Engine
 from localai_shim.engine.kv import Buckets
 from localai_shim.engine.prompts.prefill import PrefillJob
 from localai_shim.engine.row import Row
 from localai_shim.engine.sampling.sampler import Sample
 from localai_shim.engine.sinks import SyncSink
+from localai_shim.engine.work.runner import join
 from localai_shim.models.loading import load_model
 from localai_shim.models.text import TextModel
 from localai_shim.types import Failure, RowError

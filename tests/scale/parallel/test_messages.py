@@ -11,7 +11,7 @@ import mlx.core as mx
 from mlx_lm.models.cache import CacheList, KVCache
 
 from localai_shim.engine.mirror.journal import Mirrored
-from localai_shim.scale.parallel.records import Read, Written, checksum
+from localai_shim.scale.parallel.messages import Read, Written, checksum
 
 
 class Thing(Mirrored):
