@@ -18,7 +18,7 @@ PerModel = str | Mapping[str, str]
 """For one model, or by the names in `models`."""
 KEEP_ALIVE_SECONDS = 60.0
 SPECULATION = "auto"
-DRAFT_TOKENS, MAX_DRAFT_TOKENS = 4, 15
+DRAFT_TOKENS, MAX_DRAFT_TOKENS = 7, 15
 ALONE = ("adapter_path", "draft_model", "cache_dir")  # without effect on a model in several processes
 LOCAL_MODELS = "LOCALAI_SHIM_LOCAL_MODELS"
 """Variable that turns the search for models of other programs on and off."""
@@ -185,7 +185,7 @@ class RunOptions(TypedDict, total=False):
             "vocabulary differs, the draft model has recurrent layers, or `model` takes only one token at a time."
         ),
     ]
-    draft_tokens: Annotated[int | None, Option("Maximum number of draft tokens per step, up to 15 (4 by default).")]
+    draft_tokens: Annotated[int | None, Option("Maximum number of draft tokens per step, up to 15 (7 by default).")]
 
 
 class EngineOptions(RunOptions, total=False):
