@@ -32,7 +32,7 @@ from ..types import EngineClosedError, EngineLike, ModelLoadError
 from .adapters import ClientAdapters, adapter_paths
 from .offload import are_imported, import_modules, importing
 from .served_models import hooks_of, listed, serve
-from .sources import EmbeddingModel, Source, make_sources, read_embedding
+from .sources import EmbeddingModel, ModelSource, make_sources, read_embedding
 from .starting import MODULES, open_store, set_switch_interval, start_engine
 from .timelines import Timelines
 
@@ -75,7 +75,7 @@ def make_runtime(model: ModelPath | None, given: LocalOptions, seconds: float | 
     records = records_timeline(given)
     adapters, search = adapter_paths(given, options), search_options(given)
     store_path = None if store is None else os.fspath(store)
-    sources: Mapping[str, Source] = {}
+    sources: Mapping[str, ModelSource] = {}
     if engine is not None:
         if idle := [*filter(options.get, options), *filter(given.get, SearchOptions.__annotations__)]:
             raise ValueError(f"`engine` runs already: `{idle[0]}` would have no effect")
@@ -111,7 +111,7 @@ def make_runtime(model: ModelPath | None, given: LocalOptions, seconds: float | 
 class _Shared:
     """An engine and the runtimes that hold it."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ModelSource) -> None:
         self._files = source.files()  # before they are read
         self.source = source
         self.engine = start_engine(source)
@@ -188,11 +188,11 @@ class _Shared:
             self._shareable = False
 
 
-_shared: dict[Source, _Shared] = {}
+_shared: dict[ModelSource, _Shared] = {}
 _lock = RLock()  # finalizers may run, and release an engine, while it is held
 
 
-def _acquire(source: Source, holder: object, engines: dict[Source, _Shared]) -> _Shared:
+def _acquire(source: ModelSource, holder: object, engines: dict[ModelSource, _Shared]) -> _Shared:
     """Hold the engine of a source, among those of the holder: there it is found when they are released, whatever was
     interrupted here.
     """
@@ -232,7 +232,7 @@ class Runtime:
 
     def __init__(
         self,
-        sources: Mapping[str, Source],
+        sources: Mapping[str, ModelSource],
         *,
         only: bool = False,
         engine: EngineLike | None = None,
@@ -248,7 +248,7 @@ class Runtime:
         offline = any(source.search.offline for source in sources.values())
         self.adapters = ClientAdapters(allowed=not only and engine is None and not parallel, offline=offline)
         self.is_scripted = bool(getattr(engine, "is_scripted", False))
-        self._engines: dict[Source, _Shared] = {}
+        self._engines: dict[ModelSource, _Shared] = {}
         self._lock, self._closed = RLock(), False
         self.store_path = store_path
         self.make_batches: MakeBatches  # clients set it; it must not hold this object
@@ -286,7 +286,7 @@ class Runtime:
         source = self.embedding.source_among(self.sources)
         return self.engine_of("").model.name if source is None else source.name
 
-    def _engine_of(self, source: Source) -> EngineLike:
+    def _engine_of(self, source: ModelSource) -> EngineLike:
         threads.check()  # before a lock that a thread of the parent may have held
         if source not in self._engines:
             self.load_modules()  # before a lock: see `threads.system`
@@ -406,7 +406,7 @@ class Runtime:
             known[name] = known[first.name]._replace(root=path, parent=first.name)
         return known
 
-    def _listed(self, source: Source) -> Listed:
+    def _listed(self, source: ModelSource) -> Listed:
         """Entry of a model for lists, without waiting for it to be loaded."""
         shared = self._engines.get(source)
         return listed(source, None if shared is None else shared.engine)
@@ -426,7 +426,7 @@ class Runtime:
 
 
 def _release_all(
-    engines: dict[Source, _Shared],
+    engines: dict[ModelSource, _Shared],
     holder: object,
     keep_alive: float,
     state: list[ClientState],

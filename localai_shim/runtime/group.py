@@ -15,14 +15,14 @@ from ..options import ModelOptions, processes
 from ..threads import greenlets
 from ..types import EngineClosedError, Json, ModelLoadError
 from .host import connect
-from .sources import Source, revision_of
+from .sources import ModelSource, revision_of
 from .surroundings import part
 
 if TYPE_CHECKING:
     from ..engine.ports import Group
 
 
-def check(sources: Iterable[Source]) -> None:
+def check(sources: Iterable[ModelSource]) -> None:
     """Refuse models that cannot be spread, as far as their files are on this machine.
 
     Raises:
@@ -41,12 +41,12 @@ def check(sources: Iterable[Source]) -> None:
             raise ValueError(str(error)) from None
 
 
-def _check(source: Source, config: Json) -> None:
+def _check(source: ModelSource, config: Json) -> None:
     text_only = source.options.get("text_only", False)
     check_shards(config, source.name, processes(source.options), text_only=text_only)
 
 
-def begin(source: Source, on_lost: Callable[[], None]) -> None:
+def begin(source: ModelSource, on_lost: Callable[[], None]) -> None:
     """Check that a model can be spread, start the other processes, and journal what this thread does.
 
     Args:

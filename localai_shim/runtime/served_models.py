@@ -17,7 +17,7 @@ from ..threads.deadline import Budget
 from ..threads.system import Lock
 from ..types import EngineError, EngineLike, LoadedModel, ModelLoadError
 from .offload import import_modules
-from .sources import Source, format_names
+from .sources import ModelSource, format_names
 
 if TYPE_CHECKING:
     from ..endpoints.models import Listed
@@ -81,7 +81,7 @@ def is_described(engine: EngineLike) -> bool:
     return engine in _served
 
 
-def listed(source: Source, engine: EngineLike | None) -> Listed:
+def listed(source: ModelSource, engine: EngineLike | None) -> Listed:
     """Entry of a model for lists, without waiting for it to be loaded.
 
     Args:

@@ -32,7 +32,7 @@ _REVISION = re.compile(r"[\w][\w./+@-]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ModelSource:
     """A model and how it is loaded and run: clients with equal sources share one engine."""
 
     path: str
@@ -145,7 +145,7 @@ def make_sources(
     options: ModelOptions,
     progress: bool | None = None,
     search: Search = ANYWHERE,
-) -> dict[str, Source]:
+) -> dict[str, ModelSource]:
     """The models of a client, by name; the name is empty where one serves every name.
 
     Raises:
@@ -171,7 +171,7 @@ def _resolve_draft(model: ModelPath, search: Search) -> str:
     return resolve_model(model, search).path
 
 
-def _make_source(model: ModelPath | None, options: ModelOptions, progress: bool | None, search: Search) -> Source:
+def _make_source(model: ModelPath | None, options: ModelOptions, progress: bool | None, search: Search) -> ModelSource:
     revision = revision_of(options)
     _check_revision(revision)
     path, called, defaults = resolve_model(model, search, revision)
@@ -180,7 +180,7 @@ def _make_source(model: ModelPath | None, options: ModelOptions, progress: bool 
             f"`revision` has no effect on '{path}', which is on this machine: leave it out, or pass the model's "
             "Hugging Face Hub ID"
         )
-    return Source(path, options, progress, called, dict(defaults), search)
+    return ModelSource(path, options, progress, called, dict(defaults), search)
 
 
 def revision_of(options: LoadOptions) -> str | None:
@@ -256,10 +256,10 @@ class EmbeddingModel(NamedTuple):
 
     name: str | None = None
     """Among the client's `models`; None: it is not said."""
-    source: Source | None = None
+    source: ModelSource | None = None
     """Another model than these."""
 
-    def source_among(self, sources: Mapping[str, Source]) -> Source | None:
+    def source_among(self, sources: Mapping[str, ModelSource]) -> ModelSource | None:
         """The model's source; None if the client has only an engine.
 
         If it is not said, it is the first model that can do nothing but embed, or else the first one.
@@ -281,7 +281,11 @@ class EmbeddingModel(NamedTuple):
 
 
 def read_embedding(
-    given: LocalOptions, sources: Mapping[str, Source], options: ModelOptions, progress: bool | None, search: Search
+    given: LocalOptions,
+    sources: Mapping[str, ModelSource],
+    options: ModelOptions,
+    progress: bool | None,
+    search: Search,
 ) -> EmbeddingModel:
     """A client's `embedding_model`: a name in `models`, or a model as `model` names one.
 

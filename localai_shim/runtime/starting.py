@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..options import LocalOptions, check_option, processes
 from . import served_models
 from .offload import aside, import_modules
-from .sources import Source
+from .sources import ModelSource
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -23,7 +23,7 @@ LOST_SECONDS = 5.0  # after which an engine whose group was lost fails its reque
 MODULES = ("models.loading", "engine.engine", "runtime.host")  # that run models
 
 
-def start_engine(source: Source) -> Engine[Servable]:
+def start_engine(source: ModelSource) -> Engine[Servable]:
     """Start the engine of a source, whose thread loads the model; in several processes with a group of them."""
     import_modules(*MODULES)
     from ..engine.engine import Engine

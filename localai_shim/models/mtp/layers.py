@@ -65,7 +65,7 @@ ARRAY_MASKS = ("glm4_moe_lite", "deepseek_v3", "deepseek_v32", "glm_moe_dsa")
 """Those whose attention reads masks as arrays only."""
 
 
-class Parts(NamedTuple):
+class HeadParts(NamedTuple):
     """A head's module, and its tensors by the module's names."""
 
     module: nn.Module
@@ -90,7 +90,7 @@ def renamed(kind: str, tensors: Tensors) -> Tensors:
     return made
 
 
-def make_parts(kind: str, config: Json, tensors: Tensors) -> Parts:
+def make_parts(kind: str, config: Json, tensors: Tensors) -> HeadParts:
     """Make a head's module, with the layer that the model's code has.
 
     Args:
@@ -126,7 +126,7 @@ def make_parts(kind: str, config: Json, tensors: Tensors) -> Parts:
         elif name.startswith("shared_head.head.") and kind in OWN_OUTPUT:
             moved[name.replace("shared_head.head", "output")] = array
             made.output = nn.Linear(width, config["vocab_size"], bias=False)
-    return Parts(made, moved)
+    return HeadParts(made, moved)
 
 
 def _qwen_layers(kind: str, config: Json, *, moe: bool) -> tuple[list[nn.Module], float]:
@@ -209,7 +209,7 @@ def with_stacked_experts(tensors: Mapping[str, mx.array]) -> Tensors:
     return made
 
 
-def load(parts: Parts) -> None:
+def load(parts: HeadParts) -> None:
     """Give a head's module its tensors, packed as these are.
 
     Raises:

@@ -380,8 +380,8 @@ def test_changed_defaults_are_another_engine(stores: Stores, model: Path) -> Non
 
 
 def test_sources_compare_without_the_places_that_were_searched() -> None:
-    from localai_shim.runtime.sources import Source
+    from localai_shim.runtime.sources import ModelSource
 
-    assert Source("a/b", search=Search(offline=True)) == Source("a/b")
-    assert hash(Source("a/b", defaults={"stop": ["x"]})) == hash(Source("a/b"))
-    assert Source("a/b", defaults={"stop": ["x"]}) != Source("a/b")
+    assert ModelSource("a/b", search=Search(offline=True)) == ModelSource("a/b")
+    assert hash(ModelSource("a/b", defaults={"stop": ["x"]})) == hash(ModelSource("a/b"))
+    assert ModelSource("a/b", defaults={"stop": ["x"]}) != ModelSource("a/b")

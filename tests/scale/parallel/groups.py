@@ -13,7 +13,7 @@ from typing import Any
 
 from localai_shim.engine.engine import Engine
 from localai_shim.options import ModelOptions
-from localai_shim.runtime.sources import Source
+from localai_shim.runtime.sources import ModelSource
 from localai_shim.runtime.starting import start_engine
 from localai_shim.types import GenerationRequest, SamplingParams
 from tests.architectures import config_of
@@ -41,7 +41,7 @@ def running(folder: Path, processes: int = 1, **options: Any) -> Iterator[Engine
     given = ModelOptions(**options)
     if processes > 1:
         given["tensor_parallel"] = processes
-    engine = start_engine(Source(str(folder), given))
+    engine = start_engine(ModelSource(str(folder), given))
     try:
         _ = engine.model
         yield engine

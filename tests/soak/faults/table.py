@@ -197,7 +197,7 @@ _STORING = [
 ]
 # What may pass is tried again with the next request, so that it has to last here.
 _LOADING = [
-    Point("loader", "runtime.sources:Source.files", "load", gets=Fault),
+    Point("loader", "runtime.sources:ModelSource.files", "load", gets=Fault),
     Point("loader", "models.loading:load_model", "load", also=("models.loading:",)),
     Point("loader", "models.text:TextModel.read", "load", also=("models.", "prompt.control", "prompt.template_traits")),
     Point("loader", "models.loading:read_json", "load", raised=no_descriptors, times=ALWAYS),

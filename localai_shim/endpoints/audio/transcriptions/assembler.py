@@ -18,7 +18,7 @@ from openai.types.audio import (
 from ....prompt.template import ChatTokenizer
 from ....types import Token
 from ...turn import Assembler, Round
-from .fields import TEXT_FORMATS, Asked
+from .fields import TEXT_FORMATS, TranscriptionFields
 from .languages import name_of
 from .segments import FRAMES_PER_SECOND, Segment
 from .subtitles import make_srt, make_vtt
@@ -42,7 +42,7 @@ class TranscriptionAssembler(Assembler[BaseModel | str]):
         end: ids from this one on are no text.
     """
 
-    def __init__(self, transcript: Transcript, asked: Asked, tokenizer: ChatTokenizer, end: int) -> None:
+    def __init__(self, transcript: Transcript, asked: TranscriptionFields, tokenizer: ChatTokenizer, end: int) -> None:
         super().__init__()
         self._transcript, self._asked, self._tokenizer, self._end = transcript, asked, tokenizer, end
         self._sent = ""

@@ -12,7 +12,7 @@ from ....errors import BadRequest
 from ....speech import Transcribing
 from ...served import ServedModel
 from ...turn import Turn
-from .fields import Asked, read_transcription, read_translation
+from .fields import TranscriptionFields, read_transcription, read_translation
 from .languages import read_language
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def prepare_translation(body: Mapping[str, object], model: ServedModel, store: C
     return _prepare(read_translation(body), model)
 
 
-def _prepare(asked: Asked, model: ServedModel) -> Turn:
+def _prepare(asked: TranscriptionFields, model: ServedModel) -> Turn:
     """Make the turn of the model's kind. Models that take a whole file have other settings than Whisper's."""
     from .recognition import recognition_turn  # NumPy: other endpoints do without
 
@@ -47,7 +47,7 @@ def _prepare(asked: Asked, model: ServedModel) -> Turn:
     return recognition_turn(asked, model)
 
 
-def _whisper_turn(asked: Asked, model: ServedModel, settings: Transcribing) -> Turn:
+def _whisper_turn(asked: TranscriptionFields, model: ServedModel, settings: Transcribing) -> Turn:
     """Make a turn whose rounds decode one window of thirty seconds after the other."""
     from .assembler import TranscriptionAssembler
     from .sound import hear
@@ -68,7 +68,7 @@ def _whisper_turn(asked: Asked, model: ServedModel, settings: Transcribing) -> T
     return Turn(assembler, transcript.works(), stream=asked.stream)
 
 
-def _prompt_tokens(asked: Asked, model: ServedModel, settings: Transcribing) -> list[int]:
+def _prompt_tokens(asked: TranscriptionFields, model: ServedModel, settings: Transcribing) -> list[int]:
     """Tokens of the text before the speech: the prompt's and the keywords'. Models read the last 223 of them.
 
     Raises:

@@ -23,7 +23,7 @@ _MAX_KEYWORDS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TranscriptionFields:
     """A request for the text of a file."""
 
     file: object
@@ -52,7 +52,7 @@ class Asked:
         return self.languages_field if self.languages_field == "language" else f"{self.languages_field}[{index}]"
 
 
-def read_transcription(body: Mapping[str, object]) -> Asked:
+def read_transcription(body: Mapping[str, object]) -> TranscriptionFields:
     """Fields of POST /audio/transcriptions.
 
     Raises:
@@ -70,7 +70,7 @@ def read_transcription(body: Mapping[str, object]) -> Asked:
     granularities = _read_granularities(fields, format) or ("segment",)
     languages_field, languages = _read_languages(fields)
     keywords = as_strings("keywords", fields.get("keywords", []), most=_MAX_KEYWORDS)
-    asked = Asked(
+    asked = TranscriptionFields(
         fields.require("file"), False, format, stream, languages, languages_field, fields.string("prompt") or "",
         [word.strip() for word in keywords if word.strip()], _read_temperature(fields), logprobs,
         "word" in granularities, "segment" in granularities, read_priority(fields),
@@ -80,7 +80,7 @@ def read_transcription(body: Mapping[str, object]) -> Asked:
     return asked
 
 
-def read_translation(body: Mapping[str, object]) -> Asked:
+def read_translation(body: Mapping[str, object]) -> TranscriptionFields:
     """Fields of POST /audio/translations; `language` is that of the speech.
 
     Raises:
@@ -88,7 +88,7 @@ def read_translation(body: Mapping[str, object]) -> Asked:
     """
     fields = Fields(_from_form(body))
     language = fields.string("language")
-    asked = Asked(
+    asked = TranscriptionFields(
         fields.require("file"),
         True,
         _read_format(fields),

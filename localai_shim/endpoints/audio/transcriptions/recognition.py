@@ -25,7 +25,7 @@ from ....types import RecognitionRequest, Token
 from ...served import ServedModel
 from ...turn import Assembler, Turn
 from .assembler import bare_word
-from .fields import Asked
+from .fields import TranscriptionFields
 from .languages import NAMES, read_language
 from .segments import compression_ratio
 from .sound import read_samples
@@ -34,7 +34,7 @@ from .subtitles import make_srt, make_vtt
 log = logging.getLogger("localai_shim")
 
 
-def recognition_turn(asked: Asked, model: ServedModel) -> Turn:
+def recognition_turn(asked: TranscriptionFields, model: ServedModel) -> Turn:
     """Make the turn of a request. A language or prompt that the model does not take has no effect.
 
     Raises:
@@ -61,7 +61,7 @@ def recognition_turn(asked: Asked, model: ServedModel) -> Turn:
     return Turn(RecognitionAssembler(work, asked), [work], stream=asked.stream)
 
 
-def _check(asked: Asked, model: ServedModel, settings: Recognizing) -> None:
+def _check(asked: TranscriptionFields, model: ServedModel, settings: Recognizing) -> None:
     only = f"The model '{model.name}' gives none; Whisper models do."
     if asked.translates and not settings.translates:
         text = f"The model '{model.name}' cannot translate. Load a multilingual Whisper model."
@@ -73,7 +73,7 @@ def _check(asked: Asked, model: ServedModel, settings: Recognizing) -> None:
         raise BadRequest.unsupported_value("include", f"Invalid value: 'logprobs'. {only}")
 
 
-def _note_ignored(asked: Asked, name: str, settings: Recognizing) -> None:
+def _note_ignored(asked: TranscriptionFields, name: str, settings: Recognizing) -> None:
     """Log which fields of a request have no effect."""
     ignored = {
         asked.languages_field: asked.languages and not settings.takes_language,
@@ -118,7 +118,7 @@ class RecognitionAssembler(Assembler[BaseModel | str]):
         asked: the request.
     """
 
-    def __init__(self, work: RecognitionRequest, asked: Asked) -> None:
+    def __init__(self, work: RecognitionRequest, asked: TranscriptionFields) -> None:
         super().__init__()
         self._work, self._asked = work, asked
         self._parts: list[Recognized] = []

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ....speech import Attended, Transcribing
 from ....types import AlignmentRequest, Prompt, SamplingParams, Token, TranscriptionRequest, Work
 from ...served import ServedModel
-from .fields import Asked
+from .fields import TranscriptionFields
 from .segments import FRAMES_PER_SECOND, Decoded, Segment, ends_at_stamp, split
 from .sound import Sound, seconds_of
 from .timestamps import TimestampConstraint, TimestampRules
@@ -60,7 +60,7 @@ class Transcript:
     def __init__(
         self,
         sound: Sound,
-        asked: Asked,
+        asked: TranscriptionFields,
         model: ServedModel,
         settings: Transcribing,
         languages: Sequence[str] = (),
