@@ -243,8 +243,8 @@ _READERS: dict[str, Callable[[Fields], dict[str, object]]] = {
 
 LOGPROBS = "message.output_text.logprobs"
 ENCRYPTED = "reasoning.encrypted_content"
-# Parts of items that answers have only where the caller asks for them. Results of hosted tools never exist here. Urls
-# of images are always included: items without them, sent back as input, would be refused.
+# Parts of items that answers have only where the caller asks for them. Urls of images are always included: items
+# without them, sent back as input, would be refused.
 INCLUDABLE = (
     "file_search_call.results",
     "web_search_call.results",

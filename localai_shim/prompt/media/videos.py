@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import BadRequest
-from ...threads.panics import is_shortage
+from . import decoding
 from .pictures import MAX_PICTURE_PIXELS
 
 if TYPE_CHECKING:
@@ -65,14 +65,8 @@ def decode_video(
     with tempfile.NamedTemporaryFile(prefix="localai-video-", suffix=".video") as file:
         file.write(data)
         file.flush()
-        try:
+        with decoding("video", path):
             return _read(cv2, file.name, path, rate, check)
-        except BadRequest:
-            raise
-        except Exception as error:  # whatever broken files lead to
-            if is_shortage(error):
-                raise
-            raise _refuse(path, f"the video cannot be decoded: {str(error)[:200]}") from None
 
 
 def joined_frames(frames: Sequence[npt.NDArray[np.uint8]], path: str) -> Frames:

@@ -160,3 +160,12 @@ def test_parts(clips: dict[str, Path]) -> None:
         assert (media.data.shape, media.rate) == ((8, 48, 64, 3), 2.0)
     slower = {"type": "video_url", "video_url": {"url": url}, "fps": 1}
     assert open_media(slower, AT, rules).decode().rate == 1.0
+
+
+def test_an_error_without_a_text_is_named_by_its_type(clips: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*given: object) -> None:
+        raise cv2.error()
+
+    monkeypatch.setattr(videos, "_read", broken)
+    with pytest.raises(BadRequest, match=r"the video cannot be decoded: error\.$"):
+        decode_video(next(iter(clips.values())).read_bytes(), PATH)
