@@ -113,11 +113,14 @@ def test_ten_rounds_of_loading_and_closing_leave_no_memory_behind(
 
 
 def test_rounds_with_tools_leave_no_memory_behind(builtin_copy: str) -> None:
-    before = mx.get_active_memory()
-    for ask in (tools, tools_used) * 2:
+    before = None
+    for ask in (tools, tools_used) * 3:
         with LocalOpenAI(builtin_copy, keep_alive=0) as client:
             ask(client)
-        assert mx.get_active_memory() <= before + SLACK
+        if before is not None:
+            assert mx.get_active_memory() <= before + SLACK
+        elif ask is tools_used:  # bounded caches, such as cosines of positions, are filled
+            before = mx.get_active_memory()
 
 
 def test_two_models_in_turn_take_no_more_than_the_one_that_is_loaded(path: str) -> None:

@@ -131,6 +131,8 @@ def model_type(config: Json) -> str | None:
     """The name of a checkpoint's architecture; None: its config does not say."""
     from mlx_audio.registry import model_type_from_config
 
+    if not isinstance(config.get("model_type", ""), str):
+        return None  # an error of mlx-lm's names the field
     found = model_type_from_config(config)
     if found is None and str(config.get("target", "")).startswith(_NEMO):
         return "parakeet"

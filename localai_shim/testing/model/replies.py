@@ -180,7 +180,6 @@ class ScriptedModel:
             tools,
             add_generation_prompt=add_generation_prompt,
             tokenize=False,
-            continue_final_message=False,
             **variables,
         )
         text = text if restore is None else restore(text)
