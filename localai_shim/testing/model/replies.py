@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...media import Media, MediaKind, MediaSize, MediaSpan, ProcessedMedia
 from ...speech import Recognizing, Speaking
@@ -168,7 +168,7 @@ class ScriptedModel:
     def apply_chat_template(
         self,
         messages: Sequence[Mapping[str, object]],
-        variables: Mapping[str, object],
+        variables: Mapping[str, Any],
         tools: Sequence[Mapping[str, object]] | None = None,
         add_generation_prompt: bool = True,
         restore: Callable[[str], str] | None = None,
