@@ -33,7 +33,7 @@ from .workload import Prompt, Prompts
 
 SIZES = {
     "8b": Size(4_096, 36, 12_288, 32, 8, 128, 151_936, 128, 128),  # Qwen3-8B
-    "tiny": Size(64, 2, 128, 4, 2, 16, 1_000, 32, 24),
+    "tiny": Size(128, 2, 256, 8, 2, 16, 1_000, 32, 24),
     **models.SIZES,
 }
 PREFILL = 4_096
@@ -94,12 +94,13 @@ def measure_drafts(name: str, repeats: int, quick: bool) -> Section:
 def measure_heads(name: str, repeats: int, quick: bool) -> Section:
     """bf16 and 4-bit: one sampled stream, then 1 and 8 streams with an MTP head. `quick` changes nothing."""
     section, own = Section(), gpu_heads.config(SIZES[name])
-    for folder, kind, bits, model, tokenizer, config in _models(name, gpu_heads.prepare, own):
+    for folder, kind, bits, model, tokenizer, config in _models(name, gpu_drafts.forget_context, own):
         with client(folder, model, tokenizer, config, bits) as ours:
             gpu_heads.measure_sampled(section, kind, ours, tokenizer, repeats)
         clients = partial(client, folder, model, tokenizer, config, bits)
+        share = gpu_heads.agree(model, bits, clients, tokenizer)
         head = gpu_heads.save_head(folder / f"head-{kind}", model, bits)
-        gpu_heads.measure(section, kind, clients, head, tokenizer, repeats)
+        gpu_heads.measure(section, kind, clients, head, tokenizer, repeats, share)
     print_figures(section.figures)
     return section
 

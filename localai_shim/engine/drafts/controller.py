@@ -34,6 +34,7 @@ log = logging.getLogger("localai_shim")
 
 ACCEPTANCE_WEIGHT = 0.15  # of the latest draft in the average of a source's right ones
 MIN_GAIN = 1.08  # of expected tokens per second
+REPEAT_GAIN = 1.15  # of a step of as many tokens as the one before, on a GPU: it was built while that one ran
 MAX_STEP_COST = 4.0  # plain steps that one with drafts may take: rows without drafts wait as long
 STALL_SHARE = 0.5  # of `max_stall` that one may take longer than a plain one, where prompts are run between steps
 LOW_ACCEPTANCE, SURE_ACCEPTANCE = 0.3, 0.5  # below the one a row is asked ever more rarely, above the other sooner
@@ -109,7 +110,8 @@ class Speculation:
         drafters: of each row, the one that was right most often is asked first.
         vocabulary: the model's; a tokenizer may know more tokens, which no draft may have: what is behind a row's last
             token is masked, and what comes of such a token may be no number.
-        few_sizes: steps have one of few numbers of tokens: GPUs prepare for each new one.
+        few_sizes: steps have one of few numbers of tokens, and rather that of the step before: GPUs prepare for each
+            new one, and the next step is built ahead.
         counts: by source.
         costly: asked where no other has a better guess, and where that pays.
         max_stall: see `EngineOptions`.
@@ -124,6 +126,8 @@ class Speculation:
     costly: CostlyDrafter | None = None
     max_stall: float = inf
     spent: float = 0.0
+    _last: int = 0
+    """Most drafts of a row in the step before."""
     _failures: int = 0
     """Number of times that choosing drafts raised."""
     _weights: int = 0
@@ -164,6 +168,7 @@ class Speculation:
         with self._giving_up(rows):
             if wanted and not self._is_off:
                 guesses, most = self._chosen(rows, STALL_SHARE * self.max_stall if beside_prompts else inf)
+        self._last = most
         if not most and not any(row.replay for row in rows):
             return None
         return tuple(
@@ -285,6 +290,8 @@ class Speculation:
         best, chosen, costly = MIN_GAIN, 0, sum(guess.planned > 0 for guess, _ in some)
         counts = [guess.count(flying) for guess, _ in some]
         for cap in self._caps if max(counts) > 0 else ():
+            if self.few_sizes and cap > max(counts):
+                break  # fewer would be run
             tokens = 1 + max(replay + min(cap, count) for (_, replay), count in zip(some, counts, strict=True))
             seconds = self.costs.seconds("step", (len(rows), tokens))
             if seconds is None:
@@ -293,6 +300,7 @@ class Speculation:
                 seconds += self.costly.seconds(costly, min(cap, self.costly.most), plain)
             right = sum(guess.expected(cap, flying) for guess, _ in some)
             gain = (len(rows) + right) / len(rows) * plain / seconds
+            gain *= REPEAT_GAIN if self.few_sizes and cap == self._last else 1.0
             waits = seconds > MAX_STEP_COST * plain and len(some) < len(rows)
             if gain > best and not waits and seconds - plain <= longest:
                 best, chosen = gain, cap

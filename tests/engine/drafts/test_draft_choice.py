@@ -288,6 +288,17 @@ def test_few_sizes_are_those_that_were_weighed() -> None:
     assert tokens(speculation.drafts([row([5, 6])])) == [[7] * 4]
 
 
+@pytest.mark.parametrize(("few_sizes", "better", "size"), [(True, 1.1, 4), (True, 1.3, 8), (False, 1.1, 8)])
+def test_steps_stay_as_large_as_the_one_that_was_built_ahead(few_sizes: bool, better: float, size: int) -> None:
+    """On a GPU, where another size has to be so much better."""
+    costs = measured(1, {2: 3.0, 3: 3.0, 5: 3.0, 9: 9.0, 16: 30.0})
+    speculation, one = Speculation([Says(0.98)], few_sizes=few_sizes, costs=costs), row([5, 6])
+    assert tokens(speculation.drafts([one])) == [[7] * 4]
+    for _ in range(30):
+        costs.note("step", (1, 9), 3.0 * 9 / 5 / better)
+    assert tokens(speculation.drafts([one])) == [[7] * size]
+
+
 def test_the_source_that_was_right_most_often_goes_first() -> None:
     sources, one = [Says(0.9, (4, 4)), Says(0.99, ()), Says(0.7, (9, 9))], row([5, 6])
     speculation = Speculation(sources, costs=measured(1, {2: 1.0, 3: 1.0}))
