@@ -24,6 +24,7 @@ from ..ports import Model
 from ..prefix.cache import PrefixCache
 from ..probes import agreement, takes_several
 from ..row import KnownStates, Row
+from .acceptance import Guess, Record, Trust
 from .draft_model import DraftModel
 from .head import HeadDrafter
 from .past import Past
@@ -32,74 +33,18 @@ from .sources import CostlyDrafter, Drafter, ForcedTokens, PredictedText, Prompt
 
 log = logging.getLogger("localai_shim")
 
-ACCEPTANCE_WEIGHT = 0.15  # of the latest draft in the average of a source's right ones
 MIN_GAIN = 1.08  # of expected tokens per second
 REPEAT_GAIN = 1.15  # of a step of as many tokens as the one before, on a GPU: it was built while that one ran
 MAX_STEP_COST = 4.0  # plain steps that one with drafts may take: rows without drafts wait as long
 STALL_SHARE = 0.5  # of `max_stall` that one may take longer than a plain one, where prompts are run between steps
-LOW_ACCEPTANCE, SURE_ACCEPTANCE = 0.3, 0.5  # below the one a row is asked ever more rarely, above the other sooner
-MAX_WAIT_TOKENS, MAX_SURE_WAIT_TOKENS = 8, 2  # until a row without a good guess is asked again
 MAX_FAILURES = 8  # of choosing drafts, before an engine runs none any more
-RECOVERY = 1 / 512  # of its first acceptance, that a costly source regains for each step that it is not asked for
+RECOVERY = 1 / 512  # of what a row trusted a costly source with, that it regains for each step without its drafts
+NEW_ROWS_RECOVERY = RECOVERY / 4  # of what new rows did: each of them asks anew
 
 
 def own_drafters() -> list[Drafter]:
     """Those that need nothing but the rows, the surest first."""
     return [ForcedTokens(), PredictedText(), PromptLookup()]
-
-
-@dataclass(frozen=True, slots=True)
-class _Guess:
-    source: Drafter
-    acceptance: float
-    tokens: Sequence[int] = ()
-    planned: int = 0
-    """Tokens that a costly source could be asked for; 0: these are there."""
-    instead: _Guess | None = None
-    """Another source's, which it replaces."""
-
-    def expected(self, cap: int, flying: int) -> float:
-        """Expected number of right tokens among `cap`, behind `flying` guessed ones that are in flight."""
-        rate, drafts = min(self.acceptance, 0.99), min(cap, self.count(flying))
-        return rate ** (0 if self.planned else flying) * rate * (1 - rate**drafts) / (1 - rate)
-
-    def count(self, flying: int) -> int:
-        """Drafts in the next step."""
-        return self.planned or len(self.tokens) - flying
-
-
-@dataclass(slots=True)
-class _Record:
-    """The sources that a row may have drafts of, and how many of their guesses were right."""
-
-    acceptance: dict[Drafter, float]
-    weights: int = 0
-    """Number of the weights that the model had."""
-    guess: _Guess | None = None
-    since: int = 0
-    """Tokens that the row had generated before the guess."""
-    wait: int = 0
-
-    def learn(self, row: Row) -> None:
-        """Compare the last guess with what came."""
-        guess = self.guess
-        came = row.output_tokens[self.since : self.since + len(guess.tokens)] if guess is not None else ()
-        if guess is None or not came:
-            return
-        self.guess = None
-        right = next((i for i, (a, b) in enumerate(zip(guess.tokens, came, strict=False)) if a != b), len(came))
-        if guess.source in self.acceptance:
-            rate = 1 - (1 - self.acceptance[guess.source]) * (1 - ACCEPTANCE_WEIGHT) ** right
-            self.acceptance[guess.source] = rate * (1 - ACCEPTANCE_WEIGHT * (right < len(came)))
-
-    def ask_later(self, row: Row, guess: _Guess | None) -> None:
-        """Have the row asked again at once where it has a good guess, else ever later."""
-        if guess is not None and guess.acceptance >= LOW_ACCEPTANCE:
-            self.wait = 0
-        else:
-            sure = max(self.acceptance.values(), default=0.0) > SURE_ACCEPTANCE
-            self.wait = min(max(1, 2 * self.wait), MAX_SURE_WAIT_TOKENS if sure else MAX_WAIT_TOKENS)
-        row.next_draft_at = row.generated + self.wait if self.acceptance else inf
 
 
 @dataclass(slots=True, eq=False)
@@ -132,6 +77,8 @@ class Speculation:
     """Number of times that choosing drafts raised."""
     _weights: int = 0
     """Number of times that the model has got other weights."""
+    _trust: dict[bool, dict[Drafter, Trust]] = field(default_factory=dict)
+    """Of the costly source, for rows with a grammar and for others: it knows of no grammar."""
 
     @property
     def nbytes(self) -> int:
@@ -163,7 +110,7 @@ class Speculation:
             wanted: False: none are, but there may be tokens to be run once more.
             beside_prompts: prompts are run after this step, for which rows wait as well.
         """
-        guesses: list[_Guess | None] = [None] * len(rows)
+        guesses: list[Guess | None] = [None] * len(rows)
         most, self.spent = 0, 0.0
         with self._giving_up(rows):
             if wanted and not self._is_off:
@@ -219,6 +166,7 @@ class Speculation:
     def renew(self) -> None:
         """Forget how often drafts were right: the model has other weights."""
         self._weights += 1
+        self._trust.clear()
         if self.costly is not None:
             self.costly.renew()
 
@@ -243,9 +191,9 @@ class Speculation:
             off = "; too many failures: this engine runs no more drafts" if self._is_off else ""
             log.exception("drafts failed; rows continue without them%s", off)
             for row in rows:
-                row.drafting[self], row.next_draft_at = _Record({}, self._weights), inf
+                row.drafting[self], row.next_draft_at = Record({}, self._weights), inf
 
-    def _chosen(self, rows: Sequence[Row], longest: float) -> tuple[list[_Guess | None], int]:
+    def _chosen(self, rows: Sequence[Row], longest: float) -> tuple[list[Guess | None], int]:
         """The guesses to be run, with those of the costly source, and the most tokens of one."""
         guesses, most = self._decide(rows, longest=longest)
         if any(guess is not None and guess.planned for guess in guesses):
@@ -255,7 +203,7 @@ class Speculation:
             most = self._caps[bisect_right(self._caps, most) - 1]
         return guesses, most
 
-    def _decide(self, rows: Sequence[Row], flying: int = 0, longest: float = inf) -> tuple[list[_Guess | None], int]:
+    def _decide(self, rows: Sequence[Row], flying: int = 0, longest: float = inf) -> tuple[list[Guess | None], int]:
         """The guesses of each row, and the most tokens of one to be run; 0: none are.
 
         Args:
@@ -270,17 +218,24 @@ class Speculation:
             more, cap = self._best(rows, planned, flying, longest)
             if more > gain:
                 most, guesses = cap, planned
-            elif self.costly is not None:
-                for row in rows:
-                    acceptance = self._record(row).acceptance
-                    if self.costly in acceptance:
-                        acceptance[self.costly] += (self.costly.trust - acceptance[self.costly]) * RECOVERY
+            else:
+                self._regain(rows)
         if any(planned or guesses) and not (flying and most):  # else the step is chosen once its first draft has come
             self.costs.choose()
         return guesses, most
 
+    def _regain(self, rows: Sequence[Row]) -> None:
+        """Trust the costly source, which is not asked for these rows, a little more."""
+        costly = self.costly
+        assert costly is not None
+        for kind in self._trust.values():
+            kind[costly].share += (costly.trust - kind[costly].share) * NEW_ROWS_RECOVERY
+        for record in map(self._record, rows):
+            if costly in record.acceptance and costly in record.trust:
+                record.acceptance[costly] += (record.trust[costly].share - record.acceptance[costly]) * RECOVERY
+
     def _best(
-        self, rows: Sequence[Row], guesses: Sequence[_Guess | None], flying: int = 0, longest: float = inf
+        self, rows: Sequence[Row], guesses: Sequence[Guess | None], flying: int = 0, longest: float = inf
     ) -> tuple[float, int]:
         """The most tokens per second, relative to plain steps, and the drafts per row that give them; 0: none do."""
         some = [(guess, len(row.replay)) for guess, row in zip(guesses, rows, strict=True) if guess is not None]
@@ -308,7 +263,7 @@ class Speculation:
                 break
         return best, chosen
 
-    def _guess(self, row: Row) -> _Guess | None:
+    def _guess(self, row: Row) -> Guess | None:
         """A row's drafts, by the source that was right most often among those that have some."""
         most = _most_drafts(row)
         if not row.request.speculation or most <= 0:
@@ -318,13 +273,13 @@ class Speculation:
         found = None
         for drafter, acceptance in sorted(record.acceptance.items(), key=lambda each: -each[1]):
             if drafter is not self.costly and (tokens := self._ask(drafter, [row], [most])[0]):
-                found = _Guess(drafter, acceptance, tokens)
+                found = Guess(drafter, acceptance, tokens)
                 break
         record.guess, record.since = found, row.generated
         record.ask_later(row, found)
         return found
 
-    def _plan(self, rows: Sequence[Row], guesses: Sequence[_Guess | None]) -> list[_Guess | None] | None:
+    def _plan(self, rows: Sequence[Row], guesses: Sequence[Guess | None]) -> list[Guess | None] | None:
         """The guesses with those of the costly source that could replace worse ones; None: it has none."""
         costly = self.costly
         if costly is None:
@@ -337,12 +292,12 @@ class Speculation:
             record.learn(row)
             rate = record.acceptance.get(costly, 0.0)
             if rate > (0.0 if guess is None else guess.acceptance) and costly.takes(row):
-                out[i] = _Guess(costly, rate, planned=min(costly.most, most), instead=guess)
+                out[i] = Guess(costly, rate, planned=min(costly.most, most), instead=guess)
         return out if any(guess is not None and guess.planned for guess in out) else None
 
     def _ask_costly(
-        self, rows: Sequence[Row], planned: Sequence[_Guess | None], most: int, longest: float
-    ) -> tuple[list[_Guess | None], int]:
+        self, rows: Sequence[Row], planned: Sequence[Guess | None], most: int, longest: float
+    ) -> tuple[list[Guess | None], int]:
         """Get the drafts that were planned; those that exist decide what is run."""
         assert self.costly is not None
         watch, out = self.costs.start(), list(planned)
@@ -352,19 +307,23 @@ class Speculation:
             out[i] = guess.instead
             if tokens:
                 record = self._record(rows[i])
-                out[i] = record.guess = _Guess(self.costly, guess.acceptance, tokens)
+                out[i] = record.guess = Guess(self.costly, guess.acceptance, tokens)
                 record.since = rows[i].generated
         self.spent = watch.seconds
         return out, self._best(rows, out, longest=longest)[1]
 
-    def _record(self, row: Row) -> _Record:
-        record: _Record | None = row.drafting.get(self)
+    def _record(self, row: Row) -> Record:
+        record: Record | None = row.drafting.get(self)
         if record is None or record.weights != self._weights:
             every = [*self.drafters, *([] if self.costly is None else [self.costly])]
             if record is not None:
                 every = [each for each in every if each in record.acceptance]  # others have failed, or have no drafts
             takes = {each: each.trust for each in every if each is self.costly or each.takes(row)}
-            record = row.drafting[self] = _Record(takes, self._weights)
+            costly, trust = self.costly, dict[Drafter, Trust]()
+            if costly is not None and costly in takes:
+                trust = self._trust.setdefault(row.constraint is not None, {costly: Trust(costly.trust)})
+                takes[costly] = trust[costly].share
+            record = row.drafting[self] = Record(takes, self._weights, trust)
         return record
 
     def _ask(self, drafter: Drafter, rows: Sequence[Row], most: Sequence[int]) -> Sequence[Sequence[int]]:

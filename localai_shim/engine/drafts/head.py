@@ -37,7 +37,6 @@ UNASKED_STEPS = 512  # without drafts by the head, after which it reads no promp
 MIN_TRAIL_TOKENS = 2 * MAX_STEP_TOKENS  # of a row, however many rows there are
 PROOF_GUESSES = 64  # after which a head that is seldom right is turned off
 MIN_AGREEMENT = 0.3
-TRUST, TRUST_GUESSES = 0.7, 16  # agreement that is assumed before, and its weight in guesses
 MAX_PROOF_TEMPERATURE = 1.0  # of rows whose guesses are compared: above it the model itself is seldom sure
 
 
@@ -72,11 +71,10 @@ class HeadDrafter:
         past: its entries for rows that left; None: none are kept.
 
     Attributes:
-        trust: the share of its guesses that are right, as far as that is known.
         reads_hidden: it is not turned off.
     """
 
-    source = "mtp"
+    source, trust = "mtp", 0.7
 
     def __init__(
         self, head: DraftHead, most: int, model: Model, max_stall: float, costs: CostModel, past: Past | None = None
@@ -94,7 +92,7 @@ class HeadDrafter:
         self._begin_proof()
 
     def _begin_proof(self) -> None:
-        self.trust, self.reads_hidden, self._is_proven = TRUST, True, False
+        self.reads_hidden, self._is_proven = True, False
         self._compared = self._right = self._unasked = 0
         self._trails.clear()
         self._forget()
@@ -186,7 +184,9 @@ class HeadDrafter:
             self._catch_up(head, placed, watch)
             ready = [row for row in placed if self._behind(row) <= MAX_STEP_TOKENS]
             if ready:
-                found = dict(zip(ready, self._run(head, ready, min(self.most, max(most))), strict=True))
+                count = min(self.most, max(most))
+                found = dict(zip(ready, self._run(head, ready, count), strict=True))
+                self._costs.note("draft", (len(ready), 1), watch.seconds / count)  # with what was read before
         except Exception:
             self._forget()  # some of its caches may have run the tokens, and others not
             raise
@@ -204,8 +204,6 @@ class HeadDrafter:
             seat.guess = None
             self._compared += 1
             self._right += tokens_of(row, at, at + 1)[0] == guess
-        if self._compared <= PROOF_GUESSES:
-            self.trust = (TRUST * TRUST_GUESSES + self._right) / (TRUST_GUESSES + self._compared)
         if self._is_proven or self._compared < PROOF_GUESSES:
             return
         self._is_proven = True
@@ -303,7 +301,6 @@ class HeadDrafter:
 
     def _run(self, head: DraftHead, rows: Sequence[Row], count: int) -> list[list[int]]:
         """This number of drafts of each row: a pass for the first one of all, and one for each that follows."""
-        watch = self._costs.start()
         sampler = sampler_of(rows, self._eos, on_device=self._on_device)
         logits, hidden = self._advance(head, rows, _Read([self._next(row, self._behind(row)) for row in rows]))
 
@@ -328,7 +325,6 @@ class HeadDrafter:
             for row, its in zip(rows, drafts, strict=True):
                 if _proves(row):
                     self._seats[row].guess = length_of(row), its[0]
-        self._costs.note("draft", (len(rows), 1), watch.seconds / count)
         return drafts
 
     def _advance(self, head: DraftHead, rows: Sequence[Row], inputs: _Read | _Guessed) -> tuple[mx.array, mx.array]:

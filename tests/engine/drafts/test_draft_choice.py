@@ -17,7 +17,8 @@ from localai_shim.engine.costs.cost_model import (
     CostModel,
     step_sizes,
 )
-from localai_shim.engine.drafts.controller import MAX_SURE_WAIT_TOKENS, MAX_WAIT_TOKENS, Speculation
+from localai_shim.engine.drafts.acceptance import MAX_SURE_WAIT_TOKENS, MAX_WAIT_TOKENS
+from localai_shim.engine.drafts.controller import Speculation
 from localai_shim.engine.drafts.sources import ForcedTokens, PredictedText, PromptLookup
 from localai_shim.engine.pieces import Draft
 from localai_shim.engine.row import Row
@@ -411,3 +412,28 @@ def test_a_costly_source_that_was_wrong_is_tried_again_after_a_while() -> None:
         one.count_token(3, frozenset())
     assert asked[200] - asked[60] < 140 / 20, "hardly, as long as it was wrong"
     assert asked[200] < asked[-1] < 60
+
+
+def test_new_rows_expect_of_a_costly_source_what_it_was_for_others_of_their_kind() -> None:
+    """Rows with a grammar are a kind of their own. What it was wrong for, it is tried for again after a while."""
+    costly, drafted = Costly(0.9, 0.1), list[bool]()
+    speculation = Speculation([], costs=measured(1, CHEAP_STEPS), costly=costly)
+    for _ in range(600):
+        one = row([5, 6], [8])
+        drafted.append(tokens(speculation.drafts([one])) is not None)
+        one.count_token(3, frozenset())
+        speculation.expects([one])
+        for size in (1, *CHEAP_STEPS):
+            speculation.note(1, size, 1.0)
+    assert all(drafted[:20]) and not all(drafted[:100])
+    assert 1 <= sum(drafted[200:]) <= 400 / 4
+    assert tokens(speculation.drafts([row([5, 6], [8], constraint=Only([3]))])) == [[7] * 4]
+
+
+def test_a_row_expects_what_a_costly_source_was_for_itself() -> None:
+    speculation = Speculation([], costs=measured(1, CHEAP_STEPS), costly=Costly(0.9, 0.1))
+    wrong, other = row([5, 6], [8]), row([5, 6], [8])
+    for _ in range(14):
+        speculation.drafts([wrong])
+        wrong.count_token(3, frozenset())
+    assert tokens(speculation.drafts([wrong])) is None and tokens(speculation.drafts([other])) is not None

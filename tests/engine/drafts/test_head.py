@@ -369,7 +369,8 @@ def test_a_head_that_agrees_stays_on(folders: Any, always: None, caplog: pytest.
         generate(engine, *[request(prompt(i), GREEDY, 60, ignore_eos=True) for i in range(6)])
     assert own._compared >= drafting.PROOF_GUESSES and own.reads_hidden
     assert own._right > drafting.MIN_AGREEMENT * own._compared and "turned off" not in caplog.text
-    assert own.trust == pytest.approx(own._right / own._compared, abs=0.2)
+    [trust] = inside.setup(engine).speculation._trust[False].values()
+    assert trust.share == pytest.approx(own._right / own._compared, abs=0.2)
     engine.close()
 
 

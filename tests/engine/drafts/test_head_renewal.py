@@ -51,12 +51,12 @@ def test_weights_that_make_a_proven_head_wrong_turn_it_off_and_right_ones_turn_i
     folder: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = engine_of(folder)
-    own = drafter(engine)
+    own, speculation = drafter(engine), inside.setup(engine).speculation
     before = generate(engine, *asked())
-    assert own._is_proven and own.reads_hidden and own.trust > 0.5
+    assert own._is_proven and own.reads_hidden and speculation._trust[False][own].share > 0.5
     with caplog.at_level(logging.WARNING, "localai_shim"):
         engine.update_weights(weights(folder, FOREIGN)).result()
-        assert (own._is_proven, own.trust, own._compared) == (False, drafting.TRUST, 0)
+        assert (own._is_proven, own._compared, speculation._trust) == (False, 0, {})
         others = generate(engine, *asked())
         assert others != before and not own.reads_hidden and own.nbytes == 0
         drafted = counts(engine)[0]
@@ -99,10 +99,10 @@ def test_acceptance_of_a_row_is_what_the_new_weights_are_trusted_with(folder: st
         generate(engine, request(prompt(3), GREEDY, 40, ignore_eos=True))
     engine.close()
     row = seen[0][0]
-    assert speculation._record(row).acceptance[own] != drafting.TRUST
+    assert speculation._record(row).acceptance[own] != own.trust
     speculation.renew()
     acceptance = speculation._record(row).acceptance
-    assert acceptance == {own: drafting.TRUST}
+    assert acceptance == {own: own.trust}
     del acceptance[own]  # it has failed
     speculation.renew()
     assert not speculation._record(row).acceptance
