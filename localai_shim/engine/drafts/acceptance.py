@@ -1,4 +1,4 @@
-"""How often the drafts of each source were right: of one row, and of all rows."""
+"""Shares of the drafts of each source that were right: of one row, and of all rows."""
 
 from __future__ import annotations
 
