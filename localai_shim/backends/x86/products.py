@@ -12,13 +12,12 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
 import mlx.nn as nn
 
-from ...threads.cache import LRUCache
 from ..layers import plain_layers, use_products
 
 log = logging.getLogger("localai_shim")
@@ -26,15 +25,12 @@ log = logging.getLogger("localai_shim")
 MOST_ROWS = 8  # for more of them a copy pays
 MOST_RESULTS, MOST_STEPS = 1_200, 1_000_000  # of a small product: numbers, and multiplications
 TRIAL_NUMBERS = 2**23  # of weights, which are more than processors' caches hold
-TRIAL_LEAST = 2**18  # below it a trial measures nothing but chance
+TRIAL_LEAST = 2**18  # below it a trial measures nothing but chance, and two loads of a model would differ
 TRIAL_TURNS = 3
 LEAST_OUTPUTS = 16  # of a piece: smaller ones are slower
 MARGIN = 1.2  # by which a trial has to find something faster
-MAX_TRIALS = 256  # whose results are kept
 
 Run = Callable[[], list[mx.array]]
-
-_measured: LRUCache[list[float]] = LRUCache(MAX_TRIALS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +67,7 @@ def most_rows(weights: Sequence[mx.array]) -> int:
     while rows:
         some = _some(weights, rows)
         if some:
-            shapes = rows, *(weight.shape for weight in some)
-            whole, pieces = in_turns(shapes, *_products(some, rows))
+            whole, pieces = in_turns(*_products(some, rows))
             log.debug("products of %d rows: %.2f ms, in pieces %.2f", rows, whole * 1e3, pieces * 1e3)
             if (MARGIN if rows > 1 else 1) * pieces < whole:
                 break
@@ -100,25 +95,16 @@ def _products(weights: Sequence[mx.array], rows: int) -> tuple[Run, Run]:
     return lambda: [x @ w.T for x, w in pairs], lambda: [multiply(x, w, rows) for x, w in pairs]
 
 
-def in_turns(what: Hashable, *runs: Run) -> list[float]:
-    """The least seconds of each, after one run that does not count: other work on the machine concerns all.
-
-    Args:
-        what: runs. It is measured once in a process: models of one shape compute alike then, to the last bit.
-        runs: of it, in each way.
-    """
-
-    def measure() -> list[float]:
-        least = [math.inf] * len(runs)
-        for turn in range(TRIAL_TURNS + 1):
-            for i, run in enumerate(runs):
-                start = time.perf_counter()
-                mx.eval(run())
-                if turn:
-                    least[i] = min(least[i], time.perf_counter() - start)
-        return least
-
-    return [*_measured.get_or_make(what, measure)]
+def in_turns(*runs: Run) -> list[float]:
+    """The least seconds of each, after one run that does not count: other work on the machine concerns all."""
+    least = [math.inf] * len(runs)
+    for turn in range(TRIAL_TURNS + 1):
+        for i, run in enumerate(runs):
+            start = time.perf_counter()
+            mx.eval(run())
+            if turn:
+                least[i] = min(least[i], time.perf_counter() - start)
+    return least
 
 
 def in_pieces(x: mx.array, weight: mx.array, few: int) -> mx.array | None:

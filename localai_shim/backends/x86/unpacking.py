@@ -113,7 +113,7 @@ def measure(how: Format, layers: list[nn.Module]) -> Trial:
         return [multiply(xs[1, w.shape[1]], w, few=int(in_pieces)) for w in wide]
 
     runs = packed, lambda: widened(False), lambda: widened(True), lambda: packed(TRIAL_BLOCKS), unpacked
-    one, one_wide, one_in_pieces, few, few_unpacked = in_turns((how, *(w.shape for w in wide)), *runs)
+    one, one_wide, one_in_pieces, few, few_unpacked = in_turns(*runs)
     wins = MARGIN * min(one_wide, one_in_pieces) < one
     return Trial(wins, max(2, math.ceil(MARGIN * few_unpacked / few)))
 

@@ -31,6 +31,7 @@ log = logging.getLogger("localai_shim")
 
 STALL_SHARE = 0.5  # of `max_stall`, for which rows wait while the head reads what it has missed
 CHUNK_TOKENS = 512  # of one row in one pass
+READ_CALLS = 8  # for a row's drafts, that share the time of reading what came before the first of them
 TRAIL_BYTES = 2**26  # of all rows' hidden states that wait to be read
 MAX_PROMPT_TOKENS = 2048  # of a prompt that the head reads, its last ones: it has one layer for what is near
 UNASKED_STEPS = 512  # without drafts by the head, after which it reads no prompts until it is asked again
@@ -182,11 +183,12 @@ class HeadDrafter:
             self._seat(head, known, watch)
             placed = [row for row in known if self._seats[row].cache is None]
             self._catch_up(head, placed, watch)
+            read = watch.seconds
             ready = [row for row in placed if self._behind(row) <= MAX_STEP_TOKENS]
             if ready:
                 count = min(self.most, max(most))
                 found = dict(zip(ready, self._run(head, ready, count), strict=True))
-                self._costs.note("draft", (len(ready), 1), watch.seconds / count)  # with what was read before
+                self._costs.note("draft", (len(ready), 1), (watch.seconds - read + read / READ_CALLS) / count)
         except Exception:
             self._forget()  # some of its caches may have run the tokens, and others not
             raise

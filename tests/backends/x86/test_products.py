@@ -111,7 +111,7 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, pieces: dict[int, float]) -> None:
         self.trials: list[int] = []
 
-        def in_turns(what: object, *runs: Any) -> list[float]:
+        def in_turns(*runs: Any) -> list[float]:
             made = [run() for run in runs]
             assert all(mx.allclose(whole, other, atol=1e-4).item() for whole, other in zip(*made, strict=True))
             self.trials.append(made[0][0].shape[0])
@@ -152,18 +152,6 @@ def test_models_too_small_to_measure_have_no_trial(monkeypatch: pytest.MonkeyPat
     clock = Clock(monkeypatch, dict.fromkeys(range(1, MOST_ROWS + 1), 0.1))
     assert use_pieces(nn.Linear(128, 2_047)) == 0 and not clock.trials
     assert use_pieces(nn.Linear(128, 2_048)) == 1 and clock.trials == [MOST_ROWS]
-
-
-def test_a_process_measures_once_so_that_two_loads_of_a_model_agree() -> None:
-    def seconds(what: object) -> list[float]:
-        return products.in_turns(what, lambda: [mx.ones((8, 8)) @ mx.ones((8, 8))], lambda: runs.append(1) or [])
-
-    runs: list[int] = []
-    first = seconds(("one shape", 8))
-    first.append(0.0)  # the caller's own
-    assert len(runs) == products.TRIAL_TURNS + 1
-    assert seconds(("one shape", 8)) == first[:-1] and len(runs) == products.TRIAL_TURNS + 1
-    assert seconds(("another shape", 8)) != first[:-1] and len(runs) == 2 * (products.TRIAL_TURNS + 1)
 
 
 def test_a_trial_multiplies_with_a_part_of_large_models(monkeypatch: pytest.MonkeyPatch) -> None:

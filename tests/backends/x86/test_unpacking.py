@@ -270,7 +270,7 @@ class Clock:
     """Stands for the seconds that runs take: those of one row packed, widened, and in pieces, then of few blocks."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *seconds: float) -> None:
-        def in_turns(what: object, *runs: Any) -> list[float]:
+        def in_turns(*runs: Any) -> list[float]:
             mx.eval(*(run() for run in runs))
             return list(seconds)
 

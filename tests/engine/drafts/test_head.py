@@ -407,6 +407,25 @@ def test_passes_of_a_head_are_measured_by_rows_and_priced_by_what_they_read_befo
     assert measured and own.seconds(3, 2, 0.01) == own.seconds(3, 2, 0.5) == pytest.approx(2 * measured)
 
 
+def test_what_a_head_reads_is_part_of_what_its_drafts_cost(folders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, now, seat = load_model(folders("qwen3_5"), {}), [0.0], HeadDrafter._seat
+    assert isinstance(model, TextModel)
+
+    def slow(self: HeadDrafter, *given: Any) -> None:
+        seat(self, *given)
+        now[0] += 6.0
+
+    monkeypatch.setattr(HeadDrafter, "_seat", slow)
+    head, costs = load_draft_model(None, {}, model), CostModel(lambda: now[0])
+    assert isinstance(head, MTPHead)
+    own, row = HeadDrafter(head, DRAFTS, model, 60.0, costs), row_of([5] * 3, model)
+    for _ in range(MIN_PLAIN_STEPS):
+        ran(own, model, row, 1)
+        own.draft([row], [DRAFTS])
+        row.count_token(6, frozenset())
+    assert costs.seconds("draft", (1, 1)) == pytest.approx(6.0 / drafting.READ_CALLS / DRAFTS)
+
+
 def test_weights_and_caches_of_a_head_are_part_of_the_plan(folders: Any) -> None:
     alone, both = (engine_of(folders("qwen3_5"), drafts=drafts, memory_limit=2**30) for drafts in (False, True))
     alone.wait()
