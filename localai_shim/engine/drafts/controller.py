@@ -39,7 +39,7 @@ MAX_STEP_COST = 4.0  # plain steps that one with drafts may take: rows without d
 STALL_SHARE = 0.5  # of `max_stall` that one may take longer than a plain one, where prompts are run between steps
 MAX_FAILURES = 8  # of choosing drafts, before an engine runs none any more
 RECOVERY = 1 / 512  # of what a row trusted a costly source with, that it regains for each step without its drafts
-NEW_ROWS_RECOVERY = RECOVERY / 4  # of what new rows did: each of them asks anew
+NEW_ROWS_RECOVERY = RECOVERY / 4  # the same for new rows; slower, because each new row asks the source again
 
 
 def own_drafters() -> list[Drafter]:
@@ -231,7 +231,7 @@ class Speculation:
         for kind in self._trust.values():
             kind[costly].share += (costly.trust - kind[costly].share) * NEW_ROWS_RECOVERY
         for record in map(self._record, rows):
-            if costly in record.acceptance and costly in record.trust:
+            if costly in record.acceptance:
                 record.acceptance[costly] += (record.trust[costly].share - record.acceptance[costly]) * RECOVERY
 
     def _best(

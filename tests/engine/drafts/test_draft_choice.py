@@ -291,7 +291,7 @@ def test_few_sizes_are_those_that_were_weighed() -> None:
 
 @pytest.mark.parametrize(("few_sizes", "better", "size"), [(True, 1.1, 4), (True, 1.3, 8), (False, 1.1, 8)])
 def test_steps_stay_as_large_as_the_one_that_was_built_ahead(few_sizes: bool, better: float, size: int) -> None:
-    """On a GPU, where another size has to be so much better."""
+    """On a GPU, another size must be 15 % better."""
     costs = measured(1, {2: 3.0, 3: 3.0, 5: 3.0, 9: 9.0, 16: 30.0})
     speculation, one = Speculation([Says(0.98)], few_sizes=few_sizes, costs=costs), row([5, 6])
     assert tokens(speculation.drafts([one])) == [[7] * 4]
@@ -415,7 +415,7 @@ def test_a_costly_source_that_was_wrong_is_tried_again_after_a_while() -> None:
 
 
 def test_new_rows_expect_of_a_costly_source_what_it_was_for_others_of_their_kind() -> None:
-    """Rows with a grammar are a kind of their own. What it was wrong for, it is tried for again after a while."""
+    """Rows with a grammar count separately. A source that was wrong is tried again after some hundred steps."""
     costly, drafted = Costly(0.9, 0.1), list[bool]()
     speculation = Speculation([], costs=measured(1, CHEAP_STEPS), costly=costly)
     for _ in range(600):
@@ -428,6 +428,16 @@ def test_new_rows_expect_of_a_costly_source_what_it_was_for_others_of_their_kind
     assert all(drafted[:20]) and not all(drafted[:100])
     assert 1 <= sum(drafted[200:]) <= 400 / 4
     assert tokens(speculation.drafts([row([5, 6], [8], constraint=Only([3]))])) == [[7] * 4]
+
+
+def test_a_costly_source_is_asked_for_no_more_drafts_than_are_run() -> None:
+    """A GPU's steps have 5 or 9 tokens: seven drafts would fill neither."""
+    costly, most = Costly(0.95, 0.01), list[int]()
+    costly.most, draft = 7, costly.draft
+    costly.draft = lambda rows, wanted: (most.extend(wanted), draft(rows, wanted))[1]  # type: ignore[method-assign]
+    costs = measured(1, dict.fromkeys(STEP_TOKENS[1:], 1.0))
+    assert tokens(Speculation([], few_sizes=True, costs=costs, costly=costly).drafts([row([5, 6], [8])])) == [[7] * 4]
+    assert most == [4]
 
 
 def test_a_row_expects_what_a_costly_source_was_for_itself() -> None:
